@@ -1,0 +1,218 @@
+"""The `data` block: what is private, what is public, and who is protected."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from dprecipe.recipe.base import Block, NonNegativeInt, PositiveFloat, PositiveInt, Text, form
+
+Access = Literal["public", "private_internal"]
+Records = Annotated[tuple[NonNegativeInt, ...], Field(min_length=2, max_length=2)]
+Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
+Classes = Annotated[int, Field(ge=2, le=100_000)]
+
+RECORDS = "[first, end): the part of the source that is used"
+ACCESS = "`public`: metrics may be released; `private_internal`: they stay in `private/`"
+
+
+class Numeric(Block):
+    """A number, clamped to the declared range and mapped to [0, 1]; the range is declared, never measured."""
+
+    kind: Literal["numeric"]
+    min: float
+    max: float
+
+
+class Category(Block):
+    """One of the declared values; any other becomes a category of its own, `other`."""
+
+    kind: Literal["category"]
+    values: Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
+class TextColumn(Block):
+    """Free text or an open set of categories: to be hashed by `preprocess`."""
+
+    kind: Literal["text"]
+
+
+Column = Annotated[Numeric | Category | TextColumn, Field(discriminator="kind")]
+Columns = Annotated[dict[str, Column], Field(min_length=1)]
+
+
+class Label(Block):
+    """The column to be learned, and all values it can have, in order: classes are declared, never counted."""
+
+    column: Text
+    values: Annotated[tuple[Text, ...], Field(min_length=2)] | None = Field(
+        None, description="class names; a label that is none of them is an error"
+    )
+    classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
+
+
+class Digits(Block):
+    """The embedded handwritten digits: 1,797 real 8×8 images, every fifth held out as `test`."""
+
+    source: Literal["digits"]
+    split: Literal["train", "test"]
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
+
+
+class Idx(Block):
+    """Images and labels in the IDX format of MNIST, plain or gzipped; pixels become [0, 1]."""
+
+    source: Literal["idx"]
+    images: Text
+    labels: Text
+    shape: Shape = Field((28, 28), description="of one image, checked against the file")
+    classes: Classes = 10
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
+
+
+class Csv(Block):
+    """A table with a header line, plain or gzipped."""
+
+    source: Literal["csv"]
+    path: Text
+    columns: Columns
+    label: Label
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
+
+
+class ImageColumn(Block):
+    """An image column in the layout of Hugging Face: a struct of `bytes` and `path`; pixels become [0, 1]."""
+
+    column: Text
+    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=3, max_length=3)] = Field(
+        description="height, width, channels"
+    )
+
+
+class Parquet(Block):
+    """A Parquet file: a table (`columns`) or images (`image`); exactly one of the two."""
+
+    source: Literal["parquet"]
+    path: Text
+    columns: Columns | None = None
+    image: ImageColumn | None = None
+    label: Label
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
+
+
+class Npz(Block):
+    """Arrays in a NumPy archive; unsigned bytes become [0, 1], floats stay as they are."""
+
+    source: Literal["npz"]
+    path: Text
+    features: Text = "features"
+    labels: Text = "labels"
+    shape: Shape = Field(description="of one record's features, checked against the file")
+    classes: Classes
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
+
+
+Source = Annotated[Digits | Idx | Csv | Parquet | Npz, Field(discriminator="source")]
+
+
+class UnitColumn(Block):
+    """Protect everything that shares a value of this column (a user, a patient), not a single record."""
+
+    column: Text
+    max_records: PositiveInt = Field(description="records of one unit that are used: the first ones of the file")
+
+
+Unit = Annotated[
+    Annotated[Literal["record"], Tag("word")] | Annotated[UnitColumn, Tag("block")], Discriminator(form)
+]
+
+PerChannel = Annotated[
+    Annotated[float, Tag("number")]
+    | Annotated[Annotated[tuple[float, ...], Field(min_length=1)], Tag("list")],
+    Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "number"),
+]
+PerChannelPositive = Annotated[
+    Annotated[PositiveFloat, Tag("number")]
+    | Annotated[Annotated[tuple[PositiveFloat, ...], Field(min_length=1)], Tag("list")],
+    Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "number"),
+]
+ColumnNames = Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
+class Scale(Block):
+    """(x − mean) / std, with constants: one number, or one a channel."""
+
+    mean: PerChannel
+    std: PerChannelPositive
+
+
+class ClipFeatures(Block):
+    """Shrink a record's features to at most this L2 norm."""
+
+    norm: PositiveFloat
+
+
+class OneHot(Block):
+    """Declared categories to indicator features (one more for `other`)."""
+
+    columns: ColumnNames | None = Field(None, description="all category columns when left out")
+
+
+class Hash(Block):
+    """Text or open categories to counts in a fixed number of buckets, by a keyless hash: no vocabulary is learned."""
+
+    columns: ColumnNames
+    buckets: Annotated[int, Field(ge=2, le=2**20)]
+    tokens: Literal["value", "words"] = Field("value", description="hash the whole value, or each lower-cased word")
+
+
+class Flatten(Block):
+    """Features to one vector."""
+
+
+class Crop(Block):
+    """Augmentation: pad by this many pixels and crop back at a random place, in training only."""
+
+    padding: PositiveInt
+
+
+class Flip(Block):
+    """Augmentation: mirror left and right with this probability, in training only."""
+
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+
+class Step(Block):
+    """One step of preprocessing, a mapping of one key. Constants only: nothing is fitted to the data."""
+
+    scale: Scale | None = None
+    clip_features: ClipFeatures | None = None
+    one_hot: OneHot | None = None
+    hash: Hash | None = None
+    flatten: Flatten | None = None
+    crop: Crop | None = None
+    flip: Flip | None = None
+
+    @property
+    def operation(self) -> Scale | ClipFeatures | OneHot | Hash | Flatten | Crop | Flip | None:
+        """The one operation that is set."""
+        return next((value for _, value in self if value is not None), None)
+
+
+class Data(Block):
+    """What is private, what is public, who is protected."""
+
+    train: Source
+    test: Source | None = None
+    size: PositiveInt = Field(
+        description="number of training records (of units, where `unit` is a column): declared, treated as public"
+    )
+    unit: Unit = Field("record", description="who is protected: a `record`, or all records of a unit")
+    preprocess: tuple[Step, ...] = Field((), description="constant steps, in order")

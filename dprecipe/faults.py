@@ -1,0 +1,114 @@
+"""What can be wrong, as values: findings with a place, and the faults that end a command.
+
+A `Finding` is data; checks return findings and only the command line prints them. A `Fault` is an
+exception that a user caused or can mend: it carries a message, a remedy and the exit code of
+`docs/contract.md`, and it never reaches a user as a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in a text: 1-based line and column, and the width of the caret."""
+
+    file: str
+    line: int
+    column: int
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong or doubtful in a recipe.
+
+    `code` is stable and has a page in `docs/findings/`; `path` is the dotted path of the recipe
+    (`mechanism.noise.multiplier`); `remedy` says what to change, in the imperative.
+    """
+
+    code: str
+    message: str
+    remedy: str
+    path: str = ""
+    place: Place | None = None
+    severity: Severity = Severity.ERROR
+
+    @property
+    def is_error(self) -> bool:
+        return self.severity is Severity.ERROR
+
+
+class Fault(Exception):
+    """A refusal with a message, a remedy and an exit code."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class RecipeError(Fault):
+    """The recipe's text or structure is wrong. Exit code 1."""
+
+    exit_code = 1
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(f"{f.code} {f.path}: {f.message}" for f in self.findings))
+
+
+class UsageFault(Fault):
+    """The command was called in a way it can't answer. Exit code 2."""
+
+    exit_code = 2
+
+
+class PlanRefused(Fault):
+    """The budget can't hold the plan, or the mathematics does not cover it. Exit code 3."""
+
+    exit_code = 3
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(f"{f.code} {f.path}: {f.message}" for f in self.findings))
+
+
+class BudgetSpent(Fault):
+    """The ledger leaves no room for what was asked. Exit code 3."""
+
+    exit_code = 3
+
+
+class CertificateInvalid(Fault):
+    """A certificate does not verify; `failures` names each thing that does not hold. Exit code 3."""
+
+    exit_code = 3
+
+    def __init__(self, failures: Sequence[str]) -> None:
+        self.failures = tuple(failures)
+        super().__init__("the certificate does not verify:\n" + "\n".join(f"- {f}" for f in self.failures))
+
+
+class DataFault(Fault):
+    """A data file is missing or is not what the recipe declares. Exit code 4."""
+
+
+class RunFailed(Fault):
+    """The run could not go on; what the ledger holds is kept. Exit code 4."""
+
+
+class Interrupted(Fault):
+    """The user stopped the run; it can be resumed. Exit code 130."""
+
+    exit_code = 130

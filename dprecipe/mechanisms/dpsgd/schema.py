@@ -1,0 +1,49 @@
+"""The `mechanism` block of DP-SGD: clip each unit's gradient, add noise to the sum, step."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dprecipe.noise.schema import Noise
+from dprecipe.recipe.base import Block, PositiveFloat, PositiveInt
+
+
+class Clip(Block):
+    """How far one unit can move the sum of gradients."""
+
+    norm: PositiveFloat = Field(description="largest L2 norm of a unit's gradient")
+    mode: Literal["flat"] = Field("flat", description="`flat`: one norm over all parameters")
+
+
+class PoissonSampling(Block):
+    """Each unit joins a lot independently; the only scheme whose sampling amplifies privacy."""
+
+    scheme: Literal["poisson"]
+    batch_size: PositiveInt = Field(description="expected size of a lot, in units")
+
+
+class FullBatchSampling(Block):
+    """Every unit takes part in every step."""
+
+    scheme: Literal["full_batch"]
+
+
+class ShuffleSampling(Block):
+    """Each epoch deals every unit to one of its lots at random; accounted without amplification."""
+
+    scheme: Literal["shuffle"]
+    batch_size: PositiveInt = Field(description="expected size of a lot, in units")
+
+
+Sampling = Annotated[PoissonSampling | FullBatchSampling | ShuffleSampling, Field(discriminator="scheme")]
+
+
+class Dpsgd(Block):
+    """DP-SGD (Abadi et al. 2016)."""
+
+    kind: Literal["dpsgd"]
+    clip: Clip
+    noise: Noise
+    sampling: Sampling

@@ -1,0 +1,19 @@
+"""Neighbouring relations: which two data sets a guarantee compares."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Neighbouring(StrEnum):
+    """The relation a guarantee is stated for."""
+
+    ADD_OR_REMOVE_ONE = "add_or_remove_one"
+    REPLACE_ONE = "replace_one"
+
+    @property
+    def words(self) -> str:
+        """How the claim says it; `{unit}` is left for the privacy unit."""
+        if self is Neighbouring.ADD_OR_REMOVE_ONE:
+            return "adding or removing one {unit}"
+        return "replacing one {unit} by another"

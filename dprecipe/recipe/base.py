@@ -1,0 +1,44 @@
+"""The base of every block of a recipe, and the kinds of number a recipe speaks of.
+
+Every block is frozen, strict (a quoted number is no number, `true` is not 1.0), closed (unknown keys are
+refused) and finite. Blocks hold structure only: checks that span blocks are in `dprecipe.plan.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+
+class Block(BaseModel):
+    """A block of a recipe."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+Auto = Literal["auto"]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+PositiveInt = Annotated[int, Field(gt=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+def form(value: Any) -> str:
+    """The tag of a value that may be a word, a number or a block; a union so tagged reports one branch."""
+    if isinstance(value, str):
+        return "word"
+    return "block" if isinstance(value, Mapping | BaseModel) else "number"
+
+
+SolvableFloat = Annotated[
+    Annotated[Auto, Tag("word")] | Annotated[PositiveFloat, Tag("number")], Discriminator(form)
+]
+"""A positive number, or `auto`: the compiler solves for it."""
+
+SolvableInt = Annotated[
+    Annotated[Auto, Tag("word")] | Annotated[PositiveInt, Tag("number")], Discriminator(form)
+]

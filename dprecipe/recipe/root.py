@@ -1,0 +1,149 @@
+"""The root of a recipe: nine blocks, each with one job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from dprecipe.data.schema import Data
+from dprecipe.mechanisms.rooms import Mechanism
+from dprecipe.models.schema import Model
+from dprecipe.recipe.base import (
+    Auto,
+    Block,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SolvableFloat,
+    SolvableInt,
+    Text,
+    form,
+)
+
+LANGUAGE = "dprecipe/v1"
+
+
+class Budget(Block):
+    """The most that may be spent, and how it is counted."""
+
+    epsilon: SolvableFloat = Field(description="ε, the cap; `auto` computes it from a fixed noise and length")
+    delta: Fraction = Field(description="δ, the chance that ε does not hold; far below 1 / data.size")
+    neighbouring: Literal["add_or_remove_one", "replace_one"] = Field(
+        "add_or_remove_one", description="which two data sets must be hard to tell apart"
+    )
+    accountant: Literal["pld", "rdp"] = Field(
+        "pld", description="`pld`: privacy-loss distributions, tightest; `rdp`: Rényi, looser and simpler"
+    )
+
+
+class LearningRateSchedule(Block):
+    """A learning rate that moves from one value to another, then stays."""
+
+    schedule: Literal["linear", "cosine"]
+    from_: PositiveFloat = Field(alias="from", description="at the first step")
+    to: NonNegativeFloat = Field(description="at the last step of the schedule")
+    epochs: PositiveFloat | None = Field(None, description="length; the whole run when left out")
+
+
+LearningRate = Annotated[
+    Annotated[PositiveFloat, Tag("number")] | Annotated[LearningRateSchedule, Tag("block")],
+    Discriminator(lambda value: "block" if form(value) == "block" else "number"),
+]
+
+
+class Sgd(Block):
+    """Stochastic gradient descent."""
+
+    kind: Literal["sgd"]
+    lr: LearningRate = Field(description="learning rate: a number or a schedule")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    nesterov: bool = False
+    weight_decay: NonNegativeFloat = Field(0.0, description="decoupled: it reads the weights, never the data")
+
+
+class Adam(Block):
+    """Adam, with decoupled weight decay (AdamW)."""
+
+    kind: Literal["adam"]
+    lr: LearningRate = Field(description="learning rate: a number or a schedule")
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = Field(0.0, description="decoupled: it reads the weights, never the data")
+
+
+class EmaAverage(Block):
+    """Release the exponential moving average of the iterates."""
+
+    kind: Literal["ema"]
+    decay: Fraction = Field(description="weight of the past at each step")
+
+
+class TailAverage(Block):
+    """Release the mean of the last iterates."""
+
+    kind: Literal["tail"]
+    fraction: Annotated[float, Field(gt=0, le=1)] = Field(description="part of the run that is averaged")
+
+
+class Training(Block):
+    """Optimiser, length, schedules. Exactly one of `epochs` and `steps`."""
+
+    epochs: SolvableFloat | None = Field(None, description="passes over the data; `auto`: until the budget ends")
+    steps: SolvableInt | None = Field(None, description="noisy updates; `auto`: until the budget ends")
+    optimizer: Annotated[Sgd | Adam, Field(discriminator="kind")]
+    average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
+        None, description="release an average of the iterates: post-processing, it costs no privacy"
+    )
+
+
+class InsecureRandomness(Block):
+    """Fixed randomness, for tests: the certificate says so and does not verify as a release."""
+
+    seed: NonNegativeInt
+
+
+class Runtime(Block):
+    """Where it runs. Nothing here can change what is spent, so it is outside the plan digest."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    precision: Literal[32] = Field(32, description="bits of the forward and backward pass")
+    physical_batch: PositiveInt = Field(512, description="records held in memory at once")
+    seed: NonNegativeInt = Field(0, description="of the model's initial weights and augmentation; not of the noise")
+    checkpoint_seconds: PositiveFloat = Field(30.0, description="longest time between resumable checkpoints")
+    insecure: InsecureRandomness | None = Field(None, description="tests only: makes sampling and noise repeatable")
+
+
+class Sign(Block):
+    """Who signs the certificate."""
+
+    key: Text = Field(description="path of an Ed25519 private key (PEM), relative to the recipe")
+
+
+class Release(Block):
+    """What is published, and who signs it."""
+
+    report: bool = Field(True, description="write report.html and card.md")
+    sign: Sign | None = None
+
+
+class Recipe(Block):
+    """One recipe: what is to be learned, and how much privacy may be spent."""
+
+    recipe: Literal["dprecipe/v1"] = Field(description="the version of the language")
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    description: str = ""
+    data: Data
+    model: Model
+    mechanism: Mechanism
+    budget: Budget
+    training: Training
+    runtime: Runtime = Field(default_factory=Runtime)
+    release: Release = Field(default_factory=Release)
+    meta: dict[str, Any] = Field(default_factory=dict, description="free-form; nothing reads it")
+
+
+__all__ = ["LANGUAGE", "Auto", "Budget", "Recipe", "Release", "Runtime", "Training"]
