@@ -1,0 +1,274 @@
+"""The ledger: an append-only, hash-chained record of what was reserved and what ran.
+
+One JSON object a line. `reserve` is written, flushed and fsynced before the first of its events runs; `settle` says
+how many of them ran. What was reserved and never settled counts as spent, so a crash may lose budget and can never
+hide it. The certificate is computed from this file alone.
+
+Each line carries `seq`, `prev` (the SHA-256 of the line before, without its line end) and `type`:
+`open` (plan digest, attempt), `reserve` and `settle` (events), `close` (reason).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dprecipe.faults import RunFailed
+from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
+
+StopReason = Literal["completed", "budget", "interrupted"]
+REASONS = ("completed", "budget", "interrupted")
+GENESIS = "sha256:" + "0" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What a ledger says, read once."""
+
+    plan_digest: str
+    attempts: int
+    charges: tuple[Charge, ...]
+    """What counts as spent, in order: all that was settled, and all that was reserved and never settled."""
+    settled: tuple[Charge, ...]
+    unsettled: tuple[Charge, ...]
+    stop_reason: str | None
+    """Of the last attempt; `None` while it runs and after a crash."""
+    torn: bool
+    """The last line was cut short and was left out; nothing it described can have run."""
+    digest: str
+    """SHA-256 of all whole lines."""
+    head: str
+    """SHA-256 of the last whole line: the `prev` of the next."""
+    lines: int
+    size: int
+    """Bytes up to the end of the last whole line."""
+
+    @property
+    def resumes(self) -> int:
+        return max(0, self.attempts - 1)
+
+
+def read(path: Path) -> Ledger:
+    """Read and check a ledger.
+
+    Raises:
+        RunFailed: the file is missing, empty, or its chain is broken anywhere but in a torn last line.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunFailed(f"{path}: the ledger can't be read: {error.strerror}", "give the run's own folder") from None
+    return parse(content, str(path))
+
+
+def parse(content: bytes, name: str = "ledger") -> Ledger:
+    """`read`, from bytes."""
+    end = content.rfind(b"\n") + 1
+    whole = content[:end]
+    state = _State(name)
+    for line in whole.splitlines():
+        state.take(line)
+    if state.seq == 0:
+        raise RunFailed(f"{name}: the ledger holds no whole line", "start the run anew in another folder")
+    return Ledger(
+        plan_digest=state.plan_digest,
+        attempts=state.attempts,
+        charges=run_lengths([*state.charges, *state.pending]),
+        settled=run_lengths(state.settled),
+        unsettled=run_lengths([*state.unsettled, *state.pending]),
+        stop_reason=state.reason,
+        torn=end != len(content),
+        digest="sha256:" + hashlib.sha256(whole).hexdigest(),
+        head=state.head,
+        lines=state.seq,
+        size=end,
+    )
+
+
+class _State:
+    """Folds the lines of a ledger, refusing every transition a writer can't have made."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seq = 0
+        self.head = GENESIS
+        self.plan_digest = ""
+        self.attempts = 0
+        self.reason: str | None = None
+        self.charges: list[Charge] = []
+        self.settled: list[Charge] = []
+        self.unsettled: list[Charge] = []
+        self.pending: tuple[Charge, ...] = ()
+
+    def take(self, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            if not isinstance(entry, dict):
+                raise ValueError("not an object")
+            if entry.get("seq") != self.seq or entry.get("prev") != self.head:
+                raise ValueError("the chain is broken: a line was changed, removed or added")
+            self._apply(entry)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise RunFailed(
+                f"{self.name}:{self.seq + 1}: {error}", "this ledger proves nothing; don't publish what it covers"
+            ) from None
+        self.seq += 1
+        self.head = "sha256:" + hashlib.sha256(line).hexdigest()
+
+    def _apply(self, entry: dict[str, Any]) -> None:
+        match entry.get("type"):
+            case "open":
+                digest = str(entry["plan_digest"])
+                if self.attempts and digest != self.plan_digest:
+                    raise ValueError("the attempts are of different plans")
+                if entry["attempt"] != self.attempts + 1:
+                    raise ValueError("an attempt is missing")
+                self._abandon()
+                self.plan_digest, self.attempts, self.reason = digest, self.attempts + 1, None
+            case "reserve":
+                self._must_be_running()
+                if self.pending:
+                    raise ValueError("a reservation before the last one was settled")
+                self.pending = _charges(entry)
+            case "settle":
+                self._must_be_running()
+                ran = _charges(entry)
+                if total(ran) > total(self.pending) or ran != take_first(self.pending, total(ran)):
+                    raise ValueError("settles what was not reserved")
+                self.charges += ran
+                self.settled += ran
+                self.pending = ()
+            case "close":
+                self._must_be_running()
+                if entry["reason"] not in REASONS:
+                    raise ValueError(f"unknown reason {entry['reason']!r}")
+                self._abandon()
+                self.reason = entry["reason"]
+            case other:
+                raise ValueError(f"unknown type {other!r}")
+
+    def _must_be_running(self) -> None:
+        if not self.attempts or self.reason is not None:
+            raise ValueError("an entry outside an attempt")
+
+    def _abandon(self) -> None:
+        self.charges += self.pending
+        self.unsettled += self.pending
+        self.pending = ()
+
+
+def _charges(entry: dict[str, Any]) -> tuple[Charge, ...]:
+    events = entry["events"]
+    if not isinstance(events, list):
+        raise ValueError("events is not a list")
+    return tuple(charge_from_json(event) for event in events)
+
+
+def take_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
+    """The first `count` events of a run-length list."""
+    taken: list[Charge] = []
+    for charge in charges:
+        part = min(charge.count, count)
+        if part:
+            taken.append(Charge(charge.event, part))
+        count -= part
+    return tuple(taken)
+
+
+class LedgerWriter:
+    """Appends to a ledger, one attempt at a time; holds the file's lock, so two processes can't spend at once.
+
+    Every method returns only after its line is on disk, and raises `RunFailed` when it can't be put there; a writer
+    that failed once writes nothing more.
+    """
+
+    def __init__(self, path: Path, plan_digest: str) -> None:
+        self._path = path
+        self._seq = 0
+        self._head = GENESIS
+        attempt = 1
+        self._broken = False
+        fresh = not path.exists()
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise RunFailed(f"{path}: can't open the ledger: {error.strerror}") from None
+        _lock(self._file, path)
+        if not fresh and os.fstat(self._file).st_size:
+            ledger = read_unopened(path)
+            if ledger is not None:
+                if ledger.plan_digest != plan_digest:
+                    raise RunFailed(
+                        f"{path}: the ledger is of another plan",
+                        "resume with the recipe the run was started with, or start anew in another folder",
+                    )
+                self._seq, self._head, attempt = ledger.lines, ledger.head, ledger.attempts + 1
+            os.ftruncate(self._file, ledger.size if ledger else 0)  # only a torn line is cut: it describes nothing
+        self.attempt = attempt
+        self._append({"type": "open", "plan_digest": plan_digest, "attempt": attempt})
+
+    def reserve(self, event: Event, count: int) -> None:
+        """Put on record that up to `count` events are about to run."""
+        self._append({"type": "reserve", "events": [Charge(event, count).to_json()]})
+
+    def settle(self, event: Event, count: int) -> None:
+        """Put on record that `count` of the events reserved last did run, and the rest never will."""
+        self._append({"type": "settle", "events": [Charge(event, count).to_json()] if count else []})
+
+    def close(self, reason: StopReason) -> None:
+        """End the attempt and let go of the file."""
+        self._append({"type": "close", "reason": reason})
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the file without a word: what is reserved stays spent."""
+        if not self._broken:
+            self._broken = True
+            os.close(self._file)
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        if self._broken:
+            raise RunFailed(f"{self._path}: the ledger is closed; nothing more may be spent on it")
+        line = json.dumps({"seq": self._seq, "prev": self._head, **entry}, separators=(",", ":")).encode()
+        try:
+            _write_all(self._file, line + b"\n")
+            os.fsync(self._file)
+        except OSError as error:
+            self.abandon()
+            raise RunFailed(
+                f"{self._path}: can't write the ledger: {error.strerror}; nothing more was spent",
+                "make room on the disk, then continue with --resume",
+            ) from None
+        self._seq += 1
+        self._head = "sha256:" + hashlib.sha256(line).hexdigest()
+
+
+def read_unopened(path: Path) -> Ledger | None:
+    """`read`; `None` where a crash left no whole line at all."""
+    content = path.read_bytes()
+    return parse(content, str(path)) if b"\n" in content else None
+
+
+def _write_all(file: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(file, content) :]
+
+
+def _lock(file: int, path: Path) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise RunFailed(f"{path}: another process is spending on this ledger", "wait until it ends") from None
+
+
