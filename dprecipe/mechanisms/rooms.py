@@ -7,7 +7,8 @@ help and validation cost nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -28,3 +29,13 @@ ROOMS: dict[str, Room] = {
 
 # One member today; a union discriminated by `kind` as soon as a second room opens.
 Mechanism = Annotated[Dpsgd, Field()]
+
+
+def account_of(kind: str) -> Any:
+    """The accounting half of a room (a module that fulfils `contract.Account`)."""
+    return import_module(f"{ROOMS[kind].package}.account")
+
+
+def trainer_of(kind: str) -> Any:
+    """The training half of a room; imports torch."""
+    return import_module(f"{ROOMS[kind].package}.train")

@@ -1,0 +1,60 @@
+"""Lots: which units take part in a step. The event that is accounted is the event that draws.
+
+Guarantees: who is drawn depends on the secret stream, the event and the number of units; never on the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.noise.entropy import Stream
+from dprecipe.privacy.events import Event, Gaussian, PartitionedGaussian, PoissonGaussian
+
+Lot = NDArray[np.int64]
+
+
+def draw(event: Event, units: int, stream: Stream) -> Iterator[Lot]:
+    """The lots of one event: one for a Poisson-sampled or full step, `event.lots` for an epoch dealt out.
+
+    Each lot holds increasing unit numbers in [0, units); it may be empty.
+    """
+    match event:
+        case PoissonGaussian(sampling_rate=q):
+            yield poisson(q, units, stream)
+        case Gaussian():
+            yield np.arange(units)
+        case PartitionedGaussian(lots=lots):
+            # Every unit is dealt on its own: adding one changes one lot and moves no other unit.
+            lot_of = stream.integers(lots, units)
+            order = np.argsort(lot_of, kind="stable")
+            ends = np.searchsorted(lot_of[order], np.arange(lots + 1))
+            for start, end in zip(ends, ends[1:], strict=False):
+                yield order[start:end]
+        case other:
+            assert_never(other)
+
+
+def poisson(q: float, units: int, stream: Stream) -> Lot:
+    """Include each of `units` independently with probability `q`.
+
+    The gaps between included units are geometric, so the cost is that of the lot and not of the data set.
+    """
+    if q >= 1:
+        return np.arange(units)
+    last, chunks = -1, []
+    scale = math.log1p(-q)
+    while last < units:
+        expected = q * (units - last)
+        count = int(expected + 6 * math.sqrt(expected) + 16)
+        # A gap beyond the data set ends the lot: cap it before the integer cast can overflow.
+        gaps = np.minimum(np.floor(np.log(stream.uniform(count)) / scale), units + 1.0)
+        places = last + np.cumsum(gaps.astype(np.int64) + 1)
+        chunks.append(places)
+        last = int(places[-1])
+    included = np.concatenate(chunks)
+    return included[included < units]

@@ -1,0 +1,60 @@
+"""What a room fulfils: a schema, an account and a trainer.
+
+- `schema.py`: a frozen model tagged by `kind`; structure only.
+- `account.py`: `check` and `plan`, pure arithmetic: the events that a run will cause, every free variable solved.
+- `train.py`: `build`, behind the wall: a program that runs exactly those events, through the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dprecipe.faults import Finding
+from dprecipe.plan.model import Assumption, Length
+from dprecipe.privacy.events import Charge
+from dprecipe.recipe.root import Budget, Recipe, Training
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The public constants an account may use: all of them are written in the recipe."""
+
+    size: int
+    budget: Budget
+    training: Training
+    unit: str
+
+    @staticmethod
+    def of(recipe: Recipe) -> Facts:
+        return Facts(recipe.data.size, recipe.budget, recipe.training, unit_name(recipe))
+
+
+def unit_name(recipe: Recipe) -> str:
+    """Who is protected, as the guarantee names it."""
+    unit = recipe.data.unit
+    return "record" if unit == "record" else unit.column
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismPlan:
+    """What a mechanism will do, with nothing left to be solved."""
+
+    events: tuple[Charge, ...]
+    settings: Mapping[str, Any]
+    solved: Mapping[str, float | int]
+    length: Length
+    sampling_rate: float | None
+    released: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+
+
+class Account(Protocol):
+    """The accounting half of a room."""
+
+    def check(self, spec: Any, facts: Facts) -> list[Finding]:
+        """What makes the mechanism impossible or unaccountable; cheap, reads no data."""
+
+    def plan(self, spec: Any, facts: Facts) -> MechanismPlan:
+        """Solve the free variable. Raises `PlanRefused` when the budget can't hold the plan."""

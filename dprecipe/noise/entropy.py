@@ -1,0 +1,62 @@
+"""Secret randomness: keyed ChaCha20 streams for sampling and noise.
+
+One 256-bit root an attempt, from the operating system, kept in memory only. Every purpose and every step has a
+stream of its own, derived by HMAC-SHA256, so that no two draws share key and counter and a resumed run, which has
+a new root, can't replay noise. The model's seed never comes near these streams.
+
+Source: RFC 8439 (ChaCha20); RFC 2104 (HMAC).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from typing import Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Purpose = Literal["sampling", "noise"]
+
+
+@final
+class Secrets:
+    """The root of one attempt's secret randomness."""
+
+    def __init__(self, insecure_seed: int | None = None, attempt: int = 1) -> None:
+        """Draw a root from the operating system; or, for tests only, derive one from a seed and the attempt."""
+        self.insecure_seed = insecure_seed
+        if insecure_seed is None:
+            self._root = os.urandom(32)
+        else:
+            self._root = hashlib.sha256(f"dprecipe insecure {insecure_seed} {attempt}".encode()).digest()
+
+    def stream(self, purpose: Purpose, index: int) -> Stream:
+        """The stream of one purpose at one step. Asking twice gives the same stream: ask once."""
+        return Stream(hmac.digest(self._root, f"{purpose}/{index}".encode(), "sha256"))
+
+
+@final
+class Stream:
+    """Uniform draws from one ChaCha20 key."""
+
+    def __init__(self, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """`count` uniform 64-bit words."""
+        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype="<u8").astype(np.uint64, copy=False)
+
+    def uniform(self, count: int) -> NDArray[np.float64]:
+        """`count` uniforms in (0, 1): odd multiples of 2^-54, so neither end is ever drawn."""
+        return ((self.words(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+    def integers(self, bound: int, count: int) -> NDArray[np.int64]:
+        """`count` uniform integers in [0, bound), without modulo bias beyond 2^-32 (bound < 2^32)."""
+        if not 0 < bound < 2**32:
+            raise ValueError(f"expected 0 < bound < 2^32, got {bound}")
+        high = self.words(count) >> np.uint64(32)
+        return ((high * np.uint64(bound)) >> np.uint64(32)).astype(np.int64)

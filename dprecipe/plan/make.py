@@ -1,0 +1,64 @@
+"""Recipe to plan: pure arithmetic, no data read, no torch."""
+
+from __future__ import annotations
+
+from dprecipe.faults import PlanRefused
+from dprecipe.mechanisms.contract import Account, Facts
+from dprecipe.mechanisms.rooms import account_of
+from dprecipe.plan import rules
+from dprecipe.plan.model import Budget, Plan
+from dprecipe.privacy import accountants
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.recipe.read import Loaded
+
+
+def plan(loaded: Loaded) -> Plan:
+    """Check a recipe across its blocks, solve its free variable, and freeze what the run will do and spend.
+
+    Guarantees: `plan.guarantee.epsilon <= plan.budget.epsilon`; the same texts give the same digest.
+
+    Raises:
+        PlanRefused: with every finding, each at its place in the recipe.
+    """
+    recipe = loaded.recipe
+    findings = rules.check(recipe)
+    if any(finding.is_error for finding in findings):
+        raise PlanRefused(loaded.located(findings))
+    account: Account = account_of(recipe.mechanism.kind)
+    facts = Facts.of(recipe)
+    try:
+        mechanism = account.plan(recipe.mechanism, facts)
+    except PlanRefused as refusal:
+        raise PlanRefused(loaded.located(refusal.findings)) from None
+    relation = Neighbouring(recipe.budget.neighbouring)
+    guarantee = accountants.guarantee(
+        mechanism.events, recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
+    )
+    epsilon = recipe.budget.epsilon
+    return Plan(
+        name=recipe.name,
+        description=recipe.description,
+        source=loaded.source,
+        resolved=recipe.model_dump(mode="json", by_alias=True),
+        mechanism=recipe.mechanism.kind,
+        settings=mechanism.settings,
+        solved=mechanism.solved,
+        length=mechanism.length,
+        sampling_rate=mechanism.sampling_rate,
+        events=mechanism.events,
+        guarantee=guarantee,
+        budget=Budget(
+            guarantee.epsilon if epsilon == "auto" else epsilon,
+            recipe.budget.delta,
+            relation,
+            recipe.budget.accountant,
+        ),
+        released=mechanism.released,
+        assumptions=mechanism.assumptions,
+        data=recipe.data,
+        model=recipe.model,
+        training=recipe.training,
+        release=recipe.release,
+        runtime=recipe.runtime,
+        warnings=tuple(loaded.located(findings)),
+    )

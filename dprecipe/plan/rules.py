@@ -1,0 +1,157 @@
+"""Checks across blocks, each a small function: what pydantic can't see and the mathematics won't cover.
+
+`check` is what `dprecipe validate` runs after the structure holds; it reads no data. Findings carry the dotted path;
+the language adds the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from dprecipe.data import checks as data_checks
+from dprecipe.data.facts import facts as data_facts
+from dprecipe.faults import Finding, Severity
+from dprecipe.mechanisms.contract import Account, Facts
+from dprecipe.mechanisms.rooms import account_of
+from dprecipe.models import checks as model_checks
+from dprecipe.recipe.root import Recipe
+
+LARGE_EPSILON = 10.0
+
+
+def check(recipe: Recipe) -> list[Finding]:
+    """All findings of a well-formed recipe, errors and warnings."""
+    findings = [finding for rule in RULES for finding in rule(recipe)]
+    if any(finding.is_error for finding in findings):
+        return findings  # accounting a recipe that contradicts itself would only add noise
+    account: Account = account_of(recipe.mechanism.kind)
+    return findings + account.check(recipe.mechanism, Facts.of(recipe))
+
+
+def one_length(recipe: Recipe) -> Iterator[Finding]:
+    """Exactly one of epochs and steps."""
+    training = recipe.training
+    if (training.epochs is None) == (training.steps is None):
+        both = training.epochs is not None
+        yield Finding(
+            "R301",
+            "training has both epochs and steps" if both else "training has no length",
+            "remove one of them" if both else "set training.epochs (passes over the data) or training.steps",
+            "training.steps" if both else "training",
+        )
+
+
+def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
+    """At most one of noise, length and budget is `auto`."""
+    free = {
+        "mechanism.noise.multiplier": recipe.mechanism.noise.multiplier,
+        "training.epochs": recipe.training.epochs,
+        "training.steps": recipe.training.steps,
+        "budget.epsilon": recipe.budget.epsilon,
+    }
+    autos = [path for path, value in free.items() if value == "auto"]
+    if len(autos) > 1:
+        yield Finding(
+            "R302",
+            f"{' and '.join(autos)} are `auto`: noise, length and budget are one equation with one unknown",
+            f"give a number to {autos[-1]}",
+            autos[-1],
+        )
+
+
+def delta_against_size(recipe: Recipe) -> Iterator[Finding]:
+    """δ must be far below 1/size: at 1/size, publishing one whole record is allowed."""
+    delta, size = recipe.budget.delta, recipe.data.size
+    product = delta * size
+    remedy = f"set budget.delta to at most {0.1 / size:.1g}"
+    if not product < 1:
+        yield Finding(
+            "P103",
+            f"δ = {delta:g} allows {product:.3g} whole records of {size:,} to be published (δ · size ≥ 1)",
+            remedy,
+            "budget.delta",
+        )
+    elif product > 0.1:
+        yield Finding(
+            "P103",
+            f"δ = {delta:g} is large for {size:,} records (δ · size = {product:.2g} > 0.1)",
+            remedy,
+            "budget.delta",
+            severity=Severity.WARNING,
+        )
+
+
+def large_epsilon(recipe: Recipe) -> Iterator[Finding]:
+    """Above 10, ε promises little."""
+    epsilon = recipe.budget.epsilon
+    if epsilon != "auto" and epsilon > LARGE_EPSILON:
+        yield Finding(
+            "P108",
+            f"ε = {epsilon:g} promises little: odds about a person may change by a factor of e^{epsilon:g}",
+            "prefer ε ≤ 3, and say why where you can't",
+            "budget.epsilon",
+            severity=Severity.WARNING,
+        )
+
+
+def private_metrics(recipe: Recipe) -> Iterator[Finding]:
+    """Metrics on private records stay in `private/`; training records are never public."""
+    if recipe.data.train.access == "public":
+        yield Finding(
+            "P111",
+            "data.train can't be public: its records are what the budget protects",
+            "remove data.train.access",
+            "data.train.access",
+        )
+    if recipe.data.test is not None and recipe.data.test.access != "public":
+        yield Finding(
+            "P112",
+            "metrics on data.test stay in private/: its records are not declared public",
+            "set data.test.access to public if publishing them harms nobody",
+            "data.test",
+            severity=Severity.WARNING,
+        )
+
+
+def unit_has_a_column(recipe: Recipe) -> Iterator[Finding]:
+    """A unit other than the record needs a source with columns."""
+    unit, source = recipe.data.unit, recipe.data.train.source
+    if unit != "record" and source in ("digits", "idx"):
+        yield Finding(
+            "R303",
+            f"source {source} has no column {unit.column!r} to tell units apart",
+            "use a csv, parquet or npz source, or unit: record",
+            "data.unit.column",
+        )
+
+
+def insecure_randomness(recipe: Recipe) -> Iterator[Finding]:
+    """Fixed noise protects nobody."""
+    if recipe.runtime.insecure is not None:
+        yield Finding(
+            "P114",
+            "runtime.insecure fixes sampling and noise: whoever knows the seed can remove the noise",
+            "remove runtime.insecure; the certificate of this run will not verify as a release",
+            "runtime.insecure",
+            severity=Severity.WARNING,
+        )
+
+
+def data_and_model(recipe: Recipe) -> Iterator[Finding]:
+    """Sources, columns and preprocessing fit together, and the model takes what they make."""
+    findings = data_checks.check(recipe.data)
+    yield from findings
+    if not any(finding.is_error for finding in findings):
+        yield from model_checks.check(recipe.model, data_facts(recipe.data))
+
+
+RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
+    one_length,
+    one_free_variable,
+    delta_against_size,
+    large_epsilon,
+    private_metrics,
+    unit_has_a_column,
+    insecure_randomness,
+    data_and_model,
+)

@@ -1,0 +1,120 @@
+"""Clipped sums of per-unit gradients, and the value that carries how far one unit can move it.
+
+Legend: N records in a physical batch, U units among them, P parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from dprecipe.privacy.adjacency import Neighbouring
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(outputs (N, C), labels (N,)) -> losses (N,), one for each record."""
+
+# Scaled norms stay below the bound by more than float32 can round them up.
+ROUNDING = 1.0 - 2.0**-18
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClippedSum:
+    """A sum over units, each clipped. Noise accepts nothing else.
+
+    `value`: (P,) float32. One unit added or removed moves it by at most `bound` in L2 norm.
+    """
+
+    value: Tensor
+    bound: float
+
+    def sensitivity(self, neighbouring: Neighbouring) -> float:
+        """How far one neighbour moves the sum; a replaced unit is one removed and one added."""
+        return self.bound if neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else 2 * self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The records of a lot. `units` (N,) numbers the units 0 … U-1 in order; `None`: each record is its own."""
+
+    features: Tensor
+    labels: Tensor
+    units: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def parameters_of(model: nn.Module) -> dict[str, Tensor]:
+    """The trained parameters by name, in the order of every flat vector of this package."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def clipped_sum(model: nn.Module, loss: Loss, batch: Batch, clip_norm: float, physical_batch: int) -> ClippedSum:
+    """Clip each unit's gradient to `clip_norm` and add them up, `physical_batch` records at a time.
+
+    A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
+
+    Guarantees: adding or removing one unit moves the result by at most `clip_norm`; an empty batch gives exactly
+    zero, and the model is not called; memory is that of one physical batch (a unit is never split over two, so one
+    larger than that is held whole).
+    Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
+    """
+    parameters = parameters_of(model)
+    total = torch.zeros(sum(p.numel() for p in parameters.values()), device=_device(parameters))
+    for part in _physical(batch, physical_batch):
+        grads_NP = per_record_gradients(model, loss, part.features, part.labels)
+        grads_UP = grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
+        norms_U = torch.linalg.vector_norm(grads_UP, dim=1)
+        finite_U = torch.isfinite(norms_U)
+        if not bool(finite_U.all()):
+            grads_UP = torch.where(finite_U[:, None], grads_UP, 0.0)
+            norms_U = torch.where(finite_U, norms_U, 0.0)
+        # A zero norm gives an infinite ratio, clamped to one.
+        factors_U = (clip_norm * ROUNDING / norms_U).clamp(max=1.0)
+        total += factors_U @ grads_UP
+    return ClippedSum(total, clip_norm)
+
+
+def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
+    """(N, P): the gradient of each record's own loss."""
+    parameters = parameters_of(model)
+    buffers = {name: buffer.detach() for name, buffer in model.named_buffers()}
+
+    def loss_of_one(parameters: dict[str, Tensor], feature: Tensor, label: Tensor) -> Tensor:
+        output = functional_call(model, (parameters, buffers), (feature.unsqueeze(0),))
+        return loss(output, label.unsqueeze(0)).squeeze(0)
+
+    grads = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")(parameters, features, labels)
+    return torch.cat([grads[name].flatten(1) for name in parameters], dim=1)
+
+
+def _physical(batch: Batch, size: int) -> Iterator[Batch]:
+    if batch.units is None:
+        for start in range(0, len(batch), size):
+            part = slice(start, start + size)
+            yield Batch(batch.features[part], batch.labels[part])
+        return
+    # Ends of units, so that each unit lies in one part.
+    ends = torch.cumsum(torch.bincount(batch.units), 0).tolist() if len(batch) else []
+    start = 0
+    for end, following in zip(ends, [*ends[1:], None], strict=True):
+        if following is None or following - start > size:
+            part = slice(start, end)
+            yield Batch(batch.features[part], batch.labels[part], batch.units[part] - batch.units[start])
+            start = end
+
+
+def _mean_by_unit(grads_NP: Tensor, units: Tensor) -> Tensor:
+    counts_U = torch.bincount(units)
+    sums_UP = grads_NP.new_zeros(len(counts_U), grads_NP.shape[1]).index_add_(0, units, grads_NP)
+    return sums_UP / counts_U[:, None]
+
+
+def _device(parameters: dict[str, Tensor]) -> torch.device:
+    return next(iter(parameters.values())).device
