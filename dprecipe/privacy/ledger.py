@@ -184,8 +184,8 @@ def take_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
 class LedgerWriter:
     """Appends to a ledger, one attempt at a time; holds the file's lock, so two processes can't spend at once.
 
-    Every method returns only after its line is on disk, and raises `RunFailed` when it can't be put there; a writer
-    that failed once writes nothing more.
+    `open`, `reserve` and `close` return only after their line is on disk; `settle` may lag, since losing it only
+    charges more. A line that can't be written raises `RunFailed`, and a writer that failed once writes nothing more.
     """
 
     def __init__(self, path: Path, plan_digest: str) -> None:
@@ -219,7 +219,7 @@ class LedgerWriter:
 
     def settle(self, event: Event, count: int) -> None:
         """Put on record that `count` of the events reserved last did run, and the rest never will."""
-        self._append({"type": "settle", "events": [Charge(event, count).to_json()] if count else []})
+        self._append({"type": "settle", "events": [Charge(event, count).to_json()] if count else []}, sync=False)
 
     def close(self, reason: StopReason) -> None:
         """End the attempt and let go of the file."""
@@ -232,13 +232,14 @@ class LedgerWriter:
             self._broken = True
             os.close(self._file)
 
-    def _append(self, entry: dict[str, Any]) -> None:
+    def _append(self, entry: dict[str, Any], *, sync: bool = True) -> None:
         if self._broken:
             raise RunFailed(f"{self._path}: the ledger is closed; nothing more may be spent on it")
         line = json.dumps({"seq": self._seq, "prev": self._head, **entry}, separators=(",", ":")).encode()
         try:
             _write_all(self._file, line + b"\n")
-            os.fsync(self._file)
+            if sync:
+                os.fsync(self._file)
         except OSError as error:
             self.abandon()
             raise RunFailed(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final
 
 import torch
 from torch import Tensor, nn
@@ -40,14 +40,23 @@ class ClippedSum:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The records of a lot. `units` (N,) numbers the units 0 … U-1 in order; `None`: each record is its own."""
+    """Records in memory. `units` (N,) numbers the units 0 … U-1 in order; `None`: each record is its own."""
 
     features: Tensor
     labels: Tensor
     units: Tensor | None = None
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    def parts(self, size: int) -> Iterator[Batch]:
+        """Batches of at most `size` records; a unit is never split, so one larger than that is a part of its own."""
+        for indices, units in physical(self.units, len(self.labels), size):
+            yield Batch(self.features[indices], self.labels[indices], units)
+
+
+class Lot(Protocol):
+    """A lot that brings its records to memory in parts."""
+
+    def parts(self, size: int) -> Iterator[Batch]:
+        """As `Batch.parts`."""
 
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
@@ -55,7 +64,9 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def clipped_sum(model: nn.Module, loss: Loss, batch: Batch, clip_norm: float, physical_batch: int) -> ClippedSum:
+def clipped_sum(
+    model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: float, physical_batch: int
+) -> ClippedSum:
     """Clip each unit's gradient to `clip_norm` and add them up, `physical_batch` records at a time.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
@@ -67,7 +78,7 @@ def clipped_sum(model: nn.Module, loss: Loss, batch: Batch, clip_norm: float, ph
     """
     parameters = parameters_of(model)
     total = torch.zeros(sum(p.numel() for p in parameters.values()), device=_device(parameters))
-    for part in _physical(batch, physical_batch):
+    for part in batch.parts(physical_batch):
         grads_NP = per_record_gradients(model, loss, part.features, part.labels)
         grads_UP = grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
         norms_U = torch.linalg.vector_norm(grads_UP, dim=1)
@@ -94,19 +105,18 @@ def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels:
     return torch.cat([grads[name].flatten(1) for name in parameters], dim=1)
 
 
-def _physical(batch: Batch, size: int) -> Iterator[Batch]:
-    if batch.units is None:
-        for start in range(0, len(batch), size):
-            part = slice(start, start + size)
-            yield Batch(batch.features[part], batch.labels[part])
+def physical(units: Tensor | None, count: int, size: int) -> Iterator[tuple[slice, Tensor | None]]:
+    """Slices of at most `size` of `count` records, each with its units renumbered from 0; no unit is split."""
+    if units is None:
+        for start in range(0, count, size):
+            yield slice(start, min(start + size, count)), None
         return
-    # Ends of units, so that each unit lies in one part.
-    ends = torch.cumsum(torch.bincount(batch.units), 0).tolist() if len(batch) else []
+    # The places at which units end, so that each unit lies in one slice.
+    ends = torch.cumsum(torch.bincount(units), 0).tolist() if count else []
     start = 0
     for end, following in zip(ends, [*ends[1:], None], strict=True):
         if following is None or following - start > size:
-            part = slice(start, end)
-            yield Batch(batch.features[part], batch.labels[part], batch.units[part] - batch.units[start])
+            yield slice(start, end), units[start:end] - units[start]
             start = end
 
 

@@ -1,0 +1,179 @@
+"""The gate: may this event be spent? Then record it, then let noise be drawn, in this order and nowhere else.
+
+The check is "would the next event exceed the budget?", asked before noise is drawn and before the optimiser moves.
+`release` is the only function that returns a noisy sum, and it asks for a ticket that only `admit` gives out, after
+the ledger holds the event.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from dprecipe.faults import RunFailed
+from dprecipe.noise.draws import gaussian
+from dprecipe.noise.entropy import Secrets
+from dprecipe.plan.model import Budget
+from dprecipe.privacy import calibrate
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Event, PartitionedGaussian, run_lengths, total
+from dprecipe.privacy.ledger import LedgerWriter, StopReason
+from dprecipe.training.engine.clipped_sum import ClippedSum
+
+# Of the time between events, at most this part may go to the ledger; blocks grow until it holds.
+LEDGER_SHARE = 0.01
+# A crash loses at most a block: no block is longer than this, nor than a fiftieth of the plan.
+LONGEST_BLOCK = 64
+
+
+@final
+class Ticket:
+    """Leave to release the noisy sums of one event that is on record."""
+
+    def __init__(self, event: Event, index: int) -> None:
+        self.event = event
+        self.index = index
+        """Number of the event within this attempt: the name of its secret streams."""
+        self.releases = event.lots if isinstance(event, PartitionedGaussian) else 1
+        self.used = 0
+
+
+@final
+class Gate:
+    """Stands between the clipped sums of a run and everything else."""
+
+    def __init__(
+        self,
+        events: Sequence[Charge],
+        budget: Budget,
+        ledger: LedgerWriter,
+        secrets: Secrets,
+        charged: Sequence[Charge] = (),
+        done: int = 0,
+    ) -> None:
+        """Guard a run of `events` of which the first `done` are in the model already.
+
+        `charged`: everything earlier attempts spent, whether the model kept it or not.
+        """
+        self.planned = run_lengths(events)
+        self.done = done
+        self.stop_reason: StopReason | None = None
+        self._budget = budget
+        self._ledger = ledger
+        self._secrets = secrets
+        self._charged = run_lengths(charged)
+        self._block: tuple[Event, int, int] | None = None  # event, reserved, admitted
+        self._admitted = 0
+        self._room: tuple[Event, int] | None = None
+        self._ledger_seconds = 0.0
+        self._last = time.monotonic()
+        self._step_seconds = 0.0
+
+    @property
+    def spent(self) -> tuple[Charge, ...]:
+        """What counts as spent if the run is settled now."""
+        block = [] if self._block is None else [Charge(self._block[0], self._block[2])]
+        return run_lengths([*self._charged, *block])
+
+    def admit(self) -> Ticket | None:
+        """A ticket for the next event, once the ledger holds it; `None` when the run is complete or out of budget."""
+        if self.stop_reason is not None:
+            return None
+        event = self._next_event()
+        if event is None:
+            self.stop_reason = "completed"
+            return None
+        now = time.monotonic()
+        self._step_seconds, self._last = now - self._last, now
+        if self._block is not None and (self._block[0] != event or self._block[1] == self._block[2]):
+            self._settle()
+        if self._block is None and not self._reserve(event):
+            self.stop_reason = "budget"
+            return None
+        block = self._block
+        if block is None:
+            raise RunFailed("the gate lost its reservation")
+        self._block = (block[0], block[1], block[2] + 1)
+        self._admitted += 1
+        self.done += 1
+        return Ticket(event, self._admitted)
+
+    def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
+        """The clipped sum plus noise: (P,) float64 on the CPU. Each ticket is good for the releases of its event.
+
+        Guarantees: the noise has standard deviation `noise_multiplier` × the sum's own sensitivity, is added in
+        float64, and comes from a stream that no other release uses.
+        """
+        if not ticket.used < ticket.releases:
+            raise RunFailed("a noisy sum was asked for that the ledger does not hold")
+        ticket.used += 1
+        stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
+        std = ticket.event.noise_multiplier * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
+        noise = torch.from_numpy(gaussian(stream, clipped.value.numel()))
+        return clipped.value.detach().to("cpu", torch.float64).add_(noise, alpha=std)
+
+    def close(self, interrupted: bool = False) -> StopReason:
+        """Settle what ran and end the attempt on record; says why it ended."""
+        reason: StopReason = "interrupted" if interrupted or self.stop_reason is None else self.stop_reason
+        if self._block is not None:
+            self._settle()
+        self._ledger.close(reason)
+        self.stop_reason = reason
+        return reason
+
+    def _next_event(self) -> Event | None:
+        ahead = self.done
+        for charge in self.planned:
+            if ahead < charge.count:
+                return charge.event
+            ahead -= charge.count
+        return None
+
+    def _reserve(self, event: Event) -> bool:
+        run_left = total(self.planned) - self.done
+        longest = min(LONGEST_BLOCK, max(1, total(self.planned) // 50), run_left)
+        wanted = 1
+        if self._step_seconds > 0:
+            wanted = math.ceil(self._ledger_seconds / (LEDGER_SHARE * self._step_seconds))
+        count = min(max(1, wanted), longest, self._affordable(event, longest))
+        if count < 1:
+            return False
+        start = time.monotonic()
+        self._ledger.reserve(event, count)
+        self._ledger_seconds = time.monotonic() - start
+        self._block = (event, count, 0)
+        if self._room is not None:
+            self._room = (event, self._room[1] - count)
+        return True
+
+    def _affordable(self, event: Event, wanted: int) -> int:
+        """How many more of these events the budget holds, up to `wanted`."""
+        counts: Counter[Event] = Counter()
+        for charge in [*self._charged, Charge(event, wanted)]:
+            counts[charge.event] += charge.count
+        planned: Counter[Event] = Counter()
+        for charge in self.planned:
+            planned[charge.event] += charge.count
+        if counts <= planned:
+            return wanted  # part of what the plan was solved for
+        if self._room is None or self._room[0] != event:
+            budget = self._budget
+            room = calibrate.count(
+                event, budget.epsilon, budget.delta, budget.neighbouring, budget.accountant, self._charged
+            )
+            self._room = (event, room)
+        return min(wanted, self._room[1])
+
+    def _settle(self) -> None:
+        if self._block is None:
+            return
+        event, _, admitted = self._block
+        self._ledger.settle(event, admitted)
+        self._charged = run_lengths([*self._charged, Charge(event, admitted)])
+        self._block = None
