@@ -23,6 +23,9 @@ class Numeric(Block):
     kind: Literal["numeric"]
     min: float
     max: float
+    missing: float | None = Field(
+        None, description="what an empty field counts as; without it, empty is an error"
+    )
 
 
 class Category(Block):
@@ -126,7 +129,9 @@ class UnitColumn(Block):
     """Protect everything that shares a value of this column (a user, a patient), not a single record."""
 
     column: Text
-    max_records: PositiveInt = Field(description="records of one unit that are used: the first ones of the file")
+    max_records: PositiveInt = Field(
+        description="records of one unit that are used: the first ones of the file"
+    )
 
 
 Unit = Annotated[
@@ -170,7 +175,9 @@ class Hash(Block):
 
     columns: ColumnNames
     buckets: Annotated[int, Field(ge=2, le=2**20)]
-    tokens: Literal["value", "words"] = Field("value", description="hash the whole value, or each lower-cased word")
+    tokens: Literal["value", "words"] = Field(
+        "value", description="hash the whole value, or each lower-cased word"
+    )
 
 
 class Flatten(Block):

@@ -1,0 +1,94 @@
+"""Where data files are, and how they are opened: plain or gzipped, told apart by their first bytes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from dprecipe.faults import DataFault
+
+GZIP_MAGIC = b"\x1f\x8b"
+GZIP_LIMIT = 1_100
+"""Deflate can't expand a byte to more than 1,032: a header that promises more describes a cut-off file."""
+CHUNK = 1 << 20
+READ_ERRORS = (OSError, EOFError, zlib.error)
+"""What reading a damaged file can raise."""
+
+
+def data_root(cli_value: str | Path | None, recipe_file: str | Path | None) -> Path:
+    """The folder that relative data paths start from: `--data-root`, else `$DPRECIPE_DATA`, else the recipe's."""
+    if cli_value is not None:
+        return Path(cli_value)
+    from_environment = os.environ.get("DPRECIPE_DATA", "")
+    if from_environment != "":
+        return Path(from_environment)
+    return Path() if recipe_file is None else Path(recipe_file).resolve().parent
+
+
+def locate(path: str, root: Path) -> Path:
+    """The file that a recipe's path names. An absolute path is taken as it is.
+
+    Raises:
+        DataFault: there is no such file; names the path tried and the three ways to say where data are.
+    """
+    full = root / path
+    try:
+        found = full.is_file()
+    except (OSError, ValueError):  # a name too long, or with a NUL
+        found = False
+    if not found:
+        raise DataFault(
+            f"{path}: no such data file (tried {full})",
+            "a data path is relative to --data-root, else to $DPRECIPE_DATA, else to the recipe's folder: "
+            "set one of them, or write an absolute path",
+        )
+    return full
+
+
+def is_gzip(file: Path) -> bool:
+    """Whether the content is gzipped, whatever the name says."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(2) == GZIP_MAGIC
+    except OSError as error:
+        raise unreadable(file, error) from error
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """The file's content as a stream of bytes, decompressed on the way where it is gzipped.
+
+    Raises:
+        DataFault: it can't be read (opening it). Reading can still raise `READ_ERRORS`.
+    """
+    try:
+        stream = cast(BinaryIO, gzip.open(file, "rb")) if is_gzip(file) else file.open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise unreadable(file, error) from error
+    with stream:
+        yield stream
+
+
+def read_exactly(stream: BinaryIO, count: int) -> bytes:
+    """At most `count` bytes; fewer when the stream ends. Memory grows with what is there, not with `count`."""
+    parts = bytearray()
+    while len(parts) < count:
+        part = stream.read(min(CHUNK, count - len(parts)))
+        if not part:
+            break
+        parts += part
+    return bytes(parts)
+
+
+def unreadable(file: Path, error: Exception) -> DataFault:
+    """The fault for a file that exists and can't be read."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror is not None else None
+    return DataFault(
+        f"{file}: can't be read ({reason or 'damaged or cut off'})",
+        "check its permissions, or copy the file again",
+    )

@@ -1,0 +1,80 @@
+"""Constant preprocessing: every step is a function of one record and of constants written in the recipe.
+
+Nothing is fitted to data, so preprocessing costs no privacy and neighbouring data sets stay neighbours. Columns of a
+table are encoded (`one_hot`, `hash`) while the file is read: `dprecipe.data.table`. What moves at random (`crop`,
+`flip`) is in `dprecipe.data.augment`.
+
+Shapes: N records, (N, D) vectors or (N, C, H, W) images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.schema import ClipFeatures, Flatten, PerChannel, Scale, Step
+
+Floats = NDArray[np.float32]
+BYTE = np.float32(255)
+
+
+def prepare(features: NDArray[np.generic], steps: Sequence[Step]) -> Floats:
+    """The features that the model sees: bytes become [0, 1], then each constant step in order.
+
+    Steps of other kinds are passed over: `one_hot` and `hash` have been applied by the reader, `crop` and `flip` are
+    training's.
+
+    Guarantees: record i of the result depends on record i of `features` alone.
+    """
+    x = as_unit(features)
+    for step in steps:
+        operation = step.operation
+        if isinstance(operation, Scale):
+            x = scale(x, operation)
+        elif isinstance(operation, ClipFeatures):
+            x = clip_features(x, operation.norm)
+        elif isinstance(operation, Flatten):
+            x = x.reshape(len(x), -1)
+    return x
+
+
+def as_unit(features: NDArray[np.generic]) -> Floats:
+    """Unsigned bytes as [0, 1]; floats as they are, in single precision (too large becomes infinite)."""
+    if features.dtype == np.uint8:
+        return features.astype(np.float32) / BYTE
+    with np.errstate(over="ignore"):
+        return features.astype(np.float32, copy=False)
+
+
+def scale(x: Floats, step: Scale) -> Floats:
+    """(x − mean) / std; constants one for all, or one a channel (a feature, for vectors)."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        result: Floats = (x - _constant(step.mean, x.ndim)) / _constant(step.std, x.ndim)
+    return result
+
+
+def _constant(value: PerChannel, ndim: int) -> Floats:
+    if isinstance(value, tuple):
+        return np.asarray(value, dtype=np.float32).reshape(-1, *[1] * (ndim - 2))
+    return np.asarray(value, dtype=np.float32)
+
+
+def clip_features(x: Floats, norm: float) -> Floats:
+    """Shrink each record to an L2 norm of at most `norm`; a record with a non-finite feature becomes zero.
+
+    Zeroing is the conservative choice: the bound holds for every record there can be, and one strange record can
+    neither stop a run nor spread.
+
+    Guarantees: the exact L2 norm of every record of the result is at most `norm` (rounding included, for norms
+    that single precision can hold).
+    """
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    finite = np.isfinite(flat).all(axis=1)
+    flat[~finite] = 0.0
+    length = np.sqrt(np.einsum("nd,nd->n", flat, flat))
+    target = norm * (1 - 1e-6)  # rounding to single precision moves a norm by at most 6e-8 of it
+    factor = np.where(length > target, target / np.maximum(length, np.finfo(np.float64).tiny), 1.0)
+    clipped: Floats = (flat * factor[:, None]).astype(np.float32).reshape(x.shape)
+    return clipped

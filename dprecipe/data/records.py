@@ -1,0 +1,49 @@
+"""Records in memory: features, labels, and who each record belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.preprocess import Floats, prepare
+from dprecipe.data.schema import Step
+
+PREPARE_ONCE_BYTES = 1 << 30
+"""Below this many bytes of prepared features they are prepared once: simpler, and each step of training is faster.
+Above it (CIFAR-10 sized pixels and up) the bytes of the file stay in memory, a quarter of the size, and each
+physical batch is prepared when it is used."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """N records, aligned: row i of each array is record i.
+
+    `features` is (N, D) or (N, C, H, W): float32, or uint8 for pixels that are not prepared yet. `labels` is int64 (N,).
+    `units` is int64 (N,), dense ids 0 … U-1, or None where each record is a unit. `pending` are the constant steps
+    that `batch` has still to apply.
+    """
+
+    features: NDArray[np.generic]
+    labels: NDArray[np.int64]
+    units: NDArray[np.int64] | None = None
+    pending: tuple[Step, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def unit_count(self) -> int:
+        """The number of units; of records, where each is a unit."""
+        return len(self) if self.units is None else int(self.units.max(initial=-1)) + 1
+
+    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[Floats, NDArray[np.int64]]:
+        """The prepared features, float32 (B, …), and the labels (B,) of these records; B may be 0."""
+        return prepare(self.features[indices], self.pending), self.labels[indices]
+
+    def prepared(self, limit: int = PREPARE_ONCE_BYTES) -> Records:
+        """The same records with their constant steps applied, if that takes at most `limit` bytes."""
+        if self.features.size * 4 > limit:
+            return self
+        return replace(self, features=prepare(self.features, self.pending), pending=())

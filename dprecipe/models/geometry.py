@@ -1,0 +1,43 @@
+"""The sizes of the networks of the zoo, in plain arithmetic: no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A convolution or pooling window, square."""
+
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+
+    def output(self, size: int) -> int:
+        """The length of the output along one axis; below 1 where the window does not fit."""
+        return (size + 2 * self.padding - self.kernel) // self.stride + 1
+
+
+_BLOCK = (Window(3, 1, 1), Window(3, 1, 1), Window(2, 2))
+
+CNN_WINDOWS: dict[str, tuple[Window, ...]] = {
+    "tempered-mnist": (Window(8, 2, 2), Window(2, 1), Window(4, 2), Window(2, 1)),
+    "tempered-cifar": _BLOCK * 3,
+    "lenet": (Window(5, 1, 2), Window(2, 2), Window(5), Window(2, 2)),
+}
+"""The windows that an image passes through, in order, by preset."""
+
+
+def spatial(windows: Sequence[Window], size: int) -> int:
+    """The length of one axis after all windows; 0 where one of them does not fit."""
+    for window in windows:
+        size = window.output(size)
+        if size < 1:
+            return 0
+    return size
+
+
+def smallest(preset: str) -> int:
+    """The smallest height (and width) of an image that the preset accepts."""
+    return next(size for size in range(1, 1000) if spatial(CNN_WINDOWS[preset], size) > 0)

@@ -1,0 +1,94 @@
+"""Convolutional networks for images (C, H, W); the first and the last layer fit the shape and the classes.
+
+Source: N. Papernot, A. Thakurta, S. Song, S. Chien, Ú. Erlingsson, "Tempered Sigmoid Activations for Deep Learning with
+Differential Privacy", AAAI 2021, tables 1 and 2, with tanh, the tempered sigmoid they recommend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from dprecipe.models.geometry import CNN_WINDOWS, Window, spatial
+from dprecipe.models.schema import Cnn
+
+
+def cnn(spec: Cnn, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The preset's network. `shape` has to pass `dprecipe.models.checks`."""
+    return PRESETS[spec.preset](shape, classes)
+
+
+def tempered_mnist(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """26,010 parameters for 1×28×28 and 10 classes."""
+    first, pool_1, second, pool_2 = CNN_WINDOWS["tempered-mnist"]
+    channels = shape[0]
+    return nn.Sequential(
+        _convolution(channels, 16, first),
+        nn.Tanh(),
+        nn.MaxPool2d(pool_1.kernel, pool_1.stride),
+        _convolution(16, 32, second),
+        nn.Tanh(),
+        nn.MaxPool2d(pool_2.kernel, pool_2.stride),
+        nn.Flatten(),
+        nn.Linear(32 * _area("tempered-mnist", shape), 32),
+        nn.Tanh(),
+        nn.Linear(32, classes),
+    )
+
+
+def tempered_cifar(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """550,570 parameters for 3×32×32 and 10 classes."""
+    windows = CNN_WINDOWS["tempered-cifar"]
+    layers: list[nn.Module] = []
+    channels = shape[0]
+    for block, width in enumerate((32, 64, 128)):
+        first, second, pool = windows[3 * block : 3 * block + 3]
+        layers += [
+            _convolution(channels, width, first),
+            nn.Tanh(),
+            _convolution(width, width, second),
+            nn.Tanh(),
+        ]
+        layers.append(nn.MaxPool2d(pool.kernel, pool.stride))
+        channels = width
+    layers += [
+        nn.Flatten(),
+        nn.Linear(128 * _area("tempered-cifar", shape), 128),
+        nn.Tanh(),
+        nn.Linear(128, classes),
+    ]
+    return nn.Sequential(*layers)
+
+
+def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Two convolutions and two layers in the manner of LeNet-5 (LeCun et al. 1998): 51,902 parameters for 1×28×28."""
+    first, pool_1, second, pool_2 = CNN_WINDOWS["lenet"]
+    return nn.Sequential(
+        _convolution(shape[0], 6, first),
+        nn.ReLU(),
+        nn.MaxPool2d(pool_1.kernel, pool_1.stride),
+        _convolution(6, 16, second),
+        nn.ReLU(),
+        nn.MaxPool2d(pool_2.kernel, pool_2.stride),
+        nn.Flatten(),
+        nn.Linear(16 * _area("lenet", shape), 120),
+        nn.ReLU(),
+        nn.Linear(120, classes),
+    )
+
+
+PRESETS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
+    "tempered-mnist": tempered_mnist,
+    "tempered-cifar": tempered_cifar,
+    "lenet": lenet,
+}
+
+
+def _convolution(channels: int, width: int, window: Window) -> nn.Conv2d:
+    return nn.Conv2d(channels, width, window.kernel, window.stride, window.padding)
+
+
+def _area(preset: str, shape: tuple[int, ...]) -> int:
+    height, width = (spatial(CNN_WINDOWS[preset], size) for size in shape[1:])
+    return height * width

@@ -1,0 +1,29 @@
+"""Models of feature vectors: softmax regression and the multi-layer perceptron."""
+
+from __future__ import annotations
+
+import math
+
+from torch import nn
+
+from dprecipe.models.schema import LogisticRegression, Mlp
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+def logistic_regression(_: LogisticRegression, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Softmax regression on flattened features, at zero: the loss is convex, so no start is better."""
+    layer = nn.Linear(math.prod(shape), classes)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+def mlp(spec: Mlp, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Hidden layers of the given widths, each followed by the activation."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    width = math.prod(shape)
+    for hidden in spec.hidden:
+        layers += [nn.Linear(width, hidden), ACTIVATIONS[spec.activation]()]
+        width = hidden
+    return nn.Sequential(*layers, nn.Linear(width, classes))
