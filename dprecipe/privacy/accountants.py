@@ -1,0 +1,207 @@
+"""The accountants: what a list of charges costs. Every number returned is an upper bound.
+
+"pld"          privacy-loss distributions (Koskela et al. 2020; Doroshenko et al. 2022), the tightest; for
+               unsampled Gaussians alone the exact Gaussian-DP formula is used and reported as "gdp"; where the
+               Rényi bound is smaller (only on grids that had to be coarsened) it is used and reported as "rdp"
+"rdp"          Rényi curves with the improved conversion (Canonne, Kamath & Steinke 2020)
+"rdp_classic"  Rényi curves with Mironov's conversion, to reproduce papers
+"gdp"          the exact Gaussian-DP formula; answers infinity when anything was sampled
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dprecipe.faults import Fault
+from dprecipe.privacy import conversion, curves, gdp, rounding
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.conversion import Conversion, Optimum
+from dprecipe.privacy.curves import Array
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.workload import Workload, workload
+
+if TYPE_CHECKING:
+    from dprecipe.plan.model import Guarantee
+
+ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An upper bound and the accountant that really gave it.
+
+    `at_edge`: the best Rényi order was the first or the last of the list, so a longer list might do better.
+    """
+
+    value: float
+    accountant: str
+    at_edge: bool = False
+
+
+class AccountantsDisagree(Fault):
+    """Two accountants contradict each other: a defect of this program, not of the recipe. Exit code 4."""
+
+
+def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, accountant: str) -> float:
+    """Upper bound of ε at δ, 0 < δ < 1, for all charges together; infinity when it can't be bounded.
+
+    Guarantees: the composition of the charges, in any order, is (result, δ)-DP under `neighbouring`.
+
+    Raises:
+        ValueError: unknown accountant, δ outside (0, 1).
+    """
+    return epsilon_answer(charges, delta, neighbouring, accountant).value
+
+
+def delta(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring, accountant: str) -> float:
+    """Upper bound of δ in [0, 1] at ε >= 0 for all charges together; 1 when it can't be bounded.
+
+    Guarantees: the composition of the charges is (ε, result)-DP under `neighbouring`.
+
+    Raises:
+        ValueError: unknown accountant, ε negative or NaN.
+    """
+    return delta_answers(charges, [epsilon], neighbouring, accountant)[0].value
+
+
+def profile(
+    charges: Iterable[Charge], neighbouring: Neighbouring, accountant: str, epsilons: Sequence[float]
+) -> tuple[tuple[float, float], ...]:
+    """(ε, upper bound of δ) at each ε >= 0, by one accountant.
+
+    Guarantees: the composition of the charges is (ε, δ)-DP for every pair at once.
+
+    Raises:
+        ValueError: unknown accountant, an ε negative or NaN.
+    """
+    answers = delta_answers(charges, epsilons, neighbouring, accountant)
+    return tuple((float(e), answer.value) for e, answer in zip(epsilons, answers, strict=True))
+
+
+def epsilon_answer(
+    charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, accountant: str
+) -> Answer:
+    """`epsilon`, and which accountant gave it.
+
+    Raises:
+        ValueError: unknown accountant, δ outside (0, 1).
+        AccountantsDisagree: the privacy-loss distribution exceeds the Rényi bound, which it can't.
+    """
+    _check_accountant(accountant)
+    if not 0 < delta < 1:
+        raise ValueError(f"expected 0 < delta < 1, got {delta}")
+    work = workload(charges, neighbouring)
+    if work.empty:
+        return Answer(0.0, accountant)
+    if accountant == "gdp" or (accountant == "pld" and not work.sampled):
+        return Answer(math.inf if work.sampled else gdp.epsilon(work.mu, delta), "gdp")
+    return _rdp_answer(work, accountant, lambda o, r, kind: conversion.epsilon(o, r, delta, kind))
+
+
+def delta_answers(
+    charges: Iterable[Charge], epsilons: Sequence[float], neighbouring: Neighbouring, accountant: str
+) -> list[Answer]:
+    """`delta` at each ε, and which accountant gave it.
+
+    Raises:
+        ValueError: unknown accountant, an ε negative or NaN.
+    """
+    _check_accountant(accountant)
+    if not all(e >= 0 for e in epsilons):
+        raise ValueError(f"expected epsilon >= 0, got {list(epsilons)}")
+    work = workload(charges, neighbouring)
+    if work.empty:
+        return [Answer(0.0, accountant) for _ in epsilons]
+    if accountant == "gdp" or (accountant == "pld" and not work.sampled):
+        return [Answer(1.0 if work.sampled else gdp.delta(work.mu, e), "gdp") for e in epsilons]
+    return [
+        _rdp_answer(work, accountant, lambda o, r, kind, e=e: conversion.delta(o, r, e, kind))  # type: ignore[misc]
+        for e in epsilons
+    ]
+
+
+def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
+    """r(α) of the whole workload: the curves of its parts, added.
+
+    Guarantees: an upper bound of the Rényi divergence at every order, in both directions of the relation.
+    Source: Mironov 2017, Proposition 1.
+    """
+    one_step = (
+        curves.poisson_gaussian_replaced
+        if work.neighbouring is Neighbouring.REPLACE_ONE
+        else curves.poisson_gaussian
+    )
+    total_A = curves.gaussian(work.mu, orders)
+    for phase in work.sampled:
+        total_A = total_A + phase.count * one_step(phase.q, phase.sigma, orders)
+    return total_A
+
+
+def _rdp_answer(
+    work: Workload, accountant: str, convert: Callable[[Sequence[float], Array, Conversion], Optimum]
+) -> Answer:
+    kind: Conversion = "classic" if accountant == "rdp_classic" else "improved"
+    best = convert(curves.DEFAULT_ORDERS, rdp_curve(work, curves.DEFAULT_ORDERS), kind)
+    if best.at_last:
+        longer = convert(curves.HIGH_ORDERS, rdp_curve(work, curves.HIGH_ORDERS), kind)
+        if longer.value < best.value:
+            best = longer
+    name = "rdp_classic" if kind == "classic" else "rdp"
+    return Answer(best.value, name, best.at_first or best.at_last)
+
+
+def _check_accountant(accountant: str) -> None:
+    if accountant not in ACCOUNTANTS:
+        raise ValueError(f"unknown accountant {accountant!r}; known: {', '.join(ACCOUNTANTS)}")
+
+
+def guarantee(
+    charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, unit: str, accountant: str
+) -> Guarantee:
+    """(ε, δ) for all charges by `accountant`, a second accountant's ε, and a profile δ(ε) around it.
+
+    Every number is rounded up to six significant digits.
+
+    Guarantees: the composition of the charges is (ε, δ)-DP for `epsilon`, for `cross_check_epsilon` and for every
+    point of `profile`; the profile's δ decrease strictly.
+
+    Raises:
+        ValueError: unknown accountant, δ outside (0, 1).
+        AccountantsDisagree: the exact or numerical bound exceeds the Rényi bound.
+    """
+    from dprecipe.plan.model import Guarantee
+
+    charges = tuple(charges)
+    first = epsilon_answer(charges, delta, neighbouring, accountant)
+    second = epsilon_answer(charges, delta, neighbouring, "rdp" if accountant in ("pld", "gdp") else "pld")
+    reported = rounding.up(first.value)
+    return Guarantee(
+        epsilon=reported,
+        delta=delta,
+        neighbouring=Neighbouring(neighbouring),
+        unit=unit,
+        accountant=first.accountant,
+        cross_check_accountant=second.accountant,
+        cross_check_epsilon=rounding.up(second.value),
+        profile=_profile_around(charges, reported, delta, neighbouring, accountant),
+    )
+
+
+_PROFILE_FACTORS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+
+
+def _profile_around(
+    charges: tuple[Charge, ...], epsilon: float, delta: float, neighbouring: Neighbouring, accountant: str
+) -> tuple[tuple[float, float], ...]:
+    if not 0 < epsilon < math.inf:
+        return ((epsilon, delta),) if epsilon == 0 else ()
+    epsilons = [rounding.up(factor * epsilon) for factor in _PROFILE_FACTORS]
+    points: list[tuple[float, float]] = []
+    for e, d in profile(charges, neighbouring, accountant, epsilons):
+        rounded = min(1.0, rounding.up(d))
+        if not points or rounded < points[-1][1]:
+            points.append((e, rounded))
+    return tuple(points)

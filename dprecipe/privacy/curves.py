@@ -1,0 +1,161 @@
+"""Rényi curves: r(α) of one step, for lists of orders α > 1. Pure numpy; no scipy, so that `validate` starts fast.
+
+Notation: q sampling rate, σ noise multiplier (standard deviation over the clip norm), μ sensitivity over standard
+deviation, α order, y the density ratio dP/dQ.
+
+Every function returns upper bounds up to relative rounding error (about 1e-12 of the value; 1e-9 for q < 1e-5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_FRACTIONAL = (
+    *(1.02, 1.05, 1.15, 1.25, 1.35),
+    *(k / 10 for k in range(11, 20)),
+    *(k / 10 for k in range(22, 60, 2)),
+    *(k / 2 for k in range(13, 24, 2)),
+)
+_INTEGER = (*range(2, 33), *range(34, 65, 2), *range(68, 129, 6), *range(136, 257, 15))
+DEFAULT_ORDERS: tuple[float, ...] = tuple(sorted({*map(float, _FRACTIONAL), *map(float, _INTEGER)}))
+HIGH_ORDERS: tuple[float, ...] = tuple(float(round(256 * 2 ** (k / 2))) for k in range(1, 17))
+"""Orders above the default ones, worth their time only when a small ε puts the optimum at the end of the list."""
+
+_MATRIX_ORDER = 256
+_MOST_NODES = 40_000
+_TAIL = 13.0
+"""Standard deviations of a Gaussian tail that the quadrature covers: exp(-13²/2) = 2e-37."""
+
+
+def gaussian(mu: float, orders: Sequence[float]) -> Array:
+    """r(α) = α μ² / 2 of a Gaussian mechanism with sensitivity/standard deviation μ.
+
+    Guarantees: exact for every order. Source: Mironov 2017, Proposition 7.
+    """
+    return np.asarray(orders, dtype=np.float64) * (mu * mu / 2)
+
+
+def poisson_gaussian(q: float, sigma: float, orders: Sequence[float]) -> Array:
+    """r(α) of one step of the Poisson-sampled Gaussian under add-or-remove-one; 0 < q <= 1, σ > 0.
+
+    Integer orders by the binomial sum without its cancelling terms k = 0, 1, others by quadrature. An order whose
+    quadrature would be too long is answered by infinity.
+
+    Guarantees: bounds both directions (the removal is the larger). Source: Mironov, Talwar & Zhang 2019, Theorems
+    4 and 5, Section 3.3.
+    """
+    orders_A = np.asarray(orders, dtype=np.float64)
+    if q == 1:
+        return gaussian(1 / sigma, orders)
+    result_A = np.empty_like(orders_A)
+    integral_A = (orders_A == np.floor(orders_A)) & (orders_A >= 2)
+    if integral_A.any():
+        result_A[integral_A] = _binomial(q, sigma, tuple(int(order) for order in orders_A[integral_A]))
+    if not integral_A.all():
+        result_A[~integral_A] = _quadrature(q, sigma, orders_A[~integral_A], replaced=False)
+    return result_A
+
+
+def poisson_gaussian_replaced(q: float, sigma: float, orders: Sequence[float]) -> Array:
+    """r(α) of one step of the Poisson-sampled Gaussian under replace-one; 0 < q <= 1, σ > 0.
+
+    The pair is P = (1-q) N(0, σ²) + q N(1, σ²) against Q = (1-q) N(0, σ²) + q N(-1, σ²), its own mirror image. An
+    order whose quadrature would be too long is answered by infinity.
+
+    Guarantees: P, Q dominate every pair of gradients of norm <= 1. Source: Balle, Barthe & Gaboardi 2018, Theorem 2
+    (H(P‖Q) becomes N(x) against a mixture of N(0) and N(x')), then Choquette-Choo et al. 2024 (a Gaussian against a
+    mixture of Gaussians is dominated by the one-dimensional pair with the largest distances); Lebeda et al. 2024.
+    """
+    orders_A = np.asarray(orders, dtype=np.float64)
+    if q == 1:
+        return gaussian(2 / sigma, orders)
+    return _quadrature(q, sigma, orders_A, replaced=True)
+
+
+def _binomial(q: float, sigma: float, orders: tuple[int, ...]) -> Array:
+    """log(1 + Σ_{k>=2} C(α,k) (1-q)^{α-k} q^k (exp(k(k-1)/2σ²) - 1)) / (α-1)."""
+    small = tuple(order for order in orders if order <= _MATRIX_ORDER)
+    log_moments: dict[int, float] = {}
+    if small:
+        logs_AK = _log_binomials(small) + _log_weights(q, sigma, np.asarray(small)[:, None], max(small))
+        log_moments.update(zip(small, _log_sum_exp(logs_AK).tolist(), strict=True))
+    for order in orders:
+        if order > _MATRIX_ORDER:
+            logs_1K = _log_binomials((order,)) + _log_weights(q, sigma, np.asarray([[order]]), order)
+            log_moments[order] = float(_log_sum_exp(logs_1K)[0])
+    return np.array([np.logaddexp(0.0, log_moments[order]) / (order - 1) for order in orders])
+
+
+@lru_cache(maxsize=64)
+def _log_binomials(orders: tuple[int, ...]) -> Array:
+    """log C(α, k), k = 2..max(α); -inf where k > α."""
+    top = max(orders)
+    log_factorials_K = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, top + 1)))))
+    ks_K, orders_A1 = np.arange(2, top + 1), np.asarray(orders)[:, None]
+    rest_AK = orders_A1 - ks_K
+    logs_AK = log_factorials_K[orders_A1] - log_factorials_K[ks_K] - log_factorials_K[np.maximum(rest_AK, 0)]
+    return np.where(rest_AK >= 0, logs_AK, -np.inf)
+
+
+def _log_weights(q: float, sigma: float, orders_A1: NDArray[np.int64], top: int) -> Array:
+    ks_K = np.arange(2, top + 1)
+    exponents_K = ks_K * (ks_K - 1.0) / (2 * sigma * sigma)
+    log_expm1_K = exponents_K + np.log(-np.expm1(-exponents_K))
+    return (orders_A1 - ks_K) * np.log1p(-q) + ks_K * np.log(q) + log_expm1_K
+
+
+def _quadrature(q: float, sigma: float, orders_A: Array, *, replaced: bool) -> Array:
+    """log ∫ Q yᵅ / (α-1) by the trapezoidal rule, which converges exponentially for analytic integrands.
+
+    The integrand is analytic in the strip |Im x| < π σ² (there 1-q+q exp((x-1/2)/σ²) vanishes) and decays like a
+    Gaussian of width σ, so a spacing of 0.4 min(σ, σ²) leaves errors below exp(-40).
+    """
+    step = 0.4 * min(sigma, sigma * sigma)
+    result_A = np.full(orders_A.shape, np.inf)
+    low = -(1 + _TAIL * sigma)
+    for index, order in enumerate(orders_A):
+        high = order + 1 + _TAIL * sigma  # the mode of Q yᵅ is below α
+        if (high - low) / step <= _MOST_NODES:
+            x_N = low + step * np.arange(int((high - low) / step) + 2)
+            result_A[index] = _log_moment(q, sigma, float(order), x_N, step, replaced) / (order - 1)
+    return result_A
+
+
+def _log_moment(q: float, sigma: float, order: float, x_N: Array, step: float, replaced: bool) -> float:
+    """log ∫ Q yᵅ, as log1p of ∫ Q (yᵅ - 1 - α(y-1)), whose integrand is non-negative: nothing cancels."""
+    above_N = _log_mixture(q, (x_N - 0.5) / (sigma * sigma))
+    below_N = _log_mixture(q, (-x_N - 0.5) / (sigma * sigma)) if replaced else np.zeros_like(x_N)
+    log_y_N = above_N - below_N
+    log_q_N = below_N - x_N * x_N / (2 * sigma * sigma) + np.log(step / (sigma * np.sqrt(2 * np.pi)))
+    grown_N = order * log_y_N
+    mild_N = grown_N < 30
+    small_N = np.where(mild_N, log_y_N, 0.0)
+    excess = np.sum(
+        np.exp(log_q_N) * np.where(mild_N, np.expm1(order * small_N) - order * np.expm1(small_N), 0.0)
+    )
+    if mild_N.all():
+        return float(np.log1p(max(excess, 0.0)))
+    steep = float(_log_sum_exp((log_q_N + grown_N)[~mild_N][None, :])[0])
+    return float(np.logaddexp(np.log1p(max(excess, 0.0)), steep))
+
+
+def _log_mixture(q: float, exponent_N: Array) -> Array:
+    """log(1 - q + q exp(t)), without cancellation near t = 0."""
+    clipped_N = np.minimum(exponent_N, 30.0)
+    return np.where(
+        exponent_N < 30.0,
+        np.log1p(q * np.expm1(clipped_N)),
+        np.logaddexp(np.log1p(-q), np.log(q) + exponent_N),
+    )
+
+
+def _log_sum_exp(logs_AK: Array) -> Array:
+    top_A1 = logs_AK.max(axis=1, keepdims=True)
+    result_A: Array = np.log(np.sum(np.exp(logs_AK - top_A1), axis=1)) + top_A1[:, 0]
+    return result_A

@@ -1,0 +1,33 @@
+"""Rounding on the safe side: reported bounds are never below the number computed."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+
+def up(value: float, digits: int = 6) -> float:
+    """The least number of `digits` significant decimal digits that is >= value; infinities and 0 stay.
+
+    Guarantees: result >= value, exactly (decimal arithmetic), and result <= value * (1 + 10 ** (1 - digits)).
+    """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def down(value: float, digits: int = 6) -> float:
+    """The greatest number of `digits` significant decimal digits that is <= value; infinities and 0 stay.
+
+    Guarantees: result <= value, exactly.
+    """
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, mode: str) -> float:
+    if math.isnan(value):
+        raise ValueError("expected a number to round, got NaN")
+    if value == 0 or math.isinf(value):
+        return value
+    exact = Decimal(value)
+    unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    # the nearest double to a decimal above a double is not below that double
+    return float(exact.quantize(unit, rounding=mode))

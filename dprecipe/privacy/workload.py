@@ -1,0 +1,74 @@
+"""Charges as the accountants see them: one unsampled Gaussian, and sampled Gaussians with their counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """`count` steps of the Gaussian at multiplier `sigma`, Poisson-sampled at rate `q` < 1."""
+
+    q: float
+    sigma: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Everything a list of charges releases, in the order-free form that composition allows.
+
+    `mu` is the sensitivity over the standard deviation of all unsampled Gaussians together, the doubling of
+    replace-one included; `sampled` holds each distinct sampled step once, sorted.
+    """
+
+    mu: float
+    sampled: tuple[Sampled, ...]
+    neighbouring: Neighbouring
+
+    @property
+    def steps(self) -> int:
+        """How many sampled steps there are."""
+        return sum(phase.count for phase in self.sampled)
+
+    @property
+    def empty(self) -> bool:
+        return self.mu == 0 and not self.sampled
+
+
+def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
+    """Reduce charges to what composition needs.
+
+    Unsampled Gaussians compose to one with μ = sqrt(Σ 1/σ²); sampling at rate 1 is no sampling; an epoch over
+    disjoint lots costs one Gaussian (parallel composition). Replacing a unit moves an unsampled sum twice as far.
+
+    Source: Dong, Roth & Su 2022, Corollary 3.3; McSherry 2009, Theorem 4.
+
+    Raises:
+        TypeError: an event that the accountants don't know.
+    """
+    squares: list[float] = []
+    counts: dict[tuple[float, float], int] = {}
+    for charge in charges:
+        event, count = charge.event, charge.count
+        if count == 0:
+            continue
+        if isinstance(event, PoissonGaussian) and event.sampling_rate < 1:
+            key = (float(event.sampling_rate), float(event.noise_multiplier))
+            counts[key] = counts.get(key, 0) + count
+        elif isinstance(event, Gaussian | PartitionedGaussian | PoissonGaussian):
+            squares.append(count / float(event.noise_multiplier) ** 2)
+        else:
+            raise TypeError(f"no accountant knows the event {event!r}")
+    neighbouring = Neighbouring(neighbouring)
+    moved = 2.0 if neighbouring is Neighbouring.REPLACE_ONE else 1.0
+    return Workload(
+        moved * math.sqrt(math.fsum(squares)),
+        tuple(Sampled(q, sigma, counts[q, sigma]) for q, sigma in sorted(counts)),
+        neighbouring,
+    )
