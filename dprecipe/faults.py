@@ -7,7 +7,7 @@ exception that a user caused or can mend: it carries a message, a remedy and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,8 +63,10 @@ class RecipeError(Fault):
 
     exit_code = 1
 
-    def __init__(self, findings: Sequence[Finding]) -> None:
+    def __init__(self, findings: Sequence[Finding], texts: Mapping[str, str] | None = None) -> None:
         self.findings = tuple(findings)
+        self.texts = dict(texts or {})
+        """The texts the places point into, by `Place.file`; for showing the line."""
         super().__init__("\n".join(f"{f.code} {f.path}: {f.message}" for f in self.findings))
 
 

@@ -1,0 +1,93 @@
+"""Values to text: YAML that this loader, and any other, reads back as the same values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dprecipe.text.scalars import NotFinite, resolve
+from dprecipe.text.tree import Path
+
+_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
+# Words that YAML 1.1 readers take for something else than text.
+_YAML_11 = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null|\.?inf|\.?nan|[-+.0-9_:xobe]+")
+
+Comment = Callable[[Path], str]
+
+
+def dump(values: Mapping[str, Any], comment: Comment | None = None) -> str:
+    """A block as YAML text; `comment(path)` is appended to the line of every scalar, flow list and empty block."""
+    lines: list[str] = []
+    _block(values, (), "", lines, comment or (lambda path: ""))
+    return "\n".join(lines) + "\n"
+
+
+def _block(values: Mapping[str, Any], path: Path, indent: str, lines: list[str], comment: Comment) -> None:
+    for key, value in values.items():
+        _entry(f"{indent}{_text(key)}:", value, (*path, key), indent + "  ", lines, comment)
+
+
+def _entry(head: str, value: Any, path: Path, indent: str, lines: list[str], comment: Comment) -> None:
+    if isinstance(value, Mapping) and value:
+        lines.append(head)
+        _block(value, path, indent, lines, comment)
+    elif _is_list(value) and value and any(isinstance(item, Mapping) or _is_list(item) for item in value):
+        lines.append(head)
+        _items(value, path, indent, lines, comment)
+    else:
+        lines.append(_commented(f"{head} {_flow(value)}", comment(path)))
+
+
+def _items(values: Sequence[Any], path: Path, indent: str, lines: list[str], comment: Comment) -> None:
+    for index, item in enumerate(values):
+        here = (*path, index)
+        if isinstance(item, Mapping) and item:
+            start = len(lines)
+            _block(item, here, indent + "  ", lines, comment)
+            lines[start] = f"{indent}- {lines[start].lstrip(' ')}"
+        else:
+            _entry(f"{indent}-", item, here, indent + "  ", lines, comment)
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{}"
+    if _is_list(value):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float):
+        return _number(value)
+    return json.dumps(value)
+
+
+def _number(value: float) -> str:
+    mantissa, e, exponent = repr(value).partition("e")
+    # With a dot, readers of YAML 1.1 take it for a number too.
+    return f"{mantissa}.0e{exponent}" if e and "." not in mantissa else repr(value)
+
+
+def _text(value: str) -> str:
+    if _PLAIN.fullmatch(value) and not _YAML_11.fullmatch(value) and len(value) <= 120:
+        try:
+            if resolve(value) == value:
+                return value
+        except NotFinite:
+            pass
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else _escape(c) for c in quoted)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _commented(line: str, comment: str) -> str:
+    return f"{line}  # {comment}" if comment else line
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)

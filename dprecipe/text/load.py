@@ -1,0 +1,273 @@
+"""Text to tree: strict YAML, in one parse, with the place of every key and value.
+
+PyYAML's scanner and parser turn the text into events; the tree is built from the events here, without recursion
+and without PyYAML's resolvers and constructors. So a text can't choose a type, share a value or nest without bound.
+"""
+
+from __future__ import annotations
+
+import re
+
+from yaml.error import MarkedYAMLError, YAMLError
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
+from yaml.parser import Parser
+from yaml.reader import Reader
+from yaml.scanner import Scanner
+
+from dprecipe.faults import Finding, Place, RecipeError
+from dprecipe.text import syntax
+from dprecipe.text.scalars import NotFinite, resolve
+from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence
+
+MAX_BYTES = 512 * 1024
+MAX_DEPTH = 24
+MAX_NODES = 20_000
+
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+
+
+class _Events(Reader, Scanner, Parser):  # type: ignore[misc]
+    """PyYAML's pure-Python parser: it keeps marks that count characters, which the C one does not."""
+
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+
+
+class _Stop(Exception):
+    """The text can't be read beyond this finding."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+class _Open:
+    """A block or list whose end has not come yet."""
+
+    __slots__ = ("entries", "items", "key", "place")
+
+    def __init__(self, place: Place, is_mapping: bool) -> None:
+        self.place = place
+        self.entries: dict[str, Entry] | None = {} if is_mapping else None
+        self.items: list[Node] = []
+        self.key: Node | None = None
+
+
+class _Builder:
+    """Builds one tree from events, collecting findings."""
+
+    def __init__(self, file: str, column: int) -> None:
+        self.file, self.column = file, column
+        self.findings: list[Finding] = []
+        self.root: Node | None = None
+        self.documents = self.nodes = 0
+        self.stack: list[_Open] = []
+
+    def feed(self, event: Event) -> None:
+        if isinstance(event, DocumentStartEvent):
+            self._document(event)
+        elif isinstance(event, CollectionEndEvent):
+            done = self.stack.pop()
+            node = (
+                Sequence(tuple(done.items), done.place)
+                if done.entries is None
+                else Mapping(done.entries, done.place)
+            )
+            self._attach(node)
+        elif isinstance(event, NodeEvent):
+            self._node(event)
+
+    def _document(self, event: DocumentStartEvent) -> None:
+        self.documents += 1
+        if self.documents > 1:
+            raise _Stop(
+                Finding(
+                    "Y110",
+                    "a second document begins here; a recipe is one document",
+                    "put each recipe in a file of its own",
+                    place=self._place(event),
+                )
+            )
+        if event.version is not None or event.tags:
+            self._report("Y109", "a `%` directive", "remove the line that begins with `%`", self._place(event))
+
+    def _node(self, event: NodeEvent) -> None:
+        place = self._place(event)
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise _Stop(
+                Finding(
+                    "Y113",
+                    f"a recipe holds at most {MAX_NODES:,} keys and values",
+                    "keep data out of recipes: name a file",
+                    place=place,
+                )
+            )
+        if isinstance(event, AliasEvent):
+            self._report("Y107", f"the alias *{event.anchor}", "write the value out, or use `extends`", place)
+            self._attach(Scalar(None, place, broken=True))
+            return
+        if event.anchor is not None:
+            self._report("Y107", f"the anchor &{event.anchor}", "remove it, and write the value out where used", place)
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            name = tag.replace("tag:yaml.org,2002:", "!!")
+            self._report("Y109", f"the tag {name}", "remove it: the schema decides what a value is", place)
+        if isinstance(event, ScalarEvent):
+            self._attach(self._scalar(event, place))
+        elif isinstance(event, MappingStartEvent | SequenceStartEvent):
+            if len(self.stack) >= MAX_DEPTH:
+                raise _Stop(
+                    Finding(
+                        "Y112", f"nested deeper than {MAX_DEPTH} levels", "flatten what stands here", place=place
+                    )
+                )
+            self.stack.append(_Open(place, isinstance(event, MappingStartEvent)))
+
+    def _scalar(self, event: ScalarEvent, place: Place) -> Scalar:
+        if _FORBIDDEN.search(event.value):
+            self._report(
+                "Y116",
+                "the text holds a control character or half a character",
+                "remove the escape (such as \\0, \\e or \\ud800) from the text",
+                place,
+            )
+            return Scalar("", place, quoted=True, broken=True)
+        if not event.implicit[0]:  # quoted, a block of text, or tagged (and then reported already)
+            return Scalar(event.value, place, quoted=True, broken=event.tag is not None)
+        try:
+            return Scalar(resolve(event.value), place)
+        except NotFinite as error:
+            self._report("Y114", str(error), "write a finite number; quote it if it is meant as text", place)
+            return Scalar(None, place, broken=True)
+
+    def _attach(self, node: Node) -> None:
+        if not self.stack:
+            self.root = node
+            return
+        top = self.stack[-1]
+        if top.entries is None:
+            top.items.append(node)
+        elif top.key is None:
+            top.key = node
+        else:
+            key, top.key = top.key, None
+            self._enter(top.entries, key, node)
+
+    def _enter(self, entries: dict[str, Entry], key: Node, value: Node) -> None:
+        if not isinstance(key, Scalar) or not isinstance(key.value, str) or not key.value:
+            if not (isinstance(key, Scalar) and key.broken):
+                self._report("Y111", "a key must be plain text", "quote it if it is meant as text", key.place)
+            return
+        if key.value == "<<" and not key.quoted:
+            self._report("Y108", "the merge key `<<`", "write the keys out, or use `extends`", key.place)
+            return
+        first = entries.get(key.value)
+        if first is not None:
+            where = f"{first.place.line}:{first.place.column}"
+            self._report(
+                "Y106", f"the key `{key.value}` stood already at {where}", "remove one of the two", key.place
+            )
+            return
+        if not key.broken:
+            entries[key.value] = Entry(key.place, value)
+
+    def _place(self, event: Event) -> Place:
+        start, end = event.start_mark, event.end_mark
+        width = end.column - start.column if end.line == start.line else 1
+        column = start.column + (self.column if start.line == 0 else 1)
+        return Place(self.file, start.line + 1, column, max(1, width))
+
+    def _report(self, code: str, message: str, remedy: str, place: Place) -> None:
+        self.findings.append(Finding(code, message, remedy, place=place))
+
+
+def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Finding, ...]]:
+    """Read a text. Never raises: what is wrong comes back as findings, in the order of the text.
+
+    The tree is None where the text could not be read to its end, and for an empty document. `column` is where the
+    text begins on its first line (the value of an override begins after its path).
+    """
+    unreadable = _not_text(text, file, column)
+    if unreadable is not None:
+        return None, (unreadable,)
+    builder = _Builder(file, column)
+    try:
+        # The reader looks at the text when it is made, so it is made inside.
+        events = _Events(text)
+        while events.check_event():
+            builder.feed(events.get_event())
+    except _Stop as stop:
+        return None, (*builder.findings, stop.finding)
+    except MarkedYAMLError as error:
+        return None, (*builder.findings, syntax.finding(error, file, column))
+    except (YAMLError, ValueError, OverflowError):  # a character code beyond Unicode: chr() refuses
+        place = Place(file, 1, column)
+        return None, (*builder.findings, Finding("Y104", "the YAML can't be read", "check its escapes", place=place))
+    return builder.root, tuple(builder.findings)
+
+
+def load(text: str, file: str) -> Mapping:
+    """Read a text that must be one block of keys.
+
+    Raises:
+        RecipeError: with all that is wrong in the text.
+    """
+    root, findings = parse(text, file)
+    if findings:
+        raise RecipeError(findings, {file: text})
+    if isinstance(root, Mapping):
+        return root
+    raise RecipeError((not_a_block(root, file),), {file: text})
+
+
+def not_a_block(root: Node | None, file: str) -> Finding:
+    """The finding for a document that is not a block of keys."""
+    empty = root is None or (isinstance(root, Scalar) and root.value is None)
+    what = "the document is empty" if empty else "the document is a list or a single value"
+    return Finding(
+        "Y115",
+        f"{what}; a recipe is a block of keys",
+        "begin with `recipe: dprecipe/v1`; `dprecipe init` writes a starter",
+        place=Place(file, 1, 1),
+    )
+
+
+def _not_text(text: str, file: str, column: int) -> Finding | None:
+    if len(text) > MAX_BYTES:
+        return too_large(file)
+    match = _FORBIDDEN.search(text)
+    if match is None:
+        return None
+    lines = _LINE_BREAK.split(text[: match.start()])
+    place = Place(file, len(lines), len(lines[-1]) + (column if len(lines) == 1 else 1))
+    return Finding(
+        "Y103", f"the character U+{ord(match[0]):04X} does not belong in a text", "save it as plain UTF-8", place=place
+    )
+
+
+def too_large(file: str) -> Finding:
+    """The finding for a text beyond the bound."""
+    return Finding(
+        "Y102",
+        f"a recipe has at most {MAX_BYTES // 1024} KiB",
+        "keep data out of recipes: name a file",
+        place=Place(file, 1, 1),
+    )
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines as the places count them."""
+    return _LINE_BREAK.split(text)

@@ -1,0 +1,62 @@
+"""Laying one tree over another: blocks merge, everything else replaces."""
+
+from __future__ import annotations
+
+from dprecipe.faults import Finding
+from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence
+
+TAGS = ("kind", "family", "source", "scheme", "schedule")
+"""The keys that say what a block is; a block in which one of them changes is another block."""
+
+
+def overlay(base: Node, over: Node) -> tuple[Node, tuple[Finding, ...]]:
+    """`over` laid over `base`. Neither is changed; places come along with the values.
+
+    Findings are about overrides that name a position a list does not have.
+    """
+    findings: list[Finding] = []
+    return _overlay(base, over, findings), tuple(findings)
+
+
+def _overlay(base: Node, over: Node, findings: list[Finding]) -> Node:
+    if not isinstance(over, Mapping):
+        return over
+    if isinstance(base, Sequence) and over.by_index:
+        return _positions(base, over, findings)
+    if not isinstance(base, Mapping) or _other_kind(base, over):
+        return over
+    entries = dict(base.entries)
+    for key, entry in over.entries.items():
+        below = entries.get(key)
+        if below is None:
+            entries[key] = entry
+            continue
+        value = _overlay(below.value, entry.value, findings)
+        # A merged block keeps the place it was first written at; a replaced value has a new one.
+        merged = isinstance(value, Mapping | Sequence) and value.place == below.value.place
+        entries[key] = Entry(below.place if merged else entry.place, value)
+    return Mapping(entries, base.place)
+
+
+def _positions(base: Sequence, over: Mapping, findings: list[Finding]) -> Node:
+    items = list(base.items)
+    for key, entry in over.entries.items():
+        if key.isdecimal() and key.isascii() and len(key) < 6 and int(key) < len(items):
+            items[int(key)] = _overlay(items[int(key)], entry.value, findings)
+            continue
+        known = f"its items are 0 to {len(items) - 1}" if items else "it is empty"
+        findings.append(
+            Finding("Y132", f"the list has no item `{key}`; {known}", "name an item, or set the list whole", place=entry.place)
+        )
+    return Sequence(tuple(items), base.place)
+
+
+def _other_kind(base: Mapping, over: Mapping) -> bool:
+    return any(
+        tag in base.entries and tag in over.entries and _word(base, tag) != _word(over, tag) for tag in TAGS
+    )
+
+
+def _word(mapping: Mapping, tag: str) -> object:
+    value = mapping.entries[tag].value
+    return value.value if isinstance(value, Scalar) else value

@@ -1,0 +1,116 @@
+"""The tree of a text: values with the places they were written at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dprecipe.faults import Place
+
+Value = str | int | float | bool | None
+Json = Value | list["Json"] | dict[str, "Json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A value as resolved, and whether it was quoted. `broken`: a finding was already made about it."""
+
+    value: Value
+    place: Place
+    quoted: bool = False
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A list."""
+
+    items: tuple[Node, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key of a block: where the key stands, and its value."""
+
+    place: Place
+    value: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A block. `by_index`: it was written as the path of an override, so its keys may be list positions."""
+
+    entries: dict[str, Entry]
+    place: Place
+    by_index: bool = False
+
+
+Node = Scalar | Sequence | Mapping
+Path = tuple[str | int, ...]
+
+
+def plain(node: Node) -> Json:
+    """The value without its places: JSON types only."""
+    if isinstance(node, Mapping):
+        return {key: plain(entry.value) for key, entry in node.entries.items()}
+    if isinstance(node, Sequence):
+        return [plain(item) for item in node.items]
+    return node.value
+
+
+def child(node: Node, step: str | int) -> Node | None:
+    """The value under a key or a position; None where there is none."""
+    if isinstance(node, Mapping):
+        entry = node.entries.get(str(step))
+        return None if entry is None else entry.value
+    if isinstance(node, Sequence):
+        index = int(step) if isinstance(step, int) or step.isdecimal() else -1
+        return node.items[index] if 0 <= index < len(node.items) else None
+    return None
+
+
+def key_place(node: Node, step: str | int) -> Place | None:
+    """Where the key (or list item) itself stands."""
+    if isinstance(node, Mapping):
+        entry = node.entries.get(str(step))
+        return None if entry is None else entry.place
+    item = child(node, step)
+    return None if item is None else item.place
+
+
+def find(root: Node, dotted: str) -> tuple[Path, Place]:
+    """The place of a dotted path, as near as the text comes to it.
+
+    A scalar is pointed at itself, a block or list at its key. Steps that are no key of the block at hand are
+    skipped (a default that is not written, a tag in between), so the nearest written ancestor answers. A key that
+    holds dots itself is found too.
+    """
+    steps = dotted.split(".") if dotted else []
+    node, place, path = root, root.place, ()
+    position = 0
+    while position < len(steps):
+        for end in range(position + 1, len(steps) + 1):
+            step = ".".join(steps[position:end])
+            below = child(node, step)
+            if below is not None:
+                key = key_place(node, step)
+                blank = isinstance(below, Scalar) and below.value is None
+                place = below.place if isinstance(below, Scalar) and not blank else key or below.place
+                node, path, position = below, (*path, step), end
+                break
+        else:
+            position += 1
+    return path, place
+
+
+def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Place, Node]]:
+    """Every key and list item below a node: its path, the place of its key, its value."""
+    if isinstance(node, Mapping):
+        for key, entry in node.entries.items():
+            yield (*path, key), entry.place, entry.value
+            yield from walk(entry.value, (*path, key))
+    elif isinstance(node, Sequence):
+        for index, item in enumerate(node.items):
+            yield (*path, index), item.place, item
+            yield from walk(item, (*path, index))
