@@ -85,15 +85,16 @@ class Gate:
         """A ticket for the next event, once the ledger holds it; `None` when the run is complete or out of budget."""
         if self.stop_reason is not None:
             return None
-        event = self._next_event()
-        if event is None:
+        following = self._next()
+        if following is None:
             self.stop_reason = "completed"
             return None
+        event = following.event
         now = time.monotonic()
         self._step_seconds, self._last = now - self._last, now
         if self._block is not None and (self._block[0] != event or self._block[1] == self._block[2]):
             self._settle()
-        if self._block is None and not self._reserve(event):
+        if self._block is None and not self._reserve(following):
             self.stop_reason = "budget"
             return None
         block = self._block
@@ -127,17 +128,18 @@ class Gate:
         self.stop_reason = reason
         return reason
 
-    def _next_event(self) -> Event | None:
+    def _next(self) -> Charge | None:
+        """The next event, and how often it is planned in a row."""
         ahead = self.done
         for charge in self.planned:
             if ahead < charge.count:
-                return charge.event
+                return Charge(charge.event, charge.count - ahead)
             ahead -= charge.count
         return None
 
-    def _reserve(self, event: Event) -> bool:
-        run_left = total(self.planned) - self.done
-        longest = min(LONGEST_BLOCK, max(1, total(self.planned) // 50), run_left)
+    def _reserve(self, following: Charge) -> bool:
+        event = following.event
+        longest = min(LONGEST_BLOCK, max(1, total(self.planned) // 50), following.count)
         wanted = 1
         if self._step_seconds > 0:
             wanted = math.ceil(self._ledger_seconds / (LEDGER_SHARE * self._step_seconds))

@@ -8,52 +8,49 @@ from typing import final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from dprecipe.data.load import Records
+from dprecipe.data.records import Records
 from dprecipe.training.engine.clipped_sum import Batch, physical
 
 Augment = Callable[[Tensor], Tensor]
+Indices = NDArray[np.int64]
 
 
 @final
 class Store:
-    """The private records, ordered by unit."""
+    """The private records, numbered by unit."""
 
     def __init__(self, records: Records, device: torch.device, augment: Augment | None = None) -> None:
-        order = None if records.units is None else np.argsort(records.units, kind="stable")
-        features = records.features if order is None else records.features[order]
-        labels = records.labels if order is None else records.labels[order]
-        self._features = torch.from_numpy(np.ascontiguousarray(features))
-        self._labels = torch.from_numpy(np.ascontiguousarray(labels))
+        self._records = records
         self._device = device
         self._augment = augment
-        self._starts: np.ndarray | None = None
-        self.units = len(labels)
-        if records.units is not None and order is not None:
-            counts = np.bincount(records.units)
-            self.units = len(counts)
-            self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self.units = records.unit_count
+        self._of_units: tuple[Indices, Indices] | None = None
+        if records.units is not None:
+            # The records of unit u are order[starts[u]:starts[u + 1]].
+            counts = np.bincount(records.units, minlength=self.units)
+            order = np.argsort(records.units, kind="stable")
+            self._of_units = (order, np.concatenate([[0], np.cumsum(counts)]))
 
-    def lot(self, units: np.ndarray) -> StoredLot:
-        """The records of these units (increasing unit numbers), not yet in memory."""
-        if self._starts is None:
-            return StoredLot(self, torch.from_numpy(units), None)
-        starts, ends = self._starts[units], self._starts[units + 1]
-        counts = ends - starts
+    def lot(self, units: Indices) -> StoredLot:
+        """The records of these units (increasing unit numbers), not yet on the device."""
+        if self._of_units is None:
+            return StoredLot(self, units, None)
+        order, starts = self._of_units
+        counts = starts[units + 1] - starts[units]
         # 0 … n-1 within each unit, shifted to where the unit starts.
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        indices = np.repeat(starts, counts) + within
-        return StoredLot(self, torch.from_numpy(indices), torch.from_numpy(np.repeat(np.arange(len(units)), counts)))
+        numbers = torch.from_numpy(np.repeat(np.arange(len(units)), counts))
+        return StoredLot(self, order[np.repeat(starts[units], counts) + within], numbers)
 
-    def batch(self, indices: Tensor, units: Tensor | None) -> Batch:
+    def batch(self, indices: Indices, units: Tensor | None) -> Batch:
         """These records on the device, augmented."""
-        features = self._features[indices].to(self._device)
+        features, labels = (torch.from_numpy(array).to(self._device) for array in self._records.batch(indices))
         if self._augment is not None:
             features = self._augment(features)
-        return Batch(
-            features, self._labels[indices].to(self._device), None if units is None else units.to(self._device)
-        )
+        return Batch(features, labels, None if units is None else units.to(self._device))
 
 
 @final
@@ -62,7 +59,7 @@ class StoredLot:
     """A lot of a `Store`; `parts` is what the engine reads."""
 
     store: Store
-    indices: Tensor
+    indices: Indices
     units: Tensor | None
 
     def parts(self, size: int) -> Iterator[Batch]:

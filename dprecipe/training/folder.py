@@ -1,0 +1,130 @@
+"""The run folder: `release/` may be published, `private/` never."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import yaml
+
+from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.plan.model import Plan
+
+METRICS = ("step", "epsilon", "accuracy", "loss")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where a run keeps its things (`docs/contract.md`)."""
+
+    path: Path
+
+    @property
+    def release(self) -> Path:
+        return self.path / "release"
+
+    @property
+    def private(self) -> Path:
+        return self.path / "private"
+
+    @property
+    def ledger(self) -> Path:
+        return self.private / "ledger.jsonl"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.private / "checkpoints" / "last.pt"
+
+    @property
+    def metrics(self) -> Path:
+        return self.private / "metrics.csv"
+
+    @property
+    def commitment_key(self) -> bytes:
+        """The key of the commitment to the private data."""
+        return (self.private / "commitment.key").read_bytes()
+
+    @staticmethod
+    def default(plan: Plan, base: Path = Path("runs")) -> Path:
+        return base / f"{plan.name}-{plan.digest.removeprefix('sha256:')[:8]}"
+
+    @staticmethod
+    def create(path: Path, plan: Plan) -> RunFolder:
+        """Make the folder, whole or not at all.
+
+        Raises:
+            UsageFault: it exists; a run folder is never overwritten.
+            RunFailed: the disk refuses.
+        """
+        if path.exists():
+            raise UsageFault(
+                f"{path} exists; a run folder is never overwritten",
+                "continue it with --resume, or choose another with --out",
+            )
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            (draft / "private" / "checkpoints").mkdir(parents=True)
+            (draft / "private").chmod(0o700)
+            (draft / "recipe.yaml").write_text(plan.source.text, encoding="utf-8")
+            resolved = yaml.safe_dump(dict(plan.resolved), sort_keys=False, allow_unicode=True)
+            (draft / "resolved.yaml").write_text(resolved, encoding="utf-8")
+            (draft / "plan.json").write_text(json.dumps(plan.to_json(), indent=1), encoding="utf-8")
+            (draft / "private" / "commitment.key").write_bytes(secrets.token_bytes(32))
+            os.rename(draft, path)
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise RunFailed(f"{path}: can't make the run folder: {error.strerror}") from None
+        return RunFolder(path)
+
+    @staticmethod
+    def open(path: Path, plan: Plan) -> RunFolder:
+        """An existing folder, to be resumed.
+
+        Raises:
+            UsageFault: there is none, it is of another plan, or its run is complete.
+        """
+        try:
+            digest = json.loads((path / "plan.json").read_text(encoding="utf-8"))["digest"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UsageFault(f"{path}: no run to resume", "start it without --resume") from None
+        if digest != plan.digest:
+            raise UsageFault(
+                f"{path}: this run follows another plan ({digest[:15]}…, the recipe gives {plan.digest[:15]}…)",
+                "resume with the recipe it was started with (recipe.yaml in the folder), or start anew with --out",
+            )
+        folder = RunFolder(path)
+        if folder.release.exists():
+            raise UsageFault(f"{path}: this run is complete", "see its release/ folder; start a new run with --out")
+        return folder
+
+    def record(self, step: int, epsilon: float, accuracy: float, loss: float) -> None:
+        """Add a line to the private metrics."""
+        fresh = not self.metrics.exists()
+        try:
+            with self.metrics.open("a", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                if fresh:
+                    writer.writerow(METRICS)
+                writer.writerow([step, f"{epsilon:.6g}", f"{accuracy:.6g}", f"{loss:.6g}"])
+        except OSError as error:
+            raise RunFailed(
+                f"{self.metrics}: can't be written: {error.strerror}", "make room, then continue with --resume"
+            ) from None
+
+    def history(self) -> list[dict[str, float]]:
+        """All recorded metrics, the latest of each step, in order of steps."""
+        if not self.metrics.exists():
+            return []
+        by_step: dict[int, dict[str, float]] = {}
+        with self.metrics.open(newline="", encoding="utf-8") as file:
+            for row in csv.reader(file):
+                if len(row) == len(METRICS) and row[0].isdigit():
+                    by_step[int(row[0])] = dict(zip(METRICS, map(float, row), strict=True))
+        return [by_step[step] for step in sorted(by_step)]

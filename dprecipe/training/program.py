@@ -1,0 +1,113 @@
+"""A plan to a program that is ready to train: data read, model built and probed. Nothing is spent here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from dprecipe.data.augment import augmentation
+from dprecipe.data.facts import DataFacts, facts
+from dprecipe.data.load import load
+from dprecipe.data.records import Records
+from dprecipe.faults import DataFault, Fault, PlanRefused, RunFailed
+from dprecipe.models.build import build
+from dprecipe.models.private import inspect
+from dprecipe.plan.model import Plan
+from dprecipe.training.engine.clipped_sum import clipped_sum, per_record_gradients
+from dprecipe.training.losses import cross_entropy
+from dprecipe.training.probe import Check, probe
+from dprecipe.training.records import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a run needs besides its ledger."""
+
+    model: nn.Module
+    custom_model: bool
+    """The model came from Python and not from the recipe."""
+    store: Store
+    train: Records
+    test: Records | None
+    facts: DataFacts
+    device: torch.device
+    checks: tuple[Check, ...]
+
+
+def prepare(
+    plan: Plan,
+    data_root: Path,
+    model: nn.Module | None = None,
+    train: Records | None = None,
+    test: Records | None = None,
+) -> Program:
+    """Read the data, build the model, and probe the program on synthetic records before it sees a private one.
+
+    Raises:
+        DataFault: the data is not what the recipe declares.
+        PlanRefused: the model has layers that mix records or keep statistics of them.
+        RunFailed: the probe found that the program does not do what the accounting assumes.
+    """
+    data_facts = facts(plan.data)
+    device = device_of(plan.runtime.device)
+    built = build(plan.model, data_facts.shape, data_facts.classes, plan.runtime.seed) if model is None else model
+    findings = inspect(built)
+    if any(finding.is_error for finding in findings):
+        raise PlanRefused(findings)
+    built.to(device)
+    checks = probe(
+        built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, clipped_sum
+    )
+    if train is None:
+        train = load(plan.data.train, plan.data, data_root, "train")
+    if train.unit_count != plan.data.size:
+        raise DataFault(
+            f"the training records hold {train.unit_count} units, the plan is for data.size: {plan.data.size}",
+            "pass the records the recipe declares",
+        )
+    if test is None and plan.data.test is not None:
+        test = load(plan.data.test, plan.data, data_root, "test")
+    generator = torch.Generator(device=device).manual_seed(plan.runtime.seed)
+    store = Store(train, device, augmentation(plan.data.preprocess, generator))
+    return Program(built, model is not None, store, train, test, data_facts, device, checks)
+
+
+def synthetic(plan: Plan, count: int) -> Records:
+    """Random records of the declared shape: nothing of the data is in them."""
+    data_facts = facts(plan.data)
+    generator = np.random.default_rng(0)
+    features = generator.random((count, *data_facts.shape), dtype=np.float32)
+    return Records(features, generator.integers(data_facts.classes, size=count))
+
+
+def device_of(name: str) -> torch.device:
+    """The device of a run.
+
+    Raises:
+        RunFailed: it is not there.
+    """
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device("cuda" if available["cuda"] else "cpu")
+    if not available[name]:
+        raise RunFailed(f"runtime.device: {name} is not available here", "set runtime.device to auto")
+    return torch.device(name)
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Trained parameters."""
+    return sum(math.prod(p.shape) for p in model.parameters() if p.requires_grad)
+
+
+def memory_guess(model: nn.Module, physical_batch: int) -> int:
+    """Bytes of the per-record gradients of one physical batch, float32: the largest thing a run holds."""
+    return 4 * physical_batch * parameter_count(model)
+
+
+__all__ = ["Any", "Fault", "Program", "device_of", "memory_guess", "parameter_count", "prepare", "synthetic"]

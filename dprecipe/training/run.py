@@ -1,0 +1,162 @@
+"""`dprecipe run`: train by a plan, stop within the budget, publish what the certificate covers."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as lightning
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from dprecipe.data.files import data_root as find_data_root
+from dprecipe.data.records import Records
+from dprecipe.faults import Interrupted
+from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.noise.entropy import Secrets
+from dprecipe.plan.model import Plan
+from dprecipe.privacy.ledger import LedgerWriter, read, read_unopened
+from dprecipe.training import checkpoint
+from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.gate import Gate
+from dprecipe.training.program import Program, prepare, synthetic
+from dprecipe.training.publish import publish
+from dprecipe.training.watch import SpentCurve, Watch, stopping_on_signals
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    release: Path
+    plan: Plan
+    epsilon: float
+    stop_reason: str
+    score: Score | None
+    seconds: float
+
+
+def run(
+    plan: Plan,
+    out: str | Path | None = None,
+    *,
+    model: nn.Module | None = None,
+    train: Records | None = None,
+    test: Records | None = None,
+    data_root: str | Path | None = None,
+    resume: bool = False,
+) -> Run:
+    """Train by `plan` and write the run folder.
+
+    `model`, `train` and `test` replace what the recipe names, from Python.
+
+    Guarantees: every noisy sum is in the ledger before it is used; the ledger never holds more than the budget;
+    `release/` appears whole, at the end, or not at all.
+
+    Raises:
+        UsageFault: the folder exists (or, with `resume`, does not).
+        DataFault, PlanRefused, RunFailed: see `prepare`; nothing was spent, or the ledger says what.
+        Interrupted: stopped by the user; `resume` continues.
+    """
+    path = Path(out) if out is not None else RunFolder.default(plan)
+    folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
+    root = find_data_root(data_root, plan.source.file)
+    started = datetime.now(UTC)
+    program = prepare(plan, root, model, train, test)
+    if not resume:
+        RunFolder.create(path, plan)
+    return _attempt(plan, folder, program, started)
+
+
+def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:
+    before = read_unopened(folder.ledger) if folder.ledger.exists() else None
+    charged = before.charges if before is not None else ()
+    state = checkpoint.load(folder.checkpoint, program.device)
+    ledger = LedgerWriter(folder.ledger, plan.digest)
+    insecure = plan.runtime.insecure
+    secrets = Secrets(None if insecure is None else insecure.seed, ledger.attempt)
+    gate = Gate(plan.events, plan.budget, ledger, secrets, charged)
+    module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
+    if state is not None:
+        module.restore(state)
+    held_out = None
+    if program.test is not None:
+        held_out = HeldOut(program.test, program.device, plan.runtime.physical_batch)
+    watch = Watch(
+        plan,
+        SpentCurve(plan, charged if module.events_done == 0 or charged else ()),
+        held_out,
+        lambda step, epsilon, score: folder.record(step, epsilon, score.accuracy, score.loss),
+        lambda content: checkpoint.save(folder.checkpoint, content),
+    )
+    clock = time.monotonic()
+    try:
+        fit(module, watch, program.device)
+        watch.save(module)
+        reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
+    finally:
+        ledger.abandon()
+    seconds = time.monotonic() - clock
+    if reason == "interrupted":
+        raise Interrupted(
+            f"stopped after {module.steps_done} of {plan.length.steps} steps; the ledger is closed",
+            f"continue with: dprecipe run {plan.source.file} --resume --out {folder.path}",
+        )
+    score = watch.score(module)
+    spent = publish(plan, folder, program, module.released_state(), read(folder.ledger), secrets, started)
+    return Run(folder.path, folder.release, plan, spent, reason, score, seconds)
+
+
+def fit(module: Any, watch: Watch, device: torch.device) -> None:
+    """Run the program under a trainer whose every argument is ours: none that could break privacy can be passed."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"lightning\..*")
+        trainer = lightning.Trainer(
+            accelerator={"cuda": "gpu"}.get(device.type, device.type),
+            devices=1,
+            max_epochs=1,
+            precision="32-true",
+            logger=False,
+            callbacks=[watch],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
+        # The trainer counts steps; the lots are drawn inside the step, by the event that is accounted. One step
+        # more than planned, so that the refusal that ends a run is the gate's.
+        steps: DataLoader[int] = DataLoader(range(module.steps_left + 1), batch_size=None)  # type: ignore[arg-type]
+        with stopping_on_signals(module.request_stop):
+            trainer.fit(module, steps)
+
+
+def rehearse(plan: Plan, steps: int = 3) -> dict[str, float]:
+    """Run a few steps on synthetic records of the same shape: spends nothing, leaves nothing behind.
+
+    Returns the seconds a step takes and the seconds the run would.
+    """
+    lot = max(1, round(plan.length.expected_lot))
+    size = min(plan.data.size, max(2 * lot, 64))
+    records = synthetic(plan, size)
+    program = prepare(plan, Path(), train=synthetic(plan, plan.data.size), test=records)
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
+        secrets = Secrets()
+        gate = Gate(plan.events, plan.budget, ledger, secrets)
+        module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
+        clock = time.monotonic()
+        for _ in range(steps):
+            module.training_step(None, 0)
+        each = (time.monotonic() - clock) / steps
+        ledger.abandon()
+    return {"seconds_per_step": each, "seconds": each * plan.length.steps}

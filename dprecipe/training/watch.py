@@ -1,0 +1,147 @@
+"""The one Lightning callback: shows progress, scores held-out records, keeps a resumable checkpoint.
+
+It reads; the only thing it ever asks of the program is to stop after the step in hand.
+"""
+
+from __future__ import annotations
+
+import bisect
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import lightning.pytorch as lightning
+from tqdm import tqdm
+
+from dprecipe.plan.model import Plan
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, total
+from dprecipe.privacy.ledger import take_first
+from dprecipe.training.evaluate import HeldOut, Score
+
+POINTS = 24
+LINE_SECONDS = 10.0
+
+
+@final
+class SpentCurve:
+    """ε after so many events, read off a curve that was computed before training: never below the true value."""
+
+    def __init__(self, plan: Plan, already: tuple[Charge, ...] = ()) -> None:
+        ahead = total(plan.events)
+        counts = sorted({max(1, round(ahead * i / POINTS)) for i in range(1, POINTS + 1)})
+        budget = plan.budget
+        charges = [(*already, *take_first(plan.events, count)) if already else take_first(plan.events, count)
+                   for count in counts]
+        self._counts = [total(charge) for charge in charges]
+        self._epsilons = [
+            accountants.epsilon(c, budget.delta, budget.neighbouring, budget.accountant) for c in charges
+        ]
+
+    def at(self, count: int) -> float:
+        """ε after `count` events, rounded up to the next point of the curve."""
+        if count == 0:
+            return 0.0
+        return self._epsilons[min(bisect.bisect_left(self._counts, count), len(self._counts) - 1)]
+
+
+@final
+class Watch(lightning.Callback):
+    """See the module."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        curve: SpentCurve,
+        held_out: HeldOut | None,
+        record: Callable[[int, float, Score], None],
+        checkpoint: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._plan = plan
+        self._curve = curve
+        self._held_out = held_out
+        self._record = record
+        self._checkpoint = checkpoint
+        self._every = max(1, plan.length.steps // 20, min(plan.length.steps_per_epoch, plan.length.steps // 5))
+        self._saved = self._said = time.monotonic()
+        self._saved_events = -1
+        self._score: Score | None = None
+        self._bar: Any = None
+
+    def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
+        if sys.stderr.isatty():
+            self._bar = tqdm(
+                total=self._plan.length.steps, initial=module.steps_done, unit="step", desc=self._plan.name
+            )
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
+        if trainer.should_stop and module.gate.stop_reason is not None:
+            return
+        now, step = time.monotonic(), module.steps_done
+        if self._held_out is not None and step % self._every == 0:
+            self.score(module)
+        # Between events only: a checkpoint inside one would let its lots be continued.
+        between = module.events_done == module.gate.done
+        if between and now - self._saved >= self._plan.runtime.checkpoint_seconds:
+            self.save(module)
+        if self._bar is not None:
+            self._bar.set_postfix_str(self._status(module), refresh=False)
+            self._bar.update(step - self._bar.n)
+        elif now - self._said >= LINE_SECONDS:
+            self._said = now
+            self._say(module)
+
+    def on_train_end(self, trainer: lightning.Trainer, module: Any) -> None:
+        if self._bar is not None:
+            self._bar.set_postfix_str(self._status(module), refresh=True)
+            self._bar.close()
+        else:
+            self._say(module)
+
+    def score(self, module: Any) -> Score | None:
+        """Score the weights that would be released now."""
+        if self._held_out is not None:
+            self._score = self._held_out.score(module.model, module.released_state())
+            self._record(module.steps_done, self._curve.at(total(module.gate.spent)), self._score)
+        return self._score
+
+    def save(self, module: Any) -> None:
+        """Write the checkpoint, unless it holds these events already."""
+        if module.events_done != self._saved_events:
+            self._checkpoint(module.state())
+            self._saved_events = module.events_done
+        self._saved = time.monotonic()
+
+    def _status(self, module: Any) -> str:
+        spent = self._curve.at(total(module.gate.spent))
+        text = f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"
+        return text if self._score is None else f"{text}, accuracy {self._score.accuracy:.1%}"
+
+    def _say(self, module: Any) -> None:
+        steps = self._plan.length.steps
+        sys.stderr.write(f"step {module.steps_done} of {steps}, {self._status(module)}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def stopping_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks for a stop after the step in hand; the second interrupts at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        request_stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.stderr.write("\nstopping after this step; press Ctrl-C again to stop at once\n")
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
