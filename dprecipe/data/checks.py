@@ -1,11 +1,357 @@
-"""Checks of the data block: what its parts say about one another."""
+"""Checks of the data block: what its parts say about one another. No data is read."""
 
 from __future__ import annotations
 
-from dprecipe.data.schema import Data
+from collections.abc import Callable, Iterator
+
+from dprecipe.data.facts import (
+    class_names,
+    classes,
+    column_facts,
+    declared_shape,
+    layout,
+    one_hot_columns,
+    table_columns,
+)
+from dprecipe.data.schema import (
+    Category,
+    Crop,
+    Csv,
+    Data,
+    Flatten,
+    Flip,
+    Hash,
+    Numeric,
+    OneHot,
+    Parquet,
+    Scale,
+    Source,
+    Step,
+    TextColumn,
+)
 from dprecipe.faults import Finding
+
+DENSE_LIMIT = 32 << 30
+MOST_CHANNELS = 4
 
 
 def check(data: Data) -> list[Finding]:
     """What contradicts itself in the data block (R2xx); paths are set, places are not."""
-    return []
+    findings = [
+        finding for rule in _SOURCE_RULES for role, source in _sources(data) for finding in rule(source, role)
+    ]
+    findings += _declared_size(data)
+    findings += _one_operation_a_step(data)
+    if not findings:
+        findings = [*_steps(data), *_encoded(data), *_test_matches(data)]
+    return findings if findings else list(_fits_memory(data))
+
+
+def _sources(data: Data) -> Iterator[tuple[str, Source]]:
+    yield "data.train", data.train
+    if data.test is not None:
+        yield "data.test", data.test
+
+
+def _range_of_records(source: Source, path: str) -> Iterator[Finding]:
+    if source.records is not None and source.records[0] >= source.records[1]:
+        first, end = source.records
+        yield Finding(
+            "R205",
+            f"[{first}, {end}] holds no record: the range goes from its first record up to, and without, its end",
+            f"write [{end}, {first}]" if first > end else f"write [{first}, {first + 1}] for one record",
+            f"{path}.records",
+        )
+
+
+def _label(source: Source, path: str) -> Iterator[Finding]:
+    if not isinstance(source, Csv | Parquet):
+        return
+    label = source.label
+    if (label.values is None) == (label.classes is None):
+        yield Finding(
+            "R201",
+            "a label needs exactly one of `values` (names, in order) and `classes` (for integers 0 … classes-1)",
+            "remove one of the two" if label.classes is not None else "list the class names in `values`",
+            f"{path}.label",
+        )
+    if label.values is not None:
+        yield from _repeated(label.values, f"{path}.label.values")
+    if label.column in (table_columns(source) or {}):
+        yield Finding(
+            "R216",
+            f"column {label.column!r} is the label and a feature: the model would read the answer",
+            f"remove {label.column!r} from `columns`",
+            f"{path}.columns.{label.column}",
+        )
+
+
+def _columns(source: Source, path: str) -> Iterator[Finding]:
+    for name, column in (table_columns(source) or {}).items():
+        if isinstance(column, Category):
+            yield from _repeated(column.values, f"{path}.columns.{name}.values")
+        if isinstance(column, Numeric) and not column.min < column.max:
+            yield Finding(
+                "R203",
+                f"min {column.min:g} is not below max {column.max:g}",
+                "write the range of values that can occur: from domain knowledge, not measured on private data",
+                f"{path}.columns.{name}",
+            )
+
+
+def _repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
+    stripped = [value.strip() for value in values]
+    twice = sorted({value for value in stripped if stripped.count(value) > 1})
+    if twice:
+        yield Finding(
+            "R202",
+            f"{', '.join(map(repr, twice))} {'stands' if len(twice) == 1 else 'stand'} here more than once",
+            "write each value once; blanks around a value do not count",
+            path,
+        )
+
+
+def _table_or_images(source: Source, path: str) -> Iterator[Finding]:
+    if isinstance(source, Parquet) and (source.columns is None) == (source.image is None):
+        yield Finding(
+            "R204",
+            "a parquet source is a table (`columns`) or images (`image`): exactly one of the two",
+            "remove one of them" if source.image is not None else "add `columns` or `image`",
+            path,
+        )
+
+
+def _delimiter(source: Source, path: str) -> Iterator[Finding]:
+    if isinstance(source, Csv) and (source.delimiter in '"\r\n\\' or not source.delimiter.isascii()):
+        yield Finding(
+            "R217",
+            "a delimiter is one ASCII character, and no quote, backslash or line break",
+            "write the character between the fields of a line, such as ',' or ';' or \"\\t\"",
+            f"{path}.delimiter",
+        )
+
+
+def _shape(source: Source, path: str) -> Iterator[Finding]:
+    shape = declared_shape(source)
+    where = f"{path}.image.shape" if isinstance(source, Parquet) else f"{path}.shape"
+    if len(shape) > 3:
+        yield Finding(
+            "R213",
+            f"{list(shape)} is neither a vector [D] nor an image [height, width] or [height, width, channels]",
+            "store each record as one of these",
+            where,
+        )
+    elif len(shape) == 3 and shape[2] > MOST_CHANNELS:
+        order = " (channels come last here)" if shape[0] <= MOST_CHANNELS else ""
+        yield Finding(
+            "R213",
+            f"{list(shape)} would be an image of {shape[2]} channels{order}; at most {MOST_CHANNELS} are supported",
+            "store images as height, width, channels, or the features as a vector",
+            where,
+        )
+
+
+_SOURCE_RULES: tuple[Callable[[Source, str], Iterator[Finding]], ...] = (
+    _range_of_records,
+    _label,
+    _columns,
+    _table_or_images,
+    _delimiter,
+    _shape,
+)
+
+
+def _declared_size(data: Data) -> Iterator[Finding]:
+    records = data.train.records
+    if records is None or data.unit != "record" or records[0] >= records[1]:
+        return
+    count = records[1] - records[0]
+    if count != data.size:
+        yield Finding(
+            "R218",
+            f"data.train.records selects {count} records, and data.size declares {data.size}",
+            f"write size: {count}, or change the range",
+            "data.size",
+        )
+
+
+def _one_operation_a_step(data: Data) -> Iterator[Finding]:
+    for index, step in enumerate(data.preprocess):
+        names = [name for name, value in step if value is not None]
+        if len(names) != 1:
+            yield Finding(
+                "R206",
+                f"a step is one operation, and this one has {len(names) or 'none'}"
+                + (f": {', '.join(names)}" if names else ""),
+                "begin each operation on a line of its own with a dash"
+                if names
+                else "write one operation, with its settings ({} where it has none)",
+                f"data.preprocess.{index}",
+            )
+
+
+def _steps(data: Data) -> Iterator[Finding]:
+    columns = table_columns(data.train)
+    image = columns is None and len(declared_shape(data.train)) in (2, 3)
+    channels = layout(declared_shape(data.train))[0] if columns is None else _width(data)
+    rank = 0
+    for index, step in enumerate(data.preprocess):
+        operation = step.operation
+        path = f"data.preprocess.{index}.{_name(step)}"
+        if isinstance(operation, OneHot | Hash):
+            yield from _encoding(operation, columns, path)
+        elif isinstance(operation, Crop | Flip):
+            if not image:
+                yield Finding(
+                    "R212",
+                    f"{_name(step)} moves pixels, and the features are no images here",
+                    "remove the step"
+                    if len(declared_shape(data.train)) < 2
+                    else "remove `flatten`: models do it",
+                    path,
+                )
+        elif isinstance(operation, Scale):
+            yield from _scale(operation, channels, image, path)
+        elif isinstance(operation, Flatten):
+            channels, image = _width(data), False
+        if _rank(operation) < rank:
+            yield Finding(
+                "R207",
+                f"{_name(step)} comes too late: encode columns first (one_hot, hash), then scale, clip_features and "
+                "flatten, then augment (crop, flip)",
+                "move the step up",
+                path,
+            )
+        rank = max(rank, _rank(operation))
+
+
+def _name(step: Step) -> str:
+    return next(name for name, value in step if value is not None)
+
+
+def _rank(operation: object) -> int:
+    if isinstance(operation, OneHot | Hash):
+        return 0
+    return 2 if isinstance(operation, Crop | Flip) else 1
+
+
+def _width(data: Data) -> int:
+    if table_columns(data.train) is not None:
+        return sum(column.width for column in column_facts(data, data.train))
+    size = 1
+    for length in declared_shape(data.train):
+        size *= length
+    return size
+
+
+def _scale(step: Scale, channels: int, image: bool, path: str) -> Iterator[Finding]:
+    for name, value in (("mean", step.mean), ("std", step.std)):
+        if isinstance(value, tuple) and len(value) != channels:
+            what = "channel" if image else "feature"
+            yield Finding(
+                "R211",
+                f"{len(value)} constants for {channels} {what}{'s' if channels > 1 else ''}",
+                f"write one number for all, or one for each {what}",
+                f"{path}.{name}",
+            )
+
+
+def _encoding(step: OneHot | Hash, columns: object, path: str) -> Iterator[Finding]:
+    name = "one_hot" if isinstance(step, OneHot) else "hash"
+    if not isinstance(columns, dict):
+        yield Finding(
+            "R208", f"{name} encodes columns of a table, and this source has none", "remove the step", path
+        )
+        return
+    right = Category if isinstance(step, OneHot) else TextColumn
+    chosen = one_hot_columns(step, columns) if isinstance(step, OneHot) else step.columns
+    for column in chosen:
+        if column not in columns:
+            yield Finding(
+                "R208",
+                f"no column {column!r} is declared",
+                "declare it in data.train.columns",
+                f"{path}.columns",
+            )
+        elif not isinstance(columns[column], right):
+            kind = columns[column].kind
+            remedy = {
+                "category": "encode it with one_hot, or declare it as {kind: text}",
+                "text": "encode it with hash, or declare its values as {kind: category}",
+                "numeric": "leave it out: a number needs no encoding",
+            }[kind]
+            yield Finding(
+                "R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.columns"
+            )
+
+
+def _encoded(data: Data) -> Iterator[Finding]:
+    columns = table_columns(data.train)
+    if columns is None:
+        return
+    times: dict[str, int] = dict.fromkeys(columns, 0)
+    for step in data.preprocess:
+        if step.one_hot is not None:
+            encoded = one_hot_columns(step.one_hot, columns)
+        else:
+            encoded = step.hash.columns if step.hash is not None else ()
+        for name in encoded:
+            times[name] = times.get(name, 0) + 1
+    for name, column in columns.items():
+        if not isinstance(column, Numeric) and times[name] == 0:
+            step_name = "one_hot" if isinstance(column, Category) else "hash"
+            example = (
+                "one_hot: {}" if step_name == "one_hot" else f"hash: {{columns: [{name}], buckets: 256}}"
+            )
+            yield Finding(
+                "R209",
+                f"the {column.kind} column {name!r} is not encoded as numbers",
+                f"add a step to data.preprocess: {example}",
+                f"data.train.columns.{name}",
+            )
+        if times[name] > 1:
+            yield Finding(
+                "R210",
+                f"column {name!r} is encoded {times[name]} times",
+                "keep one of the steps",
+                "data.preprocess",
+            )
+
+
+def _test_matches(data: Data) -> Iterator[Finding]:
+    test = data.test
+    if test is None:
+        return
+    for what, train_value, test_value in (
+        ("classes", classes(data.train), classes(test)),
+        ("class names", class_names(data.train), class_names(test)),
+        ("columns", _listed(data.train), _listed(test)),
+        ("shape", layout(declared_shape(data.train)), layout(declared_shape(test))),
+    ):
+        if train_value != test_value:
+            yield Finding(
+                "R214",
+                f"data.test and data.train differ in their {what}: one model can't read both",
+                f"give both the same {what}, in the same order",
+                "data.test",
+            )
+            return
+
+
+def _listed(source: Source) -> list[tuple[str, object]]:
+    return list((table_columns(source) or {}).items())
+
+
+def _fits_memory(data: Data) -> Iterator[Finding]:
+    if table_columns(data.train) is None:
+        return
+    records = data.size if data.unit == "record" else data.size * data.unit.max_records
+    needed = 4 * records * _width(data)
+    if needed > DENSE_LIMIT:
+        yield Finding(
+            "R219",
+            f"{records} records of {_width(data)} features take {needed / 2**30:.0f} GiB; "
+            f"at most {DENSE_LIMIT >> 30} GiB are supported",
+            "hash into fewer buckets, or declare fewer categories",
+            "data.preprocess",
+        )

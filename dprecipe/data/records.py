@@ -15,6 +15,8 @@ PREPARE_ONCE_BYTES = 1 << 30
 Above it (CIFAR-10 sized pixels and up) the bytes of the file stay in memory, a quarter of the size, and each
 physical batch is prepared when it is used."""
 
+PREPARE_ROWS = 4096
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
@@ -46,4 +48,9 @@ class Records:
         """The same records with their constant steps applied, if that takes at most `limit` bytes."""
         if self.features.size * 4 > limit:
             return self
-        return replace(self, features=prepare(self.features, self.pending), pending=())
+        first = prepare(self.features[:1], self.pending)
+        result = np.empty((len(self), *first.shape[1:]), dtype=np.float32)
+        for start in range(0, len(self), PREPARE_ROWS):  # in parts: a step's temporaries stay small
+            part = slice(start, start + PREPARE_ROWS)
+            result[part] = prepare(self.features[part], self.pending)
+        return replace(self, features=result, pending=())

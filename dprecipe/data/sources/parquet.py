@@ -1,0 +1,127 @@
+"""`parquet`: a table, or images in the layout of Hugging Face, read a batch of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.files import locate, unreadable
+from dprecipe.data.images import decode
+from dprecipe.data.raw import Raw, channels_first, span
+from dprecipe.data.schema import Data, ImageColumn, Parquet
+from dprecipe.data.table import Collector, TableEncoder, encode_labels, unit_texts
+from dprecipe.faults import DataFault
+
+BATCH_ROWS = 1024
+
+
+def read(source: Parquet, data: Data, root: Path, unit_column: str | None) -> Raw:
+    """The selected records: a table's features (N, D) float32, or images (N, C, H, W) uint8.
+
+    Only the columns that the recipe names are read.
+
+    Raises:
+        DataFault: the file is missing, damaged, or is not what the recipe declares; names row and column.
+    """
+    import pyarrow as pa
+
+    file = locate(source.path, root)
+    try:
+        if source.image is not None:
+            return _images(source, source.image, file, unit_column)
+        collector = Collector(TableEncoder(source, data), unit_column)
+        for first, batch in _batches(file, source.records, collector.names):
+            columns = {name: _values(batch.column(name), name, file) for name in collector.names}
+            collector.add(columns, batch.num_rows, lambda row, first=first: _row(file, first + row))  # type: ignore[misc]
+        return collector.raw()
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(file, error) from error
+
+
+def _images(source: Parquet, image: ImageColumn, file: Path, unit_column: str | None) -> Raw:
+    label = source.label
+    extra = () if unit_column is None else (unit_column,)
+    names = tuple(dict.fromkeys((image.column, label.column, *extra)))
+    height, width, channels = image.shape
+    pixels: list[NDArray[np.generic]] = [np.empty((0, channels, height, width), np.uint8)]
+    labels = [np.empty(0, np.int64)]
+    units: list[str] = []
+    for first, batch in _batches(file, source.records, names):
+
+        def place(row: int, first: int = first) -> str:
+            return _row(file, first + row)
+
+        content = _bytes(batch.column(image.column), image, file)
+        pixels.append(channels_first(decode(content, image.shape, first, file)))
+        labels.append(encode_labels(_values(batch.column(label.column), label.column, file), label, place))
+        if unit_column is not None:
+            units += unit_texts(_values(batch.column(unit_column), unit_column, file), unit_column, place)
+    return Raw(np.concatenate(pixels), np.concatenate(labels), None if unit_column is None else tuple(units))
+
+
+def _batches(
+    file: Path, records: tuple[int, ...] | None, names: tuple[str, ...]
+) -> Iterator[tuple[int, Any]]:
+    """(number of the first row, batch) for the selected rows; memory is that of a row group."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as table:
+        present = table.schema_arrow.names
+        for name in names:
+            if present.count(name) != 1:
+                raise DataFault(
+                    f"{file.name}: has {present.count(name) or 'no'} column {name!r}; "
+                    f"its columns are {', '.join(map(repr, present[:50]))}",
+                    "check the spelling of the column in the recipe",
+                )
+        part = span(records, table.metadata.num_rows, file.name)
+        first = 0
+        for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(names)):
+            start, end = max(part.start - first, 0), min(part.stop - first, batch.num_rows)
+            if start < end:
+                yield first + start, batch.slice(start, end - start)
+            first += batch.num_rows
+            if first >= part.stop:
+                return
+
+
+def _values(column: Any, name: str, file: Path) -> list[Any]:
+    """A column of numbers, truth values or texts, as Python values; a missing one is None."""
+    import pyarrow.types as types
+
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    scalar = (
+        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    )
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    if not (scalar or text or types.is_null(kind)):
+        raise DataFault(
+            f"{file.name}: column {name!r} holds {column.type}, expected numbers, truth values or text",
+            "store it so, or name another column",
+        )
+    values: list[Any] = column.to_pylist()
+    return [None if value is None else float(value) for value in values] if types.is_decimal(kind) else values
+
+
+def _bytes(column: Any, image: ImageColumn, file: Path) -> list[bytes | None]:
+    import pyarrow.types as types
+
+    kind = column.type
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        column = column.field("bytes")
+        kind = column.type
+    if not (types.is_binary(kind) or types.is_large_binary(kind)):
+        raise DataFault(
+            f"{file.name}: column {image.column!r} holds {kind}, expected images: a struct of `bytes` and `path`",
+            "name the image column, or declare `columns` for a table",
+        )
+    values: list[bytes | None] = column.to_pylist()
+    return values
+
+
+def _row(file: Path, row: int) -> str:
+    return f"{file.name}, row {row} (counted from 0)"
