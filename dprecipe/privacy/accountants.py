@@ -1,8 +1,8 @@
 """The accountants: what a list of charges costs. Every number returned is an upper bound.
 
-"pld"          privacy-loss distributions (Koskela et al. 2020; Doroshenko et al. 2022), the tightest; for
-               unsampled Gaussians alone the exact Gaussian-DP formula is used and reported as "gdp"; where the
-               Rényi bound is smaller (only on grids that had to be coarsened) it is used and reported as "rdp"
+"pld"          privacy-loss distributions (Koskela et al. 2020; Doroshenko et al. 2022), the tightest. For
+               unsampled Gaussians alone the exact Gaussian-DP formula is used and reported as "gdp"; where
+               the Rényi bound is smaller (only on grids that had to be coarse) it is reported as "rdp"
 "rdp"          Rényi curves with the improved conversion (Canonne, Kamath & Steinke 2020)
 "rdp_classic"  Rényi curves with Mironov's conversion, to reproduce papers
 "gdp"          the exact Gaussian-DP formula; answers infinity when anything was sampled
@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dprecipe.faults import Fault
-from dprecipe.privacy import conversion, curves, gdp, rounding
+from dprecipe.privacy import conversion, curves, gdp, pld, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
@@ -98,7 +99,11 @@ def epsilon_answer(
         return Answer(0.0, accountant)
     if accountant == "gdp" or (accountant == "pld" and not work.sampled):
         return Answer(math.inf if work.sampled else gdp.epsilon(work.mu, delta), "gdp")
-    return _rdp_answer(work, accountant, lambda o, r, kind: conversion.epsilon(o, r, delta, kind))
+    best = _over_orders(work, lambda o, r: conversion.epsilon(o, r, delta, _conversion(accountant)))
+    renyi = _rdp_answer(best, accountant)
+    if accountant != "pld" or best.value == 0:
+        return renyi
+    return _tighter(pld.epsilon(work, delta, best.value, best.order), renyi)
 
 
 def delta_answers(
@@ -117,10 +122,14 @@ def delta_answers(
         return [Answer(0.0, accountant) for _ in epsilons]
     if accountant == "gdp" or (accountant == "pld" and not work.sampled):
         return [Answer(1.0 if work.sampled else gdp.delta(work.mu, e), "gdp") for e in epsilons]
-    return [
-        _rdp_answer(work, accountant, lambda o, r, kind, e=e: conversion.delta(o, r, e, kind))  # type: ignore[misc]
-        for e in epsilons
-    ]
+    kind = _conversion(accountant)
+    bests = [_over_orders(work, functools.partial(_delta_at, epsilon=e, kind=kind)) for e in epsilons]
+    renyi = [_rdp_answer(best, accountant) for best in bests]
+    if accountant != "pld" or not epsilons:
+        return renyi
+    kl = float(rdp_curve(work, curves.DEFAULT_ORDERS[:1])[0])  # half the variance of the loss, roughly
+    bounds = pld.deltas(work, epsilons, [(best.value, best.order) for best in bests], math.sqrt(2 * kl))
+    return [_tighter(bound, answer) for bound, answer in zip(bounds, renyi, strict=True)]
 
 
 def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
@@ -140,17 +149,39 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
     return total_A
 
 
-def _rdp_answer(
-    work: Workload, accountant: str, convert: Callable[[Sequence[float], Array, Conversion], Optimum]
-) -> Answer:
-    kind: Conversion = "classic" if accountant == "rdp_classic" else "improved"
-    best = convert(curves.DEFAULT_ORDERS, rdp_curve(work, curves.DEFAULT_ORDERS), kind)
+def _conversion(accountant: str) -> Conversion:
+    return "classic" if accountant == "rdp_classic" else "improved"
+
+
+def _delta_at(orders: Sequence[float], rdp: Array, *, epsilon: float, kind: Conversion) -> Optimum:
+    return conversion.delta(orders, rdp, epsilon, kind)
+
+
+def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Optimum]) -> Optimum:
+    best = convert(curves.DEFAULT_ORDERS, rdp_curve(work, curves.DEFAULT_ORDERS))
     if best.at_last:
-        longer = convert(curves.HIGH_ORDERS, rdp_curve(work, curves.HIGH_ORDERS), kind)
+        longer = convert(curves.HIGH_ORDERS, rdp_curve(work, curves.HIGH_ORDERS))
         if longer.value < best.value:
-            best = longer
-    name = "rdp_classic" if kind == "classic" else "rdp"
+            return longer
+    return best
+
+
+def _rdp_answer(best: Optimum, accountant: str) -> Answer:
+    name = "rdp_classic" if accountant == "rdp_classic" else "rdp"
     return Answer(best.value, name, best.at_first or best.at_last)
+
+
+def _tighter(bound: pld.Bound, renyi: Answer) -> Answer:
+    """The smaller of two upper bounds, after a check that they don't contradict each other."""
+    if bound.value <= renyi.value:
+        return Answer(bound.value, "pld")
+    if not bound.coarse and bound.value > 1.01 * renyi.value + 1e-6:
+        raise AccountantsDisagree(
+            f"internal fault: the privacy-loss distribution gives {bound.value}, above the Rényi bound "
+            f"{renyi.value}, which is impossible",
+            "Report this with the recipe; no number of this plan can be trusted.",
+        )
+    return renyi
 
 
 def _check_accountant(accountant: str) -> None:
@@ -165,8 +196,8 @@ def guarantee(
 
     Every number is rounded up to six significant digits.
 
-    Guarantees: the composition of the charges is (ε, δ)-DP for `epsilon`, for `cross_check_epsilon` and for every
-    point of `profile`; the profile's δ decrease strictly.
+    Guarantees: the composition of the charges is (ε, δ)-DP for `epsilon`, for `cross_check_epsilon` and for
+    every point of `profile`; the profile's δ decrease strictly.
 
     Raises:
         ValueError: unknown accountant, δ outside (0, 1).

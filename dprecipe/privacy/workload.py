@@ -45,7 +45,8 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
     """Reduce charges to what composition needs.
 
     Unsampled Gaussians compose to one with μ = sqrt(Σ 1/σ²); sampling at rate 1 is no sampling; an epoch over
-    disjoint lots costs one Gaussian (parallel composition). Replacing a unit moves an unsampled sum twice as far.
+    disjoint lots costs one Gaussian (parallel composition). Replacing a unit moves an unsampled sum twice as
+    far.
 
     Source: Dong, Roth & Su 2022, Corollary 3.3; McSherry 2009, Theorem 4.
 

@@ -1,0 +1,114 @@
+"""Privacy-loss distributions on a grid: pairs (P, Q) that dominate the pair they were made from.
+
+Notation: h grid step; l privacy loss log(dP/dQ); p mass under P; the mass under Q at loss l is p exp(-l).
+
+Connecting the dots: a mass at loss l between two grid points is split over both so that its P-mass and its Q-mass
+are kept. The hockey-stick curve of the result interpolates the true one linearly in exp(ε) between grid points, and
+the true curve is convex there, so the result dominates; composition and sampling keep domination. The price is a
+variance of at most h²/4 a step (h²/6 on average).
+
+Source: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022, "Connect the dots"; Zhu, Dong & Wang 2022 (domination).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loss:
+    """A pair of distributions as the distribution of its loss under P.
+
+    `masses[k]` is the P-mass at loss `step * (first + k)`. `infinity` is the P-mass where Q has none, `missing`
+    the Q-mass where P has none.
+    """
+
+    step: float
+    first: int
+    masses: Array
+    infinity: float = 0.0
+    missing: float = 0.0
+
+    @property
+    def losses(self) -> Array:
+        return self.step * (self.first + np.arange(len(self.masses)))
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.masses) - 1
+
+
+def from_atoms(
+    losses: Array, masses: Array, step: float, infinity: float = 0.0, missing: float = 0.0
+) -> Loss:
+    """The distribution with P-mass `masses[k]` at `losses[k]` (finite, in any order), on the grid of `step`.
+
+    Guarantees: dominates the given pair; keeps its P-mass and its Q-mass.
+    Source: `loss` module, connecting the dots.
+
+    Raises:
+        ValueError: no atom, a loss that is not finite, a mass that is negative or NaN, step <= 0.
+    """
+    if not (step > 0 and len(losses) == len(masses) and len(losses) > 0):
+        raise ValueError("expected a positive step and as many losses as masses, at least one")
+    if not (np.isfinite(losses).all() and (masses >= 0).all()):
+        raise ValueError("expected finite losses and masses >= 0")
+    cells = np.floor(losses / step)
+    first, last = int(cells.min()), int(cells.max()) + 1
+    index = (cells - first).astype(np.int64)
+    above = np.clip(np.expm1(cells * step - losses) / np.expm1(-step), 0.0, 1.0)
+    size = last - first + 1
+    grid = np.bincount(index, masses * (1 - above), size) + np.bincount(index + 1, masses * above, size)
+    return Loss(step, first, grid, infinity, missing)
+
+
+def from_cells(
+    step: float, first: int, p_cells: Array, q_cells: Array, infinity: float, missing: float
+) -> Loss:
+    """The pair with P-mass `p_cells[k]` and Q-mass `q_cells[k]` somewhere in [h (first+k), h (first+k+1)].
+
+    Guarantees: as `from_atoms`, for any distribution of the masses inside the cells.
+    """
+    low = step * (first + np.arange(len(p_cells)))
+    # what must go to the upper point to keep the Q-mass; rounding is clipped, a Q-mass that underflowed gives all
+    kept = np.where(q_cells > 0, np.exp(np.minimum(low, 700.0)) * q_cells, 0.0)
+    above = np.clip((p_cells - kept) / -np.expm1(-step), 0.0, p_cells)
+    grid = np.zeros(len(p_cells) + 1)
+    grid[:-1] += p_cells - above
+    grid[1:] += above
+    return Loss(step, first, grid, infinity, missing)
+
+
+def swapped(loss: Loss) -> Loss:
+    """The same pair with P and Q exchanged.
+
+    Guarantees: exact; `swapped(swapped(loss))` is `loss` up to rounding.
+    """
+    masses = np.exp(np.log(np.maximum(loss.masses, 1e-320)) - loss.losses)[::-1]
+    return Loss(loss.step, -loss.last, np.minimum(masses, 1.0), loss.missing, loss.infinity)
+
+
+def sampled(loss: Loss, q: float, step: float) -> Loss:
+    """The pair ((1-q) Q + q P, Q): what Poisson sampling at rate q, 0 < q <= 1, makes of any (P, Q).
+
+    This is the direction of removing a unit; `swapped` of the result is the direction of adding one.
+
+    Guarantees: dominates the sampled pair when `loss` dominates (P, Q).
+    Source: Zhu, Dong & Wang 2022, Theorem 11; Balle, Barthe & Gaboardi 2018, Theorem 2.
+    """
+    if not 0 < q <= 1:
+        raise ValueError(f"expected 0 < q <= 1, got {q}")
+    w, log_p = loss.losses, np.log(np.maximum(loss.masses, 1e-320))
+    mixed = np.where(w < 30, np.log1p(q * np.expm1(np.minimum(w, 30.0))), np.log(q) + w)
+    if q < 1:  # above w = 30 the term 1-q still counts
+        mixed = np.where(w < 30, mixed, np.logaddexp(np.log1p(-q), np.log(q) + w))
+        masses = q * loss.masses + np.exp(np.minimum(np.log1p(-q) + log_p - w, 0.0))
+        losses = np.append(mixed, np.log1p(-q))
+        masses = np.append(masses, (1 - q) * loss.missing)
+        return from_atoms(losses, masses, step, q * loss.infinity)
+    return from_atoms(w, loss.masses, step, loss.infinity, loss.missing)

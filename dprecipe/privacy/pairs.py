@@ -1,0 +1,151 @@
+"""The pairs of DP-SGD, put on a grid from their exact distribution functions.
+
+In every pair the loss increases with x, so a cell of the grid is an interval of x. What lies beyond the ends of the
+grid is charged: its P-mass to loss +infinity, its Q-mass to -infinity, which is the most a split can tell apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from dprecipe.privacy.loss import Array, Loss, from_cells
+
+
+class GridTooFine(Exception):
+    """The grid would need more cells than allowed."""
+
+
+def gaussian(mu: float, step: float, tail: float, most: int) -> Loss:
+    """N(μ, 1) against N(0, 1): the unsampled Gaussian; its own mirror image. μ > 0.
+
+    Guarantees: dominates the pair; at most 2 `tail` is charged to either infinity.
+
+    Raises:
+        GridTooFine: more than `most` cells.
+    """
+    z = _deviations(tail)
+    return _on_grid(
+        step,
+        (mu * -z - mu * mu / 2, mu * (mu + z) - mu * mu / 2),
+        lambda l_N: l_N / mu + mu / 2,
+        lambda x_N: _mixture_cells(x_N, 1.0, ((1.0, mu),)),
+        lambda x_N: _mixture_cells(x_N, 1.0, ((1.0, 0.0),)),
+        most,
+    )
+
+
+def poisson_gaussian(q: float, sigma: float, step: float, tail: float, most: int) -> Loss:
+    """(1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), 0 < q < 1: removing a unit; `swapped` is adding one.
+
+    Guarantees: dominates every pair of gradients of norm <= 1; at most 3 `tail` is charged to either infinity.
+    Source: Mironov, Talwar & Zhang 2019, Theorem 4; Zhu, Dong & Wang 2022, Theorem 11.
+
+    Raises:
+        GridTooFine: more than `most` cells.
+    """
+    variance = sigma * sigma
+    low_x = -sigma * _deviations(tail)
+    high_x = max(sigma * _deviations(tail), 1 + sigma * _deviations(tail / q))
+
+    def x_of(l_N: Array) -> Array:
+        inside_N = np.expm1(np.minimum(l_N, 500.0)) / q + 1
+        with np.errstate(divide="ignore"):
+            log_N = np.where(l_N < 500.0, np.log(np.maximum(inside_N, 0.0)), l_N - math.log(q))
+        return 0.5 + variance * log_N
+
+    return _on_grid(
+        step,
+        (_log_mixture(q, (low_x - 0.5) / variance), _log_mixture(q, (high_x - 0.5) / variance)),
+        x_of,
+        lambda x_N: _mixture_cells(x_N, sigma, ((1 - q, 0.0), (q, 1.0))),
+        lambda x_N: _mixture_cells(x_N, sigma, ((1.0, 0.0),)),
+        most,
+    )
+
+
+def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, most: int) -> Loss:
+    """(1-q) N(0, σ²) + q N(1, σ²) against its mirror image, 0 < q < 1: replacing a unit, either way round.
+
+    The loss l and x are tied by x = σ² (l/2 + asinh(((1-q)/c) sinh(l/2))), c = q exp(-1/(2σ²)).
+
+    Guarantees: dominates every pair of gradients of norm <= 1; at most 3 `tail` is charged to either infinity.
+    Source: Balle, Barthe & Gaboardi 2018, Theorem 2; Choquette-Choo et al. 2024, mixture-of-Gaussians lemma;
+    Lebeda, Regehr, Kamath & Steinke 2024.
+
+    Raises:
+        GridTooFine: more than `most` cells.
+    """
+    variance = sigma * sigma
+    high_x = max(sigma * _deviations(tail), 1 + sigma * _deviations(tail / q))
+    high_l = _log_mixture(q, (high_x - 0.5) / variance) - _log_mixture(q, (-high_x - 0.5) / variance)
+
+    def x_of(l_N: Array) -> Array:
+        half_N = np.maximum(np.abs(l_N) / 2, 1e-300)
+        log_sinh_N = half_N + np.log(-np.expm1(-2 * half_N)) - math.log(2)
+        t_N = math.log1p(-q) - math.log(q) + 1 / (2 * variance) + log_sinh_N
+        grown_N = np.maximum(t_N, 0.0)
+        asinh_N = np.where(
+            t_N > 0,
+            grown_N + np.log1p(np.sqrt(1 + np.exp(-2 * grown_N))),
+            np.arcsinh(np.exp(np.minimum(t_N, 0.0))),
+        )
+        return variance * (l_N / 2 + np.sign(l_N) * asinh_N)
+
+    return _on_grid(
+        step,
+        (-high_l, high_l),
+        x_of,
+        lambda x_N: _mixture_cells(x_N, sigma, ((1 - q, 0.0), (q, 1.0))),
+        lambda x_N: _mixture_cells(x_N, sigma, ((1 - q, 0.0), (q, -1.0))),
+        most,
+    )
+
+
+def _on_grid(
+    step: float,
+    ends: tuple[float, float],
+    x_of: Callable[[Array], Array],
+    p_cells: Callable[[Array], Array],
+    q_cells: Callable[[Array], Array],
+    most: int,
+) -> Loss:
+    first, last = math.floor(ends[0] / step), max(math.ceil(ends[1] / step), math.floor(ends[0] / step) + 1)
+    if last - first > most:
+        raise GridTooFine
+    inner_N = x_of(step * np.arange(first, last + 1))
+    edges_N = np.concatenate(([-np.inf], inner_N, [np.inf]))
+    p_N, q_N = p_cells(edges_N), q_cells(edges_N)
+    return from_cells(step, first, p_N[1:-1], q_N[1:-1], float(p_N[0] + p_N[-1]), float(q_N[0] + q_N[-1]))
+
+
+def _mixture_cells(x_N: Array, sigma: float, parts: tuple[tuple[float, float], ...]) -> Array:
+    """Mass of Σ w N(m, σ²) between neighbouring x; each from the tail that does not cancel."""
+    from scipy import special
+
+    total_N = np.zeros(len(x_N) - 1)
+    for weight, mean in parts:
+        z_N = (x_N - mean) / sigma
+        tail_N = special.ndtr(-np.abs(z_N))
+        low_N, high_N = tail_N[:-1], tail_N[1:]
+        same_N = np.where(z_N[:-1] >= 0, low_N - high_N, high_N - low_N)
+        across_N = (z_N[:-1] < 0) & (z_N[1:] > 0)
+        total_N += weight * np.where(across_N, 1 - low_N - high_N, same_N)
+    return np.maximum(total_N, 0.0)
+
+
+def _deviations(tail: float) -> float:
+    """z >= 0 with Φ(-z) <= tail."""
+    from scipy import special
+
+    return float(max(0.0, -special.ndtri(min(tail, 0.5)))) + 1e-9
+
+
+def _log_mixture(q: float, exponent: float) -> float:
+    return (
+        math.log1p(q * math.expm1(exponent))
+        if exponent < 30
+        else float(np.logaddexp(math.log1p(-q), math.log(q) + exponent))
+    )

@@ -1,0 +1,111 @@
+"""ε and δ of a workload by privacy-loss distributions: chooses the grid, composes both directions, takes the worse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dprecipe.privacy import pairs
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.composition import Composition, WindowTooWide
+from dprecipe.privacy.loss import Loss, swapped
+from dprecipe.privacy.pairs import GridTooFine
+from dprecipe.privacy.workload import Workload
+
+TOLERANCE = 5e-5
+"""Share of ε that the grid may add."""
+
+_MOST_BINS = 1 << 21
+_TAIL_SHARE = 1e-8
+"""Share of δ that each direction's truncated tails may add."""
+
+
+_LARGEST_LOSS = 600.0
+"""Of one step: beyond it exp(-loss) leaves the range of doubles and the grid would be loose."""
+
+
+class LossTooLarge(Exception):
+    """One step's losses are beyond what doubles can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An upper bound; `coarse` when the grid had to be coarser than the tolerance asks, so it may be loose."""
+
+    value: float
+    coarse: bool
+
+
+def epsilon(
+    work: Workload, delta: float, rdp_epsilon: float, order: float, tolerance: float = TOLERANCE
+) -> Bound:
+    """Upper bound of ε at δ. `rdp_epsilon` > 0 and `order` are the Rényi bound and its best order: they set the grid.
+
+    Guarantees: the workload is (value, δ)-DP; when not `coarse`, the grid adds about `tolerance` of ε at most.
+    Source: `loss`, `composition`.
+    """
+    theta = order - 1
+    step = _step(work, rdp_epsilon, theta, tolerance)
+    for attempt in range(12):
+        try:
+            worst = 0.0
+            for composition in _directions(work, step, _TAIL_SHARE * delta):
+                found = composition.epsilon(delta, theta)
+                worst = max(worst, math.inf if found is None else found)
+            return Bound(worst, attempt > 0)
+        except LossTooLarge:
+            break
+        except (GridTooFine, WindowTooWide):
+            step *= 2
+    return Bound(math.inf, True)
+
+
+def deltas(
+    work: Workload, epsilons: Sequence[float], guesses: Sequence[tuple[float, float]], scale: float
+) -> list[Bound]:
+    """Upper bounds of δ at each ε >= 0. `guesses`: the Rényi bound of δ and its best order for each; `scale`: a
+    typical size of the composed loss, for the grid where ε is smaller.
+
+    Guarantees: the workload is (ε, value)-DP for each pair.
+    Source: `loss`, `composition`.
+    """
+    thetas = [order - 1 for _, order in guesses]
+    step = min(_step(work, max(e, scale), t, TOLERANCE) for e, t in zip(epsilons, thetas, strict=True))
+    tail = _TAIL_SHARE * max(min(guess for guess, _ in guesses), 1e-200)
+    for attempt in range(12):
+        try:
+            values = [0.0] * len(epsilons)
+            for composition in _directions(work, step, tail):
+                for i, (e, theta) in enumerate(zip(epsilons, thetas, strict=True)):
+                    values[i] = max(values[i], composition.delta(e, theta))
+            return [Bound(value, attempt > 0) for value in values]
+        except LossTooLarge:
+            break
+        except (GridTooFine, WindowTooWide):
+            step *= 2
+    return [Bound(1.0, True) for _ in epsilons]
+
+
+def _step(work: Workload, epsilon: float, theta: float, tolerance: float) -> float:
+    """Grid step h: splitting over two points adds at most h²/8 θ(θ+1) a step to the cumulant K(θ), h²/12 on
+    average, hence n (θ+1) h²/12 to ε = K(θ)/θ + …
+    """
+    return math.sqrt(12 * tolerance * epsilon / ((work.steps + 1) * (theta + 1)))
+
+
+def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
+    replaced = work.neighbouring is Neighbouring.REPLACE_ONE
+    one_step = pairs.poisson_gaussian_replaced if replaced else pairs.poisson_gaussian
+    share = tail / (3 * (work.steps + 1))
+    losses: list[Loss] = [one_step(s.q, s.sigma, step, share, _MOST_BINS) for s in work.sampled]
+    counts = [s.count for s in work.sampled]
+    if work.mu > 0:
+        losses.append(pairs.gaussian(work.mu, step, share, _MOST_BINS))
+        counts.append(1)
+    if max(abs(end) for loss in losses for end in (loss.losses[0], loss.losses[-1])) > _LARGEST_LOSS:
+        raise LossTooLarge
+    forward = Composition(losses, counts, _MOST_BINS)
+    if replaced:  # every pair is its own mirror image
+        return [forward]
+    return [forward, Composition([swapped(loss) for loss in losses], counts, _MOST_BINS)]
