@@ -6,8 +6,9 @@ removed and never changes its meaning. A new kind of release is a new kind of ev
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -94,7 +95,7 @@ def charge_from_json(data: Mapping[str, Any]) -> Charge:
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise ValueError(f"unknown event kind {kind!r}; known: {', '.join(KINDS)}")
-    expected = cls.__dataclass_fields__
+    expected = {field.name: field for field in dataclasses.fields(cls)}
     if set(fields) != set(expected):
         raise ValueError(f"event {kind}: expected the fields {sorted(expected)}, got {sorted(fields)}")
     for name, value in {"count": count, **fields}.items():
@@ -120,3 +121,25 @@ def run_lengths(charges: Iterable[Charge]) -> tuple[Charge, ...]:
 def total(charges: Iterable[Charge]) -> int:
     """How many events there are."""
     return sum(charge.count for charge in charges)
+
+
+def take_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
+    """The first `count` events of a run-length list."""
+    taken: list[Charge] = []
+    for charge in charges:
+        part = min(charge.count, count)
+        if part:
+            taken.append(Charge(charge.event, part))
+        count -= part
+    return tuple(taken)
+
+
+def drop_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
+    """All but the first `count` events of a run-length list."""
+    left: list[Charge] = []
+    for charge in charges:
+        part = min(charge.count, count)
+        if part < charge.count:
+            left.append(Charge(charge.event, charge.count - part))
+        count -= part
+    return tuple(left)

@@ -14,13 +14,12 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from dprecipe.faults import RunFailed
-from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
+from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, take_first, total
 
 StopReason = Literal["completed", "budget", "interrupted"]
 REASONS = ("completed", "budget", "interrupted")
@@ -171,17 +170,6 @@ def _charges(entry: dict[str, Any]) -> tuple[Charge, ...]:
     if not isinstance(events, list):
         raise ValueError("events is not a list")
     return tuple(charge_from_json(event) for event in events)
-
-
-def take_first(charges: Sequence[Charge], count: int) -> tuple[Charge, ...]:
-    """The first `count` events of a run-length list."""
-    taken: list[Charge] = []
-    for charge in charges:
-        part = min(charge.count, count)
-        if part:
-            taken.append(Charge(charge.event, part))
-        count -= part
-    return tuple(taken)
 
 
 class LedgerWriter:

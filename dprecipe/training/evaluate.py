@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dprecipe.data.records import Records
 from dprecipe.training.losses import cross_entropy
+from dprecipe.training.records import RecordSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Score:
 class HeldOut:
     """Held-out records on the device, scored in physical batches."""
 
-    def __init__(self, records: Records, device: torch.device, physical_batch: int) -> None:
+    def __init__(self, records: RecordSource, device: torch.device, physical_batch: int) -> None:
         self._records = records
         self._device = device
         self._size = physical_batch

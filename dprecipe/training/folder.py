@@ -56,18 +56,28 @@ class RunFolder:
         return base / f"{plan.name}-{plan.digest.removeprefix('sha256:')[:8]}"
 
     @staticmethod
-    def create(path: Path, plan: Plan) -> RunFolder:
-        """Make the folder, whole or not at all.
+    def absent(path: Path) -> RunFolder:
+        """A folder that is still to be made.
 
         Raises:
             UsageFault: it exists; a run folder is never overwritten.
-            RunFailed: the disk refuses.
         """
         if path.exists():
             raise UsageFault(
                 f"{path} exists; a run folder is never overwritten",
                 "continue it with --resume, or choose another with --out",
             )
+        return RunFolder(path)
+
+    @staticmethod
+    def create(path: Path, plan: Plan) -> RunFolder:
+        """Make the folder, whole or not at all.
+
+        Raises:
+            UsageFault: it exists.
+            RunFailed: the disk refuses.
+        """
+        RunFolder.absent(path)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             (draft / "private" / "checkpoints").mkdir(parents=True)

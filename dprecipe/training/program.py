@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import DataFacts, facts
 from dprecipe.data.load import load
-from dprecipe.data.records import Records
-from dprecipe.faults import DataFault, Fault, PlanRefused, RunFailed
+from dprecipe.faults import DataFault, PlanRefused, RunFailed
 from dprecipe.models.build import build
 from dprecipe.models.private import inspect
 from dprecipe.plan.model import Plan
 from dprecipe.training.engine.clipped_sum import clipped_sum, per_record_gradients
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.probe import Check, probe
-from dprecipe.training.records import Store
+from dprecipe.training.records import RecordSource, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Program:
     custom_model: bool
     """The model came from Python and not from the recipe."""
     store: Store
-    train: Records
-    test: Records | None
+    train: RecordSource
+    test: RecordSource | None
     facts: DataFacts
     device: torch.device
     checks: tuple[Check, ...]
@@ -44,8 +44,8 @@ def prepare(
     plan: Plan,
     data_root: Path,
     model: nn.Module | None = None,
-    train: Records | None = None,
-    test: Records | None = None,
+    train: RecordSource | None = None,
+    test: RecordSource | None = None,
 ) -> Program:
     """Read the data, build the model, and probe the program on synthetic records before it sees a private one.
 
@@ -78,12 +78,24 @@ def prepare(
     return Program(built, model is not None, store, train, test, data_facts, device, checks)
 
 
-def synthetic(plan: Plan, count: int) -> Records:
-    """Random records of the declared shape: nothing of the data is in them."""
-    data_facts = facts(plan.data)
-    generator = np.random.default_rng(0)
-    features = generator.random((count, *data_facts.shape), dtype=np.float32)
-    return Records(features, generator.integers(data_facts.classes, size=count))
+@final
+class Synthetic:
+    """As many records as the recipe declares, of the declared shape, made up when they are asked for."""
+
+    units = None
+
+    def __init__(self, plan: Plan) -> None:
+        self._facts = facts(plan.data)
+        self.unit_count = plan.data.size
+        self._generator = np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return self.unit_count
+
+    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        count = len(range(self.unit_count)[indices]) if isinstance(indices, slice) else len(indices)
+        features = self._generator.random((count, *self._facts.shape), dtype=np.float32)
+        return features, self._generator.integers(self._facts.classes, size=count)
 
 
 def device_of(name: str) -> torch.device:
@@ -103,11 +115,3 @@ def device_of(name: str) -> torch.device:
 def parameter_count(model: nn.Module) -> int:
     """Trained parameters."""
     return sum(math.prod(p.shape) for p in model.parameters() if p.requires_grad)
-
-
-def memory_guess(model: nn.Module, physical_batch: int) -> int:
-    """Bytes of the per-record gradients of one physical batch, float32: the largest thing a run holds."""
-    return 4 * physical_batch * parameter_count(model)
-
-
-__all__ = ["Any", "Fault", "Program", "device_of", "memory_guess", "parameter_count", "prepare", "synthetic"]

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dprecipe.data.records import Records
 from dprecipe.training.engine.clipped_sum import Batch, physical
 
 Augment = Callable[[Tensor], Tensor]
 Indices = NDArray[np.int64]
 
 
+class RecordSource(Protocol):
+    """What a store reads from: `dprecipe.data.records.Records`, or made-up records in a rehearsal."""
+
+    @property
+    def units(self) -> Indices | None: ...
+    @property
+    def unit_count(self) -> int: ...
+    def __len__(self) -> int: ...
+    def batch(self, indices: Indices | slice) -> tuple[NDArray[np.float32], Indices]: ...
+
+
 @final
 class Store:
     """The private records, numbered by unit."""
 
-    def __init__(self, records: Records, device: torch.device, augment: Augment | None = None) -> None:
+    def __init__(self, records: RecordSource, device: torch.device, augment: Augment | None = None) -> None:
         self._records = records
         self._device = device
         self._augment = augment

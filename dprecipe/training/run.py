@@ -22,12 +22,14 @@ from dprecipe.faults import Interrupted
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.plan.model import Plan
+from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter, read, read_unopened
 from dprecipe.training import checkpoint
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
-from dprecipe.training.program import Program, prepare, synthetic
+from dprecipe.training.probe import Check
+from dprecipe.training.program import Program, Synthetic, prepare
 from dprecipe.training.publish import publish
 from dprecipe.training.watch import SpentCurve, Watch, stopping_on_signals
 
@@ -93,14 +95,14 @@ def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime)
         held_out = HeldOut(program.test, program.device, plan.runtime.physical_batch)
     watch = Watch(
         plan,
-        SpentCurve(plan, charged if module.events_done == 0 or charged else ()),
+        SpentCurve(plan, charged, module.events_done),
         held_out,
         lambda step, epsilon, score: folder.record(step, epsilon, score.accuracy, score.loss),
         lambda content: checkpoint.save(folder.checkpoint, content),
     )
     clock = time.monotonic()
     try:
-        fit(module, watch, program.device)
+        fit(module, watch, program.device, module.steps_left)
         watch.save(module)
         reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
     finally:
@@ -116,7 +118,7 @@ def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime)
     return Run(folder.path, folder.release, plan, spent, reason, score, seconds)
 
 
-def fit(module: Any, watch: Watch, device: torch.device) -> None:
+def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
     """Run the program under a trainer whose every argument is ours: none that could break privacy can be passed."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -135,28 +137,34 @@ def fit(module: Any, watch: Watch, device: torch.device) -> None:
         )
         # The trainer counts steps; the lots are drawn inside the step, by the event that is accounted. One step
         # more than planned, so that the refusal that ends a run is the gate's.
-        steps: DataLoader[int] = DataLoader(range(module.steps_left + 1), batch_size=None)  # type: ignore[arg-type]
+        counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
         with stopping_on_signals(module.request_stop):
-            trainer.fit(module, steps)
+            trainer.fit(module, counter)
 
 
-def rehearse(plan: Plan, steps: int = 3) -> dict[str, float]:
-    """Run a few steps on synthetic records of the same shape: spends nothing, leaves nothing behind.
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a rehearsal found out."""
 
-    Returns the seconds a step takes and the seconds the run would.
+    steps: int
+    seconds_per_step: float
+    checks: tuple[Check, ...]
+
+
+def rehearse(plan: Plan, steps: int = 5) -> Rehearsal:
+    """Run a few steps on synthetic records of the declared shape: reads no data, spends nothing, leaves nothing.
+
+    Raises:
+        PlanRefused, RunFailed: as `run` would, before any data is at stake.
     """
-    lot = max(1, round(plan.length.expected_lot))
-    size = min(plan.data.size, max(2 * lot, 64))
-    records = synthetic(plan, size)
-    program = prepare(plan, Path(), train=synthetic(plan, plan.data.size), test=records)
+    program = prepare(plan, Path(), train=Synthetic(plan))
     with tempfile.TemporaryDirectory() as folder:
         ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
         secrets = Secrets()
-        gate = Gate(plan.events, plan.budget, ledger, secrets)
+        gate = Gate(take_first(plan.events, steps), plan.budget, ledger, secrets)
         module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
         clock = time.monotonic()
-        for _ in range(steps):
-            module.training_step(None, 0)
-        each = (time.monotonic() - clock) / steps
+        fit(module, lightning.Callback(), program.device, steps - 1)
+        seconds = time.monotonic() - clock
         ledger.abandon()
-    return {"seconds_per_step": each, "seconds": each * plan.length.steps}
+    return Rehearsal(module.steps_done, seconds / max(1, module.steps_done), program.checks)

@@ -19,8 +19,7 @@ from tqdm import tqdm
 
 from dprecipe.plan.model import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, total
-from dprecipe.privacy.ledger import take_first
+from dprecipe.privacy.events import Charge, drop_first, run_lengths, take_first, total
 from dprecipe.training.evaluate import HeldOut, Score
 
 POINTS = 24
@@ -31,20 +30,20 @@ LINE_SECONDS = 10.0
 class SpentCurve:
     """ε after so many events, read off a curve that was computed before training: never below the true value."""
 
-    def __init__(self, plan: Plan, already: tuple[Charge, ...] = ()) -> None:
-        ahead = total(plan.events)
-        counts = sorted({max(1, round(ahead * i / POINTS)) for i in range(1, POINTS + 1)})
-        budget = plan.budget
-        charges = [(*already, *take_first(plan.events, count)) if already else take_first(plan.events, count)
-                   for count in counts]
+    def __init__(self, plan: Plan, charged: tuple[Charge, ...] = (), done: int = 0) -> None:
+        """A run that holds the first `done` events of the plan and was charged `charged` so far."""
+        left, budget = total(plan.events) - done, plan.budget
+        ahead = sorted({round(left * i / POINTS) for i in range(1, POINTS + 1)} - {0})
+        remaining = drop_first(plan.events, done)
+        charges = [run_lengths([*charged, *take_first(remaining, count)]) for count in ahead]
         self._counts = [total(charge) for charge in charges]
         self._epsilons = [
-            accountants.epsilon(c, budget.delta, budget.neighbouring, budget.accountant) for c in charges
+            accountants.epsilon(charge, budget.delta, budget.neighbouring, budget.accountant) for charge in charges
         ]
 
     def at(self, count: int) -> float:
         """ε after `count` events, rounded up to the next point of the curve."""
-        if count == 0:
+        if count == 0 or not self._counts:
             return 0.0
         return self._epsilons[min(bisect.bisect_left(self._counts, count), len(self._counts) - 1)]
 

@@ -6,7 +6,7 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, final
 
 import lightning.pytorch as lightning
@@ -42,7 +42,6 @@ class DpsgdModule(lightning.LightningModule):
         """Updates the model holds."""
         self.events_done = gate.done
         """Events the model holds whole: a checkpoint is taken between events only."""
-        self.after_event: Callable[[DpsgdModule], None] = lambda module: None
         self.stop_requested = False
         self._plan = plan
         self._clip_norm = float(plan.settings["clip_norm"])
@@ -57,11 +56,14 @@ class DpsgdModule(lightning.LightningModule):
         """Steps from here to the end of the plan."""
         return self._plan.length.steps - self.steps_done
 
+    def request_stop(self) -> None:
+        """Admit no further event."""
+        self.stop_requested = True
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return self._optimizer
 
     def on_train_start(self) -> None:
-        # In training mode, but for layers that behave as in evaluation only because a user froze them.
         self.model.train()
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
@@ -81,7 +83,6 @@ class DpsgdModule(lightning.LightningModule):
         if ticket.used == ticket.releases:
             self._pending = None
             self.events_done += 1
-            self.after_event(self)
 
     def _update(self, gradient: Tensor) -> None:
         spec, lr = self._plan.training.optimizer, self._lr(self.steps_done)

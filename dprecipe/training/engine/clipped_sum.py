@@ -107,12 +107,14 @@ def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels:
 
 def physical(units: Tensor | None, count: int, size: int) -> Iterator[tuple[slice, Tensor | None]]:
     """Slices of at most `size` of `count` records, each with its units renumbered from 0; no unit is split."""
+    if not count:
+        return
     if units is None:
         for start in range(0, count, size):
             yield slice(start, min(start + size, count)), None
         return
     # The places at which units end, so that each unit lies in one slice.
-    ends = torch.cumsum(torch.bincount(units), 0).tolist() if count else []
+    ends = torch.cumsum(torch.bincount(units), 0).tolist()
     start = 0
     for end, following in zip(ends, [*ends[1:], None], strict=True):
         if following is None or following - start > size:

@@ -1,0 +1,58 @@
+"""The Python interface: load, plan, run, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dprecipe.plan.make import plan as plan
+from dprecipe.recipe.read import Loaded, read
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dprecipe.plan.model import Plan
+    from dprecipe.release.verify import Verified
+    from dprecipe.training.records import RecordSource
+    from dprecipe.training.run import Run
+
+
+def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded:
+    """Read a recipe; `overrides` maps dotted paths to values: `{"training.epochs": 3}`.
+
+    Raises:
+        RecipeError: with every finding of its text and structure.
+    """
+    from dprecipe.text.dump import inline
+
+    return read(Path(path), [f"{key}={inline(value)}" for key, value in (overrides or {}).items()])
+
+
+def run(
+    plan: Plan,
+    out: str | Path | None = None,
+    *,
+    model: nn.Module | None = None,
+    train: RecordSource | None = None,
+    test: RecordSource | None = None,
+    data_root: str | Path | None = None,
+    resume: bool = False,
+) -> Run:
+    """Train by `plan` and write the run folder: see `dprecipe.training.run.run`."""
+    from dprecipe.training.run import run as train_run
+
+    return train_run(
+        plan, out, model=model, train=train, test=test, data_root=data_root, resume=resume
+    )
+
+
+def verify(path: str | Path, public_key: str | Path | None = None) -> Verified:
+    """Recompute a certificate: see `dprecipe.release.verify.verify`.
+
+    Raises:
+        CertificateInvalid: naming each thing that does not hold.
+    """
+    from dprecipe.release.verify import verify as verify_certificate
+
+    return verify_certificate(Path(path), None if public_key is None else Path(public_key))

@@ -1,0 +1,44 @@
+"""`dprecipe plan`: what the run will spend and release."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dprecipe.plan.make import plan as make_plan
+from dprecipe.plan.model import Plan
+from dprecipe.recipe.read import read
+
+
+def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text") -> None:
+    """Solve the free variable and print the plan. Raises `RecipeError`, `PlanRefused`."""
+    made = make_plan(read(recipe, overrides))
+    if output == "json":
+        sys.stdout.write(json.dumps(made.to_json(), indent=2, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(text(made))
+
+
+def text(plan: Plan) -> str:
+    """The plan as a person reads it."""
+    guarantee, budget = plan.guarantee, plan.budget
+    rows = [
+        ("mechanism", plan.mechanism),
+        *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
+        ("steps", f"{plan.length.steps:,}"),
+        ("expected lot", f"{plan.length.expected_lot:g}"),
+        ("sampling rate", "none claimed" if plan.sampling_rate is None else f"{plan.sampling_rate:.6g}"),
+        ("noise multiplier", f"{plan.settings['noise_multiplier']:g} × clip norm {plan.settings['clip_norm']:g}"),
+        ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}"),
+        ("accountant", f"{guarantee.accountant}; {guarantee.cross_check_accountant} gives {guarantee.cross_check_epsilon:g}"),
+        ("protects", guarantee.neighbouring.words.format(unit=guarantee.unit)),
+        ("releases", ", ".join(plan.released)),
+        ("digest", plan.digest),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [plan.name, *(f"  {name.ljust(width)}  {value}" for name, value in rows), "  rests on"]
+    lines += [f"    - {a.text} ({a.checked_by})" for a in plan.assumptions]
+    lines += [f"  warning {w.code}: {w.message}\n    {w.remedy}" for w in plan.warnings]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,47 @@
+"""`dprecipe run`: train, stop within the budget, write the run folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from dprecipe.cli.plan import text
+from dprecipe.faults import UsageFault
+from dprecipe.plan.make import plan as make_plan
+from dprecipe.recipe.read import read
+
+
+def run(
+    recipe: Path,
+    overrides: Sequence[str] = (),
+    out: Path | None = None,
+    resume: bool = False,
+    rehearse: bool = False,
+    data_root: Path | None = None,
+) -> None:
+    """Plan, then train. Raises every `Fault` of the two."""
+    plan = make_plan(read(recipe, overrides))
+    missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
+    if missing:
+        raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
+    sys.stdout.write(text(plan))
+    sys.stdout.flush()
+    # Torch is imported here and not before: a recipe that is refused should not have to wait for it.
+    from dprecipe.training import run as training
+
+    if rehearse:
+        result = training.rehearse(plan)
+        minutes = result.seconds_per_step * plan.length.steps / 60
+        sys.stdout.write(
+            f"rehearsed {result.steps} steps on made-up records: {result.seconds_per_step * 1000:.0f} ms a step, "
+            f"about {minutes:.1f} minutes for the run; nothing was spent\n"
+        )
+        return
+    done = training.run(plan, out, data_root=data_root, resume=resume)
+    score = "" if done.score is None else f", accuracy {done.score.accuracy:.2%} on {done.score.records:,} held-out records"
+    sys.stdout.write(
+        f"{done.stop_reason}: spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
+        f"{score} in {done.seconds:.0f} s\npublish {done.release}; check it with: dprecipe verify {done.release}\n"
+    )

@@ -1,0 +1,59 @@
+"""Secret streams: from the operating system, never the same twice, uniform."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from dprecipe.noise.entropy import Secrets, Stream
+
+
+def test_a_stream_is_the_chacha20_keystream_of_its_key() -> None:
+    key = bytes(range(32))
+    expected = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(64))
+    assert Stream(key).words(8).astype("<u8").tobytes() == expected
+
+
+def test_t12_two_attempts_never_share_noise() -> None:
+    one, two = Secrets(), Secrets()
+    draws = [s.stream("noise", 1).words(4).tobytes() for s in (one, two)]
+    assert len(set(draws)) == 2
+
+
+def test_t12_purposes_and_steps_have_streams_of_their_own() -> None:
+    secrets = Secrets()
+    draws = {secrets.stream(p, i).words(4).tobytes() for p in ("noise", "sampling") for i in range(500)}  # type: ignore[arg-type]
+    assert len(draws) == 1000
+
+
+def test_t12_an_insecure_seed_differs_between_attempts() -> None:
+    first, again, resumed = (Secrets(7, attempt).stream("noise", 1).words(4).tobytes() for attempt in (1, 1, 2))
+    assert first == again != resumed
+
+
+def test_no_numpy_or_torch_seed_reaches_the_noise() -> None:
+    np.random.seed(0)
+    one = Secrets().stream("noise", 1).words(4).tobytes()
+    np.random.seed(0)
+    assert Secrets().stream("noise", 1).words(4).tobytes() != one
+
+
+def test_uniforms_are_uniform() -> None:
+    """Kolmogorov–Smirnov at 2e-6: fails one run in 500,000 by chance."""
+    u = np.sort(Stream(b"k" * 32).uniform(100_000))
+    n = len(u)
+    assert u[0] > 0
+    assert u[-1] < 1
+    distance = max(np.max(np.arange(1, n + 1) / n - u), np.max(u - np.arange(n) / n))
+    assert distance < math.sqrt(math.log(2 / 2e-6) / 2 / n)
+
+
+def test_integers_are_even() -> None:
+    """Chi-squared with 9 degrees of freedom beyond 53.3: 2.5e-8 by chance."""
+    counts = np.bincount(Stream(b"i" * 32).integers(10, 100_000), minlength=10)
+    assert len(counts) == 10
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 53.3
+    with pytest.raises(ValueError, match="bound"):
+        Stream(b"i" * 32).integers(0, 1)

@@ -1,0 +1,166 @@
+"""The ledger: chained, tolerant of a torn last line, of nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from dprecipe.faults import RunFailed
+from dprecipe.privacy.events import Charge, PoissonGaussian, total
+from dprecipe.privacy.ledger import LedgerWriter, parse, read
+
+EVENT = PoissonGaussian(0.1, 2.0)
+PLAN = "sha256:" + "a" * 64
+
+
+def three_attempts(path: Path) -> None:
+    """One block settled in part, one left open by a crash, one closed."""
+    first = LedgerWriter(path, PLAN)
+    first.reserve(EVENT, 10)
+    first.settle(EVENT, 10)
+    first.reserve(EVENT, 10)
+    first.abandon()  # a crash: ten reserved, nobody knows how many ran
+    second = LedgerWriter(path, PLAN)
+    second.reserve(EVENT, 10)
+    second.settle(EVENT, 3)
+    second.close("interrupted")
+    third = LedgerWriter(path, PLAN)
+    third.reserve(EVENT, 5)
+    third.settle(EVENT, 5)
+    third.close("completed")
+
+
+def test_what_was_reserved_and_not_settled_counts_as_spent(tmp_path: Path) -> None:
+    three_attempts(tmp_path / "ledger.jsonl")
+    ledger = read(tmp_path / "ledger.jsonl")
+    assert ledger.charges == (Charge(EVENT, 10 + 10 + 3 + 5),)
+    assert ledger.settled == (Charge(EVENT, 18),)
+    assert ledger.unsettled == (Charge(EVENT, 10),)
+    assert (ledger.attempts, ledger.resumes, ledger.stop_reason) == (3, 2, "completed")
+    assert ledger.plan_digest == PLAN
+
+
+def test_a_running_reservation_counts_too(tmp_path: Path) -> None:
+    writer = LedgerWriter(tmp_path / "ledger.jsonl", PLAN)
+    writer.reserve(EVENT, 7)
+    assert read(tmp_path / "ledger.jsonl").charges == (Charge(EVENT, 7),)
+    assert read(tmp_path / "ledger.jsonl").stop_reason is None
+
+
+def test_every_torn_end_is_read_and_never_counts_less_than_ran(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    three_attempts(path)
+    content = path.read_bytes()
+    first_line = content.index(b"\n") + 1
+    for cut in range(first_line, len(content) + 1):
+        ledger = parse(content[:cut])
+        whole = content[:cut].rfind(b"\n") + 1
+        assert ledger.torn == (whole != cut)
+        reserved = {entry["seq"] for entry in map(json.loads, content[:whole].splitlines()) if entry["type"] == "reserve"}
+        assert bool(reserved) == bool(total(ledger.charges))
+
+
+@pytest.mark.parametrize("line", range(12))
+def test_any_other_break_is_refused(tmp_path: Path, line: int) -> None:
+    path = tmp_path / "ledger.jsonl"
+    three_attempts(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 12
+    if line < 11:
+        with pytest.raises(RunFailed, match="chain is broken"):
+            parse(b"".join(lines[:line] + lines[line + 1 :]))
+    changed = lines.copy()
+    changed[line] = changed[line].replace(b'"count":10', b'"count":01').replace(b'"type"', b'"tipe"')
+    with pytest.raises(RunFailed):
+        parse(b"".join(changed))
+
+
+def test_less_events_in_a_line_break_the_chain(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    three_attempts(path)
+    content = path.read_bytes().replace(b'"count":10', b'"count":1', 1)
+    with pytest.raises(RunFailed, match="ledger.jsonl:3"):
+        parse(content, "ledger.jsonl")
+
+
+def test_resuming_cuts_a_torn_line_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    writer = LedgerWriter(path, PLAN)
+    writer.reserve(EVENT, 4)
+    writer.abandon()
+    with path.open("ab") as file:
+        file.write(b'{"seq":2,"prev":"sha2')
+    again = LedgerWriter(path, PLAN)
+    again.close("interrupted")
+    ledger = read(path)
+    assert not ledger.torn
+    assert (ledger.attempts, ledger.charges) == (2, (Charge(EVENT, 4),))
+
+
+def test_a_ledger_with_no_whole_line_starts_anew(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(b'{"seq":0,"pr')
+    LedgerWriter(path, PLAN).close("completed")
+    assert read(path).attempts == 1
+
+
+def test_another_plan_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    LedgerWriter(path, PLAN).close("completed")
+    with pytest.raises(RunFailed, match="another plan"):
+        LedgerWriter(path, "sha256:" + "b" * 64)
+
+
+def test_two_writers_cant_spend_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    writer = LedgerWriter(path, PLAN)
+    with pytest.raises(RunFailed, match="another process"):
+        LedgerWriter(path, PLAN)
+    writer.close("completed")
+
+
+def test_settling_more_than_was_reserved_is_refused_on_reading(tmp_path: Path) -> None:
+    writer = LedgerWriter(tmp_path / "ledger.jsonl", PLAN)
+    writer.reserve(EVENT, 2)
+    writer.settle(EVENT, 3)
+    with pytest.raises(RunFailed, match="not reserved"):
+        read(tmp_path / "ledger.jsonl")
+
+
+def test_a_full_disk_is_one_clear_message_and_ends_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    writer = LedgerWriter(path, PLAN)
+    real = os.write
+    room = 20  # the disk fills up in the middle of a line
+
+    def full(file: int, content: bytes) -> int:
+        nonlocal room
+        if room <= 0:
+            raise OSError(28, "No space left on device")
+        written = real(file, content[:room])
+        room -= written
+        return written
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(RunFailed, match="No space left on device") as fault:
+        writer.reserve(EVENT, 5)
+    assert "--resume" in fault.value.remedy
+    with pytest.raises(RunFailed, match="closed"):
+        writer.reserve(EVENT, 5)
+    monkeypatch.undo()
+    assert read(path).torn
+    assert read(path).charges == ()
+    LedgerWriter(path, PLAN).close("interrupted")
+    assert read(path).attempts == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"x\n", b"[]\n", b"null\n", b"\xff\xfe\n", b'{"seq":0}\n', b"[" * 100_000 + b"\n"])
+def test_garbage_is_refused_without_a_traceback(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(RunFailed):
+        read(path)

@@ -1,0 +1,113 @@
+"""The clipped sum against a loop over single units, and against every record that could break it."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, parameters_of, physical
+from dprecipe.training.losses import cross_entropy
+from torch import Tensor, nn
+
+CLIP = 0.5
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(3 * 36, 4))
+    net[0].bias.requires_grad_(False)
+    return net
+
+
+def batch(count: int, units: Tensor | None = None) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    return Batch(
+        torch.randn(count, 1, 8, 8, generator=generator) * torch.linspace(0.01, 3, max(count, 1))[:count, None, None, None],
+        torch.randint(4, (count,), generator=generator),
+        units,
+    )
+
+
+def gradient_of_mean(net: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
+    """One unit's gradient by plain autograd."""
+    net = copy.deepcopy(net)
+    cross_entropy(net(features), labels).mean().backward()
+    return torch.cat([p.grad.flatten() for p in net.parameters() if p.requires_grad and p.grad is not None])
+
+
+def by_loop(net: nn.Module, data: Batch) -> Tensor:
+    units = torch.arange(len(data.labels)) if data.units is None else data.units
+    total = torch.zeros(sum(p.numel() for p in parameters_of(net).values()))
+    for unit in units.unique():
+        gradient = gradient_of_mean(net, data.features[units == unit], data.labels[units == unit])
+        total += gradient * min(1.0, CLIP / float(gradient.norm()))
+    return total
+
+
+@pytest.mark.parametrize("physical_batch", [1, 3, 7, 100])
+@pytest.mark.parametrize("units", [None, torch.tensor([0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 4])])
+def test_equals_a_loop_over_units(physical_batch: int, units: Tensor | None) -> None:
+    net, data = model(), batch(11, units)
+    clipped = clipped_sum(net, cross_entropy, data, CLIP, physical_batch)
+    torch.testing.assert_close(clipped.value, by_loop(net, data), rtol=2e-5, atol=2e-6)
+
+
+def test_t15_the_sum_carries_its_sensitivity() -> None:
+    clipped = clipped_sum(model(), cross_entropy, batch(3), CLIP, 8)
+    assert clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE) == CLIP
+    assert clipped.sensitivity(Neighbouring.REPLACE_ONE) == 2 * CLIP
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e6, 1e30, float("inf"), float("nan")])
+def test_t11_adding_one_record_moves_the_sum_by_at_most_the_bound(scale: float) -> None:
+    net, data = model(), batch(5)
+    before = clipped_sum(net, cross_entropy, data, CLIP, 4).value
+    more = Batch(
+        torch.cat([data.features, torch.full((1, 1, 8, 8), scale)]), torch.cat([data.labels, torch.tensor([2])])
+    )
+    after = clipped_sum(net, cross_entropy, more, CLIP, 4).value
+    assert torch.isfinite(after).all()
+    assert float((after.double() - before.double()).norm()) <= CLIP * (1 + 1e-6)
+
+
+def test_the_norm_of_one_clipped_record_is_below_the_bound() -> None:
+    net = model()
+    for seed in range(50):
+        features = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(seed)) * 100
+        value = clipped_sum(net, cross_entropy, Batch(features, torch.tensor([0])), CLIP, 4).value
+        assert float(value.double().norm()) <= CLIP
+
+
+def test_a_unit_with_many_records_moves_the_sum_no_further(units: int = 3) -> None:
+    net = model()
+    data = batch(30, torch.tensor([0] * 28 + [1, 2]))
+    whole = clipped_sum(net, cross_entropy, data, CLIP, 4).value
+    rest = clipped_sum(net, cross_entropy, Batch(data.features[28:], data.labels[28:]), CLIP, 4).value
+    assert float((whole - rest).norm()) <= CLIP * (1 + 1e-6)
+
+
+def test_t10_an_empty_lot_is_exactly_zero_and_never_calls_the_model() -> None:
+    class Untouchable(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            raise AssertionError("called")
+
+    for units in (None, torch.zeros(0, dtype=torch.int64)):
+        empty = Batch(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), units)
+        assert clipped_sum(Untouchable(3, 2), cross_entropy, empty, CLIP, 4).value.tolist() == [0.0] * 8
+
+
+def test_parts_never_split_a_unit_and_lose_nobody() -> None:
+    units = torch.tensor([0] * 3 + [1] * 5 + [2] + [3] + [4] * 2)
+    parts = list(physical(units, len(units), 4))
+    assert [(part.start, part.stop) for part, _ in parts] == [(0, 3), (3, 8), (8, 12)]
+    assert [numbers.tolist() for _, numbers in parts if numbers is not None] == [[0] * 3, [0] * 5, [0, 1, 2, 2]]
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    net = model()
+    before = copy.deepcopy(net.state_dict())
+    clipped_sum(net, cross_entropy, batch(6), CLIP, 4)
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), net.state_dict().values(), strict=True))
+    assert all(p.grad is None for p in net.parameters())
