@@ -1,0 +1,98 @@
+"""All that is wrong with the structure of a recipe: a misspelt kind does not hide what its block gets wrong."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import ValidationError
+
+from dprecipe.faults import Finding
+from dprecipe.recipe.places import Spot, spot
+from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.screening import screen
+from dprecipe.recipe.suggest import misspelt_tag, near_word
+from dprecipe.recipe.vocabulary import kinds, tag_key
+from dprecipe.recipe.wording import word
+from dprecipe.text.tree import Entry, Mapping, Node, Path, Scalar, Sequence, plain
+
+ROUNDS = 5
+
+
+def explain(error: ValidationError, tree: Mapping) -> list[Finding]:
+    """Every finding about a tree that did not validate.
+
+    A block of an unknown kind is not looked into by the validator. Where the kind is only misspelt it is read as
+    the kind that was meant, and the block is looked at once more.
+    """
+    findings, handled = screen(tree)
+    found = [*findings, *word(error, tree, handled)]
+    for _ in range(ROUNDS):
+        mended = _mended_blocks(error, tree)
+        if not mended:
+            break
+        for path, block in mended.items():
+            tree = _laid_in(tree, path, block)
+        try:
+            Recipe.model_validate_json(json.dumps(plain(tree)))
+            break
+        except ValidationError as next_error:
+            error = next_error
+        # Outside the mended blocks the error says again what was said before.
+        insides = tuple(".".join(map(str, path)) + "." for path in mended)
+        found += [finding for finding in word(error, tree, handled) if finding.path.startswith(insides)]
+    return found
+
+
+def _mended_blocks(error: ValidationError, tree: Mapping) -> dict[Path, Mapping]:
+    """Every block of a misspelt kind, with the kind that was meant."""
+    mended: dict[Path, Mapping] = {}
+    for item in error.errors(include_url=False, include_input=False):
+        if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            at = spot(tree, item["loc"])
+            block = _mended(at)
+            if block is not None:
+                mended[at.path] = block
+    return mended
+
+
+def _mended(at: Spot) -> Mapping | None:
+    tag = tag_key(at.form.blocks) if at.form is not None else None
+    if tag is None or at.form is None or not isinstance(at.node, Mapping):
+        return None
+    written = misspelt_tag(at) if tag not in at.node.entries else tag
+    if written is None:
+        return None
+    value = at.node.entries[written].value
+    name = value.value if isinstance(value, Scalar) else None
+    names = kinds(at.form.blocks)
+    kind = name if name in names else near_word(name, list(names)) if isinstance(name, str) else None
+    if kind is None:
+        return None
+    entries = {
+        (tag if key == written else key): Entry(
+            entry.place, Scalar(kind, value.place) if key == written else entry.value
+        )
+        for key, entry in at.node.entries.items()
+    }
+    return Mapping(entries, at.node.place)
+
+
+def _laid_in(tree: Mapping, path: Path, block: Mapping) -> Mapping:
+    laid = _replaced(tree, path, block)
+    return laid if isinstance(laid, Mapping) else tree
+
+
+def _replaced(node: Node, path: Path, value: Node) -> Node:
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if isinstance(node, Mapping):
+        entries = dict(node.entries)
+        entry = entries[str(step)]
+        entries[str(step)] = Entry(entry.place, _replaced(entry.value, rest, value))
+        return Mapping(entries, node.place)
+    if isinstance(node, Sequence):
+        items = list(node.items)
+        items[int(step)] = _replaced(items[int(step)], rest, value)
+        return Sequence(tuple(items), node.place)
+    return node

@@ -1,0 +1,171 @@
+"""Values of the wrong type, and words that are not known."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from dprecipe.faults import Finding
+from dprecipe.recipe.base import Block
+from dprecipe.recipe.places import Spot
+from dprecipe.recipe.suggest import near_word
+from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, required, tag_key
+from dprecipe.text.scalars import NotFinite, resolve
+from dprecipe.text.tree import Mapping, Node, Scalar, Sequence
+
+_NUMBER_LIKE: tuple[tuple[str, str], ...] = (
+    (r"[-+]?[0-9]+(?:[_, '][0-9]{3})+(?:\.[0-9]+)?", "write the number without separators"),
+    (r"[-+]?0[xob][0-9A-Fa-f]+", "write the number in decimal digits"),
+    (r"[-+]?0[0-9]+(?:\.[0-9]*)?", "write the number without the leading zero"),
+    (r"\+.*[0-9].*", "write the number without the `+`"),
+    (r"-?\.[0-9]+(?:[eE][-+]?[0-9]+)?", "write a digit before the point, as in 0.5"),
+    (r"-?[0-9]+\.(?:[eE][-+]?[0-9]+)?", "write a digit after the point, as in 1.0"),
+    (r"-?[0-9]+(?:\.[0-9]+)?\s*%", "write the number as a fraction, as in 0.05"),
+    (r"-?[0-9]+,[0-9]+", "write a decimal point, not a comma"),
+    (r"-?[0-9.]+\s*(?:\^|\*\*)\s*.*", "write the number out, as in 1e-5"),
+    (r"(?i)[-+]?(?:inf|infinity|nan)", "write a finite number"),
+)
+
+
+def say(node: Node | None) -> str:
+    """What stands there, in words; long texts are cut."""
+    if isinstance(node, Mapping):
+        return "a block"
+    if isinstance(node, Sequence):
+        return "a list"
+    value = node.value if isinstance(node, Scalar) else None
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return "the text " + json.dumps(value if len(value) <= 60 else value[:57] + "…", ensure_ascii=False)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def mismatch(at: Spot) -> Finding:
+    """The finding for a value that is none of the forms its place allows."""
+    form, node = at.form, at.node
+    if form is None or form.anything:
+        return Finding(
+            "R199", "the value is not accepted here", "compare it with docs/recipe.md", at.dotted, at.place
+        )
+    if at.path == ("recipe",):
+        remedy = f"write `recipe: {form.words[0]}`, or use the version of dprecipe the recipe was written for"
+        return Finding(
+            "R111", f"this dprecipe reads {form.words[0]}, not {say(node)}", remedy, at.dotted, at.place
+        )
+    words_only = bool(form.words) and not (form.number or form.whole or form.text or form.boolean)
+    if words_only and isinstance(node, Scalar) and node.value is not None:
+        code_, message = "R106", f"expected {describe(form)}, got {say(node)}"
+    else:
+        code_, message = "R103", f"expected {describe(form)}, got {say(node)}"
+    return Finding(code_, message, _remedy(at, form, node), at.dotted, at.place)
+
+
+def _remedy(at: Spot, form: Expect, node: Node | None) -> str:
+    if isinstance(node, Scalar):
+        return _scalar_remedy(at, form, node)
+    if form.is_scalar and isinstance(node, Sequence) and len(node.items) == 1:
+        return "remove the brackets"
+    if form.blocks and isinstance(node, Sequence):
+        return "write its keys, not a list"
+    if form.items is not None and isinstance(node, Mapping):
+        return "write a list: `[…]`, or one `- ` line for each item"
+    return f"write {describe(form)}"
+
+
+def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
+    value = node.value
+    if value is None:
+        if not form.is_scalar and form.blocks and not any(map(required, form.blocks)):
+            return "write `{}` for its defaults, or remove the line"
+        return "give it a value, or remove the line"
+    if isinstance(value, str):
+        return _text_remedy(at, form, node, value)
+    if isinstance(value, float) and form.whole and value.is_integer():
+        return f"write {int(value)}"
+    if form.text and not isinstance(value, bool):
+        return f'write it in quotes: "{value}"'
+    if form.items is not None and not form.is_scalar:
+        return f"write it in brackets: [{str(value).lower()}]"
+    if isinstance(value, int) and not isinstance(value, bool) and form.boolean and value in (0, 1):
+        return f"write {'true' if value else 'false'}"
+    return f"write {describe(form)}"
+
+
+def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
+    if form.number or form.whole:
+        if node.quoted and _is_number(value):
+            return "remove the quotes"
+        for pattern, remedy in _NUMBER_LIKE:
+            if re.fullmatch(pattern, value):
+                return remedy
+    if form.boolean and value.lower() in ("yes", "on", "true", "y", "1"):
+        return "write true"
+    if form.boolean and value.lower() in ("no", "off", "false", "n", "0"):
+        return "write false"
+    words = [str(word) for word in form.words]
+    close = near_word(value, words)
+    if close is not None:
+        return f"write `{close}`" + (", without quotes" if close == value and node.quoted else "")
+    names = kinds(form.blocks)
+    kind = value if value in names else near_word(value, list(names))
+    if kind is not None:
+        return f"write a block: {_example(names[kind], kind)}"
+    if form.items is not None and not form.is_scalar:
+        return f"write it in brackets: [{value}]" if len(value) < 40 else "write a list"
+    if at.path[:2] == ("data", "preprocess") and form.blocks and value in keys(form.blocks[0]):
+        step = keys(form.blocks[0])[value]
+        return f"write `- {value}: {{{'…' if any(map(required, step.blocks)) else ''}}}`"
+    if form.blocks and form.words:
+        return f"write {either([code(word) for word in form.words])}, or the keys {_keys(form)}"
+    if form.blocks:
+        tag = tag_key(form.blocks)
+        known = f"; known: {', '.join(names)}" if names else ""
+        return f"write a block with a `{tag}`{known}" if tag else f"write its keys: {_keys(form)}"
+    return f"write {describe(form)}"
+
+
+def _keys(form: Expect) -> str:
+    return ", ".join(code(key) for key in keys(form.blocks[0]))
+
+
+def _example(block: type[Block], kind: str) -> str:
+    form = Expect(blocks=(block,))
+    more = ", …" if len(keys(form.blocks[0])) > 1 else ""
+    return f"{{{tag_key(form.blocks)}: {kind}{more}}}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return isinstance(resolve(text), int | float)
+    except NotFinite:
+        return False
+
+
+def of_kind(at: Spot) -> Spot:
+    """The spot of a block's kind."""
+    tag = tag_key(at.form.blocks) if at.form is not None else None
+    if tag is None or not isinstance(at.node, Mapping) or tag not in at.node.entries:
+        return at
+    entry = at.node.entries[tag]
+    blocks = at.form.blocks if at.form is not None else ()
+    return Spot((*at.path, tag), entry.place, entry.value, None, at.node, blocks)
+
+
+def unknown_kind(at: Spot) -> Finding:
+    """The finding for a block whose kind is not one of the known ones; all of them are listed."""
+    tag, names = str(at.path[-1]), list(kinds(at.owners))
+    known = ", ".join(code(name) for name in names)
+    value = at.node.value if isinstance(at.node, Scalar) else None
+    if not isinstance(value, str):
+        return Finding(
+            "R104",
+            f"expected the name of a {tag}, got {say(at.node)}",
+            f"choose one of {known}",
+            at.dotted,
+            at.place,
+        )
+    close = near_word(value, names)
+    remedy = f"write `{close}`" if close else f"choose one of {known}"
+    shown = json.dumps(value if len(value) <= 60 else value[:57] + "…", ensure_ascii=False)[1:-1]
+    return Finding("R104", f"unknown {tag} `{shown}`; known: {known}", remedy, at.dotted, at.place)

@@ -1,0 +1,167 @@
+"""Text to recipe: the whole way, with every finding at its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Callable, Iterable, Mapping as AnyMapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from dprecipe.faults import Finding, Place, RecipeError
+from dprecipe.plan.model import Source
+from dprecipe.recipe.root import Recipe
+from dprecipe.text.extends import Chain, OpenParent, read_chain
+from dprecipe.text.files import read_file
+from dprecipe.text.merge import overlay
+from dprecipe.text.overrides import name_of, read_overrides
+from dprecipe.text.tree import Mapping, find, plain
+
+OpenText = Callable[[str], str]
+"""The text of a file by its path; raises `OSError` or `KeyError` where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A recipe, the texts it came from, and where each of its values was written."""
+
+    recipe: Recipe
+    source: Source
+    tree: Mapping
+    texts: AnyMapping[str, str]
+
+    def place(self, path: str) -> Place:
+        """Where a dotted path is written; for a default, the nearest block that is."""
+        return find(self.tree, path)[1]
+
+    def origin(self, path: str) -> str:
+        """Where the value of a dotted path comes from: `recipe.yaml:8`, `--set #2` or `default`."""
+        steps, place = find(self.tree, path)
+        if ".".join(map(str, steps)) != path:
+            return "default"
+        return place.file if place.file.startswith("--set #") else f"{place.file}:{place.line}"
+
+    def located(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """The findings with their places, in the order of the text."""
+        placed = [
+            finding if finding.place is not None else _at(finding, self.place(finding.path))
+            for finding in findings
+        ]
+        return in_order(placed, self.texts)
+
+
+def _at(finding: Finding, place: Place) -> Finding:
+    return Finding(finding.code, finding.message, finding.remedy, finding.path, place, finding.severity)
+
+
+def read(
+    path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_text: OpenText | None = None
+) -> Loaded:
+    """Read a recipe file, the parents it extends, and overrides of the form `a.b=c`.
+
+    With `open_text` every text comes from that function and the file system is never touched.
+
+    Raises:
+        RecipeError: with all that is wrong, in the order of the text.
+    """
+    file = os.fspath(path)
+    opener = read_file if open_text is None else _guarded(open_text)
+
+    def open_parent(child: str, name: str) -> str:
+        return opener(posixpath.normpath(posixpath.join(posixpath.dirname(child), name)))
+
+    return _read(opener(file), file, tuple(overrides), open_parent)
+
+
+def read_text(
+    text: str,
+    file: str = "recipe.yaml",
+    overrides: Iterable[str] = (),
+    parents: Sequence[tuple[str, str]] = (),
+) -> Loaded:
+    """Read a recipe from texts alone; `parents` are (name as written in `extends`, text), nearest first.
+
+    Pure: reads no file. Untrusted texts are welcome.
+
+    Raises:
+        RecipeError: with all that is wrong; also for a parent that is not given, or given and not extended.
+    """
+    waiting = list(parents)
+
+    def open_parent(child: str, name: str) -> str:
+        if not waiting or waiting[0][0] != name:
+            raise _absent(name, "its text is not given")
+        return waiting.pop(0)[1]
+
+    loaded = _read(text, file, tuple(overrides), open_parent)
+    if waiting:
+        raise _absent(file, f"it does not extend {waiting[0][0]}, whose text is given")
+    return loaded
+
+
+def read_source(source: Source) -> Loaded:
+    """Read again what a plan or a certificate carries; as `read_text`."""
+    return read_text(source.text, source.file, source.overrides, source.parents)
+
+
+def _guarded(open_text: OpenText) -> OpenText:
+    def opener(path: str) -> str:
+        try:
+            return open_text(path)
+        except (OSError, LookupError):
+            raise _absent(path, "there is no such text") from None
+
+    return opener
+
+
+def _absent(file: str, message: str) -> RecipeError:
+    return RecipeError((Finding("Y101", message, "check the path", place=Place(file, 1, 1)),))
+
+
+def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenParent) -> Loaded:
+    chain = read_chain(text, file, open_parent)
+    texts = {**chain.texts, **{name_of(index): override for index, override in enumerate(overrides)}}
+    over, findings = read_overrides(overrides)
+    found = [*chain.findings, *findings]
+    tree = chain.tree
+    if tree is None:
+        raise RecipeError(in_order(found, texts), texts)
+    merged, findings = overlay(tree, over)
+    tree = merged if isinstance(merged, Mapping) else tree
+    found += findings
+    recipe = _validated(tree, found)
+    if recipe is None or found:
+        raise RecipeError(in_order(found, texts), texts)
+    return Loaded(recipe, _source(text, file, overrides, chain), tree, texts)
+
+
+def _source(text: str, file: str, overrides: tuple[str, ...], chain: Chain) -> Source:
+    return Source(text, file, overrides, tuple(chain.parents))
+
+
+def _validated(tree: Mapping, found: list[Finding]) -> Recipe | None:
+    """The recipe; or None, with what is wrong appended."""
+    try:
+        recipe = Recipe.model_validate_json(json.dumps(plain(tree)))
+    except ValidationError as error:
+        from dprecipe.recipe.explain import explain  # needed only by recipes that are wrong
+
+        found += explain(error, tree)
+        return None
+    from dprecipe.recipe.screening import screen
+
+    found += screen(tree)[0]
+    return recipe
+
+
+def in_order(findings: Iterable[Finding], texts: AnyMapping[str, str]) -> tuple[Finding, ...]:
+    """Without repetitions, and in the order of the texts and the places in them."""
+    files = {file: index for index, file in enumerate(texts)}
+
+    def position(finding: Finding) -> tuple[int, int, int]:
+        place = finding.place
+        return (-1, 0, 0) if place is None else (files.get(place.file, -1), place.line, place.column)
+
+    return tuple(sorted(dict.fromkeys(findings), key=position))

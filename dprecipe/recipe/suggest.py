@@ -1,0 +1,80 @@
+"""What an unknown word was probably meant to be."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+from dprecipe.recipe.places import Spot
+from dprecipe.recipe.synonyms import SYNONYMS, WORDS, Synonym
+from dprecipe.recipe.vocabulary import Known, every_key, keys, kinds, tag_key
+from dprecipe.text.merge import TAGS
+from dprecipe.text.tree import Mapping, Scalar
+
+CLOSE = 0.7
+
+
+def near(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str | None:
+    """The known word a misspelt one is nearest to; None where none is near."""
+    names = {_loose(name): name for name in known}
+    loose = _loose(word)
+    if loose in names:
+        return names[loose]
+    matches = difflib.get_close_matches(loose, names, n=1, cutoff=cutoff)
+    return names[matches[0]] if matches else None
+
+
+def near_word(word: str, known: Collection[str]) -> str | None:
+    """As `near`, for values: another tool's word counts too."""
+    translated = WORDS.get(word.lower())
+    return translated if translated in known else near(word, known, cutoff=0.6)
+
+
+def _loose(word: str) -> str:
+    return word.lower().replace("-", "_").replace(" ", "_")
+
+
+def synonym(key: str) -> Synonym | None:
+    """The entry of the table for another tool's name."""
+    return SYNONYMS.get(_loose(key))
+
+
+def misspelt_tag(spot: Spot) -> str | None:
+    """The key of a block without a kind that was meant to state it: misspelt, or holding the name of a kind."""
+    tag = tag_key(spot.form.blocks) if spot.form is not None else None
+    if tag is None or not isinstance(spot.node, Mapping):
+        return None
+    known = {key for block in spot.form.blocks for key in keys(block)} if spot.form else set()
+    strange = [key for key in spot.node.entries if key not in known]
+    close = [key for key in strange if near(key, [tag])]
+    names = kinds(spot.form.blocks) if spot.form else {}
+    named = [key for key in strange if _word(spot.node, key) in names]
+    return next(iter(close + named), None)
+
+
+def _word(node: Mapping, key: str) -> str | None:
+    value = node.entries[key].value
+    return value.value if isinstance(value, Scalar) and isinstance(value.value, str) else None
+
+
+def elsewhere(key: str, spot: Spot) -> list[Known]:
+    """The places of the language that have a key of this name, the nearest first; at most three."""
+    if key in TAGS or key == "recipe":
+        return []
+    block = spot.path[:-1]
+    found: dict[str, Known] = {}
+    for known in every_key():
+        *above, name = known.path.split(".")
+        if name == key:
+            found.setdefault(f"{known.path} {known.kind}" if tuple(above) == block else known.path, known)
+
+    def distance(known: Known) -> tuple[int, int]:
+        above = known.path.split(".")[:-1]
+        shared = 0
+        for ours, theirs in zip(map(str, block), above, strict=False):
+            if ours != theirs:
+                break
+            shared += 1
+        return (-shared, len(above))
+
+    return sorted(found.values(), key=distance)[:3]

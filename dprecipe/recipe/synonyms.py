@@ -1,0 +1,199 @@
+"""The names other tools use for what a recipe says: Opacus, TF Privacy, JAX Privacy, Lightning, Hugging Face.
+
+A name maps to the dotted path that holds the same idea (or none) and to what has to be done: often it is not the
+same number that goes there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """Where the idea lives here (empty: nowhere, on purpose), and what to do."""
+
+    path: str
+    remedy: str
+
+
+_CLIP = Synonym("mechanism.clip.norm", "set mechanism.clip.norm")
+_MULTIPLIER = Synonym(
+    "mechanism.noise.multiplier", "set mechanism.noise.multiplier, or `auto` to have it solved"
+)
+_DEVIATION = Synonym(
+    "mechanism.noise.multiplier", "set mechanism.noise.multiplier: the deviation divided by clip.norm"
+)
+_EPSILON = Synonym("budget.epsilon", "set budget.epsilon")
+_DELTA = Synonym("budget.delta", "set budget.delta")
+_EPOCHS = Synonym("training.epochs", "set training.epochs, or `auto` to run until the budget ends")
+_STEPS = Synonym("training.steps", "set training.steps: noisy updates, not epochs")
+_PHYSICAL = Synonym("runtime.physical_batch", "set runtime.physical_batch: records held in memory at once")
+_ACCUMULATE = Synonym(
+    "runtime.physical_batch",
+    "remove it: lots are split by themselves; set mechanism.sampling.batch_size to the records of one update "
+    "and runtime.physical_batch to what fits in memory",
+)
+_MICROBATCH = Synonym(
+    "",
+    "remove it: gradients are clipped record by record; runtime.physical_batch bounds the memory",
+)
+_LOT = Synonym(
+    "mechanism.sampling.batch_size", "set mechanism.sampling.batch_size: the expected records of one update"
+)
+_RATE = Synonym(
+    "mechanism.sampling.batch_size", "set mechanism.sampling.batch_size to the rate times data.size"
+)
+_POISSON = Synonym("mechanism.sampling.scheme", "write mechanism.sampling: {scheme: poisson, batch_size: …}")
+_SHUFFLE = Synonym(
+    "mechanism.sampling.scheme",
+    "write mechanism.sampling: {scheme: shuffle, batch_size: …}; it is accounted without amplification",
+)
+_SECURE = Synonym("", "remove it: the noise always comes from a cryptographic generator")
+_NOISE_SEED = Synonym("", "remove it: a known seed undoes the noise; runtime.seed is for the initial weights")
+_RELATION = Synonym("budget.neighbouring", "set budget.neighbouring to add_or_remove_one or replace_one")
+_ORDERS = Synonym("", "remove it: the accountant chooses its own orders and grid")
+_DIVISOR = Synonym("", "remove it: the noisy sum is always divided by the public expected lot size")
+_RATE_OF_LEARNING = Synonym("training.optimizer.lr", "set training.optimizer.lr")
+_SIZE = Synonym("data.size", "set data.size: the declared, public number of training records")
+_UNIT = Synonym("data.unit", "write data.unit: {column: …, max_records: …}")
+_DEVICE = Synonym("runtime.device", "set runtime.device to auto, cpu, cuda or mps")
+_TRAINER = Synonym(
+    "", "remove it: the trainer is set up by the plan, so that nothing can break its guarantee"
+)
+_TEST = Synonym(
+    "data.test", "declare the held-out records as data.test; splitting off private ones is not done"
+)
+_TRAIN_DATA = Synonym("data.train", "write data.train: {source: …}")
+_CLASSES = Synonym("data.train.classes", "declare the classes in data.train")
+_NO_STOP = Synonym("", "remove it: stopping on a private metric would spend privacy; the budget ends the run")
+
+SYNONYMS: dict[str, Synonym] = {
+    # Opacus
+    "max_grad_norm": _CLIP,
+    "target_epsilon": _EPSILON,
+    "target_delta": _DELTA,
+    "noise_multiplier": _MULTIPLIER,
+    "max_physical_batch_size": _PHYSICAL,
+    "poisson_sampling": _POISSON,
+    "secure_mode": _SECURE,
+    "noise_generator": _NOISE_SEED,
+    "noise_seed": _NOISE_SEED,
+    "loss_reduction": _DIVISOR,
+    "expected_batch_size": _LOT,
+    "sample_rate": _RATE,
+    "alphas": _ORDERS,
+    "grad_sample_mode": _TRAINER,
+    # TF Privacy
+    "l2_norm_clip": _CLIP,
+    "num_microbatches": _MICROBATCH,
+    "stddev": _DEVIATION,
+    "noise_std": _DEVIATION,
+    "noise_stddev": _DEVIATION,
+    "rdp_orders": _ORDERS,
+    "orders": _ORDERS,
+    "number_of_examples": _SIZE,
+    # JAX Privacy
+    "clipping_norm": _CLIP,
+    "l2_clip_norm": _CLIP,
+    "l2_clip": _CLIP,
+    "clip_norm": _CLIP,
+    "max_norm": _CLIP,
+    "microbatch_size": _PHYSICAL,
+    "normalize_by": _DIVISOR,
+    "rescale_to_unit_norm": _DIVISOR,
+    "sampling_prob": _RATE,
+    "neighboring_relation": _RELATION,
+    # the field's own symbols
+    "sigma": _MULTIPLIER,
+    "noise_scale": _MULTIPLIER,
+    "eps": _EPSILON,
+    "epsilon_budget": _EPSILON,
+    "max_epsilon": _EPSILON,
+    "lot_size": _LOT,
+    "sampling_rate": _RATE,
+    "sampling_probability": _RATE,
+    "adjacency": _RELATION,
+    "neighboring": _RELATION,
+    "neighbors": _RELATION,
+    "neighbours": _RELATION,
+    # Lightning
+    "max_epochs": _EPOCHS,
+    "max_steps": _STEPS,
+    "gradient_clip_val": _CLIP,
+    "accumulate_grad_batches": _ACCUMULATE,
+    "accelerator": _DEVICE,
+    "devices": _DEVICE,
+    "gpus": _DEVICE,
+    "strategy": _TRAINER,
+    "callbacks": _TRAINER,
+    "limit_train_batches": _TRAINER,
+    "min_epochs": _TRAINER,
+    "min_steps": _TRAINER,
+    "enable_checkpointing": _TRAINER,
+    "early_stopping": _NO_STOP,
+    "val_split": _TEST,
+    "validation_split": _TEST,
+    "test_split": _TEST,
+    "validation": _TEST,
+    "val": _TEST,
+    # Hugging Face and common training scripts
+    "num_epochs": _EPOCHS,
+    "n_epochs": _EPOCHS,
+    "num_train_epochs": _EPOCHS,
+    "num_steps": _STEPS,
+    "total_steps": _STEPS,
+    "iterations": _STEPS,
+    "num_iterations": _STEPS,
+    "gradient_accumulation_steps": _ACCUMULATE,
+    "per_device_train_batch_size": _LOT,
+    "train_batch_size": _LOT,
+    "batch_size": _LOT,
+    "learning_rate": _RATE_OF_LEARNING,
+    "shuffle": _SHUFFLE,
+    "num_examples": _SIZE,
+    "num_samples": _SIZE,
+    "num_train_examples": _SIZE,
+    "dataset_size": _SIZE,
+    "train_size": _SIZE,
+    "n_train": _SIZE,
+    "user_id": _UNIT,
+    "user_column": _UNIT,
+    "privacy_unit": _UNIT,
+    "dataset": _TRAIN_DATA,
+    "train_data": _TRAIN_DATA,
+    "num_classes": _CLASSES,
+    "n_classes": _CLASSES,
+}
+
+WORDS: dict[str, str] = {
+    "dp-sgd": "dpsgd",
+    "dp_sgd": "dpsgd",
+    "normal": "gaussian",
+    "gauss": "gaussian",
+    "student": "student_t",
+    "t": "student_t",
+    "add_remove": "add_or_remove_one",
+    "add_or_remove": "add_or_remove_one",
+    "unbounded": "add_or_remove_one",
+    "replace": "replace_one",
+    "substitute": "replace_one",
+    "substitution": "replace_one",
+    "bounded": "replace_one",
+    "prv": "pld",
+    "moments": "rdp",
+    "moments_accountant": "rdp",
+    "renyi": "rdp",
+    "gpu": "cuda",
+    "adamw": "adam",
+    "logistic": "logistic_regression",
+    "logreg": "logistic_regression",
+    "softmax": "logistic_regression",
+    "convnet": "cnn",
+    "full": "full_batch",
+    "shuffled": "shuffle",
+    "sklearn": "digits",
+    "mnist": "idx",
+    "numpy": "npz",
+}
+"""Words other tools use for a value, by our own; used only where our word is possible."""

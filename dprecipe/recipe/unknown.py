@@ -1,0 +1,108 @@
+"""Keys that are not in the language: misspelt, misplaced, or another tool's."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+
+from dprecipe.faults import Finding
+from dprecipe.recipe.places import Spot
+from dprecipe.recipe.suggest import elsewhere, near, synonym
+from dprecipe.recipe.vocabulary import Known, code, keys
+from dprecipe.text.tree import Mapping, Path
+
+
+def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot]) -> tuple[list[Finding], set[Path]]:
+    """A finding for each unknown key, and the missing keys those were meant to be (one fault, one finding)."""
+    lacking: dict[Path, list[Spot]] = defaultdict(list)
+    for at in missing:
+        lacking[at.path[:-1]].append(at)
+    findings: list[Finding] = []
+    found: set[Path] = set()
+    unsolved: dict[Path, list[Spot]] = defaultdict(list)
+    for at in extra:
+        finding, meant = _meant(at, lacking[at.path[:-1]])
+        if finding is None:
+            unsolved[at.path[:-1]].append(at)
+            continue
+        findings.append(finding)
+        found |= {spot.path for spot in missing if meant and _same_or_above(spot.path, meant)}
+    for block, spots in unsolved.items():
+        left = [at for at in lacking[block] if at.path not in found]
+        if len(spots) == len(left) == 1:  # one key too many, one too few: the same one, renamed
+            findings.append(_misspelt(spots[0], str(left[0].path[-1])))
+            found.add(left[0].path)
+        else:
+            findings += [_stranger(at) for at in spots]
+    return findings, found
+
+
+def _same_or_above(path: Path, meant: str) -> bool:
+    dotted = ".".join(map(str, path))
+    return meant == dotted or meant.startswith(dotted + ".")
+
+
+def _meant(at: Spot, lacking: Sequence[Spot]) -> tuple[Finding | None, str]:
+    """The finding where the key can be made out, and the dotted path that was meant."""
+    key = str(at.path[-1])
+    known = _known(at)
+    block = ".".join(map(str, at.path[:-1]))
+    # A near neighbour that is missing comes first: `epsilom` is a slip, whatever other tools call things.
+    slip = near(key, [str(spot.path[-1]) for spot in lacking])
+    if slip is not None:
+        return _misspelt(at, slip), f"{block}.{slip}" if block else slip
+    other = synonym(key)
+    if other is not None and key not in {path.rpartition(".")[2] for path in [other.path]}:
+        what = f"this is `{other.path}` here" if other.path else "a recipe has no such setting"
+        return Finding(
+            "R112", f"`{key}` is another tool's name; {what}", other.remedy, at.dotted, at.key
+        ), other.path
+    places = elsewhere(key, at)
+    if places:
+        return _elsewhere(at, places), places[0].path
+    close = near(key, known)
+    if close is not None:
+        return _misspelt(at, close), f"{block}.{close}" if block else close
+    return None, ""
+
+
+def _elsewhere(at: Spot, known: Sequence[Known]) -> Finding:
+    here = ".".join(map(str, at.path[:-1]))
+    key = str(at.path[-1])
+    same = [place.kind for place in known if place.path == at.dotted and place.kind]
+    if same:
+        kinds = " and ".join(code(kind) for kind in same)
+        message, remedy = (
+            f"unknown key; `{key}` belongs to {kinds}",
+            "remove it, or change the kind of the block",
+        )
+    else:
+        paths = [place.path for place in known]
+        message = f"unknown key{f' of {here}' if here else ''}; it belongs under {_under(paths)}"
+        remedy = f"move it to {' or '.join(paths)}"
+    return Finding("R101", message, remedy, at.dotted, at.key)
+
+
+def _under(paths: Sequence[str]) -> str:
+    return " or ".join(code(path.rpartition(".")[0] or "the top") for path in paths)
+
+
+def _misspelt(at: Spot, meant: str) -> Finding:
+    return Finding("R101", f"unknown key; did you mean `{meant}`?", f"write `{meant}`", at.dotted, at.key)
+
+
+def _stranger(at: Spot) -> Finding:
+    known = ", ".join(code(key) for key in _known(at))
+    remedy = f"remove it; the block can also have {known}" if known else "remove it"
+    shown = json.dumps(str(at.path[-1])[:60], ensure_ascii=False)[1:-1]
+    return Finding("R101", f"unknown key `{shown}`", remedy, at.dotted, at.key)
+
+
+def _known(at: Spot) -> list[str]:
+    """The keys the block could still have."""
+    written = set(at.owner.entries) if isinstance(at.owner, Mapping) else set()
+    names = [key for block in at.owners for key in keys(block)]
+    if at.path[:-1] == ():
+        names.append("extends")
+    return [name for name in dict.fromkeys(names) if name not in written]

@@ -1,0 +1,195 @@
+"""What the recipe's models say can stand where: read from the models, so that messages never lag behind them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from dprecipe.recipe.base import Block
+from dprecipe.recipe.root import Recipe
+from dprecipe.text.merge import TAGS
+from dprecipe.text.tree import Mapping, Node, Scalar
+
+Word = str | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """Every form a value may take at one place of a recipe."""
+
+    words: tuple[Word, ...] = ()
+    number: bool = False
+    whole: bool = False
+    text: bool = False
+    boolean: bool = False
+    nothing: bool = False
+    anything: bool = False
+    blocks: tuple[type[Block], ...] = ()
+    items: Expect | None = None
+    values: Expect | None = None
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether a single value can stand here."""
+        return bool(self.words) or self.number or self.whole or self.text or self.boolean
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A key of the language: its dotted path, and the kind of block it belongs to (`family: student_t`)."""
+
+    path: str
+    kind: str
+
+
+def expect(annotation: Any) -> Expect:
+    """The forms an annotation of a recipe's model allows."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return expect(args[0])
+    if origin is Literal:
+        return Expect(words=args)
+    if origin in (Union, types.UnionType):
+        return _either([expect(arg) for arg in args])
+    if origin is tuple:
+        return Expect(items=expect(args[0]))
+    if origin is dict:
+        return Expect(values=expect(args[1]))
+    if annotation is Any:
+        return Expect(anything=True)
+    if isinstance(annotation, type) and issubclass(annotation, Block):
+        return Expect(blocks=(annotation,))
+    simple = {
+        float: Expect(number=True),
+        int: Expect(whole=True),
+        str: Expect(text=True),
+        bool: Expect(boolean=True),
+        type(None): Expect(nothing=True),
+    }
+    if annotation not in simple:
+        raise TypeError(f"no recipe can hold {annotation!r}")
+    return simple[annotation]
+
+
+def _either(forms: list[Expect]) -> Expect:
+    return Expect(
+        words=tuple(word for form in forms for word in form.words),
+        number=any(form.number for form in forms),
+        whole=any(form.whole for form in forms),
+        text=any(form.text for form in forms),
+        boolean=any(form.boolean for form in forms),
+        nothing=any(form.nothing for form in forms),
+        anything=any(form.anything for form in forms),
+        blocks=tuple(block for form in forms for block in form.blocks),
+        items=next((form.items for form in forms if form.items), None),
+        values=next((form.values for form in forms if form.values), None),
+    )
+
+
+@cache
+def keys(block: type[Block]) -> dict[str, Expect]:
+    """The keys of a block, as they are written."""
+    return {field.alias or name: expect(field.annotation) for name, field in block.model_fields.items()}
+
+
+@cache
+def required(block: type[Block]) -> frozenset[str]:
+    """The keys a block can't do without."""
+    return frozenset(field.alias or name for name, field in block.model_fields.items() if field.is_required())
+
+
+def tag_key(blocks: tuple[type[Block], ...]) -> str | None:
+    """The key that says which of the blocks is meant (`kind`, `family`, …); None for a block without one."""
+    for tag in TAGS:
+        if blocks and all(tag in keys(block) and keys(block)[tag].words for block in blocks):
+            return tag
+    return None
+
+
+def kinds(blocks: tuple[type[Block], ...]) -> dict[str, type[Block]]:
+    """The blocks by their kind."""
+    tag = tag_key(blocks)
+    if tag is None:
+        return {}
+    return {str(word): block for block in blocks for word in keys(block)[tag].words}
+
+
+def chosen(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[type[Block], ...]:
+    """The blocks a node can be, by the kind it states; all of them where it states none that is known."""
+    tag = tag_key(blocks)
+    if tag is None or not isinstance(node, Mapping) or tag not in node.entries:
+        return blocks
+    value = node.entries[tag].value
+    block = kinds(blocks).get(str(value.value)) if isinstance(value, Scalar) else None
+    return blocks if block is None else (block,)
+
+
+def below(form: Expect | None, node: Node | None, step: str | int) -> Expect | None:
+    """What can stand under a key or a position of a node of this form; None where nothing can."""
+    if form is None:
+        return None
+    for block in chosen(form.blocks, node):
+        if step in keys(block):
+            return keys(block)[str(step)]
+    return form.values if isinstance(step, str) else form.items
+
+
+@cache
+def every_key() -> tuple[Known, ...]:
+    """All keys of the language, in the order of the models."""
+    return tuple(_keys_below(Expect(blocks=(Recipe,)), "", 0))
+
+
+def _keys_below(form: Expect, prefix: str, depth: int) -> Iterator[Known]:
+    if depth > 10:  # a block that holds itself
+        return
+    for block in form.blocks:
+        tag = tag_key((block,))
+        kind = f"{tag}: {keys(block)[tag].words[0]}" if tag and len(form.blocks) > 1 else ""
+        for key, value in keys(block).items():
+            yield Known(f"{prefix}{key}", kind)
+            yield from _keys_below(value, f"{prefix}{key}.", depth + 1)
+    if form.items:
+        yield from _keys_below(form.items, f"{prefix}0.", depth + 1)
+    if form.values:
+        yield from _keys_below(form.values, f"{prefix}<name>.", depth + 1)
+
+
+def describe(form: Expect) -> str:
+    """The forms in words: "a number or `auto`"."""
+    parts = []
+    if form.number or form.whole:
+        parts.append("a number" if form.number else "a whole number")
+    if form.boolean:
+        parts.append("true or false")
+    if form.text:
+        parts.append("text")
+    parts += [code(word) for word in form.words]
+    if form.blocks or form.values:
+        parts.append(_describe_block(form))
+    if form.items:
+        inner = describe(replace(form.items, nothing=False))
+        parts.append("a list of " + inner.removeprefix("a ").replace("whole number", "whole numbers"))
+    return either(parts)
+
+
+def _describe_block(form: Expect) -> str:
+    tag = tag_key(form.blocks)
+    if tag is not None:
+        return f"a block with a `{tag}`"
+    if len(form.blocks) == 1:
+        return "a block of " + ", ".join(code(key) for key in keys(form.blocks[0]))
+    return "a block"
+
+
+def code(word: Word) -> str:
+    """A word of the language, set off from the sentence."""
+    return f"`{str(word).lower() if isinstance(word, bool) else word}`"
+
+
+def either(parts: list[str]) -> str:
+    """ "a, b or c"."""
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " or " + parts[-1]

@@ -1,0 +1,147 @@
+"""What a validator's error means to the person who wrote the recipe.
+
+No sentence of pydantic reaches a user: every error is worded here from what stands at its place and what could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping as AnyMapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from dprecipe.faults import Finding, Place
+from dprecipe.recipe.mismatch import mismatch, of_kind, unknown_kind
+from dprecipe.recipe.places import Spot, spot
+from dprecipe.recipe.suggest import misspelt_tag
+from dprecipe.recipe.unknown import unknown_keys
+from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, tag_key
+from dprecipe.text.tree import Mapping, Scalar
+
+Context = AnyMapping[str, Any]
+Writer = Callable[[Spot, Context], Finding]
+
+
+def word(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> list[Finding]:
+    """Every error as a finding. Places in `handled` have been spoken of already."""
+    spots: dict[str, list[Spot]] = {"missing": [], "extra_forbidden": []}
+    findings: list[Finding] = []
+    lost: list[tuple[str | int, ...]] = []
+    for item in error.errors(include_url=False, include_input=False):
+        kind, context = item["type"], item.get("ctx", {})
+        at = spot(tree, item["loc"], missing=kind == "missing")
+        if _spoken(at, handled):
+            continue
+        if kind in spots:
+            spots[kind].append(at)
+            continue
+        finding = _write(kind, at, context)
+        findings.append(finding)
+        if finding.code == "R104" and not finding.remedy.startswith("write `"):
+            lost.append(at.path[:-1])  # a block of an unknown kind: what it lacks is unknown, too
+    missing = [at for at in spots["missing"] if at.path[:-1] not in lost]
+    extra = [at for at in spots["extra_forbidden"] if at.path[:-1] not in lost]
+    named, found = unknown_keys(extra, missing)
+    findings += named
+    findings += [_missing(at) for at in missing if at.path not in found]
+    return findings
+
+
+def _spoken(at: Spot, handled: frozenset[Place]) -> bool:
+    if at.node is None:
+        return False
+    return at.key in handled or at.node.place in handled or (isinstance(at.node, Scalar) and at.node.broken)
+
+
+def _write(kind: str, at: Spot, context: Context) -> Finding:
+    if kind == "union_tag_not_found":
+        return _no_kind(at)
+    tagged = at.form is not None and tag_key(at.form.blocks) is not None
+    if kind == "union_tag_invalid" and tagged and isinstance(at.node, Mapping):
+        return unknown_kind(of_kind(at))
+    if kind == "literal_error" and _is_tag(at):
+        return unknown_kind(at)
+    writer = _WRITERS.get(kind)
+    if writer is not None:
+        return writer(at, context)
+    return mismatch(at)
+
+
+def _is_tag(at: Spot) -> bool:
+    return bool(at.path) and at.path[-1] == tag_key(at.owners)
+
+
+def _no_kind(at: Spot) -> Finding:
+    form = at.form or Expect()
+    tag, names = tag_key(form.blocks) or "kind", list(kinds(form.blocks))
+    meant = misspelt_tag(at)
+    path = f"{at.dotted}.{tag}"
+    choice = either([code(name) for name in names])
+    if meant is not None and isinstance(at.node, Mapping):
+        place = at.node.entries[meant].place
+        return Finding(
+            "R101", f"unknown key; did you mean `{tag}`?", f"write `{tag}`", f"{at.dotted}.{meant}", place
+        )
+    return Finding("R105", f"the block does not say its {tag}", f"add `{tag}:` {choice}", path, at.key)
+
+
+def _missing(at: Spot) -> Finding:
+    key = str(at.path[-1])
+    if at.owners and key == tag_key(at.owners):
+        choice = either([code(word) for word in keys(at.owners[0])[key].words])
+        return Finding(
+            "R105", f"the block does not say its {key}", f"add `{key}:` {choice}", at.dotted, at.key
+        )
+    what = describe(at.form) if at.form is not None else "a value"
+    return Finding("R102", "the key is missing", f"add `{key}:` {what}", at.dotted, at.key)
+
+
+def _bound(words: str) -> Callable[[str], Writer]:
+    def of(name: str) -> Writer:
+        def write(at: Spot, context: Context) -> Finding:
+            bound = f"{words} {context[name]:g}"
+            value = at.node.value if isinstance(at.node, Scalar) else "this"
+            return Finding("R107", f"{value} is not {bound}", f"write a number {bound}", at.dotted, at.place)
+
+        return write
+
+    return of
+
+
+def _count(at: Spot, context: Context) -> Finding:
+    if isinstance(at.node, Scalar):
+        text = "it is empty" if at.node.value == "" else "the text has the wrong length"
+        need = _need(context, "character")
+        return Finding("R108", f"{text}; expected {need}", f"write {need}", at.dotted, at.place)
+    need = _need(context, "item")
+    has = context.get("actual_length")
+    return Finding("R108", f"has {has} items; expected {need}", f"give it {need}", at.dotted, at.place)
+
+
+def _need(context: Context, noun: str) -> str:
+    least, most = context.get("min_length"), context.get("max_length")
+    number, prefix = (least, "at least") if least is not None else (most, "at most")
+    return f"{prefix} {number} {noun}{'' if number == 1 else 's'}"
+
+
+def _pattern(at: Spot, context: Context) -> Finding:
+    return Finding(
+        "R109",
+        "a name begins with a letter or digit and holds only letters, digits, `.`, `_` and `-`, at most 100 of them",
+        "write a name such as `mnist-dpsgd`",
+        at.dotted,
+        at.place,
+    )
+
+
+_WRITERS: dict[str, Writer] = {
+    "greater_than": _bound("greater than")("gt"),
+    "greater_than_equal": _bound("at least")("ge"),
+    "less_than": _bound("less than")("lt"),
+    "less_than_equal": _bound("at most")("le"),
+    "too_short": _count,
+    "too_long": _count,
+    "string_too_short": _count,
+    "string_too_long": _count,
+    "string_pattern_mismatch": _pattern,
+}
