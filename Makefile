@@ -1,0 +1,40 @@
+# make demo   sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
+# make test   sets everything up and runs the tests
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: demo test test-slow lint bench docs schemas
+
+$(BIN)/.train: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[train]'
+	touch $@
+
+$(BIN)/.dev: $(BIN)/.train
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[train,dev]'
+	touch $@
+
+demo: $(BIN)/.train
+	$(BIN)/dprecipe run recipes/quickstart.yaml --out $(OUT)
+	$(BIN)/dprecipe verify $(OUT)/release
+
+test: $(BIN)/.dev
+	$(BIN)/python -m pytest
+
+test-slow: $(BIN)/.dev
+	$(BIN)/python -m pytest -m slow
+
+lint: $(BIN)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(BIN)/.dev
+	for file in benchmarks/*.py; do $(BIN)/python $$file; done
+
+schemas: $(BIN)/.train
+	$(BIN)/dprecipe schema --out schemas
