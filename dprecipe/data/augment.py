@@ -1,4 +1,5 @@
-"""Augmentation: random moves of an image, in training only, by constants of the recipe and a seeded generator.
+"""Augmentation: random moves of an image, in training only, by constants of the recipe and a seeded
+generator.
 
 Each record is moved on its own and stays one record, so that clipping sees one gradient a record as before.
 """
@@ -14,9 +15,10 @@ from dprecipe.data.schema import Crop, Flip, Step
 
 
 def augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:
-    """What the recipe's `crop` and `flip` steps do to a batch (B, C, H, W), in order; None where there are none.
+    """What the recipe's `crop` and `flip` steps do to a batch (B, C, H, W), in order; None where there are
+    none.
 
-    The generator (on the CPU) is the model's stream, not the secret one of sampling and noise.
+    The generator, on whatever device, is the model's stream, not the secret one of sampling and noise.
     """
     operations = [op for step in steps if isinstance(op := step.operation, Crop | Flip)]
     if not operations:
@@ -35,11 +37,13 @@ def augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[
 
 
 def crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
-    """Pad each image (B, C, H, W) with zeros and cut it back at a place of its own. Never adds length to a record."""
+    """Pad each image (B, C, H, W) with zeros and cut it back at a place of its own; its norm never grows."""
     count, channels, height, width = x.shape
     padding = step.padding
     padded = torch.nn.functional.pad(x, (padding, padding, padding, padding))
-    shifts = torch.randint(2 * padding + 1, (2, count), generator=generator).to(x.device)
+    shifts = torch.randint(2 * padding + 1, (2, count), generator=generator, device=generator.device).to(
+        x.device
+    )
     rows = (shifts[0][:, None] + torch.arange(height, device=x.device))[:, None, :, None]
     columns = (shifts[1][:, None] + torch.arange(width, device=x.device))[:, None, None, :]
     records = torch.arange(count, device=x.device)[:, None, None, None]
@@ -49,5 +53,7 @@ def crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
 
 def flip(x: Tensor, step: Flip, generator: torch.Generator) -> Tensor:
     """Mirror each image (B, C, H, W) left and right with the step's probability."""
-    mirrored = torch.rand(len(x), generator=generator).to(x.device) < step.probability
+    mirrored = (
+        torch.rand(len(x), generator=generator, device=generator.device).to(x.device) < step.probability
+    )
     return torch.where(mirrored[:, None, None, None], x.flip(3), x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from dprecipe.data.facts import (
@@ -58,7 +59,8 @@ def _range_of_records(source: Source, path: str) -> Iterator[Finding]:
         first, end = source.records
         yield Finding(
             "R205",
-            f"[{first}, {end}] holds no record: the range goes from its first record up to, and without, its end",
+            f"[{first}, {end}] holds no record: the range goes from its first record up to, and "
+            f"without, its end",
             f"write [{end}, {first}]" if first > end else f"write [{first}, {first + 1}] for one record",
             f"{path}.records",
         )
@@ -71,7 +73,8 @@ def _label(source: Source, path: str) -> Iterator[Finding]:
     if (label.values is None) == (label.classes is None):
         yield Finding(
             "R201",
-            "a label needs exactly one of `values` (names, in order) and `classes` (for integers 0 … classes-1)",
+            "a label needs exactly one of `values` (names, in order) and `classes` (for integers 0 "
+            "… classes-1)",
             "remove one of the two" if label.classes is not None else "list the class names in `values`",
             f"{path}.label",
         )
@@ -94,7 +97,8 @@ def _columns(source: Source, path: str) -> Iterator[Finding]:
             yield Finding(
                 "R203",
                 f"min {column.min:g} is not below max {column.max:g}",
-                "write the range of values that can occur: from domain knowledge, not measured on private data",
+                "write the range of values that can occur: from domain knowledge, not measured on "
+                "private data",
                 f"{path}.columns.{name}",
             )
 
@@ -137,7 +141,8 @@ def _shape(source: Source, path: str) -> Iterator[Finding]:
     if len(shape) > 3:
         yield Finding(
             "R213",
-            f"{list(shape)} is neither a vector [D] nor an image [height, width] or [height, width, channels]",
+            f"{list(shape)} is neither a vector [D] nor an image [height, width] or [height, width, "
+            f"channels]",
             "store each record as one of these",
             where,
         )
@@ -145,7 +150,8 @@ def _shape(source: Source, path: str) -> Iterator[Finding]:
         order = " (channels come last here)" if shape[0] <= MOST_CHANNELS else ""
         yield Finding(
             "R213",
-            f"{list(shape)} would be an image of {shape[2]} channels{order}; at most {MOST_CHANNELS} are supported",
+            f"{list(shape)} would be an image of {shape[2]} channels{order}; at most "
+            f"{MOST_CHANNELS} are supported",
             "store images as height, width, channels, or the features as a vector",
             where,
         )
@@ -217,7 +223,8 @@ def _steps(data: Data) -> Iterator[Finding]:
         if _rank(operation) < rank:
             yield Finding(
                 "R207",
-                f"{_name(step)} comes too late: encode columns first (one_hot, hash), then scale, clip_features and "
+                f"{_name(step)} comes too late: encode columns first (one_hot, hash), then scale, "
+                f"clip_features and "
                 "flatten, then augment (crop, flip)",
                 "move the step up",
                 path,
@@ -236,12 +243,10 @@ def _rank(operation: object) -> int:
 
 
 def _width(data: Data) -> int:
-    if table_columns(data.train) is not None:
-        return sum(column.width for column in column_facts(data, data.train))
-    size = 1
-    for length in declared_shape(data.train):
-        size *= length
-    return size
+    columns = table_columns(data.train)
+    if columns is not None:
+        return sum(column.width for column in column_facts(columns, data.preprocess))
+    return math.prod(declared_shape(data.train))
 
 
 def _scale(step: Scale, channels: int, image: bool, path: str) -> Iterator[Finding]:

@@ -1,8 +1,9 @@
-"""What a recipe says about its data: the shape that the model sees, the classes, the columns. No data is read."""
+"""What a recipe says about its data: shape, classes and columns. No data is read."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,7 @@ from dprecipe.data.schema import (
     OneHot,
     Parquet,
     Source,
+    Step,
 )
 from dprecipe.faults import RecipeError
 
@@ -69,11 +71,20 @@ def facts(data: Data, role: Role = "train") -> DataFacts:
     if findings:
         raise RecipeError(findings)
     source = data.test if role == "test" and data.test is not None else data.train
-    columns = column_facts(data, source)
-    before = (sum(column.width for column in columns),) if columns else layout(declared_shape(source))
-    flat = any(step.flatten is not None for step in data.preprocess)
-    shape = (math.prod(before),) if flat else before
+    columns = column_facts(table_columns(source) or {}, data.preprocess)
+    before = source_shape(columns, declared_shape(source))
+    shape = feature_shape(before, data.preprocess)
     return DataFacts(shape, classes(source), before, class_names(source), columns)
+
+
+def source_shape(columns: Sequence[ColumnFacts], declared: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one record as it is read: the encoded columns, or the declared array as models see it."""
+    return (sum(column.width for column in columns),) if columns else layout(declared)
+
+
+def feature_shape(shape: tuple[int, ...], steps: Sequence[Step]) -> tuple[int, ...]:
+    """The shape of one record after preprocessing."""
+    return (math.prod(shape),) if any(step.flatten is not None for step in steps) else shape
 
 
 def table_columns(source: Source) -> Columns | None:
@@ -103,28 +114,26 @@ def layout(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def column_facts(data: Data, source: Source) -> tuple[ColumnFacts, ...]:
+def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, ...]:
     """The columns of a table in declared order, with the width that their encoding gives them."""
     found: list[ColumnFacts] = []
     start = 0
-    columns = table_columns(source) or {}
-    buckets = hashes(data)
+    by_hash = hashes(steps)
     for name, column in columns.items():
         if isinstance(column, Numeric):
             width = 1
         elif isinstance(column, Category):
             width = len(column.values) + 1  # one more for `other`
         else:
-            width = buckets[name].buckets if name in buckets else 0
+            width = by_hash[name].buckets if name in by_hash else 0
         found.append(ColumnFacts(name, start, width))
         start += width
     return tuple(found)
 
 
-def hashes(data: Data) -> dict[str, Hash]:
+def hashes(steps: Sequence[Step]) -> dict[str, Hash]:
     """The hash step of each hashed column."""
-    steps = [step.hash for step in data.preprocess if step.hash is not None]
-    return {name: step for step in steps for name in step.columns}
+    return {name: step.hash for step in steps if step.hash is not None for name in step.hash.columns}
 
 
 def one_hot_columns(step: OneHot, columns: Columns) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
 def data_root(cli_value: str | Path | None, recipe_file: str | Path | None) -> Path:
-    """The folder that relative data paths start from: `--data-root`, else `$DPRECIPE_DATA`, else the recipe's."""
+    """The folder that relative data paths start from: as said, else `$DPRECIPE_DATA`, else the recipe's."""
     if cli_value is not None:
         return Path(cli_value)
     from_environment = os.environ.get("DPRECIPE_DATA", "")
@@ -75,7 +75,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:
-    """At most `count` bytes; fewer when the stream ends. Memory grows with what is there, not with `count`."""
+    """At most `count` bytes, fewer when the stream ends; memory grows with what is there."""
     parts = bytearray()
     while len(parts) < count:
         part = stream.read(min(CHUNK, count - len(parts)))

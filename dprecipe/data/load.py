@@ -1,7 +1,7 @@
 """A source and the recipe's declarations to records in memory, checked against one another.
 
-Nothing is derived from the data: shape, classes, size and ranges are what the recipe declares, and a file that is
-otherwise is refused.
+Nothing is derived from the data: shape, classes, size and ranges are what the recipe declares, and a file
+that is otherwise is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Constant preprocessing: every step is a function of one record and of constants written in the recipe.
 
-Nothing is fitted to data, so preprocessing costs no privacy and neighbouring data sets stay neighbours. Columns of a
-table are encoded (`one_hot`, `hash`) while the file is read: `dprecipe.data.table`. What moves at random (`crop`,
-`flip`) is in `dprecipe.data.augment`.
+Nothing is fitted to data, so preprocessing costs no privacy and neighbouring data sets stay neighbours.
+Columns of a table are encoded (`one_hot`, `hash`) while the file is read: `dprecipe.data.table`. What moves
+at random (`crop`, `flip`) is in `dprecipe.data.augment`.
 
 Shapes: N records, (N, D) vectors or (N, C, H, W) images.
 """
@@ -23,8 +23,8 @@ BYTE = np.float32(255)
 def prepare(features: NDArray[np.generic], steps: Sequence[Step]) -> Floats:
     """The features that the model sees: bytes become [0, 1], then each constant step in order.
 
-    Steps of other kinds are passed over: `one_hot` and `hash` have been applied by the reader, `crop` and `flip` are
-    training's.
+    Steps of other kinds are passed over: `one_hot` and `hash` have been applied by the reader, `crop` and
+    `flip` are training's.
 
     Guarantees: record i of the result depends on record i of `features` alone.
     """
@@ -64,11 +64,11 @@ def _constant(value: PerChannel, ndim: int) -> Floats:
 def clip_features(x: Floats, norm: float) -> Floats:
     """Shrink each record to an L2 norm of at most `norm`; a record with a non-finite feature becomes zero.
 
-    Zeroing is the conservative choice: the bound holds for every record there can be, and one strange record can
-    neither stop a run nor spread.
+    Zeroing is the conservative choice: the bound holds for every record there can be, and one strange record
+    can neither stop a run nor spread.
 
-    Guarantees: the exact L2 norm of every record of the result is at most `norm` (rounding included, for norms
-    that single precision can hold).
+    Guarantees: the exact L2 norm of every record of the result is at most `norm` (rounding included, for
+    norms that single precision can hold).
     """
     flat = x.reshape(len(x), -1).astype(np.float64)
     finite = np.isfinite(flat).all(axis=1)

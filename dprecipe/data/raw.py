@@ -12,7 +12,7 @@ from dprecipe.faults import DataFault
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Raw:
-    """The selected records of a source: features in the models' layout, labels, and each record's unit in text."""
+    """The selected records of a source: features in the models' layout, labels, units in text."""
 
     features: NDArray[np.generic]
     labels: NDArray[np.int64]
@@ -45,7 +45,8 @@ def class_labels(labels: NDArray[np.generic], classes: int, what: str, first: in
     bad = np.flatnonzero((labels < 0) | (labels >= classes))  # type: ignore[operator]
     if len(bad) > 0:
         raise DataFault(
-            f"{what}: the label of record {first + int(bad[0])} (counted from 0) is outside 0 … {classes - 1}; "
+            f"{what}: the label of record {first + int(bad[0])} (counted from 0) is outside 0 … "
+            f"{classes - 1}; "
             f"{len(bad)} such labels in all",
             "declare `classes` as the number of classes that can occur, or mend the file",
         )

@@ -11,9 +11,9 @@ from dprecipe.data.preprocess import Floats, prepare
 from dprecipe.data.schema import Step
 
 PREPARE_ONCE_BYTES = 1 << 30
-"""Below this many bytes of prepared features they are prepared once: simpler, and each step of training is faster.
-Above it (CIFAR-10 sized pixels and up) the bytes of the file stay in memory, a quarter of the size, and each
-physical batch is prepared when it is used."""
+"""Below this many bytes of prepared features they are prepared once: simpler, and each step of training is
+faster. Above it (CIFAR-10 sized pixels and up) the bytes of the file stay in memory, a quarter of the size,
+and each physical batch is prepared when it is used."""
 
 PREPARE_ROWS = 4096
 
@@ -22,9 +22,9 @@ PREPARE_ROWS = 4096
 class Records:
     """N records, aligned: row i of each array is record i.
 
-    `features` is (N, D) or (N, C, H, W): float32, or uint8 for pixels that are not prepared yet. `labels` is int64 (N,).
-    `units` is int64 (N,), dense ids 0 … U-1, or None where each record is a unit. `pending` are the constant steps
-    that `batch` has still to apply.
+    `features` is (N, D) or (N, C, H, W): float32, or uint8 for pixels that are not prepared yet. `labels` is
+    int64 (N,). `units` is int64 (N,), dense ids 0 … U-1, or None where each record is a unit. `pending` are
+    the constant steps that `batch` has still to apply.
     """
 
     features: NDArray[np.generic]

@@ -171,7 +171,7 @@ class OneHot(Block):
 
 
 class Hash(Block):
-    """Text or open categories to counts in a fixed number of buckets, by a keyless hash: no vocabulary is learned."""
+    """Text or open categories to counts in a fixed number of buckets; no vocabulary is learned."""
 
     columns: ColumnNames
     buckets: Annotated[int, Field(ge=2, le=2**20)]
@@ -219,7 +219,7 @@ class Data(Block):
     train: Source
     test: Source | None = None
     size: PositiveInt = Field(
-        description="number of training records (of units, where `unit` is a column): declared, treated as public"
+        description="number of training records (of units, where `unit` is a column): declared, public"
     )
     unit: Unit = Field("record", description="who is protected: a `record`, or all records of a unit")
     preprocess: tuple[Step, ...] = Field((), description="constant steps, in order")

@@ -1,7 +1,7 @@
 """Rows of a table to feature vectors, by constants of the recipe alone.
 
-Both `csv` and `parquet` hand over chunks of rows as columns of text, numbers and None; a fault names row and column
-and never the value: data are private, messages and logs are not.
+Both `csv` and `parquet` hand over chunks of rows as columns of text, numbers and None; a fault names row and
+column and never the value: data are private, messages and logs are not.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.facts import column_facts, hashes, table_columns
+from dprecipe.data.facts import column_facts, hashes
 from dprecipe.data.raw import Raw
-from dprecipe.data.schema import Category, Csv, Data, Hash, Label, Numeric, Parquet
+from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step
 from dprecipe.faults import DataFault
 
 Value = str | int | float | bool | bytes | None
@@ -28,25 +28,24 @@ WORD = re.compile(r"\w+")
 
 @final
 class TableEncoder:
-    """The columns of a table to features (N, D) float32 and labels (N,) int64, a chunk at a time."""
+    """The columns of a table to features (N, D) float32, a chunk at a time."""
 
-    def __init__(self, source: Csv | Parquet, data: Data) -> None:
-        self._columns = table_columns(source) or {}
-        self._facts = column_facts(data, source)
-        self._hashes = hashes(data)
-        self._label = source.label
+    def __init__(self, columns: Columns, steps: Sequence[Step]) -> None:
+        self._columns = columns
+        self._facts = column_facts(columns, steps)
+        self._hashes = hashes(steps)
         self.width = sum(column.width for column in self._facts)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that are read, the label last."""
-        return (*self._columns, self._label.column)
+        """The columns that are features, in order."""
+        return tuple(self._columns)
 
     def encode(self, chunk: Mapping[str, Sequence[Value]], rows: int, place: Place) -> NDArray[np.float32]:
         """The features of a chunk of rows, (rows, D).
 
-        Numbers are clamped to their range and mapped to [0, 1]; a category becomes an indicator of its value, or of
-        `other`; text becomes counts of its hash buckets.
+        Numbers are clamped to their range and mapped to [0, 1]; a category becomes an indicator of its value,
+        or of `other`; text becomes counts of its hash buckets.
 
         Raises:
             DataFault: a number is none, or a text is missing.
@@ -64,21 +63,16 @@ class TableEncoder:
                 _hashed(values, self._hashes[facts.name], part)
         return features
 
-    def labels(self, chunk: Mapping[str, Sequence[Value]], place: Place) -> NDArray[np.int64]:
-        """The labels of a chunk as class numbers.
-
-        Raises:
-            DataFault: a label is none of the declared ones.
-        """
-        return encode_labels(chunk[self._label.column], self._label, place)
-
 
 @final
 class Collector:
     """The chunks of one table, put together."""
 
-    def __init__(self, encoder: TableEncoder, unit_column: str | None) -> None:
-        self._encoder = encoder
+    def __init__(
+        self, columns: Columns, steps: Sequence[Step], label: Label, unit_column: str | None
+    ) -> None:
+        self._encoder = encoder = TableEncoder(columns, steps)
+        self._label = label
         self._unit_column = unit_column
         self._features = [np.empty((0, encoder.width), np.float32)]
         self._labels = [np.empty(0, np.int64)]
@@ -88,12 +82,12 @@ class Collector:
     def names(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
         extra = () if self._unit_column is None else (self._unit_column,)
-        return tuple(dict.fromkeys((*self._encoder.names, *extra)))
+        return tuple(dict.fromkeys((*self._encoder.names, self._label.column, *extra)))
 
     def add(self, columns: Mapping[str, Sequence[Value]], rows: int, place: Place) -> None:
         """Encode and keep a chunk of rows."""
         self._features.append(self._encoder.encode(columns, rows, place))
-        self._labels.append(self._encoder.labels(columns, place))
+        self._labels.append(encode_labels(columns[self._label.column], self._label, place))
         if self._unit_column is not None:
             self._units += unit_texts(columns[self._unit_column], self._unit_column, place)
 
@@ -127,7 +121,8 @@ def encode_labels(values: Sequence[Value], label: Label, place: Place) -> NDArra
                 raise where.fault(
                     row,
                     f"the label is none of the {len(numbers)} declared values",
-                    "declare in label.values every class that can occur (from domain knowledge), or mend the row",
+                    "declare in label.values every class that can occur (from domain knowledge), or "
+                    "mend the row",
                 )
             result[row] = number
         return result
@@ -138,7 +133,8 @@ def encode_labels(values: Sequence[Value], label: Label, place: Place) -> NDArra
             raise where.fault(
                 row,
                 f"the label is no integer in 0 … {classes - 1}",
-                "declare label.classes as the number of classes that can occur, name the classes in label.values, "
+                "declare label.classes as the number of classes that can occur, name the classes in "
+                "label.values, "
                 "or mend the row",
             )
         result[row] = number
@@ -146,7 +142,7 @@ def encode_labels(values: Sequence[Value], label: Label, place: Place) -> NDArra
 
 
 def unit_texts(values: Sequence[Value], column: str, place: Place) -> list[str]:
-    """Who each row belongs to. A row that belongs to nobody is refused: it could hide somebody's further record."""
+    """Who each row belongs to. A row that belongs to nobody is refused: it could be anybody's further one."""
     texts = [text_of(value) for value in values]
     for row, text in enumerate(texts):
         if text == "":

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 def bounded(units: Sequence[str], max_records: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The records that are kept (indices, in order) and the dense unit id 0 … U-1 of each.
 
-    Of each unit the first `max_records` in file order are kept. What is kept of a unit depends on that unit's own
-    records alone, so adding or removing one unit changes nothing of another.
+    Of each unit the first `max_records` in file order are kept. What is kept of a unit depends on that unit's
+    own records alone, so adding or removing one unit changes nothing of another.
 
     Guarantees: no unit has more than `max_records` records; ids are dense, in order of first appearance.
     """

@@ -13,8 +13,8 @@ from dprecipe.models.zoo.linear import logistic_regression, mlp
 def build(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
     """The module: (B, *shape) float32 features to (B, classes) logits.
 
-    Guarantees: the weights are a function of (model, shape, classes, seed) and of the torch version; the global
-    generator of random numbers is left as it was found. `shape` has to pass `dprecipe.models.checks`.
+    Guarantees: the weights are a function of (model, shape, classes, seed) and of the torch version; the
+    global generator of random numbers is left as it was found. `shape` has to pass `dprecipe.models.checks`.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

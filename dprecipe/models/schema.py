@@ -30,7 +30,7 @@ class Cnn(Block):
 
     kind: Literal["cnn"]
     preset: Literal["tempered-mnist", "tempered-cifar", "lenet"] = Field(
-        description="`tempered-…`: the tanh networks of Papernot et al. 2021; `lenet`: two convolutions, two layers"
+        description="`tempered-…`: the tanh networks of Papernot et al. 2021; `lenet`: a small ReLU network"
     )
 
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from dprecipe.data.files import READ_ERRORS, locate, opened, unreadable
 from dprecipe.data.raw import Raw, span
 from dprecipe.data.schema import Csv, Data
-from dprecipe.data.table import Collector, TableEncoder
+from dprecipe.data.table import Collector
 from dprecipe.faults import DataFault
 
 CHUNK_ROWS = 2048
@@ -26,10 +26,11 @@ def read(source: Csv, data: Data, root: Path, unit_column: str | None) -> Raw:
     passed over.
 
     Raises:
-        DataFault: the file is missing, damaged, or a row is not what the recipe declares; names line and column.
+        DataFault: the file is missing, damaged, or a row is not what the recipe declares; names line and
+        column.
     """
     file = locate(source.path, root)
-    collector = Collector(TableEncoder(source, data), unit_column)
+    collector = Collector(source.columns, data.preprocess, source.label, unit_column)
     first, end = source.records if source.records is not None else (0, None)
     total = 0
     try:
@@ -68,7 +69,8 @@ def _rows(stream: BinaryIO, file: Path, delimiter: str) -> Iterator[Row]:
             fields = next(reader, None)
         except csv.Error as error:
             raise DataFault(
-                f"{file.name}, line {line}: is not well-formed CSV (a quote that does not close, text after a closing "
+                f"{file.name}, line {line}: is not well-formed CSV (a quote that does not close, "
+                f"text after a closing "
                 f"quote, or a field of more than {csv.field_size_limit()} characters)",
                 'enclose a field that holds quotes or line breaks in "…", and double the quotes in it',
             ) from error
@@ -80,7 +82,8 @@ def _rows(stream: BinaryIO, file: Path, delimiter: str) -> Iterator[Row]:
         if len(fields) != width:
             raise DataFault(
                 f"{file.name}, line {line}: has {len(fields)} fields, the header line has {width}",
-                "mend the row (a delimiter inside a field that is not quoted?), or declare the right `delimiter`",
+                "mend the row (a delimiter inside a field that is not quoted?), or declare the "
+                "right `delimiter`",
             )
         yield line, fields
 

@@ -1,7 +1,7 @@
 """`idx`: the format of MNIST (LeCun, Cortes, Burges), plain or gzipped.
 
-A file is two zero bytes, a type code (0x08: unsigned byte), the number of dimensions, each dimension as a big-endian
-32-bit integer, and the values.
+A file is two zero bytes, a type code (0x08: unsigned byte), the number of dimensions, each dimension as a
+big-endian 32-bit integer, and the values.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def read_array(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
             if dims[1:] != shape:
                 raise DataFault(
                     f"{file}: one record has shape {list(dims[1:])}, the recipe declares {list(shape)}",
-                    "declare the shape that the file has, or name the right file (images and labels swapped?)",
+                    "declare the shape that the file has, or name the right file (images and labels "
+                    "swapped?)",
                 )
             size = math.prod(dims)
             if size > file.stat().st_size * (GZIP_LIMIT if is_gzip(file) else 1):

@@ -13,7 +13,7 @@ from dprecipe.data.files import locate, unreadable
 from dprecipe.data.images import decode
 from dprecipe.data.raw import Raw, channels_first, span
 from dprecipe.data.schema import Data, ImageColumn, Parquet
-from dprecipe.data.table import Collector, TableEncoder, encode_labels, unit_texts
+from dprecipe.data.table import Collector, encode_labels, unit_texts
 from dprecipe.faults import DataFault
 
 BATCH_ROWS = 1024
@@ -33,7 +33,7 @@ def read(source: Parquet, data: Data, root: Path, unit_column: str | None) -> Ra
     try:
         if source.image is not None:
             return _images(source, source.image, file, unit_column)
-        collector = Collector(TableEncoder(source, data), unit_column)
+        collector = Collector(source.columns or {}, data.preprocess, source.label, unit_column)
         for first, batch in _batches(file, source.records, collector.names):
             columns = {name: _values(batch.column(name), name, file) for name in collector.names}
             collector.add(columns, batch.num_rows, lambda row, first=first: _row(file, first + row))  # type: ignore[misc]
@@ -116,7 +116,8 @@ def _bytes(column: Any, image: ImageColumn, file: Path) -> list[bytes | None]:
         kind = column.type
     if not (types.is_binary(kind) or types.is_large_binary(kind)):
         raise DataFault(
-            f"{file.name}: column {image.column!r} holds {kind}, expected images: a struct of `bytes` and `path`",
+            f"{file.name}: column {image.column!r} holds {kind}, expected images: a struct of "
+            f"`bytes` and `path`",
             "name the image column, or declare `columns` for a table",
         )
     values: list[bytes | None] = column.to_pylist()

@@ -1,7 +1,8 @@
 """Convolutional networks for images (C, H, W); the first and the last layer fit the shape and the classes.
 
-Source: N. Papernot, A. Thakurta, S. Song, S. Chien, Ú. Erlingsson, "Tempered Sigmoid Activations for Deep Learning with
-Differential Privacy", AAAI 2021, tables 1 and 2, with tanh, the tempered sigmoid they recommend.
+Source: N. Papernot, A. Thakurta, S. Song, S. Chien, Ú. Erlingsson, "Tempered Sigmoid Activations for Deep
+Learning with Differential Privacy", AAAI 2021, tables 1 and 2, with tanh, the tempered sigmoid they
+recommend.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def tempered_cifar(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two convolutions and two layers in the manner of LeNet-5 (LeCun et al. 1998): 51,902 parameters for 1×28×28."""
+    """Two convolutions and two layers after LeNet-5 (LeCun et al. 1998): 51,902 parameters for MNIST."""
     first, pool_1, second, pool_2 = CNN_WINDOWS["lenet"]
     return nn.Sequential(
         _convolution(shape[0], 6, first),

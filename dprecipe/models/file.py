@@ -1,0 +1,82 @@
+"""`model.json`: what is needed to rebuild a released module and to prepare raw features for it.
+
+It holds constants of the recipe and nothing learned; the weights are in `model.safetensors`. Both are
+untrusted when they are read: strict JSON and plain tensors, never a pickle, never a name of code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from dprecipe.data.facts import (
+    class_names,
+    column_facts,
+    declared_shape,
+    facts,
+    feature_shape,
+    source_shape,
+    table_columns,
+)
+from dprecipe.data.schema import Classes, Columns, Data, Shape, Step from dprecipe.faults import
+DataFault from dprecipe.models.schema import Model from dprecipe.recipe.base import Block, Text
+
+MOST_BYTES = 16 << 20
+
+
+class ModelFile(Block):
+    """The content of `model.json`, schema `dprecipe.model/v1`."""
+
+    schema_: Literal["dprecipe.model/v1"] = Field("dprecipe.model/v1", alias="schema")
+    model: Model | None = Field(
+        description="the recipe's `model` block; null for a module passed from Python"
+    )
+    shape: Shape = Field(description="of one record's features as the module sees them")
+    classes: Classes
+    class_names: tuple[Text, ...] | None = None
+    columns: Columns | None = Field(None, description="of a table: raw features are rows")
+    source_shape: Shape | None = Field(None, description="of an array: raw features as the source holds them")
+    preprocess: tuple[Step, ...] = ()
+
+
+def describe(model: Model | None, data: Data) -> dict[str, Any]:
+    """The content of `model.json`, JSON types only. `model` is None for a module that came from Python."""
+    public = facts(data)
+    file = ModelFile(
+        model=model,
+        shape=public.shape,
+        classes=public.classes,
+        class_names=class_names(data.train),
+        columns=table_columns(data.train),
+        source_shape=declared_shape(data.train) or None,
+        preprocess=data.preprocess,
+    )
+    content: dict[str, Any] = file.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {**content, "model": content.get("model")}
+
+
+def parse(text: str | bytes) -> ModelFile:
+    """`model.json` as it was described.
+
+    Raises:
+        DataFault: it is none.
+    """
+    if len(text) > MOST_BYTES:
+        raise DataFault(f"model.json is larger than {MOST_BYTES} bytes", "name a release folder of dprecipe")
+    try:
+        file = ModelFile.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise _damaged(f"{error.error_count()} problems, the first at {where}") from error
+    before = source_shape(column_facts(file.columns or {}, file.preprocess), file.source_shape or ())
+    if feature_shape(before, file.preprocess) != file.shape:
+        raise _damaged("its preprocessing does not make features of its shape")
+    return file
+
+
+def _damaged(reason: str) -> DataFault:
+    return DataFault(
+        f"model.json is not what dprecipe writes ({reason})", "take it from the release folder, unchanged"
+    )

@@ -1,0 +1,166 @@
+"""A release folder back to a module that predicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from dprecipe.data.facts import DataFacts
+from dprecipe.data.preprocess import prepare
+from dprecipe.data.raw import channels_first
+from dprecipe.data.table import TableEncoder, Value
+from dprecipe.faults import DataFault
+from dprecipe.models.build import build
+from dprecipe.models.checks import check
+from dprecipe.models.file import ModelFile, parse
+
+Rows = Sequence[Mapping[str, Value]]
+
+
+@final
+class Released(nn.Module):
+    """A released module with the constants that prepare raw features for it; in evaluation mode."""
+
+    def __init__(self, module: nn.Module, file: ModelFile) -> None:
+        super().__init__()
+        self.module = module
+        self.file = file
+        self.eval()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Prepared features (N, *shape) float32 to logits (N, classes)."""
+        logits: Tensor = self.module(features)
+        return logits
+
+    def prepare(self, raw: ArrayLike | Rows) -> Tensor:
+        """Raw features as the module sees them.
+
+        Raw are, for a table, rows (mappings of column name to value); else an array (N, …) in the source's
+        layout (height, width, channels), bytes 0 … 255 or floats (pixels: 0 … 1).
+
+        Raises:
+            DataFault: they are not of the shape, or not of the columns, that the model was trained on.
+        """
+        if self.file.columns is not None:
+            return torch.from_numpy(prepare(self._encoded(raw), self.file.preprocess))  # type: ignore[arg-type]
+        array = np.asarray(raw)
+        expected = self.file.source_shape or ()
+        if array.shape[1:] != expected or array.dtype.kind not in "uif" or array.ndim == 0:
+            raise DataFault(
+                f"the features have shape {list(array.shape)} ({array.dtype}), expected numbers of shape "
+                f"[records, {', '.join(map(str, expected))}]",
+                "pass raw features in the layout of the recipe's source",
+            )
+        array = array if array.dtype == np.uint8 else array.astype(np.float32)
+        return torch.from_numpy(prepare(channels_first(array), self.file.preprocess))
+
+    def predict(self, raw: ArrayLike | Rows) -> NDArray[np.int64]:
+        """The most likely class (N,) of each raw record; `class_names` names them where the recipe does."""
+        with torch.no_grad():
+            classes: NDArray[np.int64] = self(self.prepare(raw)).argmax(dim=1).numpy()
+        return classes
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.file.class_names
+
+    def _encoded(self, rows: Rows) -> NDArray[np.float32]:
+        encoder = TableEncoder(self.file.columns or {}, self.file.preprocess)
+        for number, row in enumerate(rows):
+            missing = [name for name in encoder.names if name not in row]
+            if missing:
+                raise DataFault(
+                    f"row {number} has no {', '.join(map(repr, missing))}", "pass each column, None if empty"
+                )
+        columns = {name: [row[name] for row in rows] for name in encoder.names}
+        return encoder.encode(columns, len(rows), lambda row: f"row {row} (counted from 0)")
+
+
+def load(release: str | Path, module: nn.Module | None = None) -> Released:
+    """The module of a release folder, with its weights.
+
+    `module` is one's own, for a release whose module came from Python. Check the folder with `dprecipe
+    verify` first: this reads the model, not the certificate.
+
+    Raises:
+        DataFault: a file is missing, damaged, or the weights are not those of the module.
+    """
+    folder = Path(release)
+    description, weights = folder / "model.json", folder / "model.safetensors"
+    for file in (description, weights):
+        if not file.is_file():
+            raise DataFault(f"{file}: no such file", "name the release folder of a finished run")
+    content = parse(description.read_bytes())
+    empty = _empty(content) if module is None else module
+    empty.load_state_dict(_tensors(weights, empty), assign=module is None)
+    return Released(empty.requires_grad_(False), content)
+
+
+def rebuild(description: Mapping[str, Any]) -> nn.Module:
+    """The module that `describe` described, with fresh weights.
+
+    Raises:
+        DataFault: it describes none.
+    """
+    content = parse(json.dumps(description))
+    _empty(content)
+    if content.model is None:
+        raise _from_python()
+    return build(content.model, content.shape, content.classes, 0)
+
+
+def _empty(content: ModelFile) -> nn.Module:
+    """The module without memory for its weights, however large it claims to be."""
+    if content.model is None:
+        raise _from_python()
+    findings = check(content.model, DataFacts(content.shape, content.classes, content.shape))
+    if findings:
+        raise DataFault(f"model.json: {findings[0].message}", "take it from the release folder, unchanged")
+    with torch.device("meta"):
+        return build(content.model, content.shape, content.classes, 0)
+
+
+def _from_python() -> DataFault:
+    return DataFault(
+        "the module of this release came from Python, so model.json can't rebuild it",
+        "build it and pass it: load(release, module=…)",
+    )
+
+
+def _tensors(file: Path, module: nn.Module) -> dict[str, Tensor]:
+    """The weights, after their names, shapes and types have been held against the module's."""
+    from safetensors import SafetensorError, safe_open
+
+    expected = {name: (list(tensor.shape), tensor.dtype) for name, tensor in module.state_dict().items()}
+    try:
+        with safe_open(file, framework="pt") as archive:
+            names = set(archive.keys())
+            if names != expected.keys():
+                raise DataFault(
+                    f"{file}: its tensors are not those of the module "
+                    f"({len(names ^ expected.keys())} names differ)",
+                    "take model.json and model.safetensors from one release",
+                )
+            tensors = {}
+            for name, (shape, dtype) in expected.items():
+                if archive.get_slice(name).get_shape() != shape:
+                    raise DataFault(
+                        f"{file}: {name!r} has another shape than the module's", "take both from one release"
+                    )
+                tensors[name] = archive.get_tensor(name)
+                if tensors[name].dtype != dtype:
+                    raise DataFault(
+                        f"{file}: {name!r} is {tensors[name].dtype}, expected {dtype}", "store it so"
+                    )
+    except (SafetensorError, OSError) as error:
+        raise DataFault(
+            f"{file}: is no safetensors file, or is damaged", "take it from the release folder"
+        ) from error
+    return tensors

@@ -1,0 +1,205 @@
+"""A program under probe: a copy of the module, its loss, and synthetic records to hold against each other.
+
+Legend: B records, P parameters, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from dprecipe.training.engine.clipped_sum import Loss
+
+ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError, KeyError)
+"""What a module or a loss can raise when it can't be called as training calls it."""
+ROUNDING = 1e-5
+Function = Callable[[Tensor, Tensor], Tensor]
+"""(features (B, …), labels (B,)) -> (B, …)."""
+
+
+class Failed(Exception):  # noqa: N818 (a finding, not an error)
+    """A check did not hold; the message says what was measured."""
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """What the checks of the probe share. `others` replaces a record, to see whom it influences."""
+
+    module: nn.Module
+    loss: Loss
+    features: Tensor
+    others: Tensor
+    labels: Tensor
+    other_labels: Tensor
+    classes: int
+    before: dict[str, Tensor]
+
+    @staticmethod
+    def of(
+        module: nn.Module,
+        loss: Loss,
+        shape: Sequence[int],
+        classes: int,
+        records: int,
+        seed: int,
+        device: torch.device,
+    ) -> Case:
+        generator = torch.Generator().manual_seed(seed)
+        features = torch.randn((records, *shape), generator=generator).to(device)
+        others = 3 * torch.randn((records, *shape), generator=generator).to(device) + 1
+        labels = torch.arange(records, device=device) % classes
+        before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+        return Case(module, loss, features, others, labels, (labels + 1) % classes, classes, before)
+
+    def output(self) -> str:
+        outputs = self._outputs(self.features, self.labels)
+        expected = (len(self.labels), self.classes)
+        if outputs.shape != expected:
+            raise Failed(f"shape {list(outputs.shape)}, expected {list(expected)}")
+        if not bool(torch.isfinite(outputs).all()):
+            raise Failed("an output is not finite")
+        return f"shape {list(outputs.shape)}"
+
+    def loss_per_record(self) -> str:
+        losses = self._losses(self.features, self.labels)
+        if losses.shape != self.labels.shape:
+            raise Failed(f"shape {list(losses.shape)} for {len(self.labels)} records")
+        if not bool(torch.isfinite(losses).all()):
+            raise Failed("a loss is not finite")
+        return f"shape {list(losses.shape)}"
+
+    def outputs_independent(self) -> str:
+        return self.independent(self._outputs, "output", locate=True)
+
+    def losses_independent(self) -> str:
+        return self.independent(self._losses, "loss", locate=False)
+
+    def independent(self, function: Function, what: str, *, locate: bool) -> str:
+        """Replace each record in turn, by another and by NaN, and leave it alone: the other rows stay.
+
+        NaN shows any arithmetic that mixes records, however small the weight; other values show what compares
+        or sorts. A record on its own shows what depends on how many there are.
+        """
+        expected = function(self.features, self.labels)
+        scale = float(expected.abs().max()) + 1e-30
+        worst = 0.0
+        for j in range(len(self.labels)):
+            rest = torch.arange(len(self.labels), device=self.labels.device) != j
+            for replacement in (self.others[j], torch.full_like(self.others[j], torch.nan)):
+                features, labels = self.features.clone(), self.labels.clone()
+                features[j], labels[j] = replacement, self.other_labels[j]
+                error = float((function(features, labels) - expected)[rest].abs().max()) / scale
+                if not error <= ROUNDING:
+                    where = self._first_mixing_layer(features, rest) if locate else ""
+                    raise Failed(f"record {j} changes another's {what} by {error:.1e} of its size{where}")
+                worst = max(worst, error)
+            alone = function(self.features[j : j + 1], self.labels[j : j + 1])
+            error = float((alone[0] - expected[j]).abs().max()) / scale
+            if not error <= 10 * ROUNDING:  # another batch size can add up in another order
+                raise Failed(f"the {what} of record {j} alone differs by {error:.1e} of its size")
+        return f"largest relative change {worst:.1e}"
+
+    def buffers_unmoved(self) -> str:
+        self._losses(self.features, self.labels)
+        after = dict(self.module.named_buffers())
+        moved = [
+            name
+            for name in sorted(self.before.keys() | after.keys())
+            if name not in after or name not in self.before or not _same(self.before[name], after[name])
+        ]
+        if moved:
+            raise Failed(f"{', '.join(moved)} moved")
+        return f"{len(after)} buffers, none moved"
+
+    @cached_property
+    def single_gradients(self) -> Tensor:
+        """(B, P): the gradient of each record by itself, one after the other, by plain backpropagation.
+
+        Raises:
+            Failed: one is not finite.
+        """
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        rows = []
+        for i in range(len(self.labels)):
+            losses = self.loss(self.module(self.features[i : i + 1]), self.labels[i : i + 1])
+            grads = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
+            rows.append(
+                torch.cat(
+                    [
+                        (torch.zeros_like(parameter) if grad is None else grad).flatten()
+                        for parameter, grad in zip(parameters, grads, strict=True)
+                    ]
+                )
+            )
+        result = torch.stack(rows)
+        if not bool(torch.isfinite(result).all()):
+            raise Failed("a gradient of a single record is not finite")
+        return result
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Where each trained parameter lies in a flat gradient."""
+        start = 0
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad:
+                size = math.prod(parameter.shape)
+                yield name, slice(start, start + size)
+                start += size
+
+    def _outputs(self, features: Tensor, _: Tensor) -> Tensor:
+        with torch.no_grad():
+            outputs = self.module(features)
+        if not isinstance(outputs, Tensor):
+            raise Failed(f"the module returns a {type(outputs).__name__}, expected a tensor of logits")
+        return outputs
+
+    def _losses(self, features: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            losses = self.loss(self.module(features), labels)
+        if not isinstance(losses, Tensor):
+            raise Failed(f"the loss returns a {type(losses).__name__}, expected a tensor")
+        if losses.shape != labels.shape:
+            raise Failed(f"the loss has shape {list(losses.shape)} for {len(labels)} records")
+        return losses
+
+    def _first_mixing_layer(self, features: Tensor, rest: Tensor) -> str:
+        """The first layer, in order of execution, whose rows for the untouched records differ; in words."""
+        one, other = self._traced(self.features), self._traced(features)
+        for (name, expected), (_, found) in zip(one, other, strict=False):
+            if expected.shape == found.shape and expected.dim() > 0 and len(expected) == len(rest):
+                change = (found - expected)[rest].abs().max() if expected.numel() else torch.tensor(0.0)
+                if not float(change) <= ROUNDING * (float(expected.abs().max()) + 1e-30):
+                    return f", first in layer {name!r}"
+        return ", outside its layers"
+
+    def _traced(self, features: Tensor) -> list[tuple[str, Tensor]]:
+        trace: list[tuple[str, Tensor]] = []
+
+        def remember(name: str) -> Callable[[nn.Module, object, object], None]:
+            def hook(_: nn.Module, __: object, output: object) -> None:
+                if isinstance(output, Tensor):
+                    trace.append((name, output.detach().clone()))
+
+            return hook
+
+        hooks = [
+            layer.register_forward_hook(remember(f"{name} ({type(layer).__name__})"))
+            for name, layer in self.module.named_modules()
+            if name
+        ]
+        try:
+            self._outputs(features, self.labels)
+        finally:
+            for handle in hooks:
+                handle.remove()
+        return trace
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and bool(torch.equal(one, other))
