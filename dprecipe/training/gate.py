@@ -20,7 +20,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.noise.draws import gaussian
 from dprecipe.noise.entropy import Secrets
 from dprecipe.plan.model import Budget
-from dprecipe.privacy import calibrate
+from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, PartitionedGaussian, run_lengths, total
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
@@ -165,12 +165,18 @@ class Gate:
         if counts <= planned:
             return wanted  # part of what the plan was solved for
         if self._room is None or self._room[0] != event:
-            budget = self._budget
-            room = calibrate.count(
-                event, budget.epsilon, budget.delta, budget.neighbouring, budget.accountant, self._charged
-            )
-            self._room = (event, room)
+            self._room = (event, self._room_for(event))
         return min(wanted, self._room[1])
+
+    def _room_for(self, event: Event) -> int:
+        """How many more of these events the budget holds, or all that are planned."""
+        budget, planned = self._budget, total(self.planned)
+        terms = (budget.delta, budget.neighbouring, budget.accountant)
+        if accountants.epsilon([*self._charged, Charge(event, planned)], *terms) <= budget.epsilon:
+            return planned
+        if accountants.epsilon([*self._charged, Charge(event, 1)], *terms) > budget.epsilon:
+            return 0
+        return calibrate.count(event, budget.epsilon, *terms, self._charged)
 
     def _settle(self) -> None:
         if self._block is None:

@@ -119,11 +119,12 @@ def plan(spec: Dpsgd, facts: Facts) -> MechanismPlan:
         if not multiplier >= LEAST_NOISE:
             raise PlanRefused([_too_loose(f"is met with a noise multiplier of {multiplier:g}, hardly any noise")])
     elif events is None and multiplier is not None and epsilon is not None:
+        most = math.ceil(MOST_STEPS / shape.steps_per_event)
+        if _epsilon([Charge(shape.event(multiplier), most)], facts, "rdp") <= epsilon:
+            raise PlanRefused([_too_loose(f"holds more than {MOST_STEPS:,} steps at this noise")])
         events = calibrate.count(shape.event(multiplier), epsilon, budget.delta, relation, budget.accountant)
         if events == 0:
             raise PlanRefused([_overspent(spec, facts, shape, multiplier, 1)])
-        if events * shape.steps_per_event > MOST_STEPS:
-            raise PlanRefused([_too_loose(f"holds more than {MOST_STEPS:,} steps at this noise")])
         path = "training.steps" if facts.training.steps is not None else "training.epochs"
         steps = events * shape.steps_per_event
         solved[path] = steps if path.endswith("steps") else float(Fraction(steps) / shape.epoch)

@@ -1,0 +1,90 @@
+"""Invariants 1 and 2 of the house: the wall, and who may read what."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "dprecipe"
+BEHIND = ("training", "models/zoo", "models/build.py", "models/private.py", "models/load.py", "data/augment.py")
+RIGHT_OF_THE_WALL = [
+    path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.relative_to(PACKAGE).as_posix().startswith(BEHIND) or path.name == "train.py"
+]
+LEFT_OF_THE_WALL = [path for path in sorted(PACKAGE.rglob("*.py")) if path not in RIGHT_OF_THE_WALL]
+
+BLOCKED = """
+import sys
+for name in ("torch", "lightning", "pytorch_lightning", "safetensors.torch"):
+    sys.modules[name] = None
+"""
+
+
+def module_name(path: Path) -> str:
+    parts = ("dprecipe", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", BLOCKED + code], capture_output=True, text=True, check=False)
+
+
+def test_the_wall_has_two_sides() -> None:
+    assert len(RIGHT_OF_THE_WALL) >= 15
+    assert len(LEFT_OF_THE_WALL) >= 60
+
+
+def test_nothing_left_of_the_wall_imports_torch() -> None:
+    names = [module_name(path) for path in LEFT_OF_THE_WALL]
+    done = run(f"import importlib\nfor name in {names!r}: importlib.import_module(name)")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["validate", "recipes"], ["plan", "recipes/quickstart.yaml"], ["plan", "recipes/mnist-dpsgd.yaml"],
+     ["show", "recipes/quickstart.yaml"], ["schema", "--check", "--out", "schemas"]],
+)  # fmt: skip
+def test_commands_left_of_the_wall_run_without_torch(arguments: list[str]) -> None:
+    root = str(PACKAGE.parent)
+    code = f"import os, sys\nos.chdir({root!r})\nsys.argv = ['dprecipe', *{arguments!r}]\n"
+    done = run(code + "from dprecipe.cli.main import main\nmain()")
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_importing_the_package_imports_nothing() -> None:
+    code = "import sys\nbefore = set(sys.modules)\nimport dprecipe\nnew = {m.split('.')[0] for m in set(sys.modules) - before}\n"
+    done = run(code + "assert new <= {'dprecipe', 'importlib', 'warnings', 'typing', 're', 'collections', "
+               "'functools', 'operator', 'keyword', 'reprlib', 'contextlib', 'copyreg', 'enum', 'types', "
+               "'abc', 'sre_compile', 'sre_parse', 'sre_constants', '_collections', '_functools', '_operator', "
+               "'_typing', '_sre'}, new")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", [p for p in RIGHT_OF_THE_WALL if p.parts[-2] != "zoo"], ids=lambda p: p.stem)
+def test_after_the_plan_nobody_reads_the_recipes_privacy_fields(path: Path) -> None:
+    """The runtime obeys the plan: it may not import what would let it read the mechanism or budget block."""
+    forbidden = {"Recipe", "Budget", "Dpsgd", "Loaded", "read_recipe"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dprecipe"):
+            names = {alias.name for alias in node.names}
+            if node.module != "dprecipe.plan.model":
+                assert not names & forbidden, f"{path.name}:{node.lineno}"
+            assert node.module not in ("dprecipe.recipe.read", "dprecipe.plan.make"), f"{path.name}:{node.lineno}"
+        if isinstance(node, ast.Attribute):
+            assert node.attr != "resolved", f"{path.name}:{node.lineno} reads the recipe inside the plan"
+
+
+def test_rooms_never_import_each_other() -> None:
+    rooms = [path for path in (PACKAGE / "mechanisms").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert rooms
+    for room in rooms:
+        others = {f"dprecipe.mechanisms.{other.name}" for other in rooms if other != room}
+        for path in room.rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            assert not any(other in text for other in others), path

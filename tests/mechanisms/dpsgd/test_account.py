@@ -1,0 +1,142 @@
+"""DP-SGD's accounting against the reference figures and its own promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dprecipe.faults import PlanRefused, Severity
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.dpsgd import account
+from dprecipe.mechanisms.dpsgd.schema import Dpsgd
+from dprecipe.privacy import accountants, second_opinion
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.recipe.root import Budget, Training
+
+
+def spec(multiplier: float | str = "auto", scheme: str = "poisson", batch_size: int | None = 512, **noise: Any) -> Dpsgd:
+    sampling = {"scheme": scheme} if batch_size is None else {"scheme": scheme, "batch_size": batch_size}
+    block = {
+        "kind": "dpsgd",
+        "clip": {"norm": 0.1},
+        "noise": {"family": "gaussian", "multiplier": multiplier, **noise},
+        "sampling": sampling,
+    }
+    return Dpsgd.model_validate(block)
+
+
+def facts(size: int = 60000, epsilon: float | str = 3.0, delta: float = 1e-5, relation: str = "add_or_remove_one",
+          accountant: str = "pld", **length: Any) -> Facts:  # fmt: skip
+    budget = Budget.model_validate({"epsilon": epsilon, "delta": delta, "neighbouring": relation, "accountant": accountant})
+    training = Training.model_validate({**(length or {"epochs": 40.0}), "optimizer": {"kind": "sgd", "lr": 0.5}})
+    return Facts(size, budget, training, "record")
+
+
+def test_the_contracts_example() -> None:
+    """40 epochs of 60,000 records in lots of 512: 4,688 steps at q = 0.00853 (contract.md)."""
+    plan = account.plan(spec(), facts())
+    (charge,) = plan.events
+    assert charge.count == plan.length.steps == 4688
+    assert charge.event == PoissonGaussian(512 / 60000, plan.solved["mechanism.noise.multiplier"])
+    spent = accountants.epsilon(plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    assert 0.999 * 3 <= spent <= 3
+    assert second_opinion.epsilon(plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE) == pytest.approx(3, rel=2e-3)
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(0.1, 12), (1.0, 118), (0.3, 36), (60.0, 7032), (2.5, 293)])
+def test_t8_steps_are_integers_computed_exactly(epochs: float, steps: int) -> None:
+    assert account.plan(spec(), facts(epochs=epochs)).length.steps == steps
+
+
+def test_t1_t25_the_sampling_rate_is_a_constant_of_the_recipe() -> None:
+    plan = account.plan(spec(batch_size=64), facts(size=1023))
+    assert plan.sampling_rate == 64 / 1023
+    assert plan.length.expected_lot == 64
+
+
+def test_full_batch_is_unsampled() -> None:
+    plan = account.plan(spec(scheme="full_batch", batch_size=None), facts(size=1438, epochs=50.0))
+    assert [type(c.event) for c in plan.events] == [Gaussian]
+    assert (plan.sampling_rate, plan.length.expected_lot, plan.length.steps) == (None, 1438.0, 50)
+
+
+def test_t2_shuffle_claims_no_amplification() -> None:
+    plan = account.plan(spec(scheme="shuffle"), facts(epochs=3.0))
+    (charge,) = plan.events
+    assert isinstance(charge.event, PartitionedGaussian)
+    assert (charge.count, charge.event.lots, plan.length.steps) == (3, 118, 354)
+    poisson = account.plan(spec(), facts(epochs=3.0)).solved["mechanism.noise.multiplier"]
+    assert plan.solved["mechanism.noise.multiplier"] > 2 * poisson
+    warnings = account.check(spec(scheme="shuffle"), facts(epochs=3.0))
+    assert [w.severity for w in warnings] == [Severity.WARNING]
+
+
+@pytest.mark.parametrize("scheme", ["poisson", "full_batch", "shuffle"])
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize("length", [{"epochs": "auto"}, {"steps": "auto"}])
+def test_a_free_length_fills_the_budget_and_never_exceeds_it(scheme: str, relation: str, length: dict[str, str]) -> None:
+    batch_size = None if scheme == "full_batch" else 512
+    block = spec(4.0 if scheme == "poisson" else 15.0, scheme, batch_size)
+    plan = account.plan(block, facts(relation=relation, **length))
+    (charge,) = plan.events
+    nb = Neighbouring(relation)
+    assert accountants.epsilon([charge], 1e-5, nb, "pld") <= 3
+    assert accountants.epsilon([Charge(charge.event, charge.count + 1)], 1e-5, nb, "pld") > 3
+    assert list(plan.solved) == [f"training.{next(iter(length))}"]
+
+
+def test_a_free_budget_is_what_the_rest_spends() -> None:
+    assert account.check(spec(1.3), facts(epsilon="auto")) == []
+    assert account.plan(spec(1.3), facts(epsilon="auto")).solved == {}
+
+
+def test_replacing_costs_more_than_adding() -> None:
+    one, two = (account.plan(spec(), facts(relation=r)).solved["mechanism.noise.multiplier"]
+                for r in ("add_or_remove_one", "replace_one"))  # fmt: skip
+    assert two > 1.3 * one
+
+
+def test_an_overspent_budget_says_by_how_much_and_what_would_mend_it() -> None:
+    (finding,) = account.check(spec(0.9), facts())
+    assert finding.code == "P102"
+    assert "of 3 at" in finding.message
+    epochs = int(finding.remedy.split("training.epochs to ")[1].split(",")[0])
+    multiplier = float(finding.remedy.split("multiplier to ")[1])
+    assert account.check(spec(0.9), facts(epochs=float(epochs))) == []
+    assert account.check(spec(0.9), facts(epochs=float(epochs + 1))) != []
+    assert account.check(spec(multiplier), facts()) == []
+    with pytest.raises(PlanRefused):
+        account.plan(spec(0.9), facts())
+
+
+def test_a_budget_that_holds_not_one_step_is_refused() -> None:
+    (finding,) = account.check(spec(0.5, "full_batch", None), facts(epochs="auto"))
+    assert finding.code == "P106"
+
+
+def test_a_budget_that_hardly_asks_for_noise_is_refused() -> None:
+    with pytest.raises(PlanRefused, match="P107"):
+        account.plan(spec(batch_size=1), facts(size=1000, epsilon=2000.0, delta=1e-3, steps=1))
+
+
+def test_an_endless_run_is_refused() -> None:
+    with pytest.raises(PlanRefused, match="P107"):
+        account.plan(spec(100.0, batch_size=1), facts(epochs="auto"))
+    assert [f.code for f in account.check(spec(batch_size=1), facts(epochs=1000.0))] == ["P109"]
+
+
+@pytest.mark.parametrize(("family", "shape"), [("laplace", {}), ("student_t", {"df": 9.0}), ("cauchy", {}),
+                                               ("variance_gamma", {"shape": 2.0}), ("sech", {})])  # fmt: skip
+def test_families_without_a_bound_are_refused(family: str, shape: dict[str, float]) -> None:
+    findings = account.check(spec(1.0, family=family, **shape), facts())
+    assert [f.code for f in findings] == ["P101"]
+    assert family in findings[0].message
+
+
+def test_a_lot_larger_than_the_data_is_refused() -> None:
+    assert [f.code for f in account.check(spec(batch_size=61000), facts())] == ["P105"]
+
+
+def test_t16_the_divisor_is_public() -> None:
+    assert account.plan(spec(scheme="shuffle", batch_size=7), facts(size=100)).length.expected_lot == 100 / 15
