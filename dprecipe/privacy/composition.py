@@ -1,9 +1,9 @@
 """Composition of privacy-loss distributions by FFT, exponentially tilted, every error charged.
 
-For a tilt θ >= 0 the step's masses become p exp(θ l) / M(θ), M the moment generating function. Tilting commutes with
-composition, so the composed tilted masses, which a circular FFT gives with small *absolute* error, are turned back
-by exp(K(θ) - θ l) (K the sum of log M) into composed masses with small *relative* error around the tilted mean: δ of
-1e-15 is as exact as δ of 1e-2, and a million steps do no harm.
+For a tilt θ >= 0 the step's masses become p exp(θ l) / M(θ), M the moment generating function. Tilting
+commutes with composition, so the composed tilted masses, which a circular FFT gives with small *absolute*
+error, are turned back by exp(K(θ) - θ l) (K the sum of log M) into composed masses with small *relative*
+error around the tilted mean: δ of 1e-15 is as exact as δ of 1e-2, and a million steps do no harm.
 
 What keeps the result an upper bound of the composed hockey-stick curve:
 - aliasing adds mass from outside the window and takes none away inside it;
@@ -11,8 +11,8 @@ What keeps the result an upper bound of the composed hockey-stick curve:
 - each FFT value is raised by a bound of its rounding error (Higham 2002, Theorem 24.2, for the transforms);
 - P-mass at infinity is charged to δ.
 
-Source: Koskela, Jälkö & Honkela 2020 (FFT); Gopi, Lee & Wutschitz 2021 (windows and error charges); the tilt is
-Esscher's.
+Source: Koskela, Jälkö & Honkela 2020 (FFT); Gopi, Lee & Wutschitz 2021 (windows and error charges); the tilt
+is Esscher's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SLACK = 32.0
 """Tilted mass outside the window is at most exp(-32) = 1e-14."""
 
 
-class WindowTooWide(Exception):
+class WindowError(Exception):
     """The composed distribution needs more bins than allowed."""
 
 
@@ -39,10 +39,12 @@ class Window:
     """δ(ε) for ε between `low` and `high`, as suffix sums over the grid losses `losses`."""
 
     losses: Array
+    masses: Array
+    """p_j: upper bounds of the composed masses."""
     above: Array
-    """Σ_{j>=i} p_j, all charges included, scaled by exp(-log_scale)."""
+    """Σ_{j>=i} p_j."""
     weighted: Array
-    """Σ_{j>=i} p_j exp(low - l_j), scaled likewise."""
+    """Σ_{j>=i} p_j exp(low - l_j)."""
     charge: float
     """What is added to every δ: the mass at infinity and beyond the window."""
     centre: float
@@ -63,8 +65,10 @@ class Window:
         index = int(np.searchsorted(self.losses, epsilon, side="right"))
         if index == len(self.losses):
             return min(1.0, self.charge)
-        grown = math.exp(epsilon - self.low) if epsilon - self.low < 700 else math.inf
-        value = float(self.above[index]) - grown * float(self.weighted[index])
+        if epsilon - self.low < 600:
+            value = float(self.above[index]) - math.exp(epsilon - self.low) * float(self.weighted[index])
+        else:  # the suffix sums of exp(low - l) have left the range of doubles
+            value = float(-(self.masses[index:] @ np.expm1(epsilon - self.losses[index:])))
         return min(1.0, max(value, 0.0) * (1 + 1e-10) + 1e-14 * float(self.above[index]) + self.charge)
 
     def epsilon(self, delta: float) -> float | None:
@@ -117,12 +121,6 @@ class Composition:
             for loss, logs, n in zip(self._losses, self._logs, self._counts, strict=True)
         )
 
-    def chernoff(self, epsilon: float, theta: float) -> float:
-        """log of an upper bound of δ(ε) - infinity at one θ > 0 (the improved Rényi conversion at α = θ + 1)."""
-        return (
-            self.cumulant(theta) - theta * epsilon + theta * math.log(theta / (1 + theta)) - math.log1p(theta)
-        )
-
     def best_tilt(self, delta: float, guess: float) -> float:
         """θ near `guess` whose Rényi conversion gives the least ε at δ."""
 
@@ -145,10 +143,12 @@ class Composition:
         return math.exp(best)
 
     def epsilon(self, delta: float, guess: float) -> float | None:
-        """Upper bound of ε >= 0 at δ; None when no window reaches δ. `guess`: a tilt (Rényi order - 1) near the optimum.
+        """Upper bound of ε >= 0 at δ; None when no window reaches δ.
+
+        `guess` is a tilt (a Rényi order minus one) near the optimum.
 
         Raises:
-            WindowTooWide: more bins needed than allowed.
+            WindowError: more bins needed than allowed.
         """
         theta = self.best_tilt(delta, guess)
         for _ in range(8):
@@ -165,11 +165,16 @@ class Composition:
         """Upper bound of δ at ε >= 0.
 
         Raises:
-            WindowTooWide: more bins needed than allowed.
+            WindowError: more bins needed than allowed.
         """
-        reusable = [w for w in self._windows if abs(epsilon - w.centre) <= 3 * w.spread]
-        window = reusable[0] if reusable else self.window(self._tilt_for(epsilon, guess))
-        return min(w.delta(epsilon) for w in {id(w): w for w in (window, *self._windows)}.values())
+        if not self._covered(epsilon):
+            self.window(guess)
+        if not self._covered(epsilon):
+            self.window(self._tilt_for(epsilon, guess))
+        return min(window.delta(epsilon) for window in self._windows)
+
+    def _covered(self, epsilon: float) -> bool:
+        return any(abs(epsilon - window.centre) <= 3 * window.spread for window in self._windows)
 
     def _tilt_for(self, epsilon: float, guess: float) -> float:
         """θ >= 0 whose tilted mean is ε, or 0 when the mean is above ε already (K' increases)."""
@@ -203,7 +208,7 @@ class Composition:
         """The composed distribution around its tilted mean.
 
         Raises:
-            WindowTooWide: more bins needed than allowed.
+            WindowError: more bins needed than allowed.
         """
         k, mean, variance = self._moments(theta)
         spread = math.sqrt(max(variance, self._step**2))
@@ -214,7 +219,7 @@ class Composition:
         last = min(math.ceil(top / self._step), self._last)
         size = _fast_size(last - first + 2)
         if size > self._most_bins:
-            raise WindowTooWide
+            raise WindowError
         masses_N, raised = self._convolve(theta, size)
         masses_N = np.roll(masses_N, -(first % size))
         losses_N = self._step * (first + np.arange(size))
@@ -226,6 +231,7 @@ class Composition:
         )
         window = Window(
             losses=losses_N,
+            masses=p_N,
             above=np.cumsum(p_N[::-1])[::-1],
             weighted=np.cumsum((p_N * np.exp(losses_N[0] - losses_N))[::-1])[::-1],
             charge=self.infinity + beyond,

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 
 _FRACTIONAL = (
     *(1.02, 1.05, 1.15, 1.25, 1.35),
@@ -68,10 +69,10 @@ def poisson_gaussian_replaced(q: float, sigma: float, orders: Sequence[float]) -
     The pair is P = (1-q) N(0, σ²) + q N(1, σ²) against Q = (1-q) N(0, σ²) + q N(-1, σ²), its own mirror
     image. By quadrature; where that would be too long, the unsampled curve bounds the sampled one.
 
-    Guarantees: P, Q dominate every pair of gradients of norm <= 1; up to 1e-9 relative rounding error.
-    Source: Balle, Barthe & Gaboardi 2018, Theorem 2 (the sampled hockey stick is q times one of N(x) against a
-    mixture of N(0) and N(x')), then Choquette-Choo et al. 2024 (a Gaussian against a mixture of Gaussians is
-    dominated by the one-dimensional pair with the largest distances); Lebeda et al. 2024.
+    Guarantees: P, Q dominate every pair of gradients of norm <= 1, up to 1e-9 relative rounding error.
+    Source: Balle, Barthe & Gaboardi 2018, Theorem 2 (the sampled hockey stick is q times one of N(x) against
+    a mixture of N(0) and N(x')), then Choquette-Choo et al. 2024 (a Gaussian against a mixture of Gaussians
+    is dominated by the one-dimensional pair with the largest distances); Lebeda et al. 2024.
     """
     orders_A = np.asarray(orders, dtype=np.float64)
     if q == 1:

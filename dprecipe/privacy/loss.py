@@ -2,30 +2,32 @@
 
 Notation: h grid step; l privacy loss log(dP/dQ); p mass under P; the mass under Q at loss l is p exp(-l).
 
-Connecting the dots: a mass at loss l between two grid points is split over both so that its P-mass and its Q-mass
-are kept. The hockey-stick curve of the result interpolates the true one linearly in exp(ε) between grid points, and
-the true curve is convex there, so the result dominates; composition and sampling keep domination. The price is a
-variance of at most h²/4 a step (h²/6 on average).
+Connecting the dots: a mass at loss l between two grid points is split over both so that its P-mass and its
+Q-mass are kept. The hockey-stick curve of the result interpolates the true one linearly in exp(ε) between
+grid points, and the true curve is convex there, so the result dominates; composition and sampling keep
+domination. The price is a variance of at most h²/4 a step (h²/6 on average).
 
-Source: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022, "Connect the dots"; Zhu, Dong & Wang 2022 (domination).
+Source: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022, "Connect the dots"; Zhu, Dong & Wang 2022
+(domination).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loss:
     """A pair of distributions as the distribution of its loss under P.
 
-    `masses[k]` is the P-mass at loss `step * (first + k)`. `infinity` is the P-mass where Q has none, `missing`
-    the Q-mass where P has none.
+    `masses[k]` is the P-mass at loss `step * (first + k)`. `infinity` is the P-mass where Q has none,
+    `missing` the Q-mass where P has none.
     """
 
     step: float
@@ -63,8 +65,9 @@ def from_atoms(
     index = (cells - first).astype(np.int64)
     above = np.clip(np.expm1(cells * step - losses) / np.expm1(-step), 0.0, 1.0)
     size = last - first + 1
-    grid = np.bincount(index, masses * (1 - above), size) + np.bincount(index + 1, masses * above, size)
-    return Loss(step, first, grid, infinity, missing)
+    below = np.bincount(index, masses * (1 - above), size)
+    grid = below + np.bincount(index + 1, masses * above, size)
+    return Loss(step, first, grid.astype(np.float64), infinity, missing)
 
 
 def from_cells(
@@ -75,7 +78,7 @@ def from_cells(
     Guarantees: as `from_atoms`, for any distribution of the masses inside the cells.
     """
     low = step * (first + np.arange(len(p_cells)))
-    # what must go to the upper point to keep the Q-mass; rounding is clipped, a Q-mass that underflowed gives all
+    # what goes up keeps the Q-mass; rounding is clipped, and where the Q-mass underflowed all goes up
     kept = np.where(q_cells > 0, np.exp(np.minimum(low, 700.0)) * q_cells, 0.0)
     above = np.clip((p_cells - kept) / -np.expm1(-step), 0.0, p_cells)
     grid = np.zeros(len(p_cells) + 1)

@@ -1,7 +1,8 @@
 """The pairs of DP-SGD, put on a grid from their exact distribution functions.
 
-In every pair the loss increases with x, so a cell of the grid is an interval of x. What lies beyond the ends of the
-grid is charged: its P-mass to loss +infinity, its Q-mass to -infinity, which is the most a split can tell apart.
+In every pair the loss increases with x, so a cell of the grid is an interval of x. What lies beyond the ends
+of the grid is charged: its P-mass to loss +infinity, its Q-mass to -infinity, which is the most a split can
+tell apart.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from dprecipe.privacy.loss import Array, Loss, from_cells
 
 
-class GridTooFine(Exception):
+class GridError(Exception):
     """The grid would need more cells than allowed."""
 
 
@@ -24,7 +25,7 @@ def gaussian(mu: float, step: float, tail: float, most: int) -> Loss:
     Guarantees: dominates the pair; at most 2 `tail` is charged to either infinity.
 
     Raises:
-        GridTooFine: more than `most` cells.
+        GridError: more than `most` cells.
     """
     z = _deviations(tail)
     return _on_grid(
@@ -40,11 +41,12 @@ def gaussian(mu: float, step: float, tail: float, most: int) -> Loss:
 def poisson_gaussian(q: float, sigma: float, step: float, tail: float, most: int) -> Loss:
     """(1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), 0 < q < 1: removing a unit; `swapped` is adding one.
 
-    Guarantees: dominates every pair of gradients of norm <= 1; at most 3 `tail` is charged to either infinity.
+    Guarantees: dominates every pair of gradients of norm <= 1; at most 3 `tail` is charged to either
+    infinity.
     Source: Mironov, Talwar & Zhang 2019, Theorem 4; Zhu, Dong & Wang 2022, Theorem 11.
 
     Raises:
-        GridTooFine: more than `most` cells.
+        GridError: more than `most` cells.
     """
     variance = sigma * sigma
     low_x = -sigma * _deviations(tail)
@@ -71,12 +73,13 @@ def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, 
 
     The loss l and x are tied by x = σ² (l/2 + asinh(((1-q)/c) sinh(l/2))), c = q exp(-1/(2σ²)).
 
-    Guarantees: dominates every pair of gradients of norm <= 1; at most 3 `tail` is charged to either infinity.
+    Guarantees: dominates every pair of gradients of norm <= 1; at most 3 `tail` is charged to either
+    infinity.
     Source: Balle, Barthe & Gaboardi 2018, Theorem 2; Choquette-Choo et al. 2024, mixture-of-Gaussians lemma;
     Lebeda, Regehr, Kamath & Steinke 2024.
 
     Raises:
-        GridTooFine: more than `most` cells.
+        GridError: more than `most` cells.
     """
     variance = sigma * sigma
     high_x = max(sigma * _deviations(tail), 1 + sigma * _deviations(tail / q))
@@ -92,7 +95,8 @@ def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, 
             grown_N + np.log1p(np.sqrt(1 + np.exp(-2 * grown_N))),
             np.arcsinh(np.exp(np.minimum(t_N, 0.0))),
         )
-        return variance * (l_N / 2 + np.sign(l_N) * asinh_N)
+        x_N: Array = variance * (l_N / 2 + np.sign(l_N) * asinh_N)
+        return x_N
 
     return _on_grid(
         step,
@@ -114,7 +118,7 @@ def _on_grid(
 ) -> Loss:
     first, last = math.floor(ends[0] / step), max(math.ceil(ends[1] / step), math.floor(ends[0] / step) + 1)
     if last - first > most:
-        raise GridTooFine
+        raise GridError
     inner_N = x_of(step * np.arange(first, last + 1))
     edges_N = np.concatenate(([-np.inf], inner_N, [np.inf]))
     p_N, q_N = p_cells(edges_N), q_cells(edges_N)

@@ -1,4 +1,6 @@
-"""ε and δ of a workload by privacy-loss distributions: chooses the grid, composes both directions, takes the worse."""
+"""ε and δ of a workload by privacy-loss distributions: chooses the grid, composes both directions, takes
+the worse.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from dataclasses import dataclass
 
 from dprecipe.privacy import pairs
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.composition import Composition, WindowTooWide
+from dprecipe.privacy.composition import Composition, WindowError
 from dprecipe.privacy.loss import Loss, swapped
-from dprecipe.privacy.pairs import GridTooFine
+from dprecipe.privacy.pairs import GridError
 from dprecipe.privacy.workload import Workload
 
 TOLERANCE = 5e-5
@@ -25,13 +27,13 @@ _LARGEST_LOSS = 600.0
 """Of one step: beyond it exp(-loss) leaves the range of doubles and the grid would be loose."""
 
 
-class LossTooLarge(Exception):
+class LossRangeError(Exception):
     """One step's losses are beyond what doubles can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An upper bound; `coarse` when the grid had to be coarser than the tolerance asks, so it may be loose."""
+    """An upper bound; `coarse` when the grid had to be coarser than asked, so that it may be loose."""
 
     value: float
     coarse: bool
@@ -40,9 +42,11 @@ class Bound:
 def epsilon(
     work: Workload, delta: float, rdp_epsilon: float, order: float, tolerance: float = TOLERANCE
 ) -> Bound:
-    """Upper bound of ε at δ. `rdp_epsilon` > 0 and `order` are the Rényi bound and its best order: they set the grid.
+    """Upper bound of ε at δ. `rdp_epsilon` > 0 and `order` are the Rényi bound and its best order: they set
+    the grid.
 
-    Guarantees: the workload is (value, δ)-DP; when not `coarse`, the grid adds about `tolerance` of ε at most.
+    Guarantees: the workload is (value, δ)-DP; when not `coarse`, the grid adds about `tolerance` of ε at
+    most.
     Source: `loss`, `composition`.
     """
     theta = order - 1
@@ -54,9 +58,9 @@ def epsilon(
                 found = composition.epsilon(delta, theta)
                 worst = max(worst, math.inf if found is None else found)
             return Bound(worst, attempt > 0)
-        except LossTooLarge:
+        except LossRangeError:
             break
-        except (GridTooFine, WindowTooWide):
+        except (GridError, WindowError):
             step *= 2
     return Bound(math.inf, True)
 
@@ -64,8 +68,8 @@ def epsilon(
 def deltas(
     work: Workload, epsilons: Sequence[float], guesses: Sequence[tuple[float, float]], scale: float
 ) -> list[Bound]:
-    """Upper bounds of δ at each ε >= 0. `guesses`: the Rényi bound of δ and its best order for each; `scale`: a
-    typical size of the composed loss, for the grid where ε is smaller.
+    """Upper bounds of δ at each ε >= 0. `guesses`: the Rényi bound of δ and its best order for each; `scale`:
+    a typical size of the composed loss, for the grid where ε is smaller.
 
     Guarantees: the workload is (ε, value)-DP for each pair.
     Source: `loss`, `composition`.
@@ -80,9 +84,9 @@ def deltas(
                 for i, (e, theta) in enumerate(zip(epsilons, thetas, strict=True)):
                     values[i] = max(values[i], composition.delta(e, theta))
             return [Bound(value, attempt > 0) for value in values]
-        except LossTooLarge:
+        except LossRangeError:
             break
-        except (GridTooFine, WindowTooWide):
+        except (GridError, WindowError):
             step *= 2
     return [Bound(1.0, True) for _ in epsilons]
 
@@ -104,7 +108,7 @@ def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
         losses.append(pairs.gaussian(work.mu, step, share, _MOST_BINS))
         counts.append(1)
     if max(abs(end) for loss in losses for end in (loss.losses[0], loss.losses[-1])) > _LARGEST_LOSS:
-        raise LossTooLarge
+        raise LossRangeError
     forward = Composition(losses, counts, _MOST_BINS)
     if replaced:  # every pair is its own mirror image
         return [forward]

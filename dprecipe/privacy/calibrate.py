@@ -1,0 +1,207 @@
+"""Solving for the free variable: the least noise, or the most steps, that a budget allows. Never over it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from dprecipe.privacy import rounding
+from dprecipe.privacy.accountants import epsilon_answer
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Event
+
+LEAST_NOISE, MOST_NOISE = 1e-4, 1e7
+MOST_EVENTS = 10**9
+
+_AIM = 1 - 5e-5
+_CLOSE = 1 - 1e-4
+_EVALUATIONS = 80
+
+
+class CalibrationError(ValueError):
+    """No value of the free variable meets the budget, or every value does.
+
+    `reason` is "too_tight" (at `tried`, the most private value, the cost is still `epsilon`, above the
+    budget) or "never_reached" (at `tried`, the least private value, the cost `epsilon` is still within the
+    budget).
+    """
+
+    def __init__(self, reason: str, tried: float, epsilon: float, budget: float) -> None:
+        self.reason, self.tried, self.epsilon, self.budget = reason, tried, epsilon, budget
+        comparison = "above" if reason == "too_tight" else "within"
+        super().__init__(
+            f"epsilon is {epsilon:.6g} at {tried:.6g}, still {comparison} the budget {budget:.6g}"
+        )
+
+
+def noise_multiplier(
+    make: Callable[[float], Sequence[Charge]],
+    epsilon: float,
+    delta: float,
+    neighbouring: Neighbouring,
+    accountant: str,
+) -> float:
+    """Least noise multiplier σ, of six significant digits, such that `make(σ)` costs at most ε at δ.
+
+    `make` turns σ into the charges of the whole run; its cost must fall as σ grows.
+
+    Guarantees: the cost of `make(result)`, rounded up to six digits, is at most ε, by `accountant` itself;
+    and at least 99.9 % of ε, unless six digits of σ can't express it. The same inputs give the same σ.
+
+    Raises:
+        CalibrationError: even σ = 1e7 costs more than ε, or even σ = 1e-4 costs no more than ε.
+        ValueError: ε or δ out of range, unknown accountant.
+    """
+    _check_budget(epsilon)
+
+    def cost(sigma: float, by: str) -> float:
+        return _cost(make(sigma), delta, neighbouring, by)
+
+    def solve(by: str, start: float, budget: float, enough: float) -> float:
+        inside, outside = _bracket(lambda sigma: cost(sigma, by), start, budget)
+        return _refine(lambda sigma: cost(sigma, by), inside, outside, budget, rounding.up, enough)
+
+    start = 1.0
+    if accountant == "pld":
+        # The Rényi ε is cheap and a nearly constant factor larger: solve with it, correct the factor, repeat.
+        ratio = 0.915
+        for _ in range(4):
+            try:
+                start = solve("rdp", start, _AIM * epsilon / ratio, 1 - 1e-5)
+            except CalibrationError:
+                break
+            value = cost(start, accountant)
+            if _CLOSE * epsilon <= value <= epsilon:
+                return start
+            if not 0 < value < math.inf:
+                break
+            ratio = value / cost(start, "rdp")
+    return solve(accountant, start, epsilon, _CLOSE)
+
+
+def count(
+    event: Event,
+    epsilon: float,
+    delta: float,
+    neighbouring: Neighbouring,
+    accountant: str,
+    spent: Sequence[Charge] = (),
+) -> int:
+    """Most further events such that `spent` and they together cost at most ε at δ; 0 when not even one fits.
+
+    Guarantees: the cost of `spent` and the result, rounded up to six digits, is at most ε unless the result
+    is 0; one event more (2e-6 of the result more, above 500,000) would cost more than ε by `accountant`.
+
+    Raises:
+        CalibrationError: even 10⁹ events stay within ε.
+        ValueError: ε or δ out of range, unknown accountant.
+    """
+    _check_budget(epsilon)
+
+    def cost(n: float, by: str) -> float:
+        return _cost([*spent, Charge(event, int(n))], delta, neighbouring, by)
+
+    if cost(1, accountant) > epsilon:
+        return 0
+
+    def solve(by: str, start: int, precision: float) -> int:
+        inside, outside, value = (1, cost(1, by)), None, cost(start, by)
+        n, factor = start, 2
+        while value <= epsilon:
+            inside = (n, value)
+            if n >= MOST_EVENTS:
+                raise CalibrationError("never_reached", n, value, epsilon)
+            n = min(n * factor if value > epsilon / 8 else n * 16, MOST_EVENTS)
+            value = cost(n, by)
+        outside = (n, value)
+        found = _refine(
+            lambda x: cost(x, by), inside, outside, epsilon, lambda x: float(round(x)), 1.0, precision
+        )
+        return int(found)
+
+    start = 1
+    if accountant == "pld" and cost(1, "rdp") <= epsilon:
+        start = solve("rdp", 1, 0.01)
+    return solve(accountant, start, 2e-6)
+
+
+def _bracket(
+    cost: Callable[[float], float], start: float, budget: float
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """A σ within the budget and a smaller one above it, each with its cost, as near to `start` as is found."""
+    sigma, value, factor = start, cost(start), 1.05
+    if value <= budget:
+        while True:
+            inside = (sigma, value)
+            if sigma <= LEAST_NOISE:
+                raise CalibrationError("never_reached", sigma, value, budget)
+            sigma = rounding.up(max(sigma * _leap(value, budget, factor), LEAST_NOISE))
+            value, factor = cost(sigma), factor * factor
+            if value > budget:
+                return inside, (sigma, value)
+    while True:
+        outside = (sigma, value)
+        if sigma >= MOST_NOISE:
+            raise CalibrationError("too_tight", sigma, value, budget)
+        sigma = rounding.up(min(sigma / _leap(value, budget, factor), MOST_NOISE))
+        value, factor = cost(sigma), factor * factor
+        if value <= budget:
+            return (sigma, value), outside
+
+
+def _leap(value: float, budget: float, factor: float) -> float:
+    """A factor < 1 for the next σ: costs fall about like 1/σ, so go as far as the costs differ, and some
+    more.
+    """
+    apart = abs(math.log(value / budget)) if 0 < value < math.inf else 1.0
+    return 1 / (factor * math.exp(min(apart, 3.0)))
+
+
+def _refine(
+    cost: Callable[[float], float],
+    inside: tuple[float, float],
+    outside: tuple[float, float],
+    budget: float,
+    rounded: Callable[[float], float],
+    enough: float,
+    precision: float = 0.0,
+) -> float:
+    """The point nearest to `outside` that costs at most the budget; stops at `enough` of the budget.
+
+    False position on log-log axes, a bisection whenever two steps in a row did not halve the bracket.
+    """
+    last_width, stalled = math.inf, 0
+    for _ in range(_EVALUATIONS):
+        if inside[1] >= enough * budget and enough < 1:
+            break
+        width = abs(math.log(outside[0] / inside[0]))
+        stalled = stalled + 1 if width > last_width / 2 else 0
+        last_width = width
+        if abs(outside[0] - inside[0]) <= precision * inside[0]:
+            break
+        share = 0.5
+        if stalled < 2 and inside[1] > 0 and outside[1] < math.inf:
+            rise = math.log(outside[1] / inside[1])
+            share = min(max(math.log(_AIM * budget / inside[1]) / rise, 1e-3), 1 - 1e-3) if rise > 0 else 0.5
+        else:
+            stalled = 0
+        middle = rounded(inside[0] * (outside[0] / inside[0]) ** share)
+        if not min(inside[0], outside[0]) < middle < max(inside[0], outside[0]):
+            middle = rounded(math.sqrt(inside[0] * outside[0]))
+            if not min(inside[0], outside[0]) < middle < max(inside[0], outside[0]):
+                break
+        value = cost(middle)
+        if value <= budget:
+            inside = (middle, value)
+        else:
+            outside = (middle, value)
+    return inside[0]
+
+
+def _cost(charges: Sequence[Charge], delta: float, neighbouring: Neighbouring, accountant: str) -> float:
+    return rounding.up(epsilon_answer(charges, delta, neighbouring, accountant).value)
+
+
+def _check_budget(epsilon: float) -> None:
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise ValueError(f"expected a finite epsilon > 0, got {epsilon}")
