@@ -19,8 +19,10 @@ from dprecipe.data.facts import (
     source_shape,
     table_columns,
 )
-from dprecipe.data.schema import Classes, Columns, Data, Shape, Step from dprecipe.faults import
-DataFault from dprecipe.models.schema import Model from dprecipe.recipe.base import Block, Text
+from dprecipe.data.schema import Classes, Columns, Data, Shape, Step
+from dprecipe.faults import DataFault
+from dprecipe.models.schema import Model
+from dprecipe.recipe.base import Block, Text
 
 MOST_BYTES = 16 << 20
 
