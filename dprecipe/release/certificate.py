@@ -1,0 +1,253 @@
+"""The certificate: a pure function of the plan, the ledger, and what the run recorded of itself.
+
+The guarantee is computed from the ledger's charges and never from the plan: what was spent is what is claimed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from dprecipe.faults import RunFailed
+from dprecipe.plan.model import Guarantee, Plan
+from dprecipe.privacy import second_opinion
+from dprecipe.privacy.events import Charge, PartitionedGaussian, total
+from dprecipe.privacy.ledger import Ledger
+from dprecipe.privacy.rounding import up
+from dprecipe.release import schema
+from dprecipe.release.claim import claim
+from dprecipe.release.facts import RunFacts, Spent
+
+BOUNDS = {
+    "pld": "upper bound: privacy-loss distribution, discretised upwards, composed by FFT with its error added",
+    "rdp": "upper bound: Rényi divergence, converted by Canonne, Kamath and Steinke 2020",
+    "rdp_classic": "upper bound: Rényi divergence, converted by Mironov 2017",
+    "gdp": "exact for unsampled Gaussian noise, rounded up",
+    "dp_accounting.pld": "upper bound by an independent library: privacy-loss distribution, discretised upwards",
+    "dp_accounting.rdp": "upper bound by an independent library: Rényi divergence",
+    "dp_accounting": "an independent library, which has no bound for these events",
+}
+NOT_PROVEN = (
+    "A signature proves who issued this certificate and that it was not altered. It does not prove that the program "
+    "drew the noise, read these data, or ran unmodified; that the declared assumptions hold; or that nothing else was "
+    "released from the same records. The checks above are the only evidence of the first."
+)
+
+
+def make(plan: Plan, ledger: Ledger, run: RunFacts, files: Mapping[str, str]) -> dict[str, Any]:
+    """The certificate of a run: an in-toto Statement, JSON types only.
+
+    `files`: the released files by name, each with its digest (`sha256:…`); the certificate's own files are none of
+    them.
+
+    Raises:
+        RunFailed: the ledger is of another plan, holds more than the budget, or the run facts contradict the plan.
+    """
+    if ledger.plan_digest != plan.digest:
+        raise RunFailed(
+            "the ledger is of another plan than the certificate was asked for", "use the run's own plan.json"
+        )
+    return statement(predicate(plan, Spent.of(ledger), run), files)
+
+
+def statement(made: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
+    """The Statement that binds a predicate to files."""
+    subjects = tuple(
+        schema.Subject(name=name, digest=schema.SubjectDigest(sha256=files[name].removeprefix("sha256:")))
+        for name in sorted(files)
+    )
+    whole = schema.Statement(
+        _type=schema.STATEMENT_TYPE,
+        subject=subjects,
+        predicateType=schema.PREDICATE_TYPE,
+        predicate=made,
+    )
+    return to_json(whole)
+
+
+def to_json(model: schema.Statement | schema.Predicate) -> dict[str, Any]:
+    """As JSON types; what an event does not have is left out."""
+    content: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
+    for run in content.get("predicate", content)["events"]["run_length"]:
+        for name in ("sampling_rate", "lots"):
+            if run[name] is None:
+                del run[name]
+    return content
+
+
+def to_bytes(certificate: Mapping[str, Any]) -> bytes:
+    """The text of `certificate.json`."""
+    return (json.dumps(certificate, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
+    """All that a certificate states, but the files it is bound to.
+
+    Raises:
+        RunFailed: more was spent than the budget holds, or the run facts contradict the plan.
+    """
+    claimed, found = claim(plan, spent.charges, run.insecure_seed is not None)
+    if not claimed.epsilon <= plan.budget.epsilon:
+        raise RunFailed(
+            f"internal fault: the ledger holds ε = {claimed.epsilon!r}, more than the budget of "
+            f"{plan.budget.epsilon!r}; no certificate is made",
+            "don't publish this run, and please report it",
+        )
+    return schema.Predicate(
+        claim=claimed,
+        mechanism=_mechanism(plan),
+        sampling=_sampling(plan, spent.charges),
+        events=schema.Events(
+            run_length=tuple(schema.EventRun(**charge.to_json()) for charge in spent.charges),
+            total=total(spent.charges),
+            ledger=spent.digest,
+        ),
+        accounting=_accounting(found, spent.charges, run.versions),
+        assumptions=tuple(
+            schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by) for a in plan.assumptions
+        ),
+        data_access=_data_access(plan, run),
+        budget=_budget(plan, claimed.epsilon, spent),
+        randomness=schema.Randomness(
+            generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed
+        ),
+        numerics=schema.Numerics(
+            sum_dtype=run.sum_dtype, noise_dtype=run.noise_dtype, floating_point=run.floating_point
+        ),
+        checks=tuple(
+            schema.CheckFacts(id=c.id, text=c.text, passed=c.passed, measured=c.measured) for c in run.checks
+        ),
+        provenance=_provenance(plan, run),
+        what_a_signature_does_not_prove=NOT_PROVEN,
+    )
+
+
+def _mechanism(plan: Plan) -> schema.MechanismFacts:
+    settings = plan.settings
+    return schema.MechanismFacts(
+        kind=plan.mechanism,
+        noise=schema.NoiseFacts(
+            family=settings["noise_family"],
+            multiplier=settings["noise_multiplier"],
+            standard_deviation=settings["noise_std"],
+            added_to="the sum of the clipped gradients, before it is divided or used",
+        ),
+        clipping=schema.ClippingFacts(norm=settings["clip_norm"], mode=plan.resolved["mechanism"]["clip"]["mode"]),
+        encoding=None,
+        aggregation=schema.AggregationFacts(
+            of="sum of the gradients of a lot, each unit's clipped to the norm; an empty lot is a zero sum plus noise",
+            divisor=plan.length.expected_lot,
+        ),
+        projection=None,
+    )
+
+
+def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
+    steps = sum(
+        charge.count * (charge.event.lots if isinstance(charge.event, PartitionedGaussian) else 1)
+        for charge in charges
+    )
+    return schema.SamplingFacts(
+        scheme=plan.settings["scheme"],
+        rate=plan.sampling_rate,
+        size=plan.data.size,
+        expected_lot=plan.length.expected_lot,
+        steps_planned=plan.length.steps,
+        steps_charged=steps,
+    )
+
+
+def _accounting(
+    found: Guarantee, charges: Sequence[Charge], versions: Mapping[str, str]
+) -> tuple[schema.Accountant, ...]:
+    ours = f"dprecipe {versions['dprecipe']}"
+    second = second_opinion.opinion(charges, found.delta, found.neighbouring)
+    rows = (
+        (found.accountant, ours, "claim", found.epsilon),
+        (found.cross_check_accountant, ours, "cross_check", found.cross_check_epsilon),
+        (second.name, second.version, "second_opinion", up(second.epsilon)),
+    )
+    return tuple(
+        schema.Accountant(
+            name=name,
+            version=version,
+            bound=BOUNDS[name],
+            role=role,
+            epsilon=epsilon if math.isfinite(epsilon) else None,
+        )
+        for name, version, role, epsilon in rows
+    )
+
+
+def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
+    test = plan.data.test
+    public = test is not None and test.access == "public"
+    if run.score is not None and not public:
+        raise RunFailed(
+            "internal fault: a score on private records was about to be released", "please report this"
+        )
+    score = None
+    if run.score is not None:
+        score = schema.Score(accuracy=run.score.accuracy, loss=run.score.loss, records=run.score.records)
+    if public:
+        status, text = "public", "on records that the recipe declares public"
+    elif test is not None:
+        status, text = "private_internal", "on private records: the scores stay in private/ and chose nothing"
+    else:
+        status, text = "none", "the recipe names no records to evaluate on"
+    return schema.DataAccess(
+        training=schema.Access(status="covered", text="every use of the training records is one of the events"),
+        preprocessing=schema.Access(
+            status="public", text="constants of the recipe, the same for every record: nothing was fitted to the data"
+        ),
+        tuning=schema.Access(
+            status="declared",
+            text="the recipe's constants were chosen without these records; a choice among several runs on them "
+            "would spend more than is counted here",
+        ),
+        evaluation=schema.EvaluationAccess(status=status, text=text, released=score),
+    )
+
+
+def _budget(plan: Plan, epsilon: float, spent: Spent) -> schema.BudgetFacts:
+    return schema.BudgetFacts(
+        epsilon=plan.budget.epsilon,
+        delta=plan.budget.delta,
+        spent=epsilon,
+        stop_reason=spent.stop_reason,
+        attempts=spent.attempts,
+        resumes=max(0, spent.attempts - 1),
+        events_planned=total(plan.events),
+        events_settled=spent.settled,
+        events_reserved_unsettled=spent.unsettled,
+        torn_line=spent.torn,
+    )
+
+
+def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
+    source = plan.source
+    commitment = None
+    if run.commitment is not None:
+        commitment = schema.Commitment(algorithm="hmac-sha256", value=run.commitment)
+    return schema.Provenance(
+        recipe=schema.RecipeFacts(
+            name=plan.name,
+            file=PurePath(source.file).name,  # no path of the machine it was made on
+            text=source.text,
+            overrides=source.overrides,
+            parents=tuple(schema.Parent(name=name, text=text) for name, text in source.parents),
+            digest=source.digest,
+            resolved=dict(plan.resolved),
+        ),
+        plan=plan.digest,
+        model=run.model,
+        data=run.data,
+        versions=dict(run.versions),
+        device=run.device,
+        started=run.started,
+        finished=run.finished,
+        data_commitment=commitment,
+    )

@@ -1,0 +1,122 @@
+"""What a run can tell of itself and nobody can recompute: the recorded half of a certificate's inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from dprecipe import __version__
+from dprecipe.privacy.events import Charge, total
+from dprecipe.privacy.ledger import Ledger
+
+GENERATOR = "ChaCha20"
+ENTROPY = "operating system"
+FIXED = "fixed seed"
+PACKAGES = ("dp-accounting", "numpy", "scipy", "torch", "lightning", "safetensors", "cryptography")
+
+Origin = Literal["recipe", "python"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One thing that was tested on the program before it saw a private record; `measured` is in words."""
+
+    id: str
+    text: str
+    passed: bool
+    measured: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicScore:
+    """Of the released model on records that the recipe declares public."""
+
+    accuracy: float
+    loss: float
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What was recorded while the run took place. Nothing in it may depend on private records.
+
+    `score` is given only where `data.test.access` is public. `commitment` is the hexadecimal HMAC of the private
+    data (see `commit`). `started` and `finished` are ISO 8601 in UTC.
+    """
+
+    checks: tuple[CheckResult, ...]
+    versions: Mapping[str, str]
+    device: str
+    started: str
+    finished: str
+    insecure_seed: int | None = None
+    commitment: str | None = None
+    score: PublicScore | None = None
+    model: Origin = "recipe"
+    data: Origin = "recipe"
+    generator: str = GENERATOR
+    sum_dtype: str = "float64"
+    noise_dtype: str = "float64"
+    floating_point: str = (
+        "none beyond float64: noise of 53 random bits is added to a float64 copy of the sum, before anything is "
+        "computed from it, and is treated as real-valued"
+    )
+
+    @property
+    def entropy(self) -> str:
+        return ENTROPY if self.insecure_seed is None else FIXED
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a certificate takes from a ledger."""
+
+    charges: tuple[Charge, ...]
+    digest: str
+    attempts: int
+    stop_reason: str
+    settled: int
+    unsettled: int
+    torn: bool
+
+    @staticmethod
+    def of(ledger: Ledger) -> Spent:
+        return Spent(
+            charges=ledger.charges,
+            digest=ledger.digest,
+            attempts=ledger.attempts,
+            stop_reason=ledger.stop_reason or "interrupted",
+            settled=total(ledger.settled),
+            unsettled=total(ledger.unsettled),
+            torn=ledger.torn,
+        )
+
+
+def package_versions() -> dict[str, str]:
+    """The versions that took part, by distribution name; nothing is imported."""
+    versions = {"dprecipe": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def commit(key: bytes, *parts: bytes | memoryview) -> str:
+    """A commitment to private data: HMAC-SHA256 over the parts and their lengths, hexadecimal.
+
+    Guarantees: without `key` (kept in `private/`) it tells nothing of the data; with it, the data can be shown to be
+    the ones that were used.
+    Source: RFC 2104.
+    """
+    mac = hmac.new(key, digestmod=hashlib.sha256)
+    for part in parts:
+        mac.update(memoryview(part).nbytes.to_bytes(8, "big"))
+        mac.update(part)
+    return mac.hexdigest()

@@ -1,0 +1,302 @@
+"""The certificate's shape: an in-toto Statement whose predicate states a privacy claim and what it rests on.
+
+Frozen, strict, closed and finite, as recipes are: a certificate that a stranger hands over is checked against these
+models before anything in it is believed. `certificate_schema` exports them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:dprecipe:certificate:v1"
+FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Stop = Literal["completed", "budget", "interrupted"]
+Status = Literal["covered", "public", "declared", "private_internal", "none"]
+
+
+class Point(Block):
+    """One point of the privacy profile: the release is (epsilon, delta)-DP."""
+
+    epsilon: NonNegativeFloat
+    delta: Probability
+
+
+class GaussianBound(Block):
+    """δ(ε) is at most that of a Gaussian mechanism of this μ, for every ε of the interval."""
+
+    mu: PositiveFloat
+    from_epsilon: NonNegativeFloat
+    to_epsilon: NonNegativeFloat | None = Field(description="null: for every ε; the bound is exact")
+
+
+class PrivacyUnit(Block):
+    """Who is protected."""
+
+    name: Word
+    max_records: PositiveInt
+    enforced_by: Sentence
+
+
+class Claim(Block):
+    """What is guaranteed."""
+
+    epsilon: NonNegativeFloat
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    neighbouring: Literal["add_or_remove_one", "replace_one"]
+    unit: PrivacyUnit
+    sentence: Sentence
+    released: tuple[Word, ...]
+    not_protected: tuple[Sentence, ...]
+    profile: tuple[Point, ...]
+    gdp: GaussianBound | None
+
+
+class NoiseFacts(Block):
+    """The noise that was added."""
+
+    family: Word
+    multiplier: PositiveFloat = Field(description="scale over the sensitivity of what it protects")
+    standard_deviation: PositiveFloat = Field(description="absolute, of the noise on the sum")
+    added_to: Sentence
+
+
+class ClippingFacts(Block):
+    """How far one unit can move what is released."""
+
+    norm: PositiveFloat
+    mode: Word
+
+
+class AggregationFacts(Block):
+    """How contributions become one vector."""
+
+    of: Sentence
+    divisor: PositiveFloat = Field(description="a public constant")
+
+
+class MechanismFacts(Block):
+    """How information left the private data."""
+
+    kind: Word
+    noise: NoiseFacts
+    clipping: ClippingFacts | None
+    encoding: None = Field(description="of mechanisms that encode gradients")
+    aggregation: AggregationFacts
+    projection: None = Field(description="of mechanisms that project iterates")
+
+
+class SamplingFacts(Block):
+    """Which units took part in which step."""
+
+    scheme: Word
+    rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null where no amplification is claimed")
+    size: PositiveInt = Field(description="units in the data set: declared, public")
+    expected_lot: PositiveFloat
+    steps_planned: PositiveInt
+    steps_charged: NonNegativeInt
+
+
+class EventRun(Block):
+    """A run of equal events; the fields beyond `count` and `kind` are those of the event."""
+
+    count: PositiveInt
+    kind: Literal["gaussian", "poisson_gaussian", "partitioned_gaussian"]
+    noise_multiplier: PositiveFloat
+    sampling_rate: Annotated[float, Field(gt=0, le=1)] | None = None
+    lots: PositiveInt | None = None
+
+
+class Events(Block):
+    """Everything that counts as spent, read from the ledger."""
+
+    run_length: tuple[EventRun, ...]
+    total: NonNegativeInt
+    ledger: Digest = Field(description="of all whole lines of `private/ledger.jsonl`")
+
+
+class Accountant(Block):
+    """One accountant's answer for the events, at the claim's δ."""
+
+    name: Word
+    version: Word
+    bound: Sentence
+    role: Literal["claim", "cross_check", "second_opinion"]
+    epsilon: NonNegativeFloat | None = Field(description="null: it has no bound for these events")
+
+
+class AssumptionFacts(Block):
+    """Something the claim rests on."""
+
+    id: Word
+    text: Sentence
+    checked_by: Literal["code", "test", "declaration"]
+
+
+class Access(Block):
+    """How one use of data relates to the claim."""
+
+    status: Status
+    text: Sentence
+
+
+class Score(Block):
+    """Of the released model on public records."""
+
+    accuracy: Probability
+    loss: NonNegativeFloat
+    records: PositiveInt
+
+
+class EvaluationAccess(Access):
+    """Evaluation: what was released of it."""
+
+    released: Score | None
+
+
+class DataAccess(Block):
+    """Every use of data: covered by the claim, public, declared, or kept inside."""
+
+    training: Access
+    preprocessing: Access
+    tuning: Access
+    evaluation: EvaluationAccess
+
+
+class BudgetFacts(Block):
+    """The cap, and what was spent of it."""
+
+    epsilon: PositiveFloat
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    spent: NonNegativeFloat
+    stop_reason: Stop
+    attempts: PositiveInt
+    resumes: NonNegativeInt
+    events_planned: PositiveInt
+    events_settled: NonNegativeInt
+    events_reserved_unsettled: NonNegativeInt = Field(description="charged as if they had run")
+    torn_line: bool = Field(description="the ledger's last line was cut short and left out")
+
+
+class Randomness(Block):
+    """Where sampling and noise came from."""
+
+    generator: Word
+    entropy: Word
+    insecure_seed: NonNegativeInt | None = Field(description="a fixed seed: such a run is no release")
+
+
+class Numerics(Block):
+    """In which arithmetic."""
+
+    sum_dtype: Word
+    noise_dtype: Word
+    floating_point: Sentence
+
+
+class CheckFacts(Block):
+    """One thing that was tested on this very program, before training."""
+
+    id: Word
+    text: Sentence
+    passed: bool
+    measured: Annotated[str, StringConstraints(max_length=4000)]
+
+
+class Parent(Block):
+    """A recipe that was extended."""
+
+    name: Word
+    text: str
+
+
+class RecipeFacts(Block):
+    """The recipe, verbatim."""
+
+    name: Word
+    file: Word
+    text: str
+    overrides: tuple[str, ...]
+    parents: tuple[Parent, ...]
+    digest: Digest
+    resolved: dict[str, Any]
+
+
+class Commitment(Block):
+    """To the private data, under a key that stays in `private/`: a plain digest would itself leak."""
+
+    algorithm: Literal["hmac-sha256"]
+    value: Hex
+
+
+class Provenance(Block):
+    """Where it came from."""
+
+    recipe: RecipeFacts
+    plan: Digest
+    model: Literal["recipe", "python"] = Field(description="`python`: the module was passed from Python")
+    data: Literal["recipe", "python"]
+    versions: dict[Word, Word]
+    device: Word
+    started: Word
+    finished: Word
+    data_commitment: Commitment | None
+
+
+class Predicate(Block):
+    """The claim and all it rests on."""
+
+    claim: Claim
+    mechanism: MechanismFacts
+    sampling: SamplingFacts
+    events: Events
+    accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
+    assumptions: tuple[AssumptionFacts, ...]
+    data_access: DataAccess
+    budget: BudgetFacts
+    randomness: Randomness
+    numerics: Numerics
+    checks: tuple[CheckFacts, ...]
+    provenance: Provenance
+    what_a_signature_does_not_prove: Sentence
+
+
+class SubjectDigest(Block):
+    """Of a released file."""
+
+    sha256: Hex
+
+
+class Subject(Block):
+    """A released file."""
+
+    name: Annotated[str, StringConstraints(pattern=FILE_NAME)]
+    digest: SubjectDigest
+
+
+class Statement(Block):
+    """The whole certificate."""
+
+    type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
+    subject: tuple[Subject, ...]
+    predicate_type: Literal["urn:dprecipe:certificate:v1"] = Field(alias="predicateType")
+    predicate: Predicate
+
+
+def certificate_schema() -> dict[str, Any]:
+    """The JSON Schema of `certificate.json`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dprecipe certificate",
+        **Statement.model_json_schema(by_alias=True),
+    }
