@@ -1,4 +1,4 @@
-"""All that is wrong with the structure of a recipe: a misspelt kind does not hide what its block gets wrong."""
+"""All that is wrong with a recipe's structure: a misspelt kind does not hide what its block gets wrong."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ ROUNDS = 5
 def explain(error: ValidationError, tree: Mapping) -> list[Finding]:
     """Every finding about a tree that did not validate.
 
-    A block of an unknown kind is not looked into by the validator. Where the kind is only misspelt it is read as
-    the kind that was meant, and the block is looked at once more.
-    """
+    A block of an unknown kind is not looked into by the validator. Where the kind is only misspelt it is
+    read as the kind that was meant, and the block is looked at once more."""
     findings, handled = screen(tree)
     found = [*findings, *word(error, tree, handled)]
     for _ in range(ROUNDS):

@@ -10,7 +10,7 @@ from dprecipe.recipe.base import Block
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import near_word
 from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, required, tag_key
-from dprecipe.text.scalars import NotFinite, resolve
+from dprecipe.text.scalars import NotFiniteError, resolve
 from dprecipe.text.tree import Mapping, Node, Scalar, Sequence
 
 _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
@@ -138,7 +138,7 @@ def _example(block: type[Block], kind: str) -> str:
 def _is_number(text: str) -> bool:
     try:
         return isinstance(resolve(text), int | float)
-    except NotFinite:
+    except NotFiniteError:
         return False
 
 

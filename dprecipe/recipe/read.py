@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Mapping as AnyMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError

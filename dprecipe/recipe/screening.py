@@ -1,4 +1,4 @@
-"""What is refused by its name, before the structure is looked at: secrets, and anything fitted to private data."""
+"""What is refused by its name: secrets, and anything that would be fitted to private data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _SECRET_KEY = re.compile(
     r"|(?:auth|access|api|hf|bearer)?[_-]?token|credentials?)$"
 )
 _SECRET_VALUE = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY|^(?:AKIA[0-9A-Z]{16}|gh[pousr]_\w{30,}|hf_\w{30,}|sk-[\w-]{20,}|xox[abp]-[\w-]{10,})"
+    r"-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"|^(?:AKIA[0-9A-Z]{16}|gh[pousr]_\w{30,}|hf_\w{30,}|sk-[\w-]{20,}|xox[abp]-[\w-]{10,})"
 )
 
 _FROM_DATA = frozenset(
@@ -50,28 +51,25 @@ _SCALE = "use `scale: {mean: …, std: …}` with constants that are public know
 _BOUND = "use `clip_features: {norm: …}`, or numeric columns with a declared `min` and `max`"
 _HASH = "use `hash: {columns: […], buckets: …}`: it needs no vocabulary"
 _DECLARE = "declare the `values` of category columns and use `one_hot`"
+_MISSING = "declare `missing` for each numeric column"
 _DROP = "remove it: which records stay would depend on the others"
-_FITTED: dict[str, str] = {
-    **dict.fromkeys(("standardize", "standardise", "standard_scaler", "zscore", "z_score", "normalize", "normalise",
-                     "normalization", "batch_normalize", "whiten"), _SCALE),
-    **dict.fromkeys(("min_max", "minmax", "min_max_scaler", "robust_scaler", "quantile", "quantiles", "percentile",
-                     "winsorize", "clip_outliers"), _BOUND),
-    **dict.fromkeys(("vocabulary", "vocab", "vocab_size", "tokenizer", "tfidf", "tf_idf", "bag_of_words",
-                     "count_vectorizer", "embedding"), _HASH),
-    **dict.fromkeys(("label_encoder", "ordinal", "target_encode", "target_encoding", "categories", "one_hot_encoder"),
-                    _DECLARE),
-    **dict.fromkeys(("fit", "fit_transform", "pca", "feature_selection", "select_k_best"),
-                    "remove it: use constant steps (scale, clip_features, one_hot, hash, flatten)"),
-    **dict.fromkeys(("impute", "imputer", "fillna", "fill_mean"), "declare `missing` for each numeric column"),
-    **dict.fromkeys(("drop_outliers", "remove_outliers", "deduplicate", "dropna", "undersample", "oversample", "smote",
-                     "stratify", "balance"), _DROP),
-}  # fmt: skip
+_CONSTANT_STEPS = "remove it: use constant steps (scale, clip_features, one_hot, hash, flatten)"
+_FITTED_BY_REMEDY = {
+    _SCALE: "standardize standardise standard_scaler zscore z_score normalize normalise normalization whiten",
+    _BOUND: "min_max minmax min_max_scaler robust_scaler quantile quantiles percentile winsorize",
+    _HASH: "vocabulary vocab vocab_size tokenizer tfidf tf_idf bag_of_words count_vectorizer embedding",
+    _DECLARE: "label_encoder ordinal target_encode target_encoding categories one_hot_encoder",
+    _CONSTANT_STEPS: "fit fit_transform pca feature_selection select_k_best",
+    _MISSING: "impute imputer fillna fill_mean",
+    _DROP: "drop_outliers remove_outliers deduplicate dropna undersample oversample smote stratify balance",
+}
+_FITTED = {word: remedy for remedy, words in _FITTED_BY_REMEDY.items() for word in words.split()}
 
 Screened = tuple[tuple[Finding, ...], frozenset[Place]]
 
 
 def screen(tree: Mapping) -> Screened:
-    """The refusals, and the places of the keys and values they are about (nothing more is said about those)."""
+    """The refusals, and the places of the keys and values they are about: nothing more is said of those."""
     findings: list[Finding] = []
     handled: set[Place] = set()
     _screen(tree, Expect(blocks=(Recipe,)), (), findings, handled)

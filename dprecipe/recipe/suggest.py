@@ -40,7 +40,7 @@ def synonym(key: str) -> Synonym | None:
 
 
 def misspelt_tag(spot: Spot) -> str | None:
-    """The key of a block without a kind that was meant to state it: misspelt, or holding the name of a kind."""
+    """The key that was meant to state a block's kind: misspelt, or holding the name of a kind."""
     tag = tag_key(spot.form.blocks) if spot.form is not None else None
     if tag is None or not isinstance(spot.node, Mapping):
         return None

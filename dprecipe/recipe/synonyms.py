@@ -1,8 +1,8 @@
-"""The names other tools use for what a recipe says: Opacus, TF Privacy, JAX Privacy, Lightning, Hugging Face.
+"""The names other tools use for what a recipe says: Opacus, TF Privacy, JAX Privacy, Lightning, Hugging
+Face.
 
-A name maps to the dotted path that holds the same idea (or none) and to what has to be done: often it is not the
-same number that goes there.
-"""
+A name maps to the dotted path that holds the same idea (or none) and to what has to be done: often it is
+not the same number that goes there."""
 
 from __future__ import annotations
 

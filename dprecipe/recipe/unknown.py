@@ -14,7 +14,7 @@ from dprecipe.text.tree import Mapping, Path
 
 
 def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot]) -> tuple[list[Finding], set[Path]]:
-    """A finding for each unknown key, and the missing keys those were meant to be (one fault, one finding)."""
+    """A finding for each unknown key, and the missing keys that those were meant to be."""
     lacking: dict[Path, list[Spot]] = defaultdict(list)
     for at in missing:
         lacking[at.path[:-1]].append(at)
@@ -61,7 +61,7 @@ def _meant(at: Spot, lacking: Sequence[Spot]) -> tuple[Finding | None, str]:
     places = elsewhere(key, at)
     if places:
         return _elsewhere(at, places), places[0].path
-    close = near(key, known)
+    close = near(key, known) or near(key, _written(at))
     if close is not None:
         return _misspelt(at, close), f"{block}.{close}" if block else close
     return None, ""
@@ -89,7 +89,10 @@ def _under(paths: Sequence[str]) -> str:
 
 
 def _misspelt(at: Spot, meant: str) -> Finding:
-    return Finding("R101", f"unknown key; did you mean `{meant}`?", f"write `{meant}`", at.dotted, at.key)
+    there = ", which is there already" if meant in _written(at) else ""
+    return Finding(
+        "R101", f"unknown key; did you mean `{meant}`{there}?", f"write `{meant}`", at.dotted, at.key
+    )
 
 
 def _stranger(at: Spot) -> Finding:
@@ -101,8 +104,14 @@ def _stranger(at: Spot) -> Finding:
 
 def _known(at: Spot) -> list[str]:
     """The keys the block could still have."""
-    written = set(at.owner.entries) if isinstance(at.owner, Mapping) else set()
     names = [key for block in at.owners for key in keys(block)]
     if at.path[:-1] == ():
         names.append("extends")
+    written = _written(at)
     return [name for name in dict.fromkeys(names) if name not in written]
+
+
+def _written(at: Spot) -> list[str]:
+    """The keys of the language the block has already."""
+    names = {key for block in at.owners for key in keys(block)}
+    return [key for key in at.owner.entries if key in names] if isinstance(at.owner, Mapping) else []

@@ -1,4 +1,4 @@
-"""What the recipe's models say can stand where: read from the models, so that messages never lag behind them."""
+"""What can stand where in a recipe: read from its models, so that messages never lag behind them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """What a validator's error means to the person who wrote the recipe.
 
-No sentence of pydantic reaches a user: every error is worded here from what stands at its place and what could.
-"""
+No sentence of pydantic reaches a user: every error is worded here from what stands at its place and what
+could."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping as AnyMapping
+from collections.abc import Callable
+from collections.abc import Mapping as AnyMapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -127,7 +128,7 @@ def _need(context: Context, noun: str) -> str:
 def _pattern(at: Spot, context: Context) -> Finding:
     return Finding(
         "R109",
-        "a name begins with a letter or digit and holds only letters, digits, `.`, `_` and `-`, at most 100 of them",
+        "a name begins with a letter or digit; it has at most 100 letters, digits, `.`, `_` and `-`",
         "write a name such as `mnist-dpsgd`",
         at.dotted,
         at.place,

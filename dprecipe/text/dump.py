@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dprecipe.text.scalars import NotFinite, resolve
+from dprecipe.faults import UsageFault
+from dprecipe.text.scalars import NotFiniteError, resolve
 from dprecipe.text.tree import Path
 
 _PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
@@ -18,10 +19,19 @@ Comment = Callable[[Path], str]
 
 
 def dump(values: Mapping[str, Any], comment: Comment | None = None) -> str:
-    """A block as YAML text; `comment(path)` is appended to the line of every scalar, flow list and empty block."""
+    """A block as YAML text; `comment(path)` ends the line of every scalar, flow list and empty block."""
     lines: list[str] = []
     _block(values, (), "", lines, comment or (lambda path: ""))
     return "\n".join(lines) + "\n"
+
+
+def inline(value: Any) -> str:
+    """One value on one line, as `--set` takes it.
+
+    Raises:
+        UsageFault: the value is of a type that no recipe can hold.
+    """
+    return _flow(value)
 
 
 def _block(values: Mapping[str, Any], path: Path, indent: str, lines: list[str], comment: Comment) -> None:
@@ -53,14 +63,18 @@ def _items(values: Sequence[Any], path: Path, indent: str, lines: list[str], com
 
 def _flow(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{}"
+        return "{" + ", ".join(f"{_text(key)}: {_flow(item)}" for key, item in value.items()) + "}"
     if _is_list(value):
         return "[" + ", ".join(_flow(item) for item in value) + "]"
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, float):
         return _number(value)
-    return json.dumps(value)
+    if value is None or isinstance(value, int):
+        return json.dumps(value)
+    raise UsageFault(
+        f"a recipe can't hold a {type(value).__name__}", "give a number, a text, a list or a mapping"
+    )
 
 
 def _number(value: float) -> str:
@@ -74,7 +88,7 @@ def _text(value: str) -> str:
         try:
             if resolve(value) == value:
                 return value
-        except NotFinite:
+        except NotFiniteError:
             pass
     quoted = json.dumps(value, ensure_ascii=False)
     return "".join(c if c.isprintable() else _escape(c) for c in quoted)
@@ -90,4 +104,4 @@ def _commented(line: str, comment: str) -> str:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
+    return isinstance(value, list | tuple)

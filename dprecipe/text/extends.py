@@ -57,9 +57,7 @@ def read_chain(text: str, file: str, open_parent: OpenParent) -> Chain:
     return chain
 
 
-def _parent(
-    value: object, file: str, chain: Chain, open_parent: OpenParent
-) -> tuple[str, str] | None:
+def _parent(value: object, file: str, chain: Chain, open_parent: OpenParent) -> tuple[str, str] | None:
     """The next parent's file and text; None, and a finding, where the chain ends wrongly."""
     if not isinstance(value, Scalar) or not isinstance(value.value, str) or not value.value:
         place = getattr(value, "place", Place(file, 1, 1))
@@ -70,12 +68,16 @@ def _parent(
     name = value.value
     problem = _wrong_name(name)
     if problem:
-        chain.findings.append(Finding("Y120", problem, "name a file beside this one", path=KEY, place=value.place))
+        chain.findings.append(
+            Finding("Y120", problem, "name a file beside this one", path=KEY, place=value.place)
+        )
         return None
     parent = posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
     if parent in {posixpath.normpath(seen) for seen in chain.texts}:
         chain.findings.append(
-            Finding("Y121", f"{name} extends this recipe in turn", "break the circle", path=KEY, place=value.place)
+            Finding(
+                "Y121", f"{name} extends this recipe in turn", "break the circle", path=KEY, place=value.place
+            )
         )
         return None
     if len(chain.parents) >= MAX_PARENTS:

@@ -28,7 +28,9 @@ def read_file(path: str) -> str:
         raise _refusal(path, "Y101", "there is no such file", "check the path") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "the path is not valid"
-        raise _refusal(path, "Y101", f"it can't be read: {reason.lower()}", "check the path and its permissions") from None
+        raise _refusal(
+            path, "Y101", f"it can't be read: {reason.lower()}", "check the path and its permissions"
+        ) from None
     if len(data) > MAX_BYTES:
         raise RecipeError((too_large(path),))
     try:

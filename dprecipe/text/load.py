@@ -1,8 +1,8 @@
 """Text to tree: strict YAML, in one parse, with the place of every key and value.
 
-PyYAML's scanner and parser turn the text into events; the tree is built from the events here, without recursion
-and without PyYAML's resolvers and constructors. So a text can't choose a type, share a value or nest without bound.
-"""
+PyYAML's scanner and parser turn the text into events; the tree is built from the events here, without
+recursion and without PyYAML's resolvers and constructors. So a text can't choose a type, share a value or
+nest without bound."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from yaml.scanner import Scanner
 
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.text import syntax
-from dprecipe.text.scalars import NotFinite, resolve
+from dprecipe.text.scalars import NotFiniteError, resolve
 from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence
 
 MAX_BYTES = 512 * 1024
@@ -36,7 +36,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
-class _Events(Reader, Scanner, Parser):  # type: ignore[misc]
+class _Events(Reader, Scanner, Parser):
     """PyYAML's pure-Python parser: it keeps marks that count characters, which the C one does not."""
 
     def __init__(self, text: str) -> None:
@@ -45,7 +45,7 @@ class _Events(Reader, Scanner, Parser):  # type: ignore[misc]
         Parser.__init__(self)
 
 
-class _Stop(Exception):
+class _UnreadableError(Exception):
     """The text can't be read beyond this finding."""
 
     def __init__(self, finding: Finding) -> None:
@@ -92,7 +92,7 @@ class _Builder:
     def _document(self, event: DocumentStartEvent) -> None:
         self.documents += 1
         if self.documents > 1:
-            raise _Stop(
+            raise _UnreadableError(
                 Finding(
                     "Y110",
                     "a second document begins here; a recipe is one document",
@@ -101,13 +101,15 @@ class _Builder:
                 )
             )
         if event.version is not None or event.tags:
-            self._report("Y109", "a `%` directive", "remove the line that begins with `%`", self._place(event))
+            self._report(
+                "Y109", "a `%` directive", "remove the line that begins with `%`", self._place(event)
+            )
 
     def _node(self, event: NodeEvent) -> None:
         place = self._place(event)
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise _Stop(
+            raise _UnreadableError(
                 Finding(
                     "Y113",
                     f"a recipe holds at most {MAX_NODES:,} keys and values",
@@ -120,7 +122,9 @@ class _Builder:
             self._attach(Scalar(None, place, broken=True))
             return
         if event.anchor is not None:
-            self._report("Y107", f"the anchor &{event.anchor}", "remove it, and write the value out where used", place)
+            self._report(
+                "Y107", f"the anchor &{event.anchor}", "remove it, and write the value out where used", place
+            )
         tag = getattr(event, "tag", None)
         if tag is not None:
             name = tag.replace("tag:yaml.org,2002:", "!!")
@@ -129,9 +133,12 @@ class _Builder:
             self._attach(self._scalar(event, place))
         elif isinstance(event, MappingStartEvent | SequenceStartEvent):
             if len(self.stack) >= MAX_DEPTH:
-                raise _Stop(
+                raise _UnreadableError(
                     Finding(
-                        "Y112", f"nested deeper than {MAX_DEPTH} levels", "flatten what stands here", place=place
+                        "Y112",
+                        f"nested deeper than {MAX_DEPTH} levels",
+                        "flatten what stands here",
+                        place=place,
                     )
                 )
             self.stack.append(_Open(place, isinstance(event, MappingStartEvent)))
@@ -149,7 +156,7 @@ class _Builder:
             return Scalar(event.value, place, quoted=True, broken=event.tag is not None)
         try:
             return Scalar(resolve(event.value), place)
-        except NotFinite as error:
+        except NotFiniteError as error:
             self._report("Y114", str(error), "write a finite number; quote it if it is meant as text", place)
             return Scalar(None, place, broken=True)
 
@@ -186,6 +193,8 @@ class _Builder:
 
     def _place(self, event: Event) -> Place:
         start, end = event.start_mark, event.end_mark
+        if start is None or end is None:  # the parser marks all its events
+            return Place(self.file, 1, self.column)
         width = end.column - start.column if end.line == start.line else 1
         column = start.column + (self.column if start.line == 0 else 1)
         return Place(self.file, start.line + 1, column, max(1, width))
@@ -197,9 +206,8 @@ class _Builder:
 def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Finding, ...]]:
     """Read a text. Never raises: what is wrong comes back as findings, in the order of the text.
 
-    The tree is None where the text could not be read to its end, and for an empty document. `column` is where the
-    text begins on its first line (the value of an override begins after its path).
-    """
+    The tree is None where the text could not be read to its end, and for an empty document. `column` is
+    where the text begins on its first line (the value of an override begins after its path)."""
     unreadable = _not_text(text, file, column)
     if unreadable is not None:
         return None, (unreadable,)
@@ -208,14 +216,17 @@ def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Fin
         # The reader looks at the text when it is made, so it is made inside.
         events = _Events(text)
         while events.check_event():
-            builder.feed(events.get_event())
-    except _Stop as stop:
+            builder.feed(events.get_event())  # type: ignore[no-untyped-call]
+    except _UnreadableError as stop:
         return None, (*builder.findings, stop.finding)
     except MarkedYAMLError as error:
         return None, (*builder.findings, syntax.finding(error, file, column))
     except (YAMLError, ValueError, OverflowError):  # a character code beyond Unicode: chr() refuses
         place = Place(file, 1, column)
-        return None, (*builder.findings, Finding("Y104", "the YAML can't be read", "check its escapes", place=place))
+        return None, (
+            *builder.findings,
+            Finding("Y104", "the YAML can't be read", "check its escapes", place=place),
+        )
     return builder.root, tuple(builder.findings)
 
 
@@ -254,7 +265,10 @@ def _not_text(text: str, file: str, column: int) -> Finding | None:
     lines = _LINE_BREAK.split(text[: match.start()])
     place = Place(file, len(lines), len(lines[-1]) + (column if len(lines) == 1 else 1))
     return Finding(
-        "Y103", f"the character U+{ord(match[0]):04X} does not belong in a text", "save it as plain UTF-8", place=place
+        "Y103",
+        f"the character U+{ord(match[0]):04X} does not belong in a text",
+        "save it as plain UTF-8",
+        place=place,
     )
 
 

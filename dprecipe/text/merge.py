@@ -46,7 +46,12 @@ def _positions(base: Sequence, over: Mapping, findings: list[Finding]) -> Node:
             continue
         known = f"its items are 0 to {len(items) - 1}" if items else "it is empty"
         findings.append(
-            Finding("Y132", f"the list has no item `{key}`; {known}", "name an item, or set the list whole", place=entry.place)
+            Finding(
+                "Y132",
+                f"the list has no item `{key}`; {known}",
+                "name an item, or set the list whole",
+                place=entry.place,
+            )
         )
     return Sequence(tuple(items), base.place)
 

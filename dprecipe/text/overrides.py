@@ -1,14 +1,11 @@
 """`--set a.b=c`: overrides, read by the rules of the recipe itself.
 
-All overrides become one tree that is laid over the recipe once, so their order does not matter, and two that set
-the same value are refused rather than silently ranked.
-"""
+All overrides become one tree that is laid over the recipe once, so their order does not matter, and two
+that set the same value are refused rather than silently ranked."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping as AnyMapping
-from typing import Any
+from collections.abc import Iterable
 
 from dprecipe.faults import Finding, Place
 from dprecipe.text.load import parse
@@ -18,11 +15,6 @@ from dprecipe.text.tree import Entry, Mapping, Node, Scalar
 def name_of(index: int) -> str:
     """How findings and origins call the override at a position: `--set #2`."""
     return f"--set #{index + 1}"
-
-
-def as_overrides(values: AnyMapping[str, Any]) -> tuple[str, ...]:
-    """Overrides given as values (`{"training.epochs": 3}`) in the form of the command line."""
-    return tuple(f"{path}={json.dumps(value, ensure_ascii=False)}" for path, value in values.items())
 
 
 def read_overrides(overrides: Iterable[str]) -> tuple[Mapping, tuple[Finding, ...]]:
@@ -40,7 +32,9 @@ def _read_one(override: str, file: str, root: Mapping, findings: list[Finding]) 
     if not equals or not all(steps) or path != path.strip():
         message = f"`{override}` is not `path=value`" if len(override) < 80 else "it is not `path=value`"
         findings.append(
-            Finding("Y130", message, "write it like training.epochs=3", place=Place(file, 1, 1, max(1, len(path))))
+            Finding(
+                "Y130", message, "write it like training.epochs=3", place=Place(file, 1, 1, max(1, len(path)))
+            )
         )
         return
     if steps[0] == "extends":

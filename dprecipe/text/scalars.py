@@ -1,7 +1,7 @@
 """What an unquoted word means: the JSON subset of YAML 1.2, and nothing else.
 
-`1e-5` is a number; `no`, `on`, `017`, `12:30:45`, `2024-01-01` are text; only `true` and `false` are booleans.
-"""
+`1e-5` is a number; `no`, `on`, `017`, `12:30:45`, `2024-01-01` are text; only `true` and `false` are
+booleans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS: dict[str, Value] = {"true": True, "false": False, "null": None, "~": Non
 _INT_BOUND = 2**63
 
 
-class NotFinite(ValueError):
+class NotFiniteError(ValueError):
     """A number that no finite number of the machine stands for; the message says why."""
 
 
@@ -24,26 +24,26 @@ def resolve(text: str) -> Value:
     """The value of a plain scalar.
 
     Raises:
-        NotFinite: `.inf`, `.nan`, or a number too large or too small to be held.
+        NotFiniteError: `.inf`, `.nan`, or a number too large or too small to be held.
     """
     if text in _WORDS:
         return _WORDS[text]
     if _NOT_FINITE.fullmatch(text):
-        raise NotFinite(f"{text} is not a finite number")
+        raise NotFiniteError(f"{text} is not a finite number")
     match = _NUMBER.fullmatch(text)
     if match is None:
         return text
     if match["fraction"] is None and match["exponent"] is None:
         # Digits are counted first: converting a very long integer is slow, and refused by Python itself.
         if len(text) > 20 or not -_INT_BOUND <= int(text) < _INT_BOUND:
-            raise NotFinite("the number is too large")
+            raise NotFiniteError("the number is too large")
         return int(text)
     value = float(text)
     if not math.isfinite(value):
-        raise NotFinite(f"{_short(text)} is too large for a number")
+        raise NotFiniteError(f"{_short(text)} is too large for a number")
     mantissa = text.lower().partition("e")[0]
     if value == 0 and any(digit in "123456789" for digit in mantissa):
-        raise NotFinite(f"{_short(text)} is so small that it would become 0")
+        raise NotFiniteError(f"{_short(text)} is so small that it would become 0")
     return value
 
 

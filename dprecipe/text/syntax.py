@@ -56,7 +56,7 @@ _MEANINGS: tuple[tuple[str, str, str, str], ...] = (
         "close the bracket",
     ),
     (
-        r"expected <block end>|did not find expected|sequence entries are not allowed|mapping keys are not allowed",
+        r"expected <block end>|did not find expected|(?:sequence entries|mapping keys) are not allowed",
         "Y104",
         "the indentation does not fit the lines above",
         "indent the keys of one block by the same number of spaces",
@@ -71,7 +71,12 @@ _MEANINGS: tuple[tuple[str, str, str, str], ...] = (
     (r"alias|anchor", "Y107", "an anchor or alias without a name", "write the value out, or quote the text"),
     (r"tag", "Y109", "a tag that can't be read", "quote the text, or remove the `!`"),
     (r"directive|YAML document", "Y109", "a `%` directive", "remove the line that begins with `%`"),
-    (r"block scalar", "Y104", "what follows `|` or `>` can't be read", "begin the text on the next line, indented"),
+    (
+        r"block scalar",
+        "Y104",
+        "what follows `|` or `>` can't be read",
+        "begin the text on the next line, indented",
+    ),
 )
 
 

@@ -82,12 +82,12 @@ def key_place(node: Node, step: str | int) -> Place | None:
 def find(root: Node, dotted: str) -> tuple[Path, Place]:
     """The place of a dotted path, as near as the text comes to it.
 
-    A scalar is pointed at itself, a block or list at its key. Steps that are no key of the block at hand are
-    skipped (a default that is not written, a tag in between), so the nearest written ancestor answers. A key that
-    holds dots itself is found too.
-    """
+    A scalar is pointed at itself, a block or list at its key. Steps that are no key of the block at hand
+    are skipped (a default that is not written, a tag in between), so the nearest written ancestor answers.
+    A key that holds dots itself is found too."""
     steps = dotted.split(".") if dotted else []
-    node, place, path = root, root.place, ()
+    path: Path = ()
+    node, place = root, root.place
     position = 0
     while position < len(steps):
         for end in range(position + 1, len(steps) + 1):

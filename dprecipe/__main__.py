@@ -1,0 +1,5 @@
+"""`python -m dprecipe`."""
+
+from dprecipe.cli.main import main
+
+main()

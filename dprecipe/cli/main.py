@@ -1,0 +1,245 @@
+"""The command line: every command's arguments, and what a fault looks like.
+
+The commands' modules are imported inside the functions, so that `--help` and `validate` stay fast and nothing here
+needs torch. Exit codes are those of `docs/contract.md`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, NoReturn, ParamSpec
+
+import typer
+
+from dprecipe import __version__
+from dprecipe.faults import Fault, Place, PlanRefused, RecipeError
+
+P = ParamSpec("P")
+INTERNAL, INTERRUPTED = 4, 130
+EXIT_CODES = """\
+Exit codes: 0 done, 1 findings in a recipe, 2 wrong usage, 3 refused, 4 the run failed, 130 interrupted (resumable)."""
+
+app = typer.Typer(
+    name="dprecipe",
+    help="A recipe in YAML becomes a private model and a certificate that a stranger can verify.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="A.B=C", help="Override a value; read by the rules of the recipe. Repeatable."
+    ),
+]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the data; else $DPRECIPE_DATA, else the recipe's folder.", show_default=False
+    ),
+]
+
+
+def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
+    """Turn faults into a message and an exit code. A traceback is shown with `--debug` only."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        code: int | None
+        try:
+            code = command(*args, **kwargs)
+        except Fault as fault:
+            _debug_traceback()
+            _say(_worded(fault, kwargs.get("overrides")))
+            code = fault.exit_code
+        except KeyboardInterrupt:
+            _debug_traceback()
+            _say("interrupted")
+            code = INTERRUPTED
+        except BrokenPipeError:
+            # The reader of our output has gone; nothing more can be said to it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = INTERNAL
+        except Exception as error:  # the outermost guard: a fault of ours, told in one line
+            _debug_traceback()
+            hint = "" if _debugging() else "; run with --debug to see where"
+            _say(f"internal error: {type(error).__name__}: {str(error)[:200]}{hint}")
+            code = INTERNAL
+        raise typer.Exit(code or 0)
+
+    return run
+
+
+def _worded(fault: Fault, overrides: object) -> str:
+    from dprecipe.cli import render
+
+    if isinstance(fault, RecipeError | PlanRefused):
+        given = overrides if isinstance(overrides, list) else []
+        texts = {f"--set #{index + 1}": str(override) for index, override in enumerate(given)}
+        texts |= fault.texts if isinstance(fault, RecipeError) else _texts_of(fault)
+        refused = "" if isinstance(fault, RecipeError) else "refused\n"
+        return refused + render.as_text(fault.findings, texts).rstrip("\n")
+    remedy = f"\n  = {fault.remedy}" if fault.remedy else ""
+    return "\n".join(render.printable(line) for line in f"error: {fault.message}{remedy}".split("\n"))
+
+
+def _texts_of(refusal: PlanRefused) -> dict[str, str]:
+    """The files a refusal points into, for showing the lines."""
+    from dprecipe.text.files import read_file
+
+    texts: dict[str, str] = {}
+    for place in {finding.place for finding in refusal.findings if isinstance(finding.place, Place)}:
+        with contextlib.suppress(RecipeError):
+            texts[place.file] = read_file(place.file)
+    return texts
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(message + "\n")
+
+
+def _debugging() -> bool:
+    return "--debug" in sys.argv
+
+
+def _debug_traceback() -> None:
+    if _debugging():
+        traceback.print_exc()
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"dprecipe {__version__}\n")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks; works anywhere on the line.")
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+@guarded
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("recipe.yaml"),
+    mechanism: Annotated[str, typer.Option(help="dpsgd")] = "dpsgd",
+    data: Annotated[str, typer.Option(help="digits, idx, csv, parquet or npz")] = "digits",
+) -> None:
+    """Write a commented starter recipe."""
+    from dprecipe.cli.init import init
+
+    init(path, mechanism, data)
+
+
+@app.command()
+@guarded
+def validate(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recipes, or folders of *.yaml.")],
+    format: Annotated[str, typer.Option(help="text, json, github or sarif")] = "text",  # noqa: A002
+    data_root: Annotated[
+        Path | None, typer.Option(help="Also warn of declared files that are not in this folder.")
+    ] = None,
+) -> int:
+    """Check recipes and their privacy arithmetic; reads no data."""
+    from dprecipe.cli.validate import validate
+
+    return validate(paths, format, data_root)
+
+
+@app.command()
+@guarded
+def plan(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
+) -> None:
+    """Solve the free variable; print what a run will spend and release."""
+    from dprecipe.cli.plan import plan
+
+    plan(recipe, overrides or (), format)
+
+
+@app.command()
+@guarded
+def show(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Say where each value came from.")] = False,
+) -> None:
+    """Print the resolved recipe, every default filled in."""
+    from dprecipe.cli.show import show
+
+    show(recipe, overrides or (), origin)
+
+
+@app.command()
+@guarded
+def run(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; never overwritten.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="A few steps on synthetic data; spends nothing.")
+    ] = False,
+    data_root: DataRoot = None,
+) -> None:
+    """Train, stop within the budget, and write the run folder."""
+    from dprecipe.cli.run import run
+
+    run(recipe, overrides or (), out, resume, rehearse, data_root)
+
+
+@app.command()
+@guarded
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A certificate, or a release/ folder.")],
+    public_key: Annotated[
+        Path | None, typer.Option(help="Ed25519 public key that must have signed it.")
+    ] = None,
+) -> None:
+    """Recompute a certificate with an independent accountant."""
+    from dprecipe.cli.verify import verify
+
+    verify(path, public_key)
+
+
+@app.command()
+@guarded
+def schema(
+    out: Annotated[Path | None, typer.Option(help="The folder; `schemas` when left out.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if a file is not current.")
+    ] = False,
+) -> int:
+    """Write the JSON Schemas that editors and other tools use."""
+    from dprecipe.cli.schema import schema
+
+    return schema(out, check)
+
+
+def main() -> NoReturn:
+    """The entry point of the `dprecipe` command."""
+    for stream in (sys.stdout, sys.stderr):
+        # An ASCII terminal gets escapes instead of a crash.
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    app([argument for argument in sys.argv[1:] if argument != "--debug"])
+    raise SystemExit(0)

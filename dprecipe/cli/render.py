@@ -1,0 +1,115 @@
+"""Findings as text, JSON, GitHub annotations: the one place where they become words on a screen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dprecipe.faults import Finding
+from dprecipe.text.load import lines_of
+
+SCHEMA = "dprecipe.findings/v1"
+WINDOW = 120
+HIDDEN = frozenset({"R113"})
+"""Findings whose line is not shown: it holds a secret, and the output may be kept in a log."""
+
+
+def as_text(findings: Sequence[Finding], texts: Mapping[str, str]) -> str:
+    """`file:line:column: error[code] path: message`, the line with a caret, the remedy; one block a finding."""
+    lines = {file: lines_of(text) for file, text in texts.items()}
+    return "".join(_block(finding, lines) for finding in findings)
+
+
+def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> str:
+    place = finding.place
+    where = f"{place.file}:{place.line}:{place.column}: " if place else ""
+    path = f" {finding.path}" if finding.path else ""
+    rows = [f"{where}{finding.severity}[{finding.code}]{path}: {finding.message}"]
+    source = lines.get(place.file, ()) if place else ()
+    if (
+        place
+        and 0 < place.line <= len(source)
+        and source[place.line - 1].strip()
+        and finding.code not in HIDDEN
+    ):
+        number = f"{place.line}"
+        excerpt, column = _window(source[place.line - 1], place.column)
+        width = max(1, min(place.width, len(excerpt) - column + 1))
+        # Tabs stay tabs, so that the caret stands under what it points at.
+        pad = "".join(c if c == "\t" else " " for c in excerpt[: column - 1]).ljust(column - 1)
+        rows += [f"  {number} | {excerpt}", f"  {' ' * len(number)} | {pad}{'^' * width}"]
+    if finding.remedy:
+        rows.append(f"  = {finding.remedy}")
+    return "\n".join(map(printable, rows)) + "\n"
+
+
+def _window(line: str, column: int) -> tuple[str, int]:
+    """A long line cut around a column, and the column in what is left."""
+    if len(line) <= WINDOW:
+        return line, column
+    start = max(0, min(column - 1 - WINDOW // 2, len(line) - WINDOW))
+    return line[start : start + WINDOW], column - start
+
+
+def printable(text: str) -> str:
+    """Without characters that would steer a terminal or turn the direction of writing."""
+    return "".join(c if c.isprintable() or c == "\t" else f"\\u{ord(c):04x}" for c in text)
+
+
+def summary(findings: Sequence[Finding], recipes: int) -> str:
+    """`3 recipes: 2 errors, 1 warning`."""
+    errors = sum(finding.is_error for finding in findings)
+    warnings = len(findings) - errors
+    parts = [_count(number, noun) for number, noun in ((errors, "error"), (warnings, "warning")) if number]
+    return f"{_count(recipes, 'recipe')}: {', '.join(parts) or 'no findings'}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def as_dict(finding: Finding) -> dict[str, Any]:
+    """A finding as the contract's JSON has it."""
+    place = finding.place
+    return {
+        "code": finding.code,
+        "severity": finding.severity.value,
+        "file": place.file if place else "",
+        "line": place.line if place else 1,
+        "column": place.column if place else 1,
+        "path": finding.path,
+        "message": finding.message,
+        "remedy": finding.remedy,
+    }
+
+
+def as_json(findings: Sequence[Finding], recipes: int) -> str:
+    """The document of schema `dprecipe.findings/v1`."""
+    content = {"schema": SCHEMA, "recipes": recipes, "findings": [as_dict(finding) for finding in findings]}
+    return json.dumps(content, indent=2) + "\n"  # ASCII: no terminal or pipe can garble it
+
+
+def as_github(findings: Sequence[Finding], recipes: int) -> str:
+    """Workflow commands, the errors first: GitHub shows only the first ten of a step. The last line counts."""
+    rows = [_annotation(finding) for finding in sorted(findings, key=lambda finding: not finding.is_error)]
+    return "\n".join([*rows, summary(findings, recipes)]) + "\n"
+
+
+def _annotation(finding: Finding) -> str:
+    content = as_dict(finding)
+    properties = {
+        "file": content["file"],
+        "line": content["line"],
+        "col": content["column"],
+        "title": f"{finding.code} {finding.path}".strip(),
+    }
+    listed = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in properties.items())
+    message = f"{finding.message}\n{finding.remedy}".strip()
+    return f"::{finding.severity} {listed}::{_escape(message)}"
+
+
+def _escape(text: str, more: str = "") -> str:
+    for character in "%\r\n" + more:  # the percent sign first
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text

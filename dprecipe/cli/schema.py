@@ -1,0 +1,45 @@
+"""`dprecipe schema`: write the JSON Schemas, or check that the written ones are current."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dprecipe.faults import RecipeError, UsageFault
+from dprecipe.recipe.json_schema import SCHEMAS, schema_text
+
+
+def schema(out: Path | None = None, check: bool = False) -> int:
+    """Write every schema into a folder (`schemas` when none is named); the exit code.
+
+    With `check` nothing is written, and a missing or outdated file makes the exit code 1.
+
+    Raises:
+        UsageFault: the folder can't be written.
+    """
+    folder = out if out is not None else Path("schemas")
+    stale = [name for name in SCHEMAS if check and _text(folder / name) != schema_text(name)]
+    if check:
+        for name in stale:
+            sys.stdout.write(f"{folder / name} is not current: run `dprecipe schema --out {folder}`\n")
+        sys.stdout.write(f"{len(SCHEMAS)} schemas, {len(stale)} not current\n")
+        return int(bool(stale))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in SCHEMAS:
+            (folder / name).write_text(schema_text(name), encoding="utf-8")
+    except OSError as error:
+        raise UsageFault(
+            f"{folder} can't be written: {error.strerror}", "name another folder with --out"
+        ) from None
+    sys.stdout.write(f"wrote {len(SCHEMAS)} schemas into {folder}\n")
+    return 0
+
+
+def _text(path: Path) -> str | None:
+    from dprecipe.text.files import read_file
+
+    try:
+        return read_file(str(path))
+    except RecipeError:
+        return None

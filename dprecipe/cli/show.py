@@ -1,0 +1,29 @@
+"""`dprecipe show`: the resolved recipe, every default filled in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dprecipe.recipe.read import Loaded, read
+from dprecipe.text.dump import dump
+
+
+def show(recipe: Path, overrides: Sequence[str] = (), origin: bool = False) -> None:
+    """Print the recipe with `extends` and overrides applied; with `origin`, where each value came from.
+
+    Raises:
+        RecipeError: with all that is wrong.
+    """
+    loaded = read(recipe, overrides)
+    comment = (lambda path: loaded.origin(".".join(map(str, path)))) if origin else None
+    sys.stdout.write(dump(resolved(loaded), comment))
+
+
+def resolved(loaded: Loaded) -> dict[str, Any]:
+    """Every value of the recipe, defaults included; what is optional and absent stays absent."""
+    values = loaded.recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
+    values["meta"] = loaded.recipe.meta  # free-form: a null of the author's stays
+    return values

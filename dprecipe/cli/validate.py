@@ -1,0 +1,96 @@
+"""`dprecipe validate`: check recipes and their privacy arithmetic; reads no data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dprecipe.cli import render
+from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
+from dprecipe.plan import rules
+from dprecipe.recipe.read import Loaded, read
+from dprecipe.recipe.root import Recipe
+
+FORMATS = ("text", "json", "github", "sarif")
+
+
+def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None = None) -> int:
+    """Print every finding of the recipes; folders are searched for `*.yaml`. The exit code: 1 if there are errors.
+
+    With `data_root`, also warn of declared data files that are not there; their contents are not looked at.
+
+    Raises:
+        UsageFault: an unknown format, or a folder without a recipe.
+    """
+    if output not in FORMATS:
+        raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
+    findings: list[Finding] = []
+    texts: dict[str, str] = {}
+    files = [file for path in paths for file in _recipes(path)]
+    for file in dict.fromkeys(files):
+        found, read_texts = check(file, data_root)
+        findings += found
+        texts |= read_texts
+    _write(findings, texts, len(set(files)), output)
+    return int(any(finding.is_error for finding in findings))
+
+
+def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...], dict[str, str]]:
+    """The findings of one recipe, each at its place, and the texts they point into."""
+    try:
+        loaded = read(file)
+    except RecipeError as error:
+        return error.findings, error.texts
+    findings = rules.check(loaded.recipe)
+    if data_root is not None:
+        findings += _absent_files(loaded, data_root)
+    return loaded.located(findings), dict(loaded.texts)
+
+
+def _recipes(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*.yaml") if not _hidden(file.relative_to(path)))
+    if not found:
+        raise UsageFault(f"{path} holds no *.yaml file", "name a recipe, or a folder that holds one")
+    return found
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _absent_files(loaded: Loaded, root: Path) -> Iterator[Finding]:
+    for role, name, declared in _declared_files(loaded.recipe):
+        if not (root / declared).is_file():
+            yield Finding(
+                "R120",
+                f"there is no file {declared} under {root}",
+                "put it there, or correct the path",
+                f"data.{role}.{name}",
+                severity=Severity.WARNING,
+            )
+
+
+def _declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    for role, source in (("train", recipe.data.train), ("test", recipe.data.test)):
+        if source is None or source.source == "digits":
+            continue
+        if source.source == "idx":
+            yield from ((role, "images", source.images), (role, "labels", source.labels))
+        else:
+            yield role, "path", source.path
+
+
+def _write(findings: Sequence[Finding], texts: dict[str, str], recipes: int, output: str) -> None:
+    if output == "json":
+        sys.stdout.write(render.as_json(findings, recipes))
+    elif output == "github":
+        sys.stdout.write(render.as_github(findings, recipes))
+    elif output == "sarif":
+        from dprecipe.cli.sarif import as_sarif
+
+        sys.stdout.write(as_sarif(findings))
+    else:
+        sys.stdout.write(render.as_text(findings, texts) + render.summary(findings, recipes) + "\n")

@@ -1,0 +1,113 @@
+"""Starter recipes: commented, and valid as they are."""
+
+from __future__ import annotations
+
+HEAD = """\
+# yaml-language-server: $schema=schemas/recipe.schema.json
+# (`dprecipe schema` writes that folder; editors then check and complete this file)
+#
+#   dprecipe validate {name}.yaml    check it; reads no data
+#   dprecipe plan {name}.yaml        what it will spend
+#   dprecipe run {name}.yaml         train, and write the model with its certificate
+
+recipe: dprecipe/v1          # the version of the language
+name: {name}
+
+"""
+
+DATA = {
+    "digits": """\
+data:
+  # 1,797 real handwritten digits that come with dprecipe; every fifth is held out as `test`.
+  train: {source: digits, split: train}
+  test: {source: digits, split: test, access: public}    # public: its accuracy may be published
+  size: 1438                 # number of training records; declared, and treated as public
+  unit: record               # who is protected: one record
+
+model: {kind: logistic_regression}
+""",
+    "idx": """\
+data:
+  # Images and labels in the format of MNIST, plain or gzipped; paths are relative to --data-root.
+  train: {source: idx, images: train-images-idx3-ubyte.gz, labels: train-labels-idx1-ubyte.gz}
+  test: {source: idx, images: t10k-images-idx3-ubyte.gz, labels: t10k-labels-idx1-ubyte.gz, access: public}
+  size: 60000                # number of training records; declared, and treated as public
+  unit: record               # who is protected: one record
+  preprocess:
+    - scale: {mean: 0.1307, std: 0.3081}     # constants that are public knowledge, never measured
+
+model: {kind: cnn, preset: tempered-mnist}
+""",
+    "csv": """\
+data:
+  # A table with a header line; paths are relative to --data-root. Ranges and categories are declared, not measured.
+  train: &TRAIN
+  size: 10000                # number of training records; declared, and treated as public
+  unit: record               # or {column: user_id, max_records: 8}: all records of a user
+  preprocess:
+    - one_hot: {}            # every category column to indicators
+
+model: {kind: logistic_regression}
+""",
+    "parquet": """\
+data:
+  # A Parquet table; paths are relative to --data-root. Ranges and categories are declared, not measured.
+  train: &TRAIN
+  size: 10000                # number of training records; declared, and treated as public
+  unit: record               # or {column: user_id, max_records: 8}: all records of a user
+  preprocess:
+    - one_hot: {}            # every category column to indicators
+
+model: {kind: logistic_regression}
+""",
+    "npz": """\
+data:
+  # Arrays in a NumPy archive; the path is relative to --data-root.
+  train: {source: npz, path: train.npz, features: features, labels: labels, shape: [20], classes: 2}
+  test: {source: npz, path: test.npz, features: features, labels: labels, shape: [20], classes: 2, access: public}
+  size: 10000                # number of training records; declared, and treated as public
+  unit: record               # who is protected: one record
+  preprocess:
+    - clip_features: {norm: 1.0}    # shrink each record to at most this length
+
+model: {kind: mlp, hidden: [32], activation: tanh}
+""",
+}
+
+TABLE = """\
+
+    source: {source}
+    path: train.{source}
+    columns:
+      age: {{kind: numeric, min: 0, max: 120}}
+      colour: {{kind: category, values: [red, green, blue]}}
+    label: {{column: outcome, values: ["no", "yes"]}}"""
+
+MECHANISM = {
+    "dpsgd": """\
+
+mechanism:
+  kind: dpsgd                # clip each record's gradient, add noise to the sum, step
+  clip: {norm: 1.0}          # the most one record can move the sum
+  noise: {family: gaussian, multiplier: auto}    # auto: solved, so that the run just fits the budget
+  sampling: {scheme: poisson, batch_size: 256}   # records of one step, on average
+
+budget: {epsilon: 3.0, delta: 1e-5}    # the most that may be spent; delta far below 1 / data.size
+
+training:
+  epochs: 20                 # passes over the data; or `steps`
+  optimizer: {kind: sgd, lr: 1.0, momentum: 0.9}
+
+runtime: {device: auto, seed: 0}       # nothing here can change what is spent
+release: {report: true}
+""",
+}
+
+SOURCES = tuple(DATA)
+MECHANISMS = tuple(MECHANISM)
+
+
+def starter(mechanism: str, source: str, name: str) -> str:
+    """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`."""
+    data = DATA[source].replace(" &TRAIN", TABLE.format(source=source))
+    return HEAD.format(name=name) + data + MECHANISM[mechanism]
