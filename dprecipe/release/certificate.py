@@ -1,6 +1,6 @@
 """The certificate: a pure function of the plan, the ledger, and what the run recorded of itself.
 
-The guarantee is computed from the ledger's charges and never from the plan: what was spent is what is claimed.
+The guarantee is computed from the ledger's charges, never from the plan: what was spent is what is claimed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 from dprecipe.faults import RunFailed
 from dprecipe.plan.model import Guarantee, Plan
@@ -22,29 +22,29 @@ from dprecipe.release.claim import claim
 from dprecipe.release.facts import RunFacts, Spent
 
 BOUNDS = {
-    "pld": "upper bound: privacy-loss distribution, discretised upwards, composed by FFT with its error added",
+    "pld": "upper bound: privacy-loss distribution, discretised upwards, composed by FFT, errors added",
     "rdp": "upper bound: Rényi divergence, converted by Canonne, Kamath and Steinke 2020",
     "rdp_classic": "upper bound: Rényi divergence, converted by Mironov 2017",
     "gdp": "exact for unsampled Gaussian noise, rounded up",
-    "dp_accounting.pld": "upper bound by an independent library: privacy-loss distribution, discretised upwards",
+    "dp_accounting.pld": "upper bound by an independent library: privacy-loss distribution",
     "dp_accounting.rdp": "upper bound by an independent library: Rényi divergence",
     "dp_accounting": "an independent library, which has no bound for these events",
 }
 NOT_PROVEN = (
-    "A signature proves who issued this certificate and that it was not altered. It does not prove that the program "
-    "drew the noise, read these data, or ran unmodified; that the declared assumptions hold; or that nothing else was "
-    "released from the same records. The checks above are the only evidence of the first."
+    "A signature proves who issued this certificate and that it was not altered. It does not prove that the "
+    "program drew the noise, read these data, or ran unmodified; that the declared assumptions hold; or that "
+    "nothing else was released from the same records. The checks are the only evidence of the first."
 )
 
 
 def make(plan: Plan, ledger: Ledger, run: RunFacts, files: Mapping[str, str]) -> dict[str, Any]:
     """The certificate of a run: an in-toto Statement, JSON types only.
 
-    `files`: the released files by name, each with its digest (`sha256:…`); the certificate's own files are none of
-    them.
+    `files`: the released files by name, each with its digest (`sha256:…`), without the certificate's own.
 
     Raises:
-        RunFailed: the ledger is of another plan, holds more than the budget, or the run facts contradict the plan.
+        RunFailed: the ledger is of another plan or holds more than the budget, or the run facts contradict
+            the plan.
     """
     if ledger.plan_digest != plan.digest:
         raise RunFailed(
@@ -60,9 +60,9 @@ def statement(made: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any
         for name in sorted(files)
     )
     whole = schema.Statement(
-        _type=schema.STATEMENT_TYPE,
+        _type="https://in-toto.io/Statement/v1",
         subject=subjects,
-        predicateType=schema.PREDICATE_TYPE,
+        predicateType="urn:dprecipe:certificate:v1",
         predicate=made,
     )
     return to_json(whole)
@@ -135,10 +135,12 @@ def _mechanism(plan: Plan) -> schema.MechanismFacts:
             standard_deviation=settings["noise_std"],
             added_to="the sum of the clipped gradients, before it is divided or used",
         ),
-        clipping=schema.ClippingFacts(norm=settings["clip_norm"], mode=plan.resolved["mechanism"]["clip"]["mode"]),
+        clipping=schema.ClippingFacts(
+            norm=settings["clip_norm"], mode=plan.resolved["mechanism"]["clip"]["mode"]
+        ),
         encoding=None,
         aggregation=schema.AggregationFacts(
-            of="sum of the gradients of a lot, each unit's clipped to the norm; an empty lot is a zero sum plus noise",
+            of="sum of a lot's gradients, each unit's clipped to the norm; an empty lot is a zero sum",
             divisor=plan.length.expected_lot,
         ),
         projection=None,
@@ -165,7 +167,7 @@ def _accounting(
 ) -> tuple[schema.Accountant, ...]:
     ours = f"dprecipe {versions['dprecipe']}"
     second = second_opinion.opinion(charges, found.delta, found.neighbouring)
-    rows = (
+    rows: tuple[tuple[str, str, schema.Role, float], ...] = (
         (found.accountant, ours, "claim", found.epsilon),
         (found.cross_check_accountant, ours, "cross_check", found.cross_check_epsilon),
         (second.name, second.version, "second_opinion", up(second.epsilon)),
@@ -192,6 +194,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     score = None
     if run.score is not None:
         score = schema.Score(accuracy=run.score.accuracy, loss=run.score.loss, records=run.score.records)
+    status: schema.Status
     if public:
         status, text = "public", "on records that the recipe declares public"
     elif test is not None:
@@ -199,14 +202,17 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     else:
         status, text = "none", "the recipe names no records to evaluate on"
     return schema.DataAccess(
-        training=schema.Access(status="covered", text="every use of the training records is one of the events"),
+        training=schema.Access(
+            status="covered", text="every use of the training records is one of the events"
+        ),
         preprocessing=schema.Access(
-            status="public", text="constants of the recipe, the same for every record: nothing was fitted to the data"
+            status="public",
+            text="constants of the recipe, the same for every record; nothing was fitted to the data",
         ),
         tuning=schema.Access(
             status="declared",
-            text="the recipe's constants were chosen without these records; a choice among several runs on them "
-            "would spend more than is counted here",
+            text="the recipe's constants were chosen without these records; a choice among several runs on "
+            "them would spend more than is counted here",
         ),
         evaluation=schema.EvaluationAccess(status=status, text=text, released=score),
     )
@@ -217,7 +223,7 @@ def _budget(plan: Plan, epsilon: float, spent: Spent) -> schema.BudgetFacts:
         epsilon=plan.budget.epsilon,
         delta=plan.budget.delta,
         spent=epsilon,
-        stop_reason=spent.stop_reason,
+        stop_reason=cast("schema.Stop", spent.stop_reason),
         attempts=spent.attempts,
         resumes=max(0, spent.attempts - 1),
         events_planned=total(plan.events),

@@ -15,16 +15,16 @@ GRID = 200
 """Points at which the Gaussian bound is held against the profile."""
 
 NOT_PROTECTED = (
-    "facts that hold for the many: what a model learns of a population, it also says about each of its members",
+    "facts that hold for the many: what a model learns of a population, it says about its members too",
     "how long the run took, the memory it used, and every other side channel of the machine",
     "anything else computed from the same records: what several releases spend adds up",
 )
 
 
 def claim(plan: Plan, charges: Sequence[Charge], insecure: bool) -> tuple[Claim, Guarantee]:
-    """What holds for `charges`, by the accountant the budget names; nothing here is read from the plan's own claim.
+    """What holds for `charges`, by the accountant the budget names; the plan's own guarantee is not read.
 
-    Guarantees: the composition of the charges is (ε, δ)-DP, is (ε', δ')-DP at every point of the profile, and its
+    Guarantees: the composition of the charges is (ε, δ)-DP and (ε', δ')-DP at every point of the profile; its
     δ(ε) is at most that of the stated Gaussian bound on the stated interval.
     """
     budget = plan.budget
@@ -37,7 +37,9 @@ def claim(plan: Plan, charges: Sequence[Charge], insecure: bool) -> tuple[Claim,
         delta=budget.delta,
         neighbouring=budget.neighbouring.value,
         unit=unit,
-        sentence=sentence(found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure),
+        sentence=sentence(
+            found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure
+        ),
         released=plan.released,
         not_protected=not_protected(plan),
         profile=tuple(Point(epsilon=epsilon, delta=delta) for epsilon, delta in found.profile),
@@ -46,17 +48,24 @@ def claim(plan: Plan, charges: Sequence[Charge], insecure: bool) -> tuple[Claim,
 
 
 def sentence(
-    epsilon: float, delta: float, neighbouring: Neighbouring, unit: str, released: Sequence[str], insecure: bool
+    epsilon: float,
+    delta: float,
+    neighbouring: Neighbouring,
+    unit: str,
+    released: Sequence[str],
+    insecure: bool,
 ) -> str:
     """The claim in words."""
     change = neighbouring.words.format(unit=unit)
     formal = (
-        f"The {' and the '.join(released)} of this run satisfy (ε = {epsilon!r}, δ = {delta!r}) differential privacy "
-        f"with respect to {change}: for every set of possible outcomes, {change} changes its probability by at most "
-        f"a factor of exp({epsilon!r}), plus {delta!r}."
+        f"The {' and the '.join(released)} of this run satisfy (ε = {epsilon!r}, δ = {delta!r}) differential "
+        f"privacy with respect to {change}: for every set of possible outcomes, {change} changes its "
+        f"probability by at most a factor of exp({epsilon!r}), plus {delta!r}."
     )
     if insecure:
-        return f"NOT A RELEASE: the randomness of this run was fixed in advance, for a test; it protects nobody. {formal}"
+        return (
+            f"NOT A RELEASE: the randomness was fixed in advance, for a test; nobody is protected. {formal}"
+        )
     return formal
 
 
@@ -73,8 +82,8 @@ def privacy_unit(plan: Plan) -> PrivacyUnit:
         name=unit.column,
         max_records=unit.max_records,
         enforced_by=(
-            f"records that share a value of {unit.column} are sampled together and their gradients are clipped "
-            f"together; at most {unit.max_records} of them are used"
+            f"records that share a value of {unit.column} are sampled together and their gradients are "
+            f"clipped together; at most {unit.max_records} of them are used"
         ),
     )
 
@@ -86,7 +95,7 @@ def not_protected(plan: Plan) -> tuple[str, ...]:
     first = [
         f"the number of {who}, {size}, and the shape of the data: columns, ranges, categories, classes",
         "the recipe: the model's architecture and every hyper-parameter",
-        "metrics on private records, checkpoints and the ledger: they stay in private/ and are no part of the release",
+        "metrics on private records, checkpoints and the ledger: they stay in private/",
     ]
     if plan.data.unit == "record":
         first.append("a person with several records: each record is protected, not all of them together")
@@ -96,11 +105,11 @@ def not_protected(plan: Plan) -> tuple[str, ...]:
 def gaussian_bound(
     charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float
 ) -> GaussianBound | None:
-    """The least μ found such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' without sampling,
-    for 0 ≤ ε' ≤ 2ε with it; None where no such μ was found.
+    """The least μ found such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing
+    was sampled, else for 0 ≤ ε' ≤ 2ε; None where no such μ was found.
 
-    Guarantees: holds on the whole interval and not just on the grid: between neighbouring points the profile lies
-    below its left end and the Gaussian's above its right one.
+    Guarantees: holds on the whole interval and not just on the grid: between neighbouring points the profile
+    lies below its left end and the Gaussian's above its right one.
     Source: Dong, Roth & Su 2022, Corollary 2.13; Gomez et al. 2025 for reporting μ.
     """
     work = workload(charges, neighbouring)

@@ -45,8 +45,8 @@ class PublicScore:
 class RunFacts:
     """What was recorded while the run took place. Nothing in it may depend on private records.
 
-    `score` is given only where `data.test.access` is public. `commitment` is the hexadecimal HMAC of the private
-    data (see `commit`). `started` and `finished` are ISO 8601 in UTC.
+    `score` is given only where `data.test.access` is public. `commitment` is the hexadecimal HMAC of the
+    private data (see `commit`). `started` and `finished` are ISO 8601 in UTC.
     """
 
     checks: tuple[CheckResult, ...]
@@ -63,8 +63,8 @@ class RunFacts:
     sum_dtype: str = "float64"
     noise_dtype: str = "float64"
     floating_point: str = (
-        "none beyond float64: noise of 53 random bits is added to a float64 copy of the sum, before anything is "
-        "computed from it, and is treated as real-valued"
+        "none beyond float64: noise of 53 random bits is added to a float64 copy of the sum, before anything "
+        "is computed from it, and is treated as real-valued"
     )
 
     @property
@@ -111,8 +111,8 @@ def package_versions() -> dict[str, str]:
 def commit(key: bytes, *parts: bytes | memoryview) -> str:
     """A commitment to private data: HMAC-SHA256 over the parts and their lengths, hexadecimal.
 
-    Guarantees: without `key` (kept in `private/`) it tells nothing of the data; with it, the data can be shown to be
-    the ones that were used.
+    Guarantees: without `key` (kept in `private/`) it tells nothing of the data; with it, the data can be
+    shown to be the ones that were used.
     Source: RFC 2104.
     """
     mac = hmac.new(key, digestmod=hashlib.sha256)

@@ -1,7 +1,7 @@
 """The certificate's shape: an in-toto Statement whose predicate states a privacy claim and what it rests on.
 
-Frozen, strict, closed and finite, as recipes are: a certificate that a stranger hands over is checked against these
-models before anything in it is believed. `certificate_schema` exports them.
+Frozen, strict, closed and finite, as recipes are: a certificate that a stranger hands over is checked against
+these models before anything in it is believed. `certificate_schema` exports them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from pydantic import Field, StringConstraints
 
 from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "urn:dprecipe:certificate:v1"
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -22,6 +20,7 @@ Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Stop = Literal["completed", "budget", "interrupted"]
+Role = Literal["claim", "cross_check", "second_opinion"]
 Status = Literal["covered", "public", "declared", "private_internal", "none"]
 
 
@@ -100,7 +99,7 @@ class SamplingFacts(Block):
     """Which units took part in which step."""
 
     scheme: Word
-    rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null where no amplification is claimed")
+    rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null: no amplification is claimed")
     size: PositiveInt = Field(description="units in the data set: declared, public")
     expected_lot: PositiveFloat
     steps_planned: PositiveInt
@@ -131,7 +130,7 @@ class Accountant(Block):
     name: Word
     version: Word
     bound: Sentence
-    role: Literal["claim", "cross_check", "second_opinion"]
+    role: Role
     epsilon: NonNegativeFloat | None = Field(description="null: it has no bound for these events")
 
 
