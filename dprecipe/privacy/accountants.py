@@ -138,15 +138,17 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
     Guarantees: an upper bound of the Rényi divergence at every order, in both directions of the relation.
     Source: Mironov 2017, Proposition 1.
     """
-    one_step = (
-        curves.poisson_gaussian_replaced
-        if work.neighbouring is Neighbouring.REPLACE_ONE
-        else curves.poisson_gaussian
-    )
     total_A = curves.gaussian(work.mu, orders)
+    replaced = work.neighbouring is Neighbouring.REPLACE_ONE
     for phase in work.sampled:
-        total_A = total_A + phase.count * one_step(phase.q, phase.sigma, orders)
+        total_A = total_A + phase.count * _one_step(phase.q, phase.sigma, tuple(orders), replaced)
     return total_A
+
+
+@functools.lru_cache(maxsize=512)
+def _one_step(q: float, sigma: float, orders: tuple[float, ...], replaced: bool) -> Array:
+    curve = curves.poisson_gaussian_replaced if replaced else curves.poisson_gaussian
+    return curve(q, sigma, orders)
 
 
 def _conversion(accountant: str) -> Conversion:
