@@ -6,30 +6,18 @@ The guarantee is computed from the ledger's charges, never from the plan: what w
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, cast
 
 from dprecipe.faults import RunFailed
-from dprecipe.plan.model import Guarantee, Plan
-from dprecipe.privacy import second_opinion
+from dprecipe.plan.model import Plan
 from dprecipe.privacy.events import Charge, PartitionedGaussian, total
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.privacy.rounding import up
 from dprecipe.release import schema
-from dprecipe.release.claim import claim
+from dprecipe.release.claim import Numbers, claim, numbers
 from dprecipe.release.facts import RunFacts, Spent
 
-BOUNDS = {
-    "pld": "upper bound: privacy-loss distribution, discretised upwards, composed by FFT, errors added",
-    "rdp": "upper bound: Rényi divergence, converted by Canonne, Kamath and Steinke 2020",
-    "rdp_classic": "upper bound: Rényi divergence, converted by Mironov 2017",
-    "gdp": "exact for unsampled Gaussian noise, rounded up",
-    "dp_accounting.pld": "upper bound by an independent library: privacy-loss distribution",
-    "dp_accounting.rdp": "upper bound by an independent library: Rényi divergence",
-    "dp_accounting": "an independent library, which has no bound for these events",
-}
 NOT_PROVEN = (
     "A signature proves who issued this certificate and that it was not altered. It does not prove that the "
     "program drew the noise, read these data, or ran unmodified; that the declared assumptions hold; or that "
@@ -89,15 +77,24 @@ def predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
     Raises:
         RunFailed: more was spent than the budget holds, or the run facts contradict the plan.
     """
-    claimed, found = claim(plan, spent.charges, run.insecure_seed is not None)
-    if not claimed.epsilon <= plan.budget.epsilon:
+    found = numbers(plan, spent.charges)
+    if not found.epsilon <= plan.budget.epsilon:
         raise RunFailed(
-            f"internal fault: the ledger holds ε = {claimed.epsilon!r}, more than the budget of "
+            f"internal fault: the ledger holds ε = {found.epsilon!r}, more than the budget of "
             f"{plan.budget.epsilon!r}; no certificate is made",
             "don't publish this run, and please report it",
         )
+    return assemble(plan, spent, run, found)
+
+
+def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.Predicate:
+    """A predicate from its four sources; no arithmetic is done here, so `verify` can do it apart.
+
+    Raises:
+        RunFailed: a score on private records was given.
+    """
     return schema.Predicate(
-        claim=claimed,
+        claim=claim(plan, found, run.insecure_seed is not None),
         mechanism=_mechanism(plan),
         sampling=_sampling(plan, spent.charges),
         events=schema.Events(
@@ -105,12 +102,12 @@ def predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
             total=total(spent.charges),
             ledger=spent.digest,
         ),
-        accounting=_accounting(found, spent.charges, run.versions),
+        accounting=found.accounting,
         assumptions=tuple(
             schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by) for a in plan.assumptions
         ),
         data_access=_data_access(plan, run),
-        budget=_budget(plan, claimed.epsilon, spent),
+        budget=_budget(plan, found.epsilon, spent),
         randomness=schema.Randomness(
             generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed
         ),
@@ -159,28 +156,6 @@ def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
         expected_lot=plan.length.expected_lot,
         steps_planned=plan.length.steps,
         steps_charged=steps,
-    )
-
-
-def _accounting(
-    found: Guarantee, charges: Sequence[Charge], versions: Mapping[str, str]
-) -> tuple[schema.Accountant, ...]:
-    ours = f"dprecipe {versions['dprecipe']}"
-    second = second_opinion.opinion(charges, found.delta, found.neighbouring)
-    rows: tuple[tuple[str, str, schema.Role, float], ...] = (
-        (found.accountant, ours, "claim", found.epsilon),
-        (found.cross_check_accountant, ours, "cross_check", found.cross_check_epsilon),
-        (second.name, second.version, "second_opinion", up(second.epsilon)),
-    )
-    return tuple(
-        schema.Accountant(
-            name=name,
-            version=version,
-            bound=BOUNDS[name],
-            role=role,
-            epsilon=epsilon if math.isfinite(epsilon) else None,
-        )
-        for name, version, role, epsilon in rows
     )
 
 

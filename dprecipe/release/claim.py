@@ -1,18 +1,34 @@
-"""The claim of a certificate: the numbers, and the sentence a person reads."""
+"""The claim of a certificate: the numbers the accountants give, and the sentence a person reads."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from dprecipe.plan.model import Guarantee, Plan
-from dprecipe.privacy import accountants, gdp, rounding
+from dprecipe import __version__
+from dprecipe.plan.model import Plan
+from dprecipe.privacy import accountants, gdp, rounding, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import workload
-from dprecipe.release.schema import Claim, GaussianBound, Point, PrivacyUnit
+from dprecipe.release.schema import Accountant, Claim, GaussianBound, Point, PrivacyUnit, Role
 
 GRID = 200
 """Points at which the Gaussian bound is held against the profile."""
+
+FACTORS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+"""The profile's ε, as multiples of the claimed one."""
+
+BOUNDS = {
+    "pld": "upper bound: privacy-loss distribution, discretised upwards, composed by FFT, errors added",
+    "rdp": "upper bound: Rényi divergence, converted by Canonne, Kamath and Steinke 2020",
+    "rdp_classic": "upper bound: Rényi divergence, converted by Mironov 2017",
+    "gdp": "exact for unsampled Gaussian noise, rounded up",
+    "dp_accounting.pld": "upper bound by an independent library: privacy-loss distribution",
+    "dp_accounting.rdp": "upper bound by an independent library: Rényi divergence",
+    "dp_accounting": "an independent library, which has no bound for these events",
+}
 
 NOT_PROTECTED = (
     "facts that hold for the many: what a model learns of a population, it says about its members too",
@@ -21,17 +37,92 @@ NOT_PROTECTED = (
 )
 
 
-def claim(plan: Plan, charges: Sequence[Charge], insecure: bool) -> tuple[Claim, Guarantee]:
-    """What holds for `charges`, by the accountant the budget names; the plan's own guarantee is not read.
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Everything in a certificate that an accountant computed; every number is rounded up."""
 
-    Guarantees: the composition of the charges is (ε, δ)-DP and (ε', δ')-DP at every point of the profile; its
-    δ(ε) is at most that of the stated Gaussian bound on the stated interval.
+    epsilon: float
+    profile: tuple[Point, ...]
+    gdp: GaussianBound | None
+    accounting: tuple[Accountant, ...]
+
+
+def numbers(plan: Plan, charges: Sequence[Charge]) -> Numbers:
+    """What `charges` cost, by the accountant the budget names and two more; the plan's guarantee is not read.
+
+    Guarantees: the composition of the charges is (ε, δ)-DP at the budget's δ, and (ε', δ')-DP at every point of
+    the profile; its δ(ε) is at most that of the Gaussian bound on the stated interval.
     """
     budget = plan.budget
-    found = accountants.guarantee(
-        charges, budget.delta, budget.neighbouring, plan.guarantee.unit, budget.accountant
+    delta, relation = budget.delta, budget.neighbouring
+    first = accountants.epsilon_answer(charges, delta, relation, budget.accountant)
+    second = accountants.epsilon_answer(charges, delta, relation, other(budget.accountant))
+    third = second_opinion.opinion(charges, delta, relation)
+    epsilon = rounding.up(first.value)
+    ours = f"dprecipe {__version__}"
+    return Numbers(
+        epsilon,
+        profile(charges, relation, budget.accountant, profile_epsilons(epsilon)),
+        gaussian_bound(charges, relation, epsilon),
+        (
+            _row(first.accountant, ours, "claim", epsilon),
+            _row(second.accountant, ours, "cross_check", rounding.up(second.value)),
+            _row(third.name, third.version, "second_opinion", rounding.up(third.epsilon)),
+        ),
     )
-    unit = privacy_unit(plan)
+
+
+def other(accountant: str) -> str:
+    """The accountant that cross-checks another."""
+    return "rdp" if accountant in ("pld", "gdp") else "pld"
+
+
+def _row(name: str, version: str, role: Role, epsilon: float) -> Accountant:
+    bounded = epsilon if math.isfinite(epsilon) else None
+    return Accountant(name=name, version=version, bound=BOUNDS[name], role=role, epsilon=bounded)
+
+
+def profile_epsilons(epsilon: float) -> tuple[float, ...]:
+    """Where the profile is stated; nowhere when nothing is bounded or nothing was spent."""
+    if not 0 < epsilon < math.inf:
+        return ()
+    return tuple(rounding.up(factor * epsilon) for factor in FACTORS)
+
+
+def profile(
+    charges: Sequence[Charge], neighbouring: Neighbouring, accountant: str, epsilons: Sequence[float]
+) -> tuple[Point, ...]:
+    """δ at each ε, rounded up."""
+    points = accountants.profile(charges, neighbouring, accountant, epsilons)
+    return tuple(Point(epsilon=e, delta=min(1.0, rounding.up(d))) for e, d in points)
+
+
+def gaussian_bound(
+    charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float
+) -> GaussianBound | None:
+    """The least μ found such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing
+    was sampled, else for 0 ≤ ε' ≤ 2ε; None where no such μ was found.
+
+    Guarantees: holds on the whole interval and not just on the grid: between neighbouring points the profile
+    lies below its left end and the Gaussian's above its right one.
+    Source: Dong, Roth & Su 2022, Corollary 2.13; Gomez et al. 2025 for reporting μ.
+    """
+    work = workload(charges, neighbouring)
+    if work.empty or not 0 < epsilon < math.inf:
+        return None
+    if not work.sampled:
+        return GaussianBound(mu=rounding.up(work.mu * (1 + 1e-12)), from_epsilon=0.0, to_epsilon=None)
+    grid = [2 * epsilon * i / GRID for i in range(GRID + 1)]
+    deltas = [delta for _, delta in accountants.profile(charges, neighbouring, "pld", grid)]
+    if not max(deltas) < 1 - 1e-9:
+        return None
+    mu = max(gdp.mu_for(right, delta) for right, delta in zip(grid[1:], deltas, strict=False))
+    return GaussianBound(mu=rounding.up(mu * (1 + 1e-9)), from_epsilon=0.0, to_epsilon=grid[-1])
+
+
+def claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
+    """The claim that follows from the numbers."""
+    budget, unit = plan.budget, privacy_unit(plan)
     return Claim(
         epsilon=found.epsilon,
         delta=budget.delta,
@@ -42,9 +133,9 @@ def claim(plan: Plan, charges: Sequence[Charge], insecure: bool) -> tuple[Claim,
         ),
         released=plan.released,
         not_protected=not_protected(plan),
-        profile=tuple(Point(epsilon=epsilon, delta=delta) for epsilon, delta in found.profile),
-        gdp=gaussian_bound(charges, budget.neighbouring, found.epsilon),
-    ), found
+        profile=found.profile,
+        gdp=found.gdp,
+    )
 
 
 def sentence(
@@ -100,26 +191,3 @@ def not_protected(plan: Plan) -> tuple[str, ...]:
     if plan.data.unit == "record":
         first.append("a person with several records: each record is protected, not all of them together")
     return (*first, *NOT_PROTECTED)
-
-
-def gaussian_bound(
-    charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float
-) -> GaussianBound | None:
-    """The least μ found such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing
-    was sampled, else for 0 ≤ ε' ≤ 2ε; None where no such μ was found.
-
-    Guarantees: holds on the whole interval and not just on the grid: between neighbouring points the profile
-    lies below its left end and the Gaussian's above its right one.
-    Source: Dong, Roth & Su 2022, Corollary 2.13; Gomez et al. 2025 for reporting μ.
-    """
-    work = workload(charges, neighbouring)
-    if work.empty or not epsilon > 0:
-        return None
-    if not work.sampled:
-        return GaussianBound(mu=rounding.up(work.mu * (1 + 1e-12)), from_epsilon=0.0, to_epsilon=None)
-    grid = [2 * epsilon * i / GRID for i in range(GRID + 1)]
-    deltas = [delta for _, delta in accountants.profile(charges, neighbouring, "pld", grid)]
-    if not max(deltas) < 1 - 1e-9:
-        return None
-    mu = max(gdp.mu_for(right, delta) for right, delta in zip(grid[1:], deltas, strict=False))
-    return GaussianBound(mu=rounding.up(mu * (1 + 1e-9)), from_epsilon=0.0, to_epsilon=grid[-1])
