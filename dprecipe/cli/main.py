@@ -1,7 +1,7 @@
 """The command line: every command's arguments, and what a fault looks like.
 
-The commands' modules are imported inside the functions, so that `--help` and `validate` stay fast and nothing here
-needs torch. Exit codes are those of `docs/contract.md`.
+The commands' modules are imported inside the functions, so that `--help` and `validate` stay fast and
+nothing here needs torch. Exit codes are those of `docs/contract.md`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from dprecipe.faults import Fault, Place, PlanRefused, RecipeError
 
 P = ParamSpec("P")
 INTERNAL, INTERRUPTED = 4, 130
-EXIT_CODES = """\
-Exit codes: 0 done, 1 findings in a recipe, 2 wrong usage, 3 refused, 4 the run failed, 130 interrupted (resumable)."""
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 findings in a recipe, 2 wrong usage, 3 refused, 4 the run failed, "
+    "130 interrupted (resumable)."
+)
 
 app = typer.Typer(
     name="dprecipe",
@@ -237,6 +239,8 @@ def schema(
 
 def main() -> NoReturn:
     """The entry point of the `dprecipe` command."""
+    # Pydantic would look through every installed package for plugins: slow, and none may watch a recipe.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
         # An ASCII terminal gets escapes instead of a crash.
         with contextlib.suppress(AttributeError):

@@ -16,7 +16,7 @@ HIDDEN = frozenset({"R113"})
 
 
 def as_text(findings: Sequence[Finding], texts: Mapping[str, str]) -> str:
-    """`file:line:column: error[code] path: message`, the line with a caret, the remedy; one block a finding."""
+    """For each finding `file:line:column: error[code] path: message`, the line with a caret, the remedy."""
     lines = {file: lines_of(text) for file, text in texts.items()}
     return "".join(_block(finding, lines) for finding in findings)
 
@@ -91,7 +91,7 @@ def as_json(findings: Sequence[Finding], recipes: int) -> str:
 
 
 def as_github(findings: Sequence[Finding], recipes: int) -> str:
-    """Workflow commands, the errors first: GitHub shows only the first ten of a step. The last line counts."""
+    """Workflow commands, errors first: GitHub shows only the first ten of a step. The last line counts."""
     rows = [_annotation(finding) for finding in sorted(findings, key=lambda finding: not finding.is_error)]
     return "\n".join([*rows, summary(findings, recipes)]) + "\n"
 

@@ -40,7 +40,8 @@ model: {kind: cnn, preset: tempered-mnist}
 """,
     "csv": """\
 data:
-  # A table with a header line; paths are relative to --data-root. Ranges and categories are declared, not measured.
+  # A table with a header line; paths are relative to --data-root.
+  # Ranges and categories are declared, never measured.
   train: &TRAIN
   size: 10000                # number of training records; declared, and treated as public
   unit: record               # or {column: user_id, max_records: 8}: all records of a user
@@ -51,7 +52,8 @@ model: {kind: logistic_regression}
 """,
     "parquet": """\
 data:
-  # A Parquet table; paths are relative to --data-root. Ranges and categories are declared, not measured.
+  # A Parquet table; paths are relative to --data-root.
+  # Ranges and categories are declared, never measured.
   train: &TRAIN
   size: 10000                # number of training records; declared, and treated as public
   unit: record               # or {column: user_id, max_records: 8}: all records of a user
@@ -63,8 +65,8 @@ model: {kind: logistic_regression}
     "npz": """\
 data:
   # Arrays in a NumPy archive; the path is relative to --data-root.
-  train: {source: npz, path: train.npz, features: features, labels: labels, shape: [20], classes: 2}
-  test: {source: npz, path: test.npz, features: features, labels: labels, shape: [20], classes: 2, access: public}
+  train: {source: npz, path: train.npz, shape: [20], classes: 2}
+  test: {source: npz, path: test.npz, shape: [20], classes: 2, access: public}
   size: 10000                # number of training records; declared, and treated as public
   unit: record               # who is protected: one record
   preprocess:
@@ -92,7 +94,7 @@ mechanism:
   noise: {family: gaussian, multiplier: auto}    # auto: solved, so that the run just fits the budget
   sampling: {scheme: poisson, batch_size: 256}   # records of one step, on average
 
-budget: {epsilon: 3.0, delta: 1e-5}    # the most that may be spent; delta far below 1 / data.size
+budget: {epsilon: 3.0, delta: 1e-6}    # the most that may be spent; delta far below 1 / data.size
 
 training:
   epochs: 20                 # passes over the data; or `steps`
