@@ -16,7 +16,7 @@ FORMATS = ("text", "json", "github", "sarif")
 
 
 def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None = None) -> int:
-    """Print every finding of recipes; folders are searched for `*.yaml`. The exit code: 1 where one is an error.
+    """Print every finding of recipes; folders are searched for `*.yaml`. Exit code: 1 for errors.
 
     With `data_root`, also warn of declared data files that are not there; their contents are not looked at.
 

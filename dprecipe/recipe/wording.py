@@ -17,7 +17,7 @@ from dprecipe.recipe.places import Spot, spot
 from dprecipe.recipe.suggest import misspelt_tag
 from dprecipe.recipe.unknown import unknown_keys
 from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, tag_key
-from dprecipe.text.tree import Mapping, Scalar
+from dprecipe.text.tree import Mapping, Scalar, Sequence
 
 Context = AnyMapping[str, Any]
 Writer = Callable[[Spot, Context], Finding]
@@ -27,11 +27,13 @@ def word(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> li
     """Every error as a finding. Places in `handled` have been spoken of already."""
     spots: dict[str, list[Spot]] = {"missing": [], "extra_forbidden": []}
     findings: list[Finding] = []
+    # The validator counts the good items of a list, not those that are there.
+    listed = [item["loc"][:-1] for item in error.errors(include_url=False, include_input=False)]
     lost: list[tuple[str | int, ...]] = []
     for item in error.errors(include_url=False, include_input=False):
         kind, context = item["type"], item.get("ctx", {})
         at = spot(tree, item["loc"], missing=kind == "missing")
-        if _spoken(at, handled):
+        if _spoken(at, handled) or (kind == "too_short" and item["loc"] in listed):
             continue
         if kind in spots:
             spots[kind].append(at)
@@ -83,7 +85,7 @@ def _no_kind(at: Spot) -> Finding:
         return Finding(
             "R101", f"unknown key; did you mean `{tag}`?", f"write `{tag}`", f"{at.dotted}.{meant}", place
         )
-    return Finding("R105", f"the block does not say its {tag}", f"add `{tag}:` {choice}", path, at.key)
+    return Finding("R105", f"the block does not say its {tag}", f"add `{tag}`: {choice}", path, at.key)
 
 
 def _missing(at: Spot) -> Finding:
@@ -91,10 +93,10 @@ def _missing(at: Spot) -> Finding:
     if at.owners and key == tag_key(at.owners):
         choice = either([code(word) for word in keys(at.owners[0])[key].words])
         return Finding(
-            "R105", f"the block does not say its {key}", f"add `{key}:` {choice}", at.dotted, at.key
+            "R105", f"the block does not say its {key}", f"add `{key}`: {choice}", at.dotted, at.key
         )
     what = describe(at.form) if at.form is not None else "a value"
-    return Finding("R102", "the key is missing", f"add `{key}:` {what}", at.dotted, at.key)
+    return Finding("R102", "the key is missing", f"add `{key}`: {what}", at.dotted, at.key)
 
 
 def _bound(words: str) -> Callable[[str], Writer]:
@@ -115,8 +117,8 @@ def _count(at: Spot, context: Context) -> Finding:
         need = _need(context, "character")
         return Finding("R108", f"{text}; expected {need}", f"write {need}", at.dotted, at.place)
     need = _need(context, "item")
-    has = context.get("actual_length")
-    return Finding("R108", f"has {has} items; expected {need}", f"give it {need}", at.dotted, at.place)
+    has = len(at.node.items) if isinstance(at.node, Sequence) else context.get("actual_length", 0)
+    return Finding("R108", f"has {has} item{'' if has == 1 else 's'}; expected {need}", f"give it {need}", at.dotted, at.place)
 
 
 def _need(context: Context, noun: str) -> str:

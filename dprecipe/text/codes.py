@@ -37,7 +37,6 @@ CODES: dict[str, str] = {
     "R107": "a number out of range",
     "R108": "too few or too many items",
     "R109": "a text of the wrong form",
-    "R110": "exactly one of several keys is needed",
     "R111": "an unknown version of the language",
     "R112": "the name another tool uses",
     "R113": "a secret in a recipe",

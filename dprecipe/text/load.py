@@ -102,7 +102,7 @@ class _Builder:
             )
         if event.version is not None or event.tags:
             self._report(
-                "Y109", "a `%` directive", "remove the line that begins with `%`", self._place(event)
+                "Y109", "a `%` directive is refused", "remove the line that begins with `%`", self._place(event)
             )
 
     def _node(self, event: NodeEvent) -> None:
@@ -118,17 +118,17 @@ class _Builder:
                 )
             )
         if isinstance(event, AliasEvent):
-            self._report("Y107", f"the alias *{event.anchor}", "write the value out, or use `extends`", place)
+            self._report("Y107", f"the alias *{event.anchor} is refused", "write the value out, or use `extends`", place)
             self._attach(Scalar(None, place, broken=True))
             return
         if event.anchor is not None:
             self._report(
-                "Y107", f"the anchor &{event.anchor}", "remove it, and write the value out where used", place
+                "Y107", f"the anchor &{event.anchor} is refused", "remove it, and write the value out where used", place
             )
         tag = getattr(event, "tag", None)
         if tag is not None:
             name = tag.replace("tag:yaml.org,2002:", "!!")
-            self._report("Y109", f"the tag {name}", "remove it: the schema decides what a value is", place)
+            self._report("Y109", f"the tag {name} is refused", "remove it: the schema decides what a value is", place)
         if isinstance(event, ScalarEvent):
             self._attach(self._scalar(event, place))
         elif isinstance(event, MappingStartEvent | SequenceStartEvent):
@@ -179,7 +179,7 @@ class _Builder:
                 self._report("Y111", "a key must be plain text", "quote it if it is meant as text", key.place)
             return
         if key.value == "<<" and not key.quoted:
-            self._report("Y108", "the merge key `<<`", "write the keys out, or use `extends`", key.place)
+            self._report("Y108", "the merge key `<<` is refused", "write the keys out, or use `extends`", key.place)
             return
         first = entries.get(key.value)
         if first is not None:

@@ -70,7 +70,7 @@ _MEANINGS: tuple[tuple[str, str, str, str], ...] = (
     (r"expected the node content, but found '(?P<c>[^']*)'", "Y104", "no value can stand at `{c}`", _ANY),
     (r"alias|anchor", "Y107", "an anchor or alias without a name", "write the value out, or quote the text"),
     (r"tag", "Y109", "a tag that can't be read", "quote the text, or remove the `!`"),
-    (r"directive|YAML document", "Y109", "a `%` directive", "remove the line that begins with `%`"),
+    (r"directive|YAML document", "Y109", "a `%` directive is refused", "remove the line that begins with `%`"),
     (
         r"block scalar",
         "Y104",
@@ -84,8 +84,9 @@ def finding(error: MarkedYAMLError, file: str, column: int) -> Finding:
     """The finding for a syntax error; `column` is where the text begins on its first line."""
     said = f"{error.context or ''} {error.problem or ''}"
     mark = error.problem_mark or error.context_mark
-    if "quoted scalar" in said and "escape" not in said and error.context_mark is not None:
-        mark = error.context_mark  # the opening quote, not the end of the file
+    start = error.context_mark
+    if start is not None and mark is not None and start.line < mark.line and re.search("quoted|flow", said):
+        mark = start  # the opening quote or bracket, not the line that could not be read any more
     place = Place(file, 1, column)
     if mark is not None:
         place = Place(file, mark.line + 1, mark.column + (column if mark.line == 0 else 1))
