@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -26,6 +27,16 @@ from dprecipe.training.records import RecordSource, Store
 
 
 @dataclass(frozen=True, slots=True)
+class Sets:
+    """Training and held-out records."""
+
+    train: RecordSource
+    test: RecordSource | None = None
+    custom: bool = False
+    """The training records came from Python and not from the recipe's source."""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """What a run needs besides its ledger."""
 
@@ -33,21 +44,14 @@ class Program:
     custom_model: bool
     """The model came from Python and not from the recipe."""
     store: Store
-    train: RecordSource
-    test: RecordSource | None
+    sets: Sets
     facts: DataFacts
     device: torch.device
     checks: tuple[Check, ...]
 
 
-def prepare(
-    plan: Plan,
-    data_root: Path,
-    model: nn.Module | None = None,
-    train: RecordSource | None = None,
-    test: RecordSource | None = None,
-) -> Program:
-    """Read the data, build the model, and probe the program on synthetic records before it sees a private one.
+def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = None) -> Program:
+    """Build the model, probe the program on made-up records, and only then bring in its records.
 
     Raises:
         DataFault: the data is not what the recipe declares.
@@ -61,21 +65,28 @@ def prepare(
     if any(finding.is_error for finding in findings):
         raise PlanRefused(findings)
     built.to(device)
-    checks = probe(
-        built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, clipped_sum
-    )
-    if train is None:
-        train = load(plan.data.train, plan.data, data_root, "train")
-    if train.unit_count != plan.data.size:
+    checks = probe(built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, clipped_sum)
+    sets = records()
+    if sets.train.unit_count != plan.data.size:
         raise DataFault(
-            f"the training records hold {train.unit_count} units, the plan is for data.size: {plan.data.size}",
+            f"the training records hold {sets.train.unit_count} units, the plan is for data.size: {plan.data.size}",
             "pass the records the recipe declares",
         )
-    if test is None and plan.data.test is not None:
-        test = load(plan.data.test, plan.data, data_root, "test")
     generator = torch.Generator(device=device).manual_seed(plan.runtime.seed)
-    store = Store(train, device, augmentation(plan.data.preprocess, generator))
-    return Program(built, model is not None, store, train, test, data_facts, device, checks)
+    store = Store(sets.train, device, augmentation(plan.data.preprocess, generator))
+    return Program(built, model is not None, store, sets, data_facts, device, checks)
+
+
+def declared(
+    plan: Plan, root: Path, train: RecordSource | None = None, test: RecordSource | None = None
+) -> Sets:
+    """The records the recipe names, or those that came from Python in their place."""
+    custom = train is not None
+    if train is None:
+        train = load(plan.data.train, plan.data, root, "train")
+    if test is None and plan.data.test is not None:
+        test = load(plan.data.test, plan.data, root, "test")
+    return Sets(train, test, custom)
 
 
 @final

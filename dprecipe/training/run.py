@@ -17,20 +17,21 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from dprecipe.data.files import data_root as find_data_root
-from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.plan.model import Plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter, read, read_unopened
+from dprecipe.release.folder import signing_key
 from dprecipe.training import checkpoint
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.probe import Check
-from dprecipe.training.program import Program, Synthetic, prepare
+from dprecipe.training.program import Program, Sets, Synthetic, declared, prepare
 from dprecipe.training.publish import publish
+from dprecipe.training.records import RecordSource
 from dprecipe.training.watch import SpentCurve, Watch, stopping_on_signals
 
 
@@ -52,8 +53,8 @@ def run(
     out: str | Path | None = None,
     *,
     model: nn.Module | None = None,
-    train: Records | None = None,
-    test: Records | None = None,
+    train: RecordSource | None = None,
+    test: RecordSource | None = None,
     data_root: str | Path | None = None,
     resume: bool = False,
 ) -> Run:
@@ -69,11 +70,12 @@ def run(
         DataFault, PlanRefused, RunFailed: see `prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
+    signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     root = find_data_root(data_root, plan.source.file)
     started = datetime.now(UTC)
-    program = prepare(plan, root, model, train, test)
+    program = prepare(plan, lambda: declared(plan, root, train, test), model)
     if not resume:
         RunFolder.create(path, plan)
     return _attempt(plan, folder, program, started)
@@ -91,8 +93,8 @@ def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime)
     if state is not None:
         module.restore(state)
     held_out = None
-    if program.test is not None:
-        held_out = HeldOut(program.test, program.device, plan.runtime.physical_batch)
+    if program.sets.test is not None:
+        held_out = HeldOut(program.sets.test, program.device, plan.runtime.physical_batch)
     watch = Watch(
         plan,
         SpentCurve(plan, charged, module.events_done),
@@ -114,7 +116,9 @@ def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime)
             f"continue with: dprecipe run {plan.source.file} --resume --out {folder.path}",
         )
     score = watch.score(module)
-    spent = publish(plan, folder, program, module.released_state(), read(folder.ledger), secrets, started)
+    spent = publish(
+        plan, folder, program, module.released_state(), read(folder.ledger), secrets, started, score
+    )
     return Run(folder.path, folder.release, plan, spent, reason, score, seconds)
 
 
@@ -157,14 +161,27 @@ def rehearse(plan: Plan, steps: int = 5) -> Rehearsal:
     Raises:
         PlanRefused, RunFailed: as `run` would, before any data is at stake.
     """
-    program = prepare(plan, Path(), train=Synthetic(plan))
+    program = prepare(plan, lambda: Sets(Synthetic(plan)))
     with tempfile.TemporaryDirectory() as folder:
         ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
         secrets = Secrets()
         gate = Gate(take_first(plan.events, steps), plan.budget, ledger, secrets)
         module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
-        clock = time.monotonic()
-        fit(module, lightning.Callback(), program.device, steps - 1)
-        seconds = time.monotonic() - clock
+        stopwatch = Stopwatch()
+        fit(module, stopwatch, program.device, steps)
         ledger.abandon()
-    return Rehearsal(module.steps_done, seconds / max(1, module.steps_done), program.checks)
+    return Rehearsal(module.steps_done, stopwatch.seconds_per_step, program.checks)
+
+
+class Stopwatch(lightning.Callback):
+    """Times the steps after the first, which warms up."""
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self._ends.append(time.monotonic())
+
+    @property
+    def seconds_per_step(self) -> float:
+        return (self._ends[-1] - self._ends[0]) / max(1, len(self._ends) - 1)

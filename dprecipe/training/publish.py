@@ -1,0 +1,75 @@
+"""From a finished run to `release/`: weights, description, metrics, certificate, report; whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dprecipe.data.records import Records
+from dprecipe.models.file import describe
+from dprecipe.noise.entropy import Secrets
+from dprecipe.plan.model import Plan
+from dprecipe.privacy.ledger import Ledger
+from dprecipe.release import folder as release_folder
+from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, commit, package_versions
+from dprecipe.training.evaluate import Score
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.program import Program
+
+
+def publish(
+    plan: Plan,
+    folder: RunFolder,
+    program: Program,
+    weights: dict[str, Tensor],
+    ledger: Ledger,
+    secrets: Secrets,
+    started: datetime,
+    score: Score | None,
+) -> float:
+    """Write `release/`; returns the ε that the certificate claims, computed from the ledger.
+
+    Raises:
+        RunFailed: the disk refuses, or the ledger does not support a certificate; the run stays resumable.
+    """
+    public = plan.data.test is not None and plan.data.test.access == "public"
+    facts = RunFacts(
+        checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in program.checks),
+        versions=package_versions(),
+        device=device_name(program.device),
+        started=started.isoformat(timespec="seconds"),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        insecure_seed=secrets.insecure_seed,
+        commitment=commitment(folder, program),
+        score=PublicScore(score.accuracy, score.loss, score.records) if public and score is not None else None,
+        model="python" if program.custom_model else "recipe",
+        data="python" if program.sets.custom else "recipe",
+    )
+    history = folder.history() if public else []
+
+    def write(path: Path) -> None:
+        cpu = {name: value.detach().to("cpu").contiguous() for name, value in weights.items()}
+        save_file(cpu, path / "model.safetensors")
+        description = describe(None if program.custom_model else plan.model, plan.data)
+        (path / "model.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+
+    return release_folder.publish(folder.release, plan, ledger, facts, history, write)
+
+
+def commitment(folder: RunFolder, program: Program) -> str | None:
+    """The keyed commitment to the private records; `None` for records of another kind, from Python."""
+    records = program.sets.train
+    if not isinstance(records, Records):
+        return None
+    parts = (array.data for array in (records.features, records.labels, records.units) if array is not None)
+    return commit(folder.commitment_key, *parts)
+
+
+def device_name(device: torch.device) -> str:
+    """The device as the certificate names it."""
+    return f"cuda: {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type
