@@ -42,9 +42,7 @@ def run(
     """Train by `plan` and write the run folder: see `dprecipe.training.run.run`."""
     from dprecipe.training.run import run as train_run
 
-    return train_run(
-        plan, out, model=model, train=train, test=test, data_root=data_root, resume=resume
-    )
+    return train_run(plan, out, model=model, train=train, test=test, data_root=data_root, resume=resume)
 
 
 def verify(path: str | Path, public_key: str | Path | None = None) -> Verified:

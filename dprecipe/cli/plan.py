@@ -30,9 +30,15 @@ def text(plan: Plan) -> str:
         ("steps", f"{plan.length.steps:,}"),
         ("expected lot", f"{plan.length.expected_lot:g}"),
         ("sampling rate", "none claimed" if plan.sampling_rate is None else f"{plan.sampling_rate:.6g}"),
-        ("noise multiplier", f"{plan.settings['noise_multiplier']:g} × clip norm {plan.settings['clip_norm']:g}"),
+        (
+            "noise multiplier",
+            f"{plan.settings['noise_multiplier']:g} × clip norm {plan.settings['clip_norm']:g}",
+        ),
         ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}"),
-        ("accountant", f"{guarantee.accountant}; {guarantee.cross_check_accountant} gives {guarantee.cross_check_epsilon:g}"),
+        (
+            "accountant",
+            f"{guarantee.accountant}; {guarantee.cross_check_accountant} gives {guarantee.cross_check_epsilon:g}",
+        ),
         ("protects", guarantee.neighbouring.words.format(unit=guarantee.unit)),
         ("releases", ", ".join(plan.released)),
         ("digest", plan.digest),

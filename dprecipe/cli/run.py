@@ -40,7 +40,9 @@ def run(
         )
         return
     done = training.run(plan, out, data_root=data_root, resume=resume)
-    score = "" if done.score is None else f", accuracy {done.score.accuracy:.2%} on {done.score.records:,} held-out records"
+    score = (
+        "" if done.score is None else f", accuracy {done.score.accuracy:.2%} on {done.score.records:,} held-out records"
+    )
     sys.stdout.write(
         f"{done.stop_reason}: spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
         f"{score} in {done.seconds:.0f} s\npublish {done.release}; check it with: dprecipe verify {done.release}\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import assert_never
 
 import numpy as np
@@ -33,7 +34,7 @@ def draw(event: Event, units: int, stream: Stream) -> Iterator[Lot]:
             lot_of = stream.integers(lots, units)
             order = np.argsort(lot_of, kind="stable")
             ends = np.searchsorted(lot_of[order], np.arange(lots + 1))
-            for start, end in zip(ends, ends[1:], strict=False):
+            for start, end in pairwise(ends):
                 yield order[start:end]
         case other:
             assert_never(other)

@@ -23,9 +23,7 @@ class Numeric(Block):
     kind: Literal["numeric"]
     min: float
     max: float
-    missing: float | None = Field(
-        None, description="what an empty field counts as; without it, empty is an error"
-    )
+    missing: float | None = Field(None, description="what an empty field counts as; without it, empty is an error")
 
 
 class Category(Block):
@@ -129,18 +127,13 @@ class UnitColumn(Block):
     """Protect everything that shares a value of this column (a user, a patient), not a single record."""
 
     column: Text
-    max_records: PositiveInt = Field(
-        description="records of one unit that are used: the first ones of the file"
-    )
+    max_records: PositiveInt = Field(description="records of one unit that are used: the first ones of the file")
 
 
-Unit = Annotated[
-    Annotated[Literal["record"], Tag("word")] | Annotated[UnitColumn, Tag("block")], Discriminator(form)
-]
+Unit = Annotated[Annotated[Literal["record"], Tag("word")] | Annotated[UnitColumn, Tag("block")], Discriminator(form)]
 
 PerChannel = Annotated[
-    Annotated[float, Tag("number")]
-    | Annotated[Annotated[tuple[float, ...], Field(min_length=1)], Tag("list")],
+    Annotated[float, Tag("number")] | Annotated[Annotated[tuple[float, ...], Field(min_length=1)], Tag("list")],
     Discriminator(lambda value: "list" if isinstance(value, list | tuple) else "number"),
 ]
 PerChannelPositive = Annotated[
@@ -175,9 +168,7 @@ class Hash(Block):
 
     columns: ColumnNames
     buckets: Annotated[int, Field(ge=2, le=2**20)]
-    tokens: Literal["value", "words"] = Field(
-        "value", description="hash the whole value, or each lower-cased word"
-    )
+    tokens: Literal["value", "words"] = Field("value", description="hash the whole value, or each lower-cased word")
 
 
 class Flatten(Block):

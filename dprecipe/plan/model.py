@@ -137,9 +137,7 @@ class Plan:
             "guarantee": self.guarantee.to_json(),
             "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
             "released": list(self.released),
-            "assumptions": [
-                {"id": a.id, "text": a.text, "checked_by": a.checked_by} for a in self.assumptions
-            ],
+            "assumptions": [{"id": a.id, "text": a.text, "checked_by": a.checked_by} for a in self.assumptions],
         }
 
     def to_json(self) -> dict[str, Any]:

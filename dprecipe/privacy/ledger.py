@@ -62,9 +62,7 @@ def read(path: Path) -> Ledger:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise RunFailed(
-            f"{path}: the ledger can't be read: {error.strerror}", "give the run's own folder"
-        ) from None
+        raise RunFailed(f"{path}: the ledger can't be read: {error.strerror}", "give the run's own folder") from None
     return parse(content, str(path))
 
 
@@ -200,9 +198,7 @@ class LedgerWriter:
                         "resume with the recipe the run was started with, or start anew in another folder",
                     )
                 self._seq, self._head, attempt = ledger.lines, ledger.head, ledger.attempts + 1
-            os.ftruncate(
-                self._file, ledger.size if ledger else 0
-            )  # only a torn line is cut: it describes nothing
+            os.ftruncate(self._file, ledger.size if ledger else 0)  # only a torn line is cut: it describes nothing
         self.attempt = attempt
         self._append({"type": "open", "plan_digest": plan_digest, "attempt": attempt})
 
@@ -212,9 +208,7 @@ class LedgerWriter:
 
     def settle(self, event: Event, count: int) -> None:
         """Put on record that `count` of the events reserved last did run, and the rest never will."""
-        self._append(
-            {"type": "settle", "events": [Charge(event, count).to_json()] if count else []}, sync=False
-        )
+        self._append({"type": "settle", "events": [Charge(event, count).to_json()] if count else []}, sync=False)
 
     def close(self, reason: StopReason) -> None:
         """End the attempt and let go of the file."""

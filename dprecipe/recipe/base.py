@@ -34,11 +34,7 @@ def form(value: Any) -> str:
     return "block" if isinstance(value, Mapping | BaseModel) else "number"
 
 
-SolvableFloat = Annotated[
-    Annotated[Auto, Tag("word")] | Annotated[PositiveFloat, Tag("number")], Discriminator(form)
-]
+SolvableFloat = Annotated[Annotated[Auto, Tag("word")] | Annotated[PositiveFloat, Tag("number")], Discriminator(form)]
 """A positive number, or `auto`: the compiler solves for it."""
 
-SolvableInt = Annotated[
-    Annotated[Auto, Tag("word")] | Annotated[PositiveInt, Tag("number")], Discriminator(form)
-]
+SolvableInt = Annotated[Annotated[Auto, Tag("word")] | Annotated[PositiveInt, Tag("number")], Discriminator(form)]

@@ -92,9 +92,7 @@ class TailAverage(Block):
 class Training(Block):
     """Optimiser, length, schedules. Exactly one of `epochs` and `steps`."""
 
-    epochs: SolvableFloat | None = Field(
-        None, description="passes over the data; `auto`: until the budget ends"
-    )
+    epochs: SolvableFloat | None = Field(None, description="passes over the data; `auto`: until the budget ends")
     steps: SolvableInt | None = Field(None, description="noisy updates; `auto`: until the budget ends")
     optimizer: Annotated[Sgd | Adam, Field(discriminator="kind")]
     average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
@@ -114,13 +112,9 @@ class Runtime(Block):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal[32] = Field(32, description="bits of the forward and backward pass")
     physical_batch: PositiveInt = Field(512, description="records held in memory at once")
-    seed: NonNegativeInt = Field(
-        0, description="of the model's initial weights and augmentation; not of the noise"
-    )
+    seed: NonNegativeInt = Field(0, description="of the model's initial weights and augmentation; not of the noise")
     checkpoint_seconds: PositiveFloat = Field(30.0, description="longest time between resumable checkpoints")
-    insecure: InsecureRandomness | None = Field(
-        None, description="tests only: makes sampling and noise repeatable"
-    )
+    insecure: InsecureRandomness | None = Field(None, description="tests only: makes sampling and noise repeatable")
 
 
 class Sign(Block):

@@ -27,7 +27,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
         os.replace(fresh, path)
     except (OSError, RuntimeError) as error:
         raise RunFailed(
-            f"{path}: can't write the checkpoint: {error}", "make room on the disk, then continue with --resume"
+            f"{path}: can't write the checkpoint: {error}",
+            "make room on the disk, then continue with --resume",
         ) from None
 
 

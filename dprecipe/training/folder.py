@@ -125,7 +125,8 @@ class RunFolder:
                 writer.writerow([step, f"{epsilon:.6g}", f"{accuracy:.6g}", f"{loss:.6g}"])
         except OSError as error:
             raise RunFailed(
-                f"{self.metrics}: can't be written: {error.strerror}", "make room, then continue with --resume"
+                f"{self.metrics}: can't be written: {error.strerror}",
+                "make room, then continue with --resume",
             ) from None
 
     def history(self) -> list[dict[str, float]]:

@@ -112,9 +112,7 @@ _Test = tuple[str, str, Callable[[], str]]
 """Id, what is expected, and a test that answers in words what it measured, or raises `Failed`."""
 
 
-def _examined(
-    case: Case, gradients_of: PerRecordGradients | None, clipped_sum: ClippedSumOf | None
-) -> Iterator[Check]:
+def _examined(case: Case, gradients_of: PerRecordGradients | None, clipped_sum: ClippedSumOf | None) -> Iterator[Check]:
     for number, (name, text, test) in enumerate(_tests(case, gradients_of, clipped_sum)):
         try:
             yield Check(name, text, True, test())
@@ -127,9 +125,7 @@ def _examined(
                 return  # a program that can't be called has nothing further to show
 
 
-def _tests(
-    case: Case, gradients_of: PerRecordGradients | None, clipped_sum: ClippedSumOf | None
-) -> Iterator[_Test]:
+def _tests(case: Case, gradients_of: PerRecordGradients | None, clipped_sum: ClippedSumOf | None) -> Iterator[_Test]:
     yield "output", "finite outputs, one row of logits for each record", case.output
     yield "loss_per_record", "one finite loss for each record, nothing added up", case.loss_per_record
     yield "records_independent", "no record influences another's output", case.outputs_independent
@@ -143,9 +139,7 @@ def _tests(
         yield (
             "gradients_independent",
             "no record influences another's gradient",
-            lambda: case.independent(
-                lambda x, y: gradients_of(case.module, case.loss, x, y), "gradient", locate=False
-            ),
+            lambda: case.independent(lambda x, y: gradients_of(case.module, case.loss, x, y), "gradient", locate=False),
         )
     if clipped_sum is not None:
         yield (
@@ -176,9 +170,7 @@ def _gradients_equal(case: Case, gradients_of: PerRecordGradients) -> str:
         if not error <= worst:
             worst, where = error, name
     if not worst <= TOLERANCE:
-        raise Failed(
-            f"relative error {worst:.1e} in parameter {where!r}, at most {TOLERANCE:.0e} is rounding"
-        )
+        raise Failed(f"relative error {worst:.1e} in parameter {where!r}, at most {TOLERANCE:.0e} is rounding")
     return f"largest relative error {worst:.1e}"
 
 

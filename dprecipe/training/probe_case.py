@@ -23,7 +23,7 @@ Function = Callable[[Tensor, Tensor], Tensor]
 """(features (B, …), labels (B,)) -> (B, …)."""
 
 
-class Failed(Exception):  # noqa: N818 (a finding, not an error)
+class Failed(Exception):
     """A check did not hold; the message says what was measured."""
 
 

@@ -77,9 +77,7 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
     return Program(built, model is not None, store, sets, data_facts, device, checks)
 
 
-def declared(
-    plan: Plan, root: Path, train: RecordSource | None = None, test: RecordSource | None = None
-) -> Sets:
+def declared(plan: Plan, root: Path, train: RecordSource | None = None, test: RecordSource | None = None) -> Sets:
     """The records the recipe names, or those that came from Python in their place."""
     custom = train is not None
     if train is None:

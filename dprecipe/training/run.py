@@ -116,9 +116,7 @@ def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime)
             f"continue with: dprecipe run {plan.source.file} --resume --out {folder.path}",
         )
     score = watch.score(module)
-    spent = publish(
-        plan, folder, program, module.released_state(), read(folder.ledger), secrets, started, score
-    )
+    spent = publish(plan, folder, program, module.released_state(), read(folder.ledger), secrets, started, score)
     return Run(folder.path, folder.release, plan, spent, reason, score, seconds)
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from dprecipe.data.lots import draw, poisson
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.privacy.events import Gaussian, PartitionedGaussian, PoissonGaussian

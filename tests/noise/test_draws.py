@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
+
 from dprecipe.noise.draws import BLOCK, gaussian
 from dprecipe.noise.entropy import Stream
-from scipy.special import ndtr
 
 COUNT = 400_001
 

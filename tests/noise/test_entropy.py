@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
 from dprecipe.noise.entropy import Secrets, Stream
 
 

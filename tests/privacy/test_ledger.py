@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from dprecipe.faults import RunFailed
 from dprecipe.privacy.events import Charge, PoissonGaussian, total
 from dprecipe.privacy.ledger import LedgerWriter, parse, read
@@ -58,7 +59,9 @@ def test_every_torn_end_is_read_and_never_counts_less_than_ran(tmp_path: Path) -
         ledger = parse(content[:cut])
         whole = content[:cut].rfind(b"\n") + 1
         assert ledger.torn == (whole != cut)
-        reserved = {entry["seq"] for entry in map(json.loads, content[:whole].splitlines()) if entry["type"] == "reserve"}
+        reserved = {
+            entry["seq"] for entry in map(json.loads, content[:whole].splitlines()) if entry["type"] == "reserve"
+        }
         assert bool(reserved) == bool(total(ledger.charges))
 
 
@@ -81,7 +84,7 @@ def test_less_events_in_a_line_break_the_chain(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     three_attempts(path)
     content = path.read_bytes().replace(b'"count":10', b'"count":1', 1)
-    with pytest.raises(RunFailed, match="ledger.jsonl:3"):
+    with pytest.raises(RunFailed, match=r"ledger\.jsonl:3"):
         parse(content, "ledger.jsonl")
 
 
@@ -129,9 +132,7 @@ def test_settling_more_than_was_reserved_is_refused_on_reading(tmp_path: Path) -
         read(tmp_path / "ledger.jsonl")
 
 
-def test_a_full_disk_is_one_clear_message_and_ends_the_writer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_clear_message_and_ends_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.jsonl"
     writer = LedgerWriter(path, PLAN)
     real = os.write
@@ -158,7 +159,9 @@ def test_a_full_disk_is_one_clear_message_and_ends_the_writer(
     assert read(path).attempts == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"x\n", b"[]\n", b"null\n", b"\xff\xfe\n", b'{"seq":0}\n', b"[" * 100_000 + b"\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"x\n", b"[]\n", b"null\n", b"\xff\xfe\n", b'{"seq":0}\n', b"[" * 100_000 + b"\n"]
+)
 def test_garbage_is_refused_without_a_traceback(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(content)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets
 from dprecipe.plan.model import Budget

@@ -113,7 +113,11 @@ def plan(spec: Dpsgd, facts: Facts) -> MechanismPlan:
     if multiplier is None and events is not None and epsilon is not None:
         count = events
         multiplier = calibrate.noise_multiplier(
-            lambda sigma: [Charge(shape.event(sigma), count)], epsilon, budget.delta, relation, budget.accountant
+            lambda sigma: [Charge(shape.event(sigma), count)],
+            epsilon,
+            budget.delta,
+            relation,
+            budget.accountant,
         )
         solved["mechanism.noise.multiplier"] = multiplier
         if not multiplier >= LEAST_NOISE:
@@ -202,7 +206,7 @@ def _structure(spec: Dpsgd, facts: Facts) -> list[Finding]:
             findings.append(
                 Finding(
                     "P109",
-                    f"the run would be {events * shape.steps_per_event:,} steps long; at most {MOST_STEPS:,} are planned",
+                    f"the run would be {events * shape.steps_per_event:,} steps long; the most is {MOST_STEPS:,}",
                     f"lower training.{field} or raise mechanism.sampling.batch_size",
                     f"training.{field}",
                 )
@@ -256,7 +260,10 @@ def _overspent(spec: Dpsgd, facts: Facts, shape: _Shape, multiplier: float, even
 
 def _too_loose(what: str) -> Finding:
     return Finding(
-        "P107", f"the budget {what}: it protects next to nothing", "lower budget.epsilon or budget.delta", "budget.epsilon"
+        "P107",
+        f"the budget {what}: it protects next to nothing",
+        "lower budget.epsilon or budget.delta",
+        "budget.epsilon",
     )
 
 
@@ -268,13 +275,19 @@ def _assumptions(spec: Dpsgd, facts: Facts) -> tuple[Assumption, ...]:
     }[spec.sampling.scheme]
     return (
         Assumption("sampling", sampling, "code"),
-        Assumption("clipping", f"one {facts.unit} moves a sum of gradients by at most {spec.clip.norm:g} in L2 norm", "code"),
+        Assumption(
+            "clipping",
+            f"one {facts.unit} moves a sum of gradients by at most {spec.clip.norm:g} in L2 norm",
+            "code",
+        ),
         Assumption("noise", "Gaussian noise is added to the sum before anything is computed from it", "code"),
         Assumption("independence", "no record influences the gradient of another", "code"),
         Assumption("divisor", "noisy sums are divided by the public expected lot size", "code"),
         Assumption("size", f"the number of units, {facts.size}, is public", "declaration"),
         Assumption(
-            "choices", "the recipe's constants were chosen without looking at the private records", "declaration"
+            "choices",
+            "the recipe's constants were chosen without looking at the private records",
+            "declaration",
         ),
         Assumption(
             "floating_point",

@@ -64,9 +64,7 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def clipped_sum(
-    model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: float, physical_batch: int
-) -> ClippedSum:
+def clipped_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: float, physical_batch: int) -> ClippedSum:
     """Clip each unit's gradient to `clip_norm` and add them up, `physical_batch` records at a time.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.

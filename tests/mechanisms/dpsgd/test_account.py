@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from dprecipe.faults import PlanRefused, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd import account
@@ -15,7 +16,9 @@ from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, Poiss
 from dprecipe.recipe.root import Budget, Training
 
 
-def spec(multiplier: float | str = "auto", scheme: str = "poisson", batch_size: int | None = 512, **noise: Any) -> Dpsgd:
+def spec(
+    multiplier: float | str = "auto", scheme: str = "poisson", batch_size: int | None = 512, **noise: Any
+) -> Dpsgd:
     sampling = {"scheme": scheme} if batch_size is None else {"scheme": scheme, "batch_size": batch_size}
     block = {
         "kind": "dpsgd",
@@ -28,7 +31,9 @@ def spec(multiplier: float | str = "auto", scheme: str = "poisson", batch_size: 
 
 def facts(size: int = 60000, epsilon: float | str = 3.0, delta: float = 1e-5, relation: str = "add_or_remove_one",
           accountant: str = "pld", **length: Any) -> Facts:  # fmt: skip
-    budget = Budget.model_validate({"epsilon": epsilon, "delta": delta, "neighbouring": relation, "accountant": accountant})
+    budget = Budget.model_validate(
+        {"epsilon": epsilon, "delta": delta, "neighbouring": relation, "accountant": accountant}
+    )
     training = Training.model_validate({**(length or {"epochs": 40.0}), "optimizer": {"kind": "sgd", "lr": 0.5}})
     return Facts(size, budget, training, "record")
 
@@ -75,7 +80,9 @@ def test_t2_shuffle_claims_no_amplification() -> None:
 @pytest.mark.parametrize("scheme", ["poisson", "full_batch", "shuffle"])
 @pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
 @pytest.mark.parametrize("length", [{"epochs": "auto"}, {"steps": "auto"}])
-def test_a_free_length_fills_the_budget_and_never_exceeds_it(scheme: str, relation: str, length: dict[str, str]) -> None:
+def test_a_free_length_fills_the_budget_and_never_exceeds_it(
+    scheme: str, relation: str, length: dict[str, str]
+) -> None:
     batch_size = None if scheme == "full_batch" else 512
     block = spec(4.0 if scheme == "poisson" else 15.0, scheme, batch_size)
     plan = account.plan(block, facts(relation=relation, **length))

@@ -6,10 +6,11 @@ import copy
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, parameters_of, physical
 from dprecipe.training.losses import cross_entropy
-from torch import Tensor, nn
 
 CLIP = 0.5
 
@@ -24,7 +25,8 @@ def model() -> nn.Module:
 def batch(count: int, units: Tensor | None = None) -> Batch:
     generator = torch.Generator().manual_seed(1)
     return Batch(
-        torch.randn(count, 1, 8, 8, generator=generator) * torch.linspace(0.01, 3, max(count, 1))[:count, None, None, None],
+        torch.randn(count, 1, 8, 8, generator=generator)
+        * torch.linspace(0.01, 3, max(count, 1))[:count, None, None, None],
         torch.randint(4, (count,), generator=generator),
         units,
     )
@@ -65,7 +67,8 @@ def test_t11_adding_one_record_moves_the_sum_by_at_most_the_bound(scale: float) 
     net, data = model(), batch(5)
     before = clipped_sum(net, cross_entropy, data, CLIP, 4).value
     more = Batch(
-        torch.cat([data.features, torch.full((1, 1, 8, 8), scale)]), torch.cat([data.labels, torch.tensor([2])])
+        torch.cat([data.features, torch.full((1, 1, 8, 8), scale)]),
+        torch.cat([data.labels, torch.tensor([2])]),
     )
     after = clipped_sum(net, cross_entropy, more, CLIP, 4).value
     assert torch.isfinite(after).all()
@@ -80,7 +83,7 @@ def test_the_norm_of_one_clipped_record_is_below_the_bound() -> None:
         assert float(value.double().norm()) <= CLIP
 
 
-def test_a_unit_with_many_records_moves_the_sum_no_further(units: int = 3) -> None:
+def test_a_unit_with_many_records_moves_the_sum_no_further() -> None:
     net = model()
     data = batch(30, torch.tensor([0] * 28 + [1, 2]))
     whole = clipped_sum(net, cross_entropy, data, CLIP, 4).value
@@ -102,7 +105,11 @@ def test_parts_never_split_a_unit_and_lose_nobody() -> None:
     units = torch.tensor([0] * 3 + [1] * 5 + [2] + [3] + [4] * 2)
     parts = list(physical(units, len(units), 4))
     assert [(part.start, part.stop) for part, _ in parts] == [(0, 3), (3, 8), (8, 12)]
-    assert [numbers.tolist() for _, numbers in parts if numbers is not None] == [[0] * 3, [0] * 5, [0, 1, 2, 2]]
+    assert [numbers.tolist() for _, numbers in parts if numbers is not None] == [
+        [0] * 3,
+        [0] * 5,
+        [0, 1, 2, 2],
+    ]
 
 
 def test_the_model_is_left_as_it_was() -> None:
