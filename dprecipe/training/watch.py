@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from dprecipe.plan.model import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, drop_first, run_lengths, take_first, total
+from dprecipe.privacy.events import Charge, drop_first, take_first, total
 from dprecipe.training.evaluate import HeldOut, Score
 
 POINTS = 24
@@ -28,24 +28,26 @@ LINE_SECONDS = 10.0
 
 @final
 class SpentCurve:
-    """ε after so many events, read off a curve that was computed before training: never below the true value."""
+    """ε after so many events, never below the true value; each of its points is computed when it is first reached."""
 
     def __init__(self, plan: Plan, charged: tuple[Charge, ...] = (), done: int = 0) -> None:
         """A run that holds the first `done` events of the plan and was charged `charged` so far."""
-        left, budget = total(plan.events) - done, plan.budget
-        ahead = sorted({round(left * i / POINTS) for i in range(1, POINTS + 1)} - {0})
-        remaining = drop_first(plan.events, done)
-        charges = [run_lengths([*charged, *take_first(remaining, count)]) for count in ahead]
-        self._counts = [total(charge) for charge in charges]
-        self._epsilons = [
-            accountants.epsilon(charge, budget.delta, budget.neighbouring, budget.accountant) for charge in charges
-        ]
+        self._plan = plan
+        self._charged = charged
+        self._remaining = drop_first(plan.events, done)
+        left = total(self._remaining)
+        self._ahead = sorted({round(left * i / POINTS) for i in range(1, POINTS + 1)} | {0})
+        self._known: dict[int, float] = {}
 
     def at(self, count: int) -> float:
-        """ε after `count` events, rounded up to the next point of the curve."""
-        if count == 0 or not self._counts:
-            return 0.0
-        return self._epsilons[min(bisect.bisect_left(self._counts, count), len(self._counts) - 1)]
+        """ε after `count` events in all, rounded up to the next point of the curve."""
+        ahead = count - total(self._charged)
+        point = self._ahead[min(bisect.bisect_left(self._ahead, ahead), len(self._ahead) - 1)]
+        if point not in self._known:
+            charges, budget = [*self._charged, *take_first(self._remaining, point)], self._plan.budget
+            terms = (budget.delta, budget.neighbouring, budget.accountant)
+            self._known[point] = accountants.epsilon(charges, *terms)
+        return self._known[point]
 
 
 @final

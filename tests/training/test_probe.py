@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch import Tensor, nn  # noqa: E402
+
+from dprecipe.faults import RunFailed  # noqa: E402
+from dprecipe.models.build import build  # noqa: E402
+from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
+from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
+from dprecipe.training.losses import cross_entropy  # noqa: E402
+from dprecipe.training.probe import examine, probe  # noqa: E402
+
+ALL = [
+    "output",
+    "loss_per_record",
+    "records_independent",
+    "losses_independent",
+    "per_record_gradients",
+    "gradients_independent",
+    "clipped_sum",
+    "clipped_sum_edges",
+    "buffers_unmoved",
+]
+
+
+class SubtractMean(nn.Module):
+    def __init__(self, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - self.weight * x.mean(0, keepdim=True)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls = self.calls + 1
+        return x
+
+
+class Remembering(nn.Module):
+    """A buffer that is replaced, and not written to in place, as far as `torch.func` can see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.copy_(x.detach().mean(0))
+        return x
+
+
+class Sorting(nn.Module):
+    """Looks at the order of the records only: no arithmetic passes from one to another."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (x[:, :1] >= x[:, :1].nan_to_num().max()).float()
+
+
+class Raising(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if not bool(torch.isfinite(x).all()):
+            raise ValueError("a record is not finite")
+        return x
+
+
+def frozen() -> nn.Module:
+    return nn.BatchNorm1d(4).eval().requires_grad_(False)
+
+
+def with_layer(layer: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 4), layer, nn.Tanh(), nn.Linear(4, 3))
+
+
+def failed(module: nn.Module, loss=cross_entropy, gradients=per_record_gradients, summed=clipped_sum) -> set[str]:
+    checks = examine(module, loss, (5,), 3, gradients, summed)
+    return {check.id for check in checks if not check.passed}
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (LogisticRegression(kind="logistic_regression"), (1, 8, 8)),
+        (Mlp(kind="mlp", hidden=(8, 4), activation="relu"), (7,)),
+        (Cnn(kind="cnn", preset="tempered-mnist"), (1, 28, 28)),
+        (Cnn(kind="cnn", preset="tempered-cifar"), (3, 16, 16)),
+        (Cnn(kind="cnn", preset="lenet"), (1, 28, 28)),
+    ],
+    ids=["logistic_regression", "mlp", "tempered-mnist", "tempered-cifar", "lenet"],
+)
+def test_the_zoo_passes(model, shape: tuple[int, ...]) -> None:
+    checks = probe(build(model, shape, 4, 0), cross_entropy, shape, 4, per_record_gradients, clipped_sum)
+    assert [check.id for check in checks] == ALL
+    assert all(check.passed and check.measured for check in checks)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.Dropout(0.5), nn.Identity()], ids=lambda x: type(x).__name__
+)
+def test_layers_that_look_at_one_record_pass(layer: nn.Module) -> None:
+    assert failed(with_layer(layer)) == set()
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm1d(4), nn.BatchNorm1d(4, affine=False), frozen()], ids=["batch norm", "no affine", "frozen"]
+)
+def test_t3_batch_norm_fails_in_each_disguise(layer: nn.Module) -> None:
+    assert {"records_independent", "buffers_unmoved"} <= failed(with_layer(layer))
+
+
+def test_t3_without_statistics_it_still_mixes() -> None:
+    assert "records_independent" in failed(with_layer(nn.BatchNorm1d(4, track_running_stats=False)))
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e-9])
+def test_t3_subtracting_the_batch_mean_fails_however_small_its_weight(weight: float) -> None:
+    with pytest.raises(RunFailed, match=r"first in layer '1 \(SubtractMean\)'") as caught:
+        probe(with_layer(SubtractMean(weight)), cross_entropy, (5,), 3, per_record_gradients, clipped_sum)
+    assert "GroupNorm" in caught.value.remedy
+
+
+def test_t3_mixing_that_no_nan_shows() -> None:
+    assert "records_independent" in failed(with_layer(Sorting()))
+
+
+@pytest.mark.parametrize("layer", [Counting(), Remembering()], ids=["replaced", "in place"])
+def test_t3_a_buffer_that_moves(layer: nn.Module) -> None:
+    assert "buffers_unmoved" in failed(with_layer(layer))
+
+
+def test_t11_a_layer_that_stops_at_a_non_finite_record() -> None:
+    assert "records_independent" in failed(with_layer(Raising()))
+
+
+def test_t17_a_loss_that_is_added_up_is_refused() -> None:
+    for reduced in (lambda o, y: cross_entropy(o, y).mean(), lambda o, y: cross_entropy(o, y).sum()[None]):
+        assert "loss_per_record" in failed(with_layer(nn.Identity()), reduced)
+
+
+def test_t17_a_loss_with_a_term_of_the_batch_is_refused() -> None:
+    def regularised(outputs: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(outputs, labels) + 0.01 * outputs.pow(2).mean()
+
+    assert "losses_independent" in failed(with_layer(nn.Identity()), regularised)
+
+
+def test_t17_an_engine_that_leaves_a_parameter_unclipped_or_out() -> None:
+    def without_last(model, loss, features, labels) -> Tensor:
+        grads = per_record_gradients(model, loss, features, labels)
+        return torch.cat([grads[:, :-3], torch.zeros_like(grads[:, -3:])], dim=1)
+
+    def unclipped(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
+        if len(batch.labels) == 0:
+            return clipped_sum(model, loss, batch, clip_norm, physical_batch)
+        return ClippedSum(per_record_gradients(model, loss, batch.features, batch.labels).sum(0), clip_norm)
+
+    assert failed(with_layer(nn.Identity()), gradients=without_last) == {"per_record_gradients"}
+    assert failed(with_layer(nn.Identity()), summed=unclipped) == {"clipped_sum", "clipped_sum_edges"}
+
+
+def test_a_wrong_gradient_of_a_small_parameter_is_not_hidden_by_a_large_one() -> None:
+    module = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+    with torch.no_grad():
+        module[2].weight *= 1e-3  # gradients of the first layer become a thousandth
+
+    def halved(model, loss, features, labels) -> Tensor:
+        grads = per_record_gradients(model, loss, features, labels).clone()
+        grads[:, 20:24] *= 1.01
+        return grads
+
+    checks = examine(module, cross_entropy, (5,), 3, halved)
+    wrong = [check for check in checks if not check.passed]
+    assert [check.id for check in wrong] == ["per_record_gradients"]
+    assert "'0.bias'" in wrong[0].measured
+
+
+def test_t10_an_engine_that_makes_up_a_record_for_an_empty_lot() -> None:
+    def fabricating(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
+        found = clipped_sum(model, loss, batch, clip_norm, physical_batch)
+        return found if len(batch.labels) else ClippedSum(found.value + 1e-3, clip_norm)
+
+    assert failed(with_layer(nn.Identity()), summed=fabricating) == {"clipped_sum_edges"}
+
+
+def test_t11_an_engine_that_lets_a_non_finite_record_through() -> None:
+    def naive(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
+        if len(batch.labels) == 0 or batch.units is not None:
+            return clipped_sum(model, loss, batch, clip_norm, physical_batch)
+        grads = per_record_gradients(model, loss, batch.features, batch.labels)
+        factors = (clip_norm / grads.norm(dim=1)).clamp(max=1.0)
+        return ClippedSum(factors @ grads, clip_norm)
+
+    assert failed(with_layer(nn.Identity()), summed=naive) == {"clipped_sum_edges"}
+
+
+def test_t27_an_engine_that_clips_records_where_units_are_protected() -> None:
+    def by_record(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
+        return clipped_sum(model, loss, type(batch)(batch.features, batch.labels), clip_norm, physical_batch)
+
+    assert failed(with_layer(nn.Identity()), summed=by_record) == {"clipped_sum_edges"}
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Linear(6, 3), "RuntimeError"),
+        (nn.Linear(5, 4), r"shape \[6, 4\], expected \[6, 3\]"),
+        (nn.LSTM(5, 3), "returns a tuple"),
+    ],
+    ids=["other features", "other classes", "no tensor"],
+)
+def test_a_module_that_does_not_fit_the_data(module: nn.Module, message: str) -> None:
+    with pytest.raises(RunFailed, match=message):
+        probe(module, cross_entropy, (5,), 3, per_record_gradients, clipped_sum)
+
+
+def test_an_output_that_is_not_finite() -> None:
+    module = nn.Linear(5, 3)
+    with torch.no_grad():
+        module.bias.fill_(torch.inf)
+    assert "output" in failed(module)
+
+
+def test_the_probe_moves_nothing() -> None:
+    module = with_layer(nn.BatchNorm1d(4)).eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    torch.manual_seed(3)
+    state = torch.random.get_rng_state()
+    examine(module, cross_entropy, (5,), 3, per_record_gradients, clipped_sum)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert not module.training
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_checks_are_written_to_json() -> None:
+    first = examine(nn.Linear(5, 3), cross_entropy, (5,), 3)[0]
+    assert first.to_json() == {
+        "id": "output",
+        "text": "finite outputs, one row of logits for each record",
+        "passed": True,
+        "measured": "shape [6, 3]",
+    }
