@@ -34,11 +34,14 @@ def make(plan: Plan, ledger: Ledger, run: RunFacts, files: Mapping[str, str]) ->
         RunFailed: the ledger is of another plan or holds more than the budget, or the run facts contradict
             the plan.
     """
+    return statement(of_run(plan, ledger, run), files)
+
+
+def of_run(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Predicate:
+    """The predicate of a run; see `make`."""
     if ledger.plan_digest != plan.digest:
-        raise RunFailed(
-            "the ledger is of another plan than the certificate was asked for", "use the run's own plan.json"
-        )
-    return statement(predicate(plan, Spent.of(ledger), run), files)
+        raise RunFailed("the ledger is of another plan than the certificate was asked for", "use the run's own recipe")
+    return predicate(plan, Spent.of(ledger), run)
 
 
 def statement(made: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
@@ -108,15 +111,11 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
         ),
         data_access=_data_access(plan, run),
         budget=_budget(plan, found.epsilon, spent),
-        randomness=schema.Randomness(
-            generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed
-        ),
+        randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
         numerics=schema.Numerics(
             sum_dtype=run.sum_dtype, noise_dtype=run.noise_dtype, floating_point=run.floating_point
         ),
-        checks=tuple(
-            schema.CheckFacts(id=c.id, text=c.text, passed=c.passed, measured=c.measured) for c in run.checks
-        ),
+        checks=tuple(schema.CheckFacts(id=c.id, text=c.text, passed=c.passed, measured=c.measured) for c in run.checks),
         provenance=_provenance(plan, run),
         what_a_signature_does_not_prove=NOT_PROVEN,
     )
@@ -132,9 +131,7 @@ def _mechanism(plan: Plan) -> schema.MechanismFacts:
             standard_deviation=settings["noise_std"],
             added_to="the sum of the clipped gradients, before it is divided or used",
         ),
-        clipping=schema.ClippingFacts(
-            norm=settings["clip_norm"], mode=plan.resolved["mechanism"]["clip"]["mode"]
-        ),
+        clipping=schema.ClippingFacts(norm=settings["clip_norm"], mode=plan.resolved["mechanism"]["clip"]["mode"]),
         encoding=None,
         aggregation=schema.AggregationFacts(
             of="sum of a lot's gradients, each unit's clipped to the norm; an empty lot is a zero sum",
@@ -146,8 +143,7 @@ def _mechanism(plan: Plan) -> schema.MechanismFacts:
 
 def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
     steps = sum(
-        charge.count * (charge.event.lots if isinstance(charge.event, PartitionedGaussian) else 1)
-        for charge in charges
+        charge.count * (charge.event.lots if isinstance(charge.event, PartitionedGaussian) else 1) for charge in charges
     )
     return schema.SamplingFacts(
         scheme=plan.settings["scheme"],
@@ -163,9 +159,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     test = plan.data.test
     public = test is not None and test.access == "public"
     if run.score is not None and not public:
-        raise RunFailed(
-            "internal fault: a score on private records was about to be released", "please report this"
-        )
+        raise RunFailed("internal fault: a score on private records was about to be released", "please report this")
     score = None
     if run.score is not None:
         score = schema.Score(accuracy=run.score.accuracy, loss=run.score.loss, records=run.score.records)
@@ -177,9 +171,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     else:
         status, text = "none", "the recipe names no records to evaluate on"
     return schema.DataAccess(
-        training=schema.Access(
-            status="covered", text="every use of the training records is one of the events"
-        ),
+        training=schema.Access(status="covered", text="every use of the training records is one of the events"),
         preprocessing=schema.Access(
             status="public",
             text="constants of the recipe, the same for every record; nothing was fitted to the data",

@@ -50,8 +50,8 @@ class Numbers:
 def numbers(plan: Plan, charges: Sequence[Charge]) -> Numbers:
     """What `charges` cost, by the accountant the budget names and two more; the plan's guarantee is not read.
 
-    Guarantees: the composition of the charges is (ε, δ)-DP at the budget's δ, and (ε', δ')-DP at every point of
-    the profile; its δ(ε) is at most that of the Gaussian bound on the stated interval.
+    Guarantees: the composition of the charges is (ε, δ)-DP at the budget's δ, and (ε', δ')-DP at every point
+    of the profile; its δ(ε) is at most that of the Gaussian bound on the stated interval.
     """
     budget = plan.budget
     delta, relation = budget.delta, budget.neighbouring
@@ -97,9 +97,7 @@ def profile(
     return tuple(Point(epsilon=e, delta=min(1.0, rounding.up(d))) for e, d in points)
 
 
-def gaussian_bound(
-    charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float
-) -> GaussianBound | None:
+def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float) -> GaussianBound | None:
     """The least μ found such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing
     was sampled, else for 0 ≤ ε' ≤ 2ε; None where no such μ was found.
 
@@ -128,9 +126,7 @@ def claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
         delta=budget.delta,
         neighbouring=budget.neighbouring.value,
         unit=unit,
-        sentence=sentence(
-            found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure
-        ),
+        sentence=sentence(found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure),
         released=plan.released,
         not_protected=not_protected(plan),
         profile=found.profile,
@@ -154,9 +150,7 @@ def sentence(
         f"probability by at most a factor of exp({epsilon!r}), plus {delta!r}."
     )
     if insecure:
-        return (
-            f"NOT A RELEASE: the randomness was fixed in advance, for a test; nobody is protected. {formal}"
-        )
+        return f"NOT A RELEASE: the randomness was fixed in advance, for a test; nobody is protected. {formal}"
     return formal
 
 

@@ -1,0 +1,41 @@
+"""`dprecipe verify`: the claim of a certificate, and what was checked."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dprecipe.cli.render import printable
+from dprecipe.release.verify import Verified
+from dprecipe.release.verify import verify as check
+
+
+def verify(path: Path, public_key: Path | None = None) -> None:
+    """Check a certificate and print its claim. Raises `CertificateInvalid`, `UsageFault`."""
+    verified = check(path, public_key)
+    sys.stdout.write("\n".join(map(printable, lines(verified))) + "\n")
+
+
+def lines(verified: Verified) -> list[str]:
+    """What is printed, line by line. Recipe texts are among it: the caller makes them safe to print."""
+    claim, predicate = verified.claim, verified.statement.predicate
+    return [
+        "verified",
+        "",
+        claim.sentence,
+        "",
+        f"  ε spent       {claim.epsilon!r} of {predicate.budget.epsilon!r} at δ = {claim.delta!r}",
+        f"  protects      {claim.unit.name}: {claim.unit.enforced_by}",
+        f"  mechanism     {predicate.mechanism.kind}, {predicate.sampling.steps_charged:,} steps, "
+        f"{predicate.mechanism.noise.family} noise, multiplier {predicate.mechanism.noise.multiplier:g}",
+        f"  released      {', '.join(claim.released)}; files: "
+        f"{', '.join(subject.name for subject in verified.statement.subject)}",
+        "",
+        "checked",
+        *(f"  - {text}" for text in verified.checked),
+        "rests on, unchecked here",
+        *(f"  - {a.text}" for a in predicate.assumptions if a.checked_by == "declaration"),
+        "not shown",
+        *(f"  - {text}" for text in verified.notes),
+        f"  - {predicate.what_a_signature_does_not_prove}",
+    ]

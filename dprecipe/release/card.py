@@ -1,0 +1,104 @@
+"""`card.md` and `metrics.json`: a model card in the style of model hubs, and the public numbers, no others."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dprecipe.plan.model import Plan
+from dprecipe.release.schema import Predicate
+
+METRICS = "dprecipe.metrics/v1"
+
+
+def metrics(made: Predicate, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """The content of `metrics.json`. `history` is kept only where evaluation was public."""
+    evaluation = made.data_access.evaluation
+    public = evaluation.status == "public"
+    return {
+        "schema": METRICS,
+        "epsilon": made.claim.epsilon,
+        "delta": made.claim.delta,
+        "public_evaluation": None if evaluation.released is None else evaluation.released.model_dump(),
+        "history": [dict(point) for point in history] if public else [],
+    }
+
+
+def markdown(plan: Plan, made: Predicate) -> str:
+    """The content of `card.md`."""
+    claim, evaluation = made.claim, made.data_access.evaluation
+    description = plain(plan.description) or "_The recipe gives no description._"
+    if evaluation.released is not None:
+        score = evaluation.released
+        results = (
+            f"| metric | value |\n|---|---|\n| accuracy | {score.accuracy:.4f} |\n"
+            f"| loss | {score.loss:.4f} |\n| records | {score.records} |\n\nMeasured {evaluation.text}."
+        )
+    else:
+        results = f"No score is published: evaluation was {evaluation.text}."
+    rests = "\n".join(f"- {plain(a.text)} ({a.checked_by})" for a in made.assumptions)
+    uncovered = "\n".join(f"- {plain(text)}" for text in claim.not_protected)
+    return f"""{_front_matter(plan, made)}
+# {plain(plan.name)}
+
+{description}
+
+## Privacy
+
+{plain(claim.sentence)}
+
+It rests on:
+
+{rests}
+
+Not protected:
+
+{uncovered}
+
+Check it, with nothing but this folder: `dprecipe verify .`
+
+## Intended use
+
+As described above. The recipe says no more about who this model is for; who publishes it should.
+
+## Limits
+
+Differential privacy bounds what the model tells of any one {plain(claim.unit.name)} it was trained on.
+It promises nothing about accuracy, fairness, or data unlike the training data.
+
+## Training
+
+`{plan.model.kind}`, trained by `{plan.mechanism}` for {plan.length.steps} steps, with
+{made.mechanism.noise.family} noise of multiplier {made.mechanism.noise.multiplier:g}.
+The whole recipe is in `certificate.json`.
+
+## Evaluation
+
+{results}
+"""
+
+
+def plain(text: str) -> str:
+    """Text of a recipe or certificate, as words and nothing else: no markup, no HTML, one line."""
+    one_line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    escaped = one_line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]#|!~])", r"\\\1", escaped)
+
+
+def _front_matter(plan: Plan, made: Predicate) -> str:
+    """YAML between `---` lines; every value is a JSON string or number, which YAML reads the same way."""
+    fields: dict[str, Any] = {
+        "model_name": plan.name,
+        "library_name": "dprecipe",
+        "tags": ["differential-privacy", plan.mechanism, plan.model.kind],
+        "differential_privacy": {
+            "epsilon": made.claim.epsilon,
+            "delta": made.claim.delta,
+            "neighbouring": made.claim.neighbouring,
+            "unit": made.claim.unit.name,
+        },
+    }
+    lines = [f"{key}: {json.dumps(value)}" for key, value in fields.items()]
+    return "\n".join(["---", *lines, "---"])

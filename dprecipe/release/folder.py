@@ -1,0 +1,156 @@
+"""`release/`: written whole or not at all, and read back file by file."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dprecipe.faults import RunFailed, UsageFault
+from dprecipe.plan.model import Plan
+from dprecipe.privacy.ledger import Ledger
+from dprecipe.release import card, certificate, sign
+from dprecipe.release.facts import RunFacts
+from dprecipe.release.untrusted import sha256_of
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+CERTIFICATE = "certificate.json"
+ENVELOPE = "certificate.dsse.json"
+OWN = frozenset({CERTIFICATE, ENVELOPE})
+"""The certificate's own files: the only ones that no certificate can name."""
+
+EVERY_ITERATE_IS_COVERED = frozenset({"dpsgd"})
+"""Mechanisms whose events pay for every iterate, so that public scores along the way are post-processing."""
+
+
+def publish(
+    target: Path,
+    plan: Plan,
+    ledger: Ledger,
+    run: RunFacts,
+    history: Sequence[Mapping[str, float]],
+    write: Callable[[Path], None],
+) -> float:
+    """Write the release of a finished run; returns the ε it claims, computed from the ledger.
+
+    `history`: public scores along the run (`step`, `epsilon`, `accuracy`, `loss`). `write` puts the model's
+    files into the folder it is given.
+
+    Guarantees: `target` appears whole, with its content on disk, or not at all; one that exists is
+    left alone.
+
+    Raises:
+        UsageFault: `target` exists, or the key that shall sign can't be used.
+        RunFailed: the ledger supports no certificate, or the disk refuses; nothing is left behind.
+    """
+    key = signing_key(plan)
+    made = certificate.of_run(plan, ledger, run)
+    with drafted(target) as draft:
+        write(draft)
+        metrics = card.metrics(made, covered_history(plan, history))
+        _put(draft / "metrics.json", (json.dumps(metrics, indent=1) + "\n").encode())
+        if plan.release.report:
+            from dprecipe.release import report
+
+            _put(draft / "report.html", report.html(plan, made, ledger.charges, metrics["history"]).encode())
+            _put(draft / "card.md", card.markdown(plan, made).encode())
+        digests = {entry.name: sha256_of(Path(entry.path)) for entry in os.scandir(draft)}
+        whole = certificate.to_bytes(certificate.statement(made, digests))
+        _put(draft / CERTIFICATE, whole)
+        if key is not None:
+            _put(draft / ENVELOPE, sign.seal(whole, key))
+    return made.claim.epsilon
+
+
+def signing_key(plan: Plan) -> Ed25519PrivateKey | None:
+    """The key that signs the release, where the recipe names one. Ask before training, not after.
+
+    Raises:
+        UsageFault: it can't be used.
+    """
+    signer = plan.release.sign
+    return None if signer is None else sign.load_private_key(Path(plan.source.file).parent / signer.key)
+
+
+def covered_history(plan: Plan, history: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
+    """The part of the history that may be published: none where the claim covers the last iterate alone."""
+    return history if plan.mechanism in EVERY_ITERATE_IS_COVERED else ()
+
+
+@contextmanager
+def drafted(target: Path) -> Iterator[Path]:
+    """A folder to write into, which becomes `target` when the block ends well and vanishes otherwise.
+
+    Raises:
+        UsageFault: `target` exists.
+        RunFailed: the disk refuses.
+    """
+    if target.exists():
+        raise UsageFault(f"{target} exists; a release is never overwritten", "choose another folder")
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        for abandoned in target.parent.glob(f".{target.name}.*"):  # of a run that was killed
+            shutil.rmtree(abandoned, ignore_errors=True)
+        draft.mkdir(parents=True)
+        yield draft
+        for entry in sorted(draft.iterdir()):
+            _sync(entry)
+        _sync(draft)
+        os.rename(draft, target)
+        _sync(target.parent)
+    except OSError as error:
+        raise RunFailed(
+            f"{target}: the release can't be written: {error.strerror}",
+            "make room on the disk, then continue with --resume: nothing more is spent",
+        ) from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def compare(folder: Path, subjects: Mapping[str, str], alone: bool = False) -> list[str]:
+    """What keeps `folder` from holding exactly the subjects, beside the certificate's own files.
+
+    `alone`: the certificate was given by itself, so other files in its folder are nobody's business.
+    """
+    failures = []
+    for name, digest in sorted(subjects.items()):
+        path = folder / name
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                failures.append(f"{name}: not a regular file")
+            elif sha256_of(path) != digest:
+                failures.append(f"{name}: its content is not what the certificate was made for")
+        except OSError:
+            failures.append(f"{name}: named by the certificate, and missing")
+    if alone:
+        return failures
+    named = OWN | set(subjects)
+    try:
+        found = sorted(entry.name for entry in os.scandir(folder))
+    except OSError as error:
+        return [*failures, f"{folder.name}: can't be listed: {error.strerror}"]
+    failures += [f"{name}: in the folder, and the certificate does not name it" for name in found if name not in named]
+    return failures
+
+
+def _put(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+
+
+def _sync(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # folders can't be opened there
+        return
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,125 @@
+"""The report's three plots, as SVG to be put into a page. Needs matplotlib, which is imported on use."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dprecipe.plan.model import Plan
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, PartitionedGaussian, take_first, total
+from dprecipe.release.schema import Claim
+
+INK, SOFT, LINE, MARK, CAP = "#1c2733", "#5b6b7b", "#e3e8ee", "#1f6feb", "#c2410c"
+POINTS = 24
+
+
+def spent_over_steps(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
+    """(steps, ε spent by then) along the events charged; every ε is an upper bound."""
+    events, budget = total(charges), plan.budget
+    counts = sorted({round(events * i / POINTS) for i in range(1, POINTS + 1)} - {0})
+    points = [(0, 0.0)]
+    for count in counts:
+        part = take_first(charges, count)
+        epsilon = accountants.epsilon(part, budget.delta, budget.neighbouring, budget.accountant)
+        points.append((sum(_steps(charge) for charge in part), epsilon))
+    return points
+
+
+def _steps(charge: Charge) -> int:
+    return charge.count * (charge.event.lots if isinstance(charge.event, PartitionedGaussian) else 1)
+
+
+def epsilon_plot(points: Sequence[tuple[int, float]], budget: float) -> str:
+    """ε over steps, against the budget."""
+
+    def draw(axes: Any) -> None:
+        steps, epsilons = zip(*points, strict=True)
+        axes.axhline(budget, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
+        axes.plot(steps, epsilons, color=MARK, linewidth=2)
+        axes.fill_between(steps, epsilons, color=MARK, alpha=0.08, linewidth=0)
+        axes.annotate(
+            f"budget ε = {budget:g}", (0, budget), (4, -4), textcoords="offset points", color=CAP, va="top", size=9
+        )
+        axes.set(xlabel="steps", ylabel="ε spent", ylim=(0, budget * 1.08), xlim=(0, max(steps)))
+
+    return _svg("epsilon", draw)
+
+
+def profile_plot(claim: Claim) -> str:
+    """δ(ε) on a logarithmic scale, with the claimed point."""
+
+    def draw(axes: Any) -> None:
+        points = [(point.epsilon, point.delta) for point in claim.profile if point.delta > 0]
+        axes.semilogy(*zip(*points, strict=True), color=MARK, linewidth=2)
+        axes.plot([claim.epsilon], [claim.delta], "o", color=CAP, markersize=7, zorder=5)
+        axes.annotate(
+            f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}",
+            (claim.epsilon, claim.delta),
+            (10, 8),
+            textcoords="offset points",
+            color=CAP,
+            size=9,
+        )
+        axes.set(xlabel="ε", ylabel="δ")
+
+    return _svg("profile", draw)
+
+
+def accuracy_plot(history: Sequence[Mapping[str, float]]) -> str:
+    """Accuracy on public records over steps."""
+
+    def draw(axes: Any) -> None:
+        steps = [point["step"] for point in history]
+        accuracies = [point["accuracy"] for point in history]
+        axes.plot(steps, accuracies, color=MARK, linewidth=2, marker="o", markersize=3)
+        axes.annotate(
+            f"{accuracies[-1]:.1%}",
+            (steps[-1], accuracies[-1]),
+            (-4, 7),
+            textcoords="offset points",
+            ha="right",
+            color=INK,
+            size=9,
+        )
+        axes.set(xlabel="steps", ylabel="accuracy, public records", ylim=(0, 1.05))
+
+    return _svg("accuracy", draw)
+
+
+def _svg(name: str, draw: Callable[[Any], None]) -> str:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    style = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,  # ids that are the same each time and differ between the plots of a page
+        "font.family": "sans-serif",
+        "font.size": 10,
+        "axes.edgecolor": LINE,
+        "axes.labelcolor": SOFT,
+        "xtick.color": SOFT,
+        "ytick.color": SOFT,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": LINE,
+        "grid.linewidth": 0.8,
+    }
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(5.6, 3.2), layout="constrained")
+        figure.patch.set_alpha(0)
+        axes = figure.add_subplot()
+        axes.patch.set_alpha(0)
+        draw(axes)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(
+        r"font: 1?\d(?:\.\d+)?px [^;\"]*", lambda m: m[0].split(" ")[0] + " " + m[0].split(" ")[1] + " inherit", svg
+    )
+    return re.sub(r"<svg ", f'<svg role="img" aria-label="{name}" ', svg, count=1)

@@ -1,0 +1,251 @@
+"""From a certificate back to its plan: read the recipe text it carries, plan again, and say what differs.
+
+Nothing here touches the file system: all that is read stands in the certificate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from dprecipe import __version__
+from dprecipe.faults import Fault, PlanRefused, RecipeError
+from dprecipe.plan.make import plan as make_plan
+from dprecipe.plan.model import Plan, Source
+from dprecipe.privacy.events import Charge, charge_from_json, total
+from dprecipe.recipe.read import Loaded, read_source
+from dprecipe.release import certificate
+from dprecipe.release.claim import Numbers
+from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, Spent
+from dprecipe.release.schema import Predicate
+
+MOST_EVENTS = 10**9
+RECORDED = RunFacts((), {}, "", "", "")
+"""What this version's runs say of their generator and arithmetic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """A plan made again, and the charges of a certificate that are events of it."""
+
+    plan: Plan
+    charges: tuple[Charge, ...]
+    same_version: bool
+
+
+def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
+    """Plan again from the texts in the certificate; None, and failures appended, where that can't be done."""
+    same = stated.provenance.versions.get("dprecipe") == __version__
+    plan = _plan(stated, same, failures)
+    charges = _charges(stated, failures)
+    if plan is None or charges is None:
+        return None
+    planned = {charge.event for charge in plan.events}
+    foreign = [i for i, charge in enumerate(charges) if charge.event not in planned]
+    if foreign:
+        failures += [f"events.run_length.{i}: not an event that this recipe plans" for i in foreign[:5]]
+        return None
+    return Rebuilt(plan, charges, same)
+
+
+def _plan(stated: Predicate, same_version: bool, failures: list[str]) -> Plan | None:
+    facts = stated.provenance.recipe
+    source = Source(
+        facts.text, facts.file, facts.overrides, tuple((parent.name, parent.text) for parent in facts.parents)
+    )
+    try:
+        loaded = read_source(source)
+        if same_version:
+            return make_plan(loaded)
+        pinned = make_plan(_pinned(loaded, source, stated))
+        return replace(pinned, source=source, solved={})
+    except (RecipeError, PlanRefused) as error:
+        codes = ", ".join(sorted({f"{finding.code} {finding.path}".strip() for finding in error.findings}))
+        failures.append(f"provenance.recipe.text: the recipe can't be planned again: {codes}")
+    except (Fault, ValueError, ArithmeticError) as error:
+        failures.append(f"provenance.recipe.text: the recipe can't be planned again: {error}")
+    return None
+
+
+def _pinned(loaded: Loaded, source: Source, stated: Predicate) -> Loaded:
+    """The recipe with a solved noise fixed to the stated one: another version may solve it otherwise."""
+    path = "mechanism.noise.multiplier"
+    if loaded.recipe.mechanism.noise.multiplier != "auto":
+        return loaded
+    kept = tuple(override for override in source.overrides if not override.startswith(f"{path}="))
+    pin = f"{path}={stated.mechanism.noise.multiplier!r}"
+    return read_source(Source(source.text, source.file, (*kept, pin), source.parents))
+
+
+def _charges(stated: Predicate, failures: list[str]) -> tuple[Charge, ...] | None:
+    charges = []
+    for index, run in enumerate(stated.events.run_length):
+        try:
+            charges.append(charge_from_json(run.model_dump(exclude_none=True)))
+        except ValueError as error:
+            failures.append(f"events.run_length.{index}: {error}")
+    if len(charges) != len(stated.events.run_length):
+        return None
+    if not 0 < total(charges) <= MOST_EVENTS:
+        failures.append(f"events.total: expected between 1 and {MOST_EVENTS:,} events")
+        return None
+    return tuple(charges)
+
+
+def differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+    """Where the certificate is not what its own recipe, events and recorded facts make it.
+
+    Everything but the accountants' numbers is derived again and compared, leaf by leaf.
+    """
+    try:
+        expected = certificate.assemble(
+            rebuilt.plan, spent(stated, rebuilt.charges), run_facts(stated), numbers(stated)
+        )
+    except Fault as fault:
+        return [f"data_access.evaluation.released: {fault.message}"]
+    found = _walk(certificate.to_json(stated), certificate.to_json(expected), "")
+    return [line for line in found if rebuilt.same_version or line.startswith(ACROSS_VERSIONS)]
+
+
+ACROSS_VERSIONS = (
+    *("claim.epsilon", "claim.delta", "claim.neighbouring", "claim.unit.name", "claim.unit.max_records"),
+    *("claim.sentence", "claim.released", "sampling.", "events.", "budget."),
+    *("mechanism.kind", "mechanism.noise.family", "mechanism.noise.multiplier"),
+    *("mechanism.noise.standard_deviation", "mechanism.clipping.", "mechanism.aggregation.divisor"),
+    *("provenance.recipe.name", "provenance.recipe.file", "provenance.recipe.digest"),
+)
+"""What every version derives alike; wording and defaults may change from one version to the next."""
+
+
+def spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
+    """What the certificate says of its ledger."""
+    budget = stated.budget
+    return Spent(
+        charges=charges,
+        digest=stated.events.ledger,
+        attempts=budget.attempts,
+        stop_reason=budget.stop_reason,
+        settled=budget.events_settled,
+        unsettled=budget.events_reserved_unsettled,
+        torn=budget.torn_line,
+    )
+
+
+def numbers(stated: Predicate) -> Numbers:
+    """What the certificate says the accountants said."""
+    claim = stated.claim
+    return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting)
+
+
+def run_facts(stated: Predicate) -> RunFacts:
+    """What the certificate recorded of its run."""
+    provenance, score = stated.provenance, stated.data_access.evaluation.released
+    commitment = provenance.data_commitment
+    return RunFacts(
+        checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in stated.checks),
+        versions=provenance.versions,
+        device=provenance.device,
+        started=provenance.started,
+        finished=provenance.finished,
+        insecure_seed=stated.randomness.insecure_seed,
+        commitment=None if commitment is None else commitment.value,
+        score=None if score is None else PublicScore(score.accuracy, score.loss, score.records),
+        model=provenance.model,
+        data=provenance.data,
+        generator=stated.randomness.generator,
+        sum_dtype=stated.numerics.sum_dtype,
+        noise_dtype=stated.numerics.noise_dtype,
+        floating_point=stated.numerics.floating_point,
+    )
+
+
+def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
+    """What no finished, sound run can have recorded."""
+    budget, found = stated.budget, []
+    if budget.stop_reason == "interrupted":
+        found.append("budget.stop_reason: an interrupted run has no release")
+    if budget.events_settled + budget.events_reserved_unsettled != stated.events.total:
+        found.append("budget.events_settled: settled and unsettled events don't add up to the events charged")
+    if budget.attempts == 1 and budget.events_reserved_unsettled:
+        found.append("budget.events_reserved_unsettled: a run of one attempt settles all it reserved")
+    if stated.events.total < budget.events_planned:
+        found.append("events.total: fewer events than the plan, in a run that came to its end")
+    if not stated.checks:
+        found.append("checks: none were made")
+    if len({check.id for check in stated.checks}) != len(stated.checks):
+        found.append("checks: one stands twice")
+    found += [f"checks.{check.id}: did not pass: {check.measured}" for check in stated.checks if not check.passed]
+    seed = stated.randomness.insecure_seed
+    if seed is not None:
+        found.append("randomness.insecure_seed: the randomness was fixed in advance: this is no release")
+    if plan is not None:
+        insecure = plan.runtime.insecure
+        if seed != (None if insecure is None else insecure.seed):
+            found.append("randomness.insecure_seed: not what the recipe says")
+        if stated.provenance.versions.get("dprecipe") == __version__:
+            found += _not_as_recorded(stated)
+    found += _times(stated)
+    return found
+
+
+def _not_as_recorded(stated: Predicate) -> list[str]:
+    said: dict[str, tuple[Any, Any]] = {
+        "randomness.generator": (stated.randomness.generator, RECORDED.generator),
+        "numerics.sum_dtype": (stated.numerics.sum_dtype, RECORDED.sum_dtype),
+        "numerics.noise_dtype": (stated.numerics.noise_dtype, RECORDED.noise_dtype),
+        "numerics.floating_point": (stated.numerics.floating_point, RECORDED.floating_point),
+    }
+    return [f"{path}: not what this version runs" for path, (value, ours) in said.items() if value != ours]
+
+
+def _times(stated: Predicate) -> list[str]:
+    moments = []
+    for name in ("started", "finished"):
+        try:
+            moment = datetime.fromisoformat(getattr(stated.provenance, name))
+        except ValueError:
+            return [f"provenance.{name}: not a time in ISO 8601"]
+        if moment.tzinfo is None:
+            return [f"provenance.{name}: a time without its offset from UTC"]
+        moments.append(moment)
+    return [] if moments[0] <= moments[1] else ["provenance.finished: before provenance.started"]
+
+
+def _walk(stated: Any, expected: Any, path: str) -> list[str]:
+    if isinstance(stated, dict) and isinstance(expected, dict):
+        found = []
+        for key in {**expected, **stated}:
+            inner = f"{path}.{key}".lstrip(".")
+            if key not in expected:
+                found.append(f"{inner}: does not belong here")
+            elif key not in stated:
+                found.append(f"{inner}: missing")
+            else:
+                found += _walk(stated[key], expected[key], inner)
+        return found
+    if isinstance(stated, list) and isinstance(expected, list):
+        if len(stated) != len(expected):
+            return [f"{path}: {len(stated)} entries, expected {len(expected)}"]
+        return [
+            line
+            for index, (left, right) in enumerate(zip(stated, expected, strict=True))
+            for line in _walk(left, right, f"{path}.{index}")
+        ]
+    if _equal(stated, expected):
+        return []
+    return [f"{path}: the certificate says {_shown(stated)}, its recipe and events give {_shown(expected)}"]
+
+
+def _equal(stated: Any, expected: Any) -> bool:
+    if isinstance(stated, bool) or isinstance(expected, bool):
+        return stated is expected
+    if isinstance(stated, int | float) and isinstance(expected, int | float):
+        return math.isfinite(stated) and stated == expected
+    return type(stated) is type(expected) and bool(stated == expected)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,138 @@
+"""The accountants' numbers of a certificate, computed again from its events.
+
+The safe side has no tolerance: what is recomputed must not exceed what is stated. The other side is held to one
+unit of the last printed digit, so that nobody can pass off a number that this version did not print; it is not
+asked of another version's certificates, whose accountants may have been looser.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dprecipe.faults import Fault
+from dprecipe.plan.model import Plan
+from dprecipe.privacy import accountants, rounding, second_opinion
+from dprecipe.privacy.events import Charge
+from dprecipe.release import claim as claims
+from dprecipe.release.rebuild import Rebuilt
+from dprecipe.release.schema import Accountant, Predicate
+
+LAST_DIGIT = 1.1e-5
+"""One unit of the sixth significant digit, relative, at its largest."""
+
+SECOND_OPINION = 5e-3
+"""How far above the claim the second opinion may lie, relative: both are upper bounds of one true ε, by loss
+distributions on grids of their own, and the other library's grid and truncation add up to this much. An honest
+claim lies at or above the truth, so within this of the other bound; one that is lower than that is found out."""
+
+RENYI_ORDERS = 2e-2
+"""How far two Rényi bounds of the same events may lie apart, relative: they try different orders."""
+
+
+def check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
+    """What the events don't support; `notes` gains what could not be compared."""
+    try:
+        return _check(stated, rebuilt, notes)
+    except (Fault, ValueError, ArithmeticError) as error:
+        return [f"accounting: the events can't be accounted for: {error}"]
+
+
+def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
+    plan, charges, claim = rebuilt.plan, rebuilt.charges, stated.claim
+    delta, relation = plan.budget.delta, plan.budget.neighbouring
+    roles = [row.role for row in stated.accounting]
+    if roles != ["claim", "cross_check", "second_opinion"]:
+        return ["accounting: expected a claim, a cross_check and a second_opinion, in this order"]
+    first, second, third = stated.accounting
+    found = _one(stated, rebuilt)
+    if not claim.epsilon <= plan.budget.epsilon:
+        found.append(f"claim.epsilon: {claim.epsilon!r} exceeds the budget of {plan.budget.epsilon!r}")
+    primary = accountants.epsilon_answer(charges, delta, relation, plan.budget.accountant)
+    cross = accountants.epsilon_answer(charges, delta, relation, claims.other(plan.budget.accountant))
+    found += _row(first, primary.accountant, primary.value, 0, rebuilt.same_version)
+    found += _row(second, cross.accountant, cross.value, 1, rebuilt.same_version)
+    found += _number("claim.epsilon", claim.epsilon, primary.value, rebuilt.same_version)
+    loose, tight = (cross, primary) if cross.accountant.startswith("rdp") else (primary, cross)
+    if not tight.value <= loose.value * (1 + 1e-9):
+        found.append("accounting: the exact or numerical bound exceeds the Rényi bound; one of them is wrong")
+    rdp = loose.value if loose.accountant.startswith("rdp") else math.inf
+    found += _second_opinion(third, claim.epsilon, rdp, plan, charges, notes)
+    return found + _profile(stated, rebuilt)
+
+
+def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+    """What must be the same wherever it is said."""
+    found = []
+    if stated.accounting[0].epsilon != stated.claim.epsilon:
+        found.append("accounting.0.epsilon: not the ε of the claim")
+    if stated.budget.spent != stated.claim.epsilon:
+        found.append("budget.spent: not the ε of the claim")
+    ours = f"dprecipe {stated.provenance.versions.get('dprecipe')}"
+    for index, row in enumerate(stated.accounting):
+        if row.role != "second_opinion" and row.version != ours:
+            found.append(f"accounting.{index}.version: not the version that made the certificate")
+        if row.role == "second_opinion" and row.version != stated.provenance.versions.get("dp-accounting"):
+            found.append(f"accounting.{index}.version: not the version among provenance.versions")
+        if rebuilt.same_version and row.bound != claims.BOUNDS.get(row.name):
+            found.append(f"accounting.{index}.bound: not what is known of {row.name}")
+    return found
+
+
+def _row(row: Accountant, name: str, value: float, index: int, exact: bool) -> list[str]:
+    found = [] if row.name == name else [f"accounting.{index}.name: {name} gives this bound, not {row.name}"]
+    stated = math.inf if row.epsilon is None else row.epsilon
+    return found + _number(f"accounting.{index}.epsilon", stated, value, exact)
+
+
+def _number(path: str, stated: float, recomputed: float, exact: bool) -> list[str]:
+    if not recomputed <= stated:
+        return [f"{path}: the events cost {recomputed!r}, more than the {stated!r} stated"]
+    if exact and not stated <= rounding.up(recomputed) * (1 + LAST_DIGIT):
+        return [f"{path}: {stated!r} stated, the events cost {recomputed!r}"]
+    return []
+
+
+def _second_opinion(
+    row: Accountant, epsilon: float, rdp: float, plan: Plan, charges: tuple[Charge, ...], notes: list[str]
+) -> list[str]:
+    opinion = second_opinion.opinion(charges, plan.budget.delta, plan.budget.neighbouring)
+    stated = math.inf if row.epsilon is None else row.epsilon
+    found = []
+    if opinion.version == row.version:
+        if opinion.name != row.name:
+            found.append(f"accounting.2.name: {opinion.name} gives this bound, not {row.name}")
+        found += _number("accounting.2.epsilon", stated, opinion.epsilon, True)
+    else:
+        notes.append(f"dp-accounting {row.version} was not here to be asked again; {opinion.version} was")
+        if math.isfinite(opinion.epsilon) and not abs(stated - opinion.epsilon) <= RENYI_ORDERS * opinion.epsilon:
+            found.append(f"accounting.2.epsilon: {stated!r} stated, dp-accounting gives {opinion.epsilon!r}")
+    if opinion.name == "dp_accounting.pld":
+        if not opinion.epsilon <= epsilon * (1 + SECOND_OPINION):
+            found.append(f"claim.epsilon: dp-accounting finds ε = {opinion.epsilon!r} for the events, above the claim")
+    elif math.isfinite(opinion.epsilon) and math.isfinite(rdp):
+        notes.append("the second opinion is a Rényi bound: it was held against the Rényi cross-check")
+        if not abs(opinion.epsilon - rdp) <= RENYI_ORDERS * rdp:
+            found.append(f"accounting: dp-accounting's Rényi bound is {opinion.epsilon!r}, ours {rdp!r}")
+    else:
+        found.append("accounting: the second accountant has no bound for these events to hold the claim against")
+    return found
+
+
+def _profile(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+    plan, charges, claim = rebuilt.plan, rebuilt.charges, stated.claim
+    epsilons = tuple(point.epsilon for point in claim.profile)
+    if rebuilt.same_version and epsilons != claims.profile_epsilons(claim.epsilon):
+        return ["claim.profile: not stated where it is due, or not for the claimed ε"]
+    relation = plan.budget.neighbouring
+    found = []
+    again = accountants.profile(charges, relation, plan.budget.accountant, epsilons)
+    for index, (point, (_, delta)) in enumerate(zip(claim.profile, again, strict=True)):
+        found += _number(f"claim.profile.{index}.delta", point.delta, min(delta, 1.0), rebuilt.same_version)
+    gdp = claims.gaussian_bound(charges, relation, claim.epsilon)
+    if (gdp is None) != (claim.gdp is None):
+        found.append("claim.gdp: the events give another answer")
+    elif gdp is not None and claim.gdp is not None:
+        if (gdp.from_epsilon, gdp.to_epsilon) != (claim.gdp.from_epsilon, claim.gdp.to_epsilon):
+            found.append("claim.gdp: stated for another interval than the events give")
+        found += _number("claim.gdp.mu", claim.gdp.mu, gdp.mu, rebuilt.same_version)
+    return found

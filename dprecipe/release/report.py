@@ -1,0 +1,226 @@
+"""`report.html`: the certificate for people, in one file that needs nothing else. Public things only.
+
+Everything that comes from a recipe or a machine is escaped; the page holds no script and its policy allows none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from dprecipe.plan.model import Plan
+from dprecipe.privacy.events import Charge
+from dprecipe.release import plots
+from dprecipe.release.schema import Predicate
+
+STYLE = """
+:root{color-scheme:light;--ink:#1c2733;--soft:#5b6b7b;--line:#e3e8ee;--mark:#1f6feb;--good:#1a7f4b;--bad:#c2410c}
+*{box-sizing:border-box}
+body{margin:0;background:#f5f7fa;color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
+main{max-width:62rem;margin:0 auto;padding:2.5rem 1.25rem 4rem}
+header p{color:var(--soft);margin:.2rem 0 0}
+h1{font-size:1.9rem;line-height:1.2;margin:0}
+h2{font-size:1.12rem;margin:0 0 .8rem}
+section{background:#fff;border:1px solid var(--line);border-radius:10px;padding:1.4rem 1.5rem;margin:1.2rem 0}
+.claim{border-left:5px solid var(--mark)}
+.claim p{font-size:1.14rem;margin:0}
+.void{border-left-color:var(--bad)}
+.numbers{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:1rem;margin:1.2rem 0 0}
+.numbers div{border-top:2px solid var(--line);padding-top:.5rem}
+.numbers b{display:block;font-size:1.3rem;font-weight:600;overflow-wrap:anywhere}
+.numbers span,.small{color:var(--soft);font-size:.88rem}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(21rem,1fr));gap:1.2rem}
+figure{margin:0}
+figure svg{width:100%;height:auto}
+figcaption{color:var(--soft);font-size:.88rem}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-size:.93rem}
+th{text-align:left;color:var(--soft);font-weight:600}
+th,td{padding:.45rem .8rem .45rem 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
+tr:last-child td{border-bottom:0}
+td.n{font-variant-numeric:tabular-nums;white-space:nowrap}
+.yes{color:var(--good);font-weight:600}
+.no{color:var(--bad);font-weight:600}
+ul{margin:0;padding-left:1.2rem}
+code,pre{font:.88rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+pre{background:#f5f7fa;border-radius:8px;padding:1rem;overflow-x:auto;margin:.6rem 0 0}
+summary{cursor:pointer}
+@media print{body{background:#fff}section{break-inside:avoid}}
+"""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def html(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]) -> str:
+    """The page. `history` holds public scores only (`step`, `accuracy`)."""
+    sections = [
+        _claim(made),
+        _plots(plan, made, charges, history),
+        _events(made),
+        _assumptions(made),
+        _checks(made),
+        _data(made),
+        _section("What is not protected", _list(made.claim.not_protected)),
+        _verify(made),
+        _provenance(made),
+    ]
+    title = escape(plan.name)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}: privacy report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{title}</h1><p>{escape(plan.description)}</p></header>\n"
+        + "\n".join(sections)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _claim(made: Predicate) -> str:
+    claim, budget, mechanism = made.claim, made.budget, made.mechanism
+    numbers = [
+        (f"ε = {claim.epsilon:g}", f"spent, of a budget of {budget.epsilon:g}"),
+        (f"δ = {claim.delta:g}", "the chance that ε does not hold"),
+        (claim.unit.name, "is what is protected"),
+        (
+            f"{made.sampling.steps_charged:,} steps",
+            f"{mechanism.kind}, noise multiplier {mechanism.noise.multiplier:g}",
+        ),
+    ]
+    if claim.gdp is not None:
+        end = claim.gdp.to_epsilon
+        where = "for every ε" if end is None else f"for ε up to {end:g}"
+        numbers.append((f"μ = {claim.gdp.mu:g}", f"no worse than Gaussian DP of this μ, {where}"))
+    released = made.data_access.evaluation.released
+    if released is not None:
+        numbers.append((f"{released.accuracy:.2%}", f"accuracy on {released.records:,} public records"))
+    cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in numbers)
+    void = " void" if made.randomness.insecure_seed is not None else ""
+    return (
+        f'<section class="claim{void}"><h2>The claim</h2><p>{escape(claim.sentence)}</p>'
+        f'<div class="numbers">{cells}</div></section>'
+    )
+
+
+def _plots(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]) -> str:
+    spent = plots.spent_over_steps(plan, charges)
+    figures = [
+        (plots.epsilon_plot(spent, made.budget.epsilon), "What was spent, step by step; the line is the budget."),
+    ]
+    if made.claim.profile:
+        figures.append(
+            (plots.profile_plot(made.claim), "The same release holds for every pair on this curve, not for one only.")
+        )
+    if history:
+        figures.append((plots.accuracy_plot(history), "Accuracy on records the recipe declares public."))
+    body = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
+    return _section("Over the run", f'<div class="plots">{body}</div>')
+
+
+def _events(made: Predicate) -> str:
+    rows = [
+        (run.kind, f"{run.count:,}", f"{run.noise_multiplier:g}", _given(run.sampling_rate), _given(run.lots))
+        for run in made.events.run_length
+    ]
+    events = _table(("event", "count", "noise multiplier", "sampling rate", "lots"), rows)
+    accounting = _table(
+        ("accountant", "version", "kind of bound", "ε"),
+        [(row.name, row.version, row.bound, _given(row.epsilon)) for row in made.accounting],
+    )
+    unsettled = made.budget.events_reserved_unsettled
+    note = (
+        f"{made.events.total:,} events were charged in {made.budget.attempts} "
+        f"{'attempt' if made.budget.attempts == 1 else 'attempts'}"
+        + (
+            f"; {unsettled:,} of them were reserved before a crash and are charged as if they had run"
+            if unsettled
+            else ""
+        )
+        + f". The run ended because: {made.budget.stop_reason}."
+    )
+    return _section("What was spent", f"{events}<p>{escape(note)}</p>{accounting}")
+
+
+def _assumptions(made: Predicate) -> str:
+    return _section(
+        "What the claim rests on",
+        _table(("assumption", "checked by"), [(a.text, a.checked_by) for a in made.assumptions]),
+    )
+
+
+def _checks(made: Predicate) -> str:
+    rows = "".join(
+        f'<tr><td>{escape(check.text)}</td><td class="{"yes" if check.passed else "no"}">'
+        f"{'passed' if check.passed else 'failed'}</td><td>{escape(check.measured)}</td></tr>"
+        for check in made.checks
+    )
+    return _section(
+        "What was tested on this program, before it saw a record",
+        f'<div class="scroll"><table><thead><tr><th>check</th><th>result</th><th>measured</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>",
+    )
+
+
+def _data(made: Predicate) -> str:
+    access = made.data_access
+    uses = {
+        "training": access.training,
+        "preprocessing": access.preprocessing,
+        "tuning": access.tuning,
+        "evaluation": access.evaluation,
+    }
+    rows = [(name, use.status.replace("_", " "), use.text) for name, use in uses.items()]
+    return _section("Every use of data", _table(("use", "status", "meaning"), rows))
+
+
+def _verify(made: Predicate) -> str:
+    return _section(
+        "Check it yourself",
+        "<p>With this folder and nothing else: no data, no GPU.</p>"
+        "<pre>pip install dprecipe\ndprecipe verify .</pre>"
+        f'<p class="small">{escape(made.what_a_signature_does_not_prove)}</p>',
+    )
+
+
+def _provenance(made: Predicate) -> str:
+    provenance = made.provenance
+    rows = [
+        ("recipe digest", provenance.recipe.digest),
+        ("plan digest", provenance.plan),
+        ("ledger digest", made.events.ledger),
+        ("randomness", f"{made.randomness.generator}, seeded from: {made.randomness.entropy}"),
+        ("arithmetic", f"sum {made.numerics.sum_dtype}, noise {made.numerics.noise_dtype}"),
+        ("floating point", made.numerics.floating_point),
+        ("device", provenance.device),
+        ("time", f"{provenance.started} to {provenance.finished}"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
+    ]
+    texts = [(provenance.recipe.file, provenance.recipe.text)]
+    texts += [(parent.name, parent.text) for parent in provenance.recipe.parents]
+    details = "".join(
+        f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>" for name, text in texts
+    )
+    overrides = "".join(f"<li><code>--set {escape(override)}</code></li>" for override in provenance.recipe.overrides)
+    return _section(
+        "Where it comes from", _table(("", ""), rows) + details + (f"<ul>{overrides}</ul>" if overrides else "")
+    )
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{body}</section>"
+
+
+def _list(items: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    top = ""
+    if any(head):
+        top = f"<thead><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr></thead>"
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>'
+
+
+def _given(value: Any) -> str:
+    return "–" if value is None else f"{value:g}" if isinstance(value, float) else f"{value:,}"

@@ -1,0 +1,169 @@
+"""Signatures: Ed25519 in a DSSE envelope.
+
+Source: DSSE v1 (https://github.com/secure-systems-lab/dsse); RFC 8032 (Ed25519).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, StringConstraints
+
+from dprecipe.faults import UsageFault
+from dprecipe.recipe.base import Block
+from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, validate
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+HOW_TO_MAKE = "make one with: openssl genpkey -algorithm ed25519 -out key.pem"
+HOW_TO_EXPORT = "take it from the private key with: openssl pkey -in key.pem -pubout -out public.pem"
+
+
+class Signature(Block):
+    """One signature; the key id is only a hint."""
+
+    keyid: Annotated[str, StringConstraints(max_length=200)] = ""
+    sig: str
+
+
+class Envelope(Block):
+    """A DSSE envelope."""
+
+    payload: str
+    payload_type: str = Field(alias="payloadType")
+    signatures: Annotated[tuple[Signature, ...], Field(min_length=1, max_length=32)]
+
+
+def load_private_key(path: Path) -> Ed25519PrivateKey:
+    """The key that signs.
+
+    Raises:
+        UsageFault: missing, not PEM, encrypted, or not Ed25519.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    content = _key_file(path)
+    try:
+        key = load_pem_private_key(content, password=None)
+    except TypeError:
+        raise UsageFault(
+            f"{path}: the private key is encrypted",
+            "decrypt it with: openssl pkey -in key.pem -out plain.pem",
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise UsageFault(f"{path}: not a private key in PEM", HOW_TO_MAKE) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageFault(f"{path}: a private key, but not Ed25519", HOW_TO_MAKE)
+    return key
+
+
+def load_public_key(path: Path) -> Ed25519PublicKey:
+    """The key that must have signed.
+
+    Raises:
+        UsageFault: missing, not PEM, or not an Ed25519 public key.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    content = _key_file(path)
+    try:
+        key = load_pem_public_key(content)
+    except (ValueError, UnsupportedAlgorithm):
+        raise UsageFault(f"{path}: not a public key in PEM", HOW_TO_EXPORT) from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise UsageFault(f"{path}: a public key, but not Ed25519", HOW_TO_EXPORT)
+    return key
+
+
+def permission_advice(path: Path) -> str | None:
+    """What to do about a private key that others on this machine can read; None when they can't."""
+    if sys.platform == "win32" or not stat.S_IMODE(os.stat(path).st_mode) & 0o077:
+        return None
+    return f"{path}: others on this machine can read the private key; run: chmod 600 {path}"
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """SHA-256 of the key's SubjectPublicKeyInfo, hexadecimal: a hint for people, never trusted."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """What is signed: the pre-authentication encoding, which binds type and length.
+
+    Source: DSSE v1, protocol.md.
+    """
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def seal(payload: bytes, key: Ed25519PrivateKey) -> bytes:
+    """The envelope of a certificate's bytes: the text of `certificate.dsse.json`."""
+    signature = key.sign(pae(PAYLOAD_TYPE, payload))
+    envelope = {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": PAYLOAD_TYPE,
+        "signatures": [
+            {"keyid": key_id(key.public_key()), "sig": base64.b64encode(signature).decode()},
+        ],
+    }
+    return (json.dumps(envelope, indent=1) + "\n").encode()
+
+
+def unseal(content: bytes, name: str, key: Ed25519PublicKey | None) -> tuple[bytes, tuple[str, ...]]:
+    """The payload of an envelope, and the key ids its signatures name (hints).
+
+    Guarantees: with `key`, nothing of the payload is returned unless one signature by `key` holds.
+
+    Raises:
+        ContentError: no envelope of a certificate, or, with `key`, no signature by it holds.
+    """
+    envelope = validate(Envelope, parse_object(content, name), name)
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise ContentError(f"{name}: payloadType: expected {PAYLOAD_TYPE}")
+    payload = _base64(envelope.payload, f"{name}: payload")
+    if key is not None:
+        signed = pae(envelope.payload_type, payload)
+        signatures = [_base64(s.sig, f"{name}: signatures") for s in envelope.signatures]
+        if not any(_holds(key, signature, signed) for signature in signatures):
+            raise ContentError(f"{name}: signature: none holds under the given public key")
+    return payload, tuple(signature.keyid for signature in envelope.signatures)
+
+
+def _holds(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(signature, signed)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _base64(text: str, what: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ContentError(f"{what}: not base64") from None
+
+
+def _key_file(path: Path) -> bytes:
+    try:
+        return read_bytes(path)
+    except ContentError as error:
+        raise UsageFault(f"{path}: the key can't be used: {error}", "give the path of a PEM file") from None

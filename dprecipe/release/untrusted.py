@@ -1,0 +1,103 @@
+"""Reading what a stranger handed over: bounded, no duplicate keys, no NaN, never a traceback."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_ERRORS = 20
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class ContentError(Exception):
+    """The content is not what it should be; `failures` says why, one line each."""
+
+    def __init__(self, *failures: str) -> None:
+        super().__init__("; ".join(failures))
+        self.failures = failures
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file of at most 16 MiB.
+
+    Raises:
+        ContentError: it is none.
+    """
+    try:
+        # A pipe or a device would block or never end, so the kind is asked before opening.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ContentError(f"{path.name}: not a regular file")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ContentError(f"{path.name}: can't be read: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise ContentError(f"{path.name}: larger than {MAX_BYTES // 1024**2} MiB")
+    return content
+
+
+def parse_object(content: bytes, name: str) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ContentError: not UTF-8, not JSON, a key twice, a number that is not finite, nested too deep, no object.
+    """
+    try:
+        parsed = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else _short(error)
+        raise ContentError(f"{name}: not JSON: {reason}") from None
+    if not isinstance(parsed, dict):
+        raise ContentError(f"{name}: not a JSON object")
+    return parsed
+
+
+def validate(model: type[M], parsed: dict[str, Any], name: str) -> M:
+    """A value of `model`.
+
+    Raises:
+        ContentError: naming each field that is missing, unknown, mistyped or out of range.
+    """
+    try:
+        return model.model_validate_json(json.dumps(parsed, allow_nan=False))
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        failures = [f"{'.'.join(map(str, e['loc'])) or name}: {e['msg']}" for e in found[:MAX_ERRORS]]
+        if len(found) > MAX_ERRORS:
+            failures.append(f"{name}: and {len(found) - MAX_ERRORS} more")
+        raise ContentError(*failures) from None
+    except (ValueError, RecursionError) as error:
+        raise ContentError(f"{name}: {_short(error)}") from None
+
+
+def sha256_of(path: Path) -> str:
+    """`sha256:…` of a file's content, read in pieces.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    with path.open("rb") as file:
+        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise ValueError("an object holds a key twice")
+    return content
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number")
+
+
+def _short(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

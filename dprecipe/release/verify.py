@@ -1,0 +1,203 @@
+"""`verify`: everything a certificate says, held against everything it can be held against.
+
+No data and no torch are needed. The certificate is untrusted input: whatever it is, the answer is a claim that
+holds or a list of what does not.
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dprecipe.faults import CertificateInvalid, Fault, UsageFault
+from dprecipe.privacy import ledger as ledgers
+from dprecipe.release import rebuild, recompute
+from dprecipe.release.folder import CERTIFICATE, ENVELOPE, compare
+from dprecipe.release.rebuild import Rebuilt
+from dprecipe.release.schema import Claim, Predicate, Statement
+from dprecipe.release.sign import load_public_key, unseal
+from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, validate
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+LEDGER = Path("private") / "ledger.jsonl"
+MOST_FAILURES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A certificate that holds: the claim, what was checked, and what that does not show."""
+
+    claim: Claim
+    checked: tuple[str, ...]
+    notes: tuple[str, ...]
+    statement: Statement
+
+
+@dataclass(slots=True)
+class _Case:
+    """One verification under way."""
+
+    folder: Path
+    name: str
+    checked: list[str]
+    notes: list[str]
+    failures: list[str]
+
+
+def verify(path: Path, public_key: Path | None = None) -> Verified:
+    """Check a certificate file, an envelope, or a `release/` folder.
+
+    With `public_key` (PEM, Ed25519) the envelope must be there and a signature by that key must hold.
+
+    Raises:
+        CertificateInvalid: naming each thing that does not hold.
+        UsageFault: there is nothing at `path`, or the key can't be used.
+    """
+    key = None if public_key is None else load_public_key(public_key)
+    case = _Case(path, path.name, [], [], [])
+    try:
+        content = _content(path, key, case)
+        stated = validate(Statement, parse_object(content, case.name), case.name)
+    except ContentError as error:
+        raise CertificateInvalid([*case.failures, *error.failures]) from None
+    case.checked.append("the certificate is well formed")
+    _check_predicate(stated.predicate, case)
+    _check_files(stated, path.is_dir(), case)
+    _check_ledger(stated.predicate, case)
+    if case.failures:
+        more = len(case.failures) - MOST_FAILURES
+        shown = [*case.failures[:MOST_FAILURES], f"and {more} more"] if more > 0 else case.failures
+        raise CertificateInvalid(shown)
+    return Verified(stated.predicate.claim, tuple(case.checked), tuple(case.notes), stated)
+
+
+def _content(path: Path, key: Ed25519PublicKey | None, case: _Case) -> bytes:
+    """The certificate's bytes, taken from the envelope where there is one. Sets the case's folder."""
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        raise UsageFault(
+            f"{path}: there is no such file or folder", "give a certificate or a release/ folder"
+        ) from None
+    case.folder = path if is_folder else path.parent
+    plain, envelope = case.folder / CERTIFICATE, case.folder / ENVELOPE
+    if not is_folder and path.name not in (CERTIFICATE, ENVELOPE):
+        # A file by another name speaks for itself; what it is shows in its content.
+        content = read_bytes(path)
+        if "payloadType" not in parse_object(content, path.name):
+            return _unsigned(content, key, case)
+        return _opened(content, path.name, key, case)
+    if not plain.exists() and not envelope.exists():
+        hint = ": give its release/ folder" if (case.folder / "release").is_dir() else ""
+        raise ContentError(f"{case.folder.name}: holds no {CERTIFICATE}{hint}")
+    if not envelope.exists():
+        return _unsigned(read_bytes(plain), key, case)
+    content = _opened(read_bytes(envelope), ENVELOPE, key, case)
+    if plain.exists() and read_bytes(plain) != content:
+        case.failures.append(f"{CERTIFICATE}: not the certificate in {ENVELOPE}")
+    return content
+
+
+def _opened(content: bytes, name: str, key: Ed25519PublicKey | None, case: _Case) -> bytes:
+    payload, key_ids = unseal(content, name, key)
+    case.name = name
+    if key is not None:
+        case.checked.append("the signature holds under the given public key")
+    else:
+        hint = ascii(key_ids[0][:16]) if key_ids[0] else "no name"
+        case.notes.append(
+            f"signed (the envelope names the key {hint}), but without --public-key nobody is shown to have signed it"
+        )
+    return payload
+
+
+def _unsigned(content: bytes, key: Ed25519PublicKey | None, case: _Case) -> bytes:
+    if key is not None:
+        case.failures.append("signature: there is none, and a public key was given")
+    else:
+        case.notes.append(
+            "not signed: whoever could write this certificate could have written another; it shows that its "
+            "own arithmetic holds, not who ran what"
+        )
+    return content
+
+
+def _check_predicate(stated: Predicate, case: _Case) -> None:
+    failures: list[str] = []
+    rebuilt = rebuild.rebuild(stated, failures)
+    failures += rebuild.contradictions(stated, None if rebuilt is None else rebuilt.plan)
+    if rebuilt is not None:
+        failures += rebuild.differences(stated, rebuilt)
+        failures += recompute.check(stated, rebuilt, case.notes)
+    case.failures += list(dict.fromkeys(failures))
+    if rebuilt is not None and not failures:
+        _say_what_was_checked(stated, rebuilt, case)
+
+
+def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
+    first, second, third = stated.accounting
+    same = "its digest, and " if rebuilt.same_version else ""
+    case.checked += [
+        f"its recipe was planned again: {same}the events, sampling, noise, clipping, unit and release agree",
+        f"ε recomputed from {stated.events.total:,} events with {first.name} does not exceed the claim",
+        f"{third.name} {third.version}, an independent library, gives {third.epsilon!r}: consistent",
+        f"the cross-check with {second.name} gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
+        f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
+        f"all {len(stated.checks)} recorded checks of the program passed; the randomness was not fixed",
+    ]
+    if not rebuilt.same_version:
+        version = ascii(stated.provenance.versions.get("dprecipe"))
+        case.notes.append(f"made by dprecipe {version}: plan digest, wording and defaults were not compared")
+
+
+def _check_files(stated: Statement, is_folder: bool, case: _Case) -> None:
+    subjects = {subject.name: f"sha256:{subject.digest.sha256}" for subject in stated.subject}
+    if len(subjects) != len(stated.subject):
+        case.failures.append("subject: a file is named twice")
+    if subjects.keys() & {CERTIFICATE, ENVELOPE}:
+        case.failures.append("subject: names the certificate itself")
+    if not any(name.startswith("model.") for name in subjects):
+        case.failures.append("subject: names no model")
+    if not is_folder and not any((case.folder / name).exists() for name in subjects):
+        case.notes.append("none of the released files lies beside it: the claim was not held against any model")
+        return
+    found = compare(case.folder, subjects, alone=not is_folder)
+    case.failures += found
+    if not found:
+        case.checked.append(f"the digests of all {len(subjects)} released files match; no other file lies beside them")
+
+
+def _check_ledger(stated: Predicate, case: _Case) -> None:
+    path = case.folder.absolute().parent / LEDGER
+    if not path.is_file():
+        case.notes.append("the ledger is not here: that it holds these events was not checked")
+        return
+    try:
+        ledger = ledgers.read(path)
+    except Fault as fault:
+        case.failures.append(f"ledger: {fault.message}")
+        return
+    said = {
+        "events.ledger": (stated.events.ledger, ledger.digest),
+        "events.run_length": ([_event(r.model_dump(exclude_none=True)) for r in stated.events.run_length],
+                              [_event(charge.to_json()) for charge in ledger.charges]),
+        "provenance.plan": (stated.provenance.plan, ledger.plan_digest),
+        "budget.attempts": (stated.budget.attempts, ledger.attempts),
+        "budget.stop_reason": (stated.budget.stop_reason, ledger.stop_reason),
+        "budget.events_settled": (stated.budget.events_settled, sum(c.count for c in ledger.settled)),
+        "budget.events_reserved_unsettled": (
+            stated.budget.events_reserved_unsettled, sum(c.count for c in ledger.unsettled)),
+        "budget.torn_line": (stated.budget.torn_line, ledger.torn),
+    }  # fmt: skip
+    found = [f"{path}: not what the ledger holds" for path, (left, right) in said.items() if left != right]
+    case.failures += found
+    if not found:
+        case.checked.append("the ledger beside it holds exactly these events")
+
+
+def _event(fields: dict[str, object]) -> list[tuple[str, object]]:
+    return sorted(fields.items())
