@@ -9,6 +9,7 @@ Shapes: N records, (N, D) vectors or (N, C, H, W) images.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,7 +37,7 @@ def prepare(features: NDArray[np.generic], steps: Sequence[Step]) -> Floats:
         elif isinstance(operation, ClipFeatures):
             x = clip_features(x, operation.norm)
         elif isinstance(operation, Flatten):
-            x = x.reshape(len(x), -1)
+            x = x.reshape(len(x), math.prod(x.shape[1:]))
     return x
 
 
@@ -70,11 +71,11 @@ def clip_features(x: Floats, norm: float) -> Floats:
     Guarantees: the exact L2 norm of every record of the result is at most `norm` (rounding included, for
     norms that single precision can hold).
     """
-    flat = x.reshape(len(x), -1).astype(np.float64)
+    flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float64)
     finite = np.isfinite(flat).all(axis=1)
     flat[~finite] = 0.0
     length = np.sqrt(np.einsum("nd,nd->n", flat, flat))
     target = norm * (1 - 1e-6)  # rounding to single precision moves a norm by at most 6e-8 of it
-    factor = np.where(length > target, target / np.maximum(length, np.finfo(np.float64).tiny), 1.0)
+    factor = target / np.maximum(length, target)
     clipped: Floats = (flat * factor[:, None]).astype(np.float32).reshape(x.shape)
     return clipped

@@ -5,6 +5,7 @@ Legend: B records, P parameters, C classes.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -125,23 +126,35 @@ class Case:
         Raises:
             Failed: one is not finite.
         """
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
-        rows = []
-        for i in range(len(self.labels)):
-            losses = self.loss(self.module(self.features[i : i + 1]), self.labels[i : i + 1])
-            grads = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
-            rows.append(
-                torch.cat(
-                    [
-                        (torch.zeros_like(parameter) if grad is None else grad).flatten()
-                        for parameter, grad in zip(parameters, grads, strict=True)
-                    ]
-                )
-            )
-        result = torch.stack(rows)
+        result = self._looped(self.module, self.features)
         if not bool(torch.isfinite(result).all()):
             raise Failed("a gradient of a single record is not finite")
         return result
+
+    @cached_property
+    def rounding(self) -> Tensor:
+        """(B, P): how far single precision is from double in the same loop; zero where there is no double.
+
+        Where a gradient is a small difference of large numbers, two right engines differ by this much.
+        """
+        try:
+            double = self._looped(copy.deepcopy(self.module).double(), self.features.double())
+        except ERRORS:
+            return torch.zeros_like(self.single_gradients)
+        return (self.single_gradients - double).abs().to(self.single_gradients.dtype)
+
+    def _looped(self, module: nn.Module, features: Tensor) -> Tensor:
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        rows = []
+        for i in range(len(self.labels)):
+            losses = self.loss(module(features[i : i + 1]), self.labels[i : i + 1])
+            grads = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
+            parts = [
+                (torch.zeros_like(parameter) if grad is None else grad).flatten()
+                for parameter, grad in zip(parameters, grads, strict=True)
+            ]
+            rows.append(torch.cat(parts))
+        return torch.stack(rows)
 
     def slices(self) -> Iterator[tuple[str, slice]]:
         """Where each trained parameter lies in a flat gradient."""

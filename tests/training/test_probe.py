@@ -166,6 +166,20 @@ def test_t17_an_engine_that_leaves_a_parameter_unclipped_or_out() -> None:
     assert failed(with_layer(nn.Identity()), summed=unclipped) == {"clipped_sum", "clipped_sum_edges"}
 
 
+def test_an_engine_that_answers_nan_fails() -> None:
+    def no_gradients(model, loss, features, labels) -> Tensor:
+        grads = per_record_gradients(model, loss, features, labels).clone()
+        grads[:, 0] = torch.nan
+        return grads
+
+    def no_sum(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
+        value = clipped_sum(model, loss, batch, clip_norm, physical_batch).value
+        return ClippedSum(value * torch.nan, clip_norm)
+
+    found = failed(with_layer(nn.Identity()), gradients=no_gradients, summed=no_sum)
+    assert {"per_record_gradients", "gradients_independent", "clipped_sum", "clipped_sum_edges"} <= found
+
+
 def test_a_wrong_gradient_of_a_small_parameter_is_not_hidden_by_a_large_one() -> None:
     module = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
     with torch.no_grad():

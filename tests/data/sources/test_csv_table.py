@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dprecipe.data.load import load
+from dprecipe.data.sources import csv_table
+from dprecipe.faults import DataFault
+
+COLUMNS = {
+    "age": {"kind": "numeric", "min": 0, "max": 100},
+    "sex": {"kind": "category", "values": ["f", "m"]},
+    "note": {"kind": "text"},
+}
+STEPS = [{"one_hot": {}}, {"hash": {"columns": ["note"], "buckets": 8, "tokens": "words"}}]
+GOOD = 'id,age,sex,note,ill\nu1,50,f,"a, b",no\nu2,-7,m,,yes\nu1,200,x,"say ""a""\nb b",no\nu3, 25 , f,A,yes\n'
+SECRET = "SECRET-VALUE-42"
+
+
+@pytest.fixture
+def read(tmp_path: Path, block):
+    def make(text: str | bytes = GOOD, *, columns=COLUMNS, steps=STEPS, size=4, unit="record", **source):
+        (tmp_path / "t.csv").write_bytes(text.encode() if isinstance(text, str) else text)
+        train = {"source": "csv", "path": "t.csv", "columns": columns, **source}
+        train.setdefault("label", {"column": "ill", "values": ["no", "yes"]})
+        data = block(train, size=size, preprocess=steps, unit=unit)
+        return load(data.train, data, tmp_path, "train")
+
+    return make
+
+
+def test_a_table_becomes_features_by_declared_constants_alone(read) -> None:
+    records = read()
+    assert records.features.shape == (4, 1 + 3 + 8)
+    # Clamped to the range, then [0, 1].
+    np.testing.assert_allclose(records.features[:, 0], [0.5, 0.0, 1.0, 0.25])
+    # f, m, other; blanks around a value do not count.
+    assert records.features[:, 1:4].argmax(1).tolist() == [0, 1, 2, 0]
+    np.testing.assert_array_equal(records.features[:, 1:4].sum(1), 1)
+    # Words: "a b"; none; "say a b b"; "a".
+    assert records.features[:, 4:].sum(1).tolist() == [2, 0, 4, 1]
+    assert records.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_rows_are_encoded_alike_in_chunks_of_any_size(read, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read()
+    monkeypatch.setattr(csv_table, "CHUNK_ROWS", 1)
+    np.testing.assert_array_equal(read().features, whole.features)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        gzip.compress(GOOD.encode()),
+        GOOD.replace("\n", "\r\n"),
+        "\ufeff" + GOOD,
+        GOOD + "\n\n",
+        GOOD.rstrip("\n"),
+    ],
+    ids=["gzip", "crlf", "byte order mark", "blank lines", "no last line end"],
+)
+def test_ways_to_write_the_same_table(read, text: str | bytes) -> None:
+    np.testing.assert_array_equal(read(text).features[:, :4], read().features[:, :4])
+
+
+def test_another_delimiter(read) -> None:
+    text = "age;sex;note;ill\n" + "1;f;a,b;no\n" * 4
+    assert read(text, delimiter=";").features[0, 4:].sum() == 2
+
+
+def test_records_are_rows_counted_from_0(read) -> None:
+    np.testing.assert_array_equal(read(records=[1, 3], size=2).features, read().features[1:3])
+
+
+def test_rows_outside_the_range_are_not_looked_at(read) -> None:
+    text = GOOD.replace("u1,50", "u1,fifty").replace(" 25 ", "never")
+    assert len(read(text, records=[1, 3], size=2)) == 2
+
+
+def test_a_range_beyond_the_end_says_how_many_there_are(read) -> None:
+    with pytest.raises(DataFault, match=r"holds 4 records, and `records: \[10, 14\]`"):
+        read(records=[10, 14])
+
+
+def test_t27_units_are_bounded_and_counted(read) -> None:
+    records = read(size=3, unit={"column": "id", "max_records": 1})
+    assert records.units.tolist() == [0, 1, 2]
+    assert records.features[:, 0].tolist() == [0.5, 0.0, 0.25]
+    with pytest.raises(DataFault, match=r"holds 3 units \(values of id\), the recipe declares data.size: 4"):
+        read(size=4, unit={"column": "id", "max_records": 2})
+
+
+def test_integer_labels(read) -> None:
+    text = "age,ill\n1,0\n2,2\n3, 1\n4,2\n"
+    columns = {"age": COLUMNS["age"]}
+    label = {"column": "ill", "classes": 3}
+    assert read(text, columns=columns, steps=[], label=label).labels.tolist() == [0, 2, 1, 2]
+    for bad in ("3", "-1", "1.5", "", "١", "1_0", "9" * 30):
+        with pytest.raises(DataFault, match=r"line 3, column 'ill': the label is no integer in 0 … 2"):
+            read(text.replace("2,2", "2," + bad), columns=columns, steps=[], label=label)
+
+
+def test_a_missing_number_counts_as_what_is_declared(read) -> None:
+    columns = {**COLUMNS, "age": {"kind": "numeric", "min": 0, "max": 100, "missing": 30}}
+    text = GOOD.replace("u2,-7", "u2, ")
+    assert read(text, columns=columns).features[1, 0] == pytest.approx(0.3)
+    with pytest.raises(DataFault, match="line 3, column 'age': is empty") as caught:
+        read(text)
+    assert "missing: 0" in caught.value.remedy
+
+
+def test_the_widest_range_of_numbers_does_not_overflow(read) -> None:
+    columns = {**COLUMNS, "age": {"kind": "numeric", "min": -1.7e308, "max": 1.7e308}}
+    np.testing.assert_allclose(read(columns=columns).features[:, 0], 0.5)
+
+
+S = SECRET
+BAD = {
+    "row too short": (f"u2,{S}", r"line 3: has 2 fields, the header line has 5"),
+    "row too long": (f"u2,1,m,,yes,{S}", r"line 3: has 6 fields"),
+    "not a number": (f"u2,{S},m,,yes", r"line 3, column 'age': is not a finite number"),
+    "not finite": ("u2,nan,m,,yes", r"line 3, column 'age': is not a finite number"),
+    "infinite": ("u2,1e999,m,,yes", r"line 3, column 'age': is not a finite number"),
+    "digit groups": ("u2,1_0,m,,yes", r"line 3, column 'age': is not a finite number"),
+    "unknown label": (f"u2,1,m,,{S}", r"line 3, column 'ill': the label is none of the 2 declared values"),
+    "text after a quote": (f'u2,1,m,"a"{S},yes', r"line 3: is not well-formed CSV"),
+    "open quote": (f'u2,1,m,"{S},yes', r"line 3: is not well-formed CSV"),
+    "field too long": (f"u2,1,m,{S * 20_000},yes", r"line 3: is not well-formed CSV"),
+    "line too long": (f"u2,1,m,{S * 100_000},yes", r"line 3: is longer than"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_rows_are_named_by_place_and_never_cited(read, name: str) -> None:
+    row, message = BAD[name]
+    with pytest.raises(DataFault, match=message) as caught:
+        read(GOOD.replace("u2,-7,m,,yes", row))
+    assert caught.value.remedy
+    assert SECRET not in caught.value.message + caught.value.remedy
+
+
+def test_lines_are_counted_through_quoted_line_breaks(read) -> None:
+    with pytest.raises(DataFault, match="line 6, column 'age'"):
+        read(GOOD.replace(" 25 ", "x"))
+
+
+def test_a_text_that_is_not_utf8(read) -> None:
+    with pytest.raises(DataFault, match="line 3: is not UTF-8"):
+        read(GOOD.encode().replace(b"u2,-7,m,", b"u2,-7,m,\xe9"))
+
+
+def test_a_column_that_is_not_there_and_a_header_that_is_a_record(read) -> None:
+    with pytest.raises(DataFault, match="column 'age' is not in the header line") as caught:
+        read(f"{SECRET},1,m,x,yes\n")
+    assert SECRET not in caught.value.message + caught.value.remedy
+    with pytest.raises(DataFault, match="column 'age' is 2 times in the header line"):
+        read(GOOD.replace("id,", "age,", 1))
+    with pytest.raises(DataFault, match="is not in the header line"):
+        read("")
+    with pytest.raises(DataFault, match="column 'user' is not in the header line"):
+        read(unit={"column": "user", "max_records": 1})
+
+
+def test_a_row_without_its_unit(read) -> None:
+    with pytest.raises(DataFault, match="line 3, column 'id': names no unit"):
+        read(GOOD.replace("u2,", " ,"), unit={"column": "id", "max_records": 1})
+
+
+def test_a_gzip_file_cut_off(read) -> None:
+    with pytest.raises(DataFault, match="damaged or cut off"):
+        read(gzip.compress(GOOD.encode() * 1)[:-10])
+
+
+@pytest.mark.parametrize("content", [b"\x00\xff\x00binary", b"\x1f\x8b", b"a\rb\rc"])
+def test_garbage(read, content: bytes) -> None:
+    with pytest.raises(DataFault):
+        read(content)

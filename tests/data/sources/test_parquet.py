@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import io
+import zlib
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dprecipe.data.load import load
+from dprecipe.data.sources import parquet
+from dprecipe.faults import DataFault
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq = pytest.importorskip("pyarrow.parquet")
+Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
+
+TABLE = {
+    "who": [1, 1, 2, 3],
+    "age": [50.0, 200, -1, 25],
+    "sex": ["f", "m", None, "x"],
+    "ill": ["no", "yes", "no", "no"],
+}
+COLUMNS = {"age": {"kind": "numeric", "min": 0, "max": 100}, "sex": {"kind": "category", "values": ["f", "m"]}}
+PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3, 5, 3), dtype=np.uint8)
+
+
+def encode(pixels: np.ndarray, format_: str = "PNG", mode: str | None = None) -> bytes:
+    buffer = io.BytesIO()
+    image = Image.fromarray(pixels)
+    (image.convert(mode) if mode else image).save(buffer, format_)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def read(tmp_path: Path, block):
+    def make(table: dict, *, unit="record", size=4, steps=(), rows=2, **source):
+        pq.write_table(pa.table(table), tmp_path / "t.parquet", row_group_size=rows)
+        data = block({"source": "parquet", "path": "t.parquet", **source}, unit=unit, size=size, preprocess=list(steps))
+        return load(data.train, data, tmp_path, "train")
+
+    return make
+
+
+@pytest.fixture
+def table(read):
+    def make(change: dict | None = None, **rest):
+        rest = {
+            "columns": COLUMNS,
+            "label": {"column": "ill", "values": ["no", "yes"]},
+            "steps": [{"one_hot": {}}],
+            **rest,
+        }
+        return read({**TABLE, **(change or {})}, **rest)
+
+    return make
+
+
+@pytest.fixture
+def images(read):
+    def make(contents: list[bytes | None], **rest):
+        column = [{"bytes": content, "path": "x.png"} for content in contents]
+        rest = {"image": {"column": "img", "shape": [3, 5, 3]}, "label": {"column": "label", "classes": 3}, **rest}
+        return read({"img": column, "label": [0, 1, 2, 1]}, **rest)
+
+    return make
+
+
+def test_a_table(table) -> None:
+    records = table()
+    np.testing.assert_allclose(records.features[:, 0], [0.5, 1, 0, 0.25])
+    assert records.features[:, 1:].argmax(1).tolist() == [0, 1, 2, 2]
+    assert records.labels.tolist() == [0, 1, 0, 0]
+
+
+def test_records_across_row_groups_and_batches(table, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = table().features
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 1)
+    for first in range(4):
+        for end in range(first + 1, 5):
+            found = table(records=[first, end], size=end - first, rows=3)
+            np.testing.assert_array_equal(found.features, whole[first:end])
+    with pytest.raises(DataFault, match="holds 4 records"):
+        table(records=[1, 5])
+
+
+def test_t27_units(table) -> None:
+    assert table(unit={"column": "who", "max_records": 1}, size=3).units.tolist() == [0, 1, 2]
+
+
+def test_kinds_of_columns_that_are_read_as_they_look(table) -> None:
+    dictionary = pa.array(["f", "m", None, "x"]).dictionary_encode()
+    decimals = pa.array([Decimal(50), Decimal(200), Decimal(-1), Decimal(25)])
+    found = table({"sex": dictionary, "age": decimals})
+    np.testing.assert_array_equal(found.features, table().features)
+    truth = table({"ill": [False, True, False, False]}, label={"column": "ill", "classes": 2})
+    assert truth.labels.tolist() == [0, 1, 0, 0]
+
+
+BAD = {
+    "no such column": (
+        {"label": {"column": "sick", "values": ["no", "yes"]}},
+        {},
+        "has no column 'sick'; its columns are",
+    ),
+    "a list column": ({}, {"age": [[1], [2], [3], [4]]}, "column 'age' holds list<.*>, expected numbers"),
+    "a missing number": ({}, {"age": [1, None, 2, 3]}, "row 1 .*, column 'age': is empty"),
+    "not finite": ({}, {"age": [1, 2, float("nan"), 3]}, "row 2 .*, column 'age': is not a finite number"),
+    "unknown label": ({}, {"ill": ["no", "SECRET", "no", "no"]}, "row 1 .*, column 'ill': the label is none of the 2"),
+    "missing label": ({}, {"ill": ["no", "no", None, "no"]}, "row 2 .*, column 'ill': the label is none of the 2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_tables(table, name: str) -> None:
+    rest, change, message = BAD[name]
+    with pytest.raises(DataFault, match=message) as caught:
+        table(change, **rest)
+    assert "SECRET" not in caught.value.message + caught.value.remedy
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"x" * 100 + b"PAR1"])
+def test_files_that_are_no_parquet(tmp_path: Path, block, content: bytes) -> None:
+    (tmp_path / "t.parquet").write_bytes(content)
+    data = block(
+        {
+            "source": "parquet",
+            "path": "t.parquet",
+            "columns": {"age": COLUMNS["age"]},
+            "label": {"column": "ill", "classes": 2},
+        }
+    )
+    with pytest.raises(DataFault, match=r"can't be read"):
+        load(data.train, data, tmp_path, "train")
+
+
+def test_images(images) -> None:
+    records = images([encode(p) for p in PIXELS])
+    assert records.features.shape == (4, 3, 3, 5)
+    np.testing.assert_allclose(records.features, PIXELS.transpose(0, 3, 1, 2) / 255, rtol=1e-6)
+    assert records.labels.tolist() == [0, 1, 2, 1]
+
+
+def test_images_of_one_channel_and_with_a_palette(images) -> None:
+    grey = images([encode(p[..., 0]) for p in PIXELS], image={"column": "img", "shape": [3, 5, 1]})
+    np.testing.assert_allclose(grey.features[:, 0], PIXELS[..., 0] / 255, rtol=1e-6)
+    palette = images([encode(p, mode="P") for p in PIXELS])
+    assert palette.features.shape == (4, 3, 3, 5)
+
+
+def test_jpeg(images) -> None:
+    flat = np.full((3, 5, 3), 128, np.uint8)
+    np.testing.assert_allclose(images([encode(flat, "JPEG")] * 4).features, 128 / 255, atol=0.01)
+
+
+GOOD = [encode(p) for p in PIXELS]
+BAD_IMAGES = {
+    "none": (None, "row 2 .*holds no image bytes"),
+    "damaged": (GOOD[2][:40], "row 2 .*the image is damaged"),
+    "no image": (b"SECRET", "row 2 .*the image is damaged, or is none of PNG"),
+    "another size": (encode(PIXELS[2][:, :4]), r"row 2 .*the image is 3×4×3 .*expected 3×5×3"),
+    "grey": (encode(PIXELS[2][..., 0]), r"row 2 .*the image is 3×5×1 \(L\), expected 3×5×3 \(RGB"),
+    "another format": (encode(PIXELS[2], "GIF"), "row 2 .*none of PNG, JPEG, WEBP"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_IMAGES)
+def test_bad_images(images, name: str) -> None:
+    content, message = BAD_IMAGES[name]
+    with pytest.raises(DataFault, match=message) as caught:
+        images([*GOOD[:2], content, GOOD[3]])
+    assert "SECRET" not in caught.value.message
+
+
+def test_an_image_that_claims_to_be_huge_is_not_decoded(images) -> None:
+    content = bytearray(GOOD[2])
+    content[16:24] = (10_000).to_bytes(4, "big") * 2  # the PNG header's width and height, and its checksum
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    with pytest.raises(DataFault, match=r"row 2 .*the image is 10000×10000×3"):
+        images([*GOOD[:2], bytes(content), GOOD[3]])
+
+
+def test_an_image_column_that_is_none(images, read) -> None:
+    with pytest.raises(DataFault, match="column 'label' holds int64, expected images"):
+        images(GOOD, image={"column": "label", "shape": [3, 5, 3]})

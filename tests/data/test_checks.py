@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+
+from dprecipe.data.checks import check
+
+DIGITS = {"source": "digits", "split": "train"}
+IDX = {"source": "idx", "images": "i", "labels": "l", "shape": [32, 32, 3]}
+NPZ = {"source": "npz", "path": "p", "shape": [7], "classes": 2}
+NUMBER = {"kind": "numeric", "min": 0, "max": 1}
+SEX = {"kind": "category", "values": ["f", "m"]}
+CSV = {"source": "csv", "path": "p", "columns": {"n": NUMBER}, "label": {"column": "y", "classes": 2}}
+PARQUET = {**CSV, "source": "parquet"}
+
+
+def table(columns: dict, **rest) -> dict:
+    return {**CSV, "columns": columns, **rest}
+
+
+def hash_(*columns: str, buckets: int = 8) -> dict:
+    return {"hash": {"columns": list(columns), "buckets": buckets}}
+
+
+SCALE = {"scale": {"mean": 0.5, "std": 0.5}}
+GOOD = {
+    "digits": (DIGITS, {"preprocess": [SCALE, {"clip_features": {"norm": 1.0}}]}),
+    "augmented": (IDX, {"preprocess": [SCALE, {"crop": {"padding": 4}}, {"flip": {}}]}),
+    "by channel": (IDX, {"preprocess": [{"scale": {"mean": [0.1, 0.2, 0.3], "std": [1, 1, 1]}}]}),
+    "by feature": (NPZ, {"preprocess": [{"scale": {"mean": [0] * 7, "std": 1}}]}),
+    "flat, then by feature": (NPZ, {"preprocess": [{"flatten": {}}, {"scale": {"mean": [0] * 7, "std": 1}}]}),
+    "numbers": (CSV, {}),
+    "all kinds": (
+        table({"n": NUMBER, "c": SEX, "t": {"kind": "text"}}),
+        {"preprocess": [hash_("t"), {"one_hot": {}}, {"scale": {"mean": [0] * 12, "std": 1}}]},
+    ),
+    "test alike": (DIGITS, {"test": {**IDX, "shape": [8, 8]}}),
+    "a range": ({**DIGITS, "records": [10, 14]}, {}),
+    "a range of records, in units": ({**CSV, "records": [0, 9]}, {"unit": {"column": "u", "max_records": 3}}),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_sound_blocks_have_no_findings(block, name: str) -> None:
+    train, rest = GOOD[name]
+    assert check(block(train, **rest)) == []
+
+
+BAD = {
+    "R201 both": ({**CSV, "label": {"column": "y", "classes": 2, "values": ["a", "b"]}}, {}, "data.train.label"),
+    "R201 neither": ({**CSV, "label": {"column": "y"}}, {}, "data.train.label"),
+    "R202 label": ({**CSV, "label": {"column": "y", "values": ["a", " a"]}}, {}, "data.train.label.values"),
+    "R202 category": (
+        table({"c": {"kind": "category", "values": ["f", "f"]}}),
+        {"preprocess": [{"one_hot": {}}]},
+        "data.train.columns.c.values",
+    ),
+    "R203": (table({"n": {"kind": "numeric", "min": 1, "max": 1}}), {}, "data.train.columns.n"),
+    "R204 neither": ({**PARQUET, "columns": None}, {}, "data.train"),
+    "R204 both": ({**PARQUET, "image": {"column": "i", "shape": [2, 2, 3]}}, {}, "data.train"),
+    "R205 empty": ({**DIGITS, "records": [4, 4]}, {}, "data.train.records"),
+    "R205 backwards": ({**DIGITS, "records": [8, 4]}, {}, "data.train.records"),
+    "R206 none": (DIGITS, {"preprocess": [{}]}, "data.preprocess.0"),
+    "R206 two": (DIGITS, {"preprocess": [SCALE, {"flatten": {}, "flip": {}}]}, "data.preprocess.1"),
+    "R207 encoding": (
+        table({"n": NUMBER, "c": SEX}),
+        {"preprocess": [SCALE, {"one_hot": {}}]},
+        "data.preprocess.1.one_hot",
+    ),
+    "R207 augmentation": (IDX, {"preprocess": [{"flip": {}}, SCALE]}, "data.preprocess.1.scale"),
+    "R207 flatten": (IDX, {"preprocess": [{"flip": {}}, {"flatten": {}}]}, "data.preprocess.1.flatten"),
+    "R208 images": (DIGITS, {"preprocess": [{"one_hot": {}}]}, "data.preprocess.0.one_hot"),
+    "R208 undeclared": (CSV, {"preprocess": [hash_("x")]}, "data.preprocess.0.hash.columns"),
+    "R208 number": (CSV, {"preprocess": [hash_("n")]}, "data.preprocess.0.hash.columns"),
+    "R209 category": (table({"c": SEX}), {}, "data.train.columns.c"),
+    "R209 text": (table({"t": {"kind": "text"}}), {}, "data.train.columns.t"),
+    "R210": (table({"c": SEX}), {"preprocess": [{"one_hot": {}}, {"one_hot": {"columns": ["c"]}}]}, "data.preprocess"),
+    "R211 mean": (IDX, {"preprocess": [{"scale": {"mean": [0, 0], "std": 1}}]}, "data.preprocess.0.scale.mean"),
+    "R211 std": (DIGITS, {"preprocess": [{"scale": {"mean": 0, "std": [1, 1]}}]}, "data.preprocess.0.scale.std"),
+    "R212 vectors": (NPZ, {"preprocess": [{"flip": {}}]}, "data.preprocess.0.flip"),
+    "R212 table": (CSV, {"preprocess": [{"crop": {"padding": 1}}]}, "data.preprocess.0.crop"),
+    "R212 flattened": (IDX, {"preprocess": [{"flatten": {}}, {"flip": {}}]}, "data.preprocess.1.flip"),
+    "R213 channels first": ({**IDX, "shape": [3, 32, 32]}, {}, "data.train.shape"),
+    "R213 too many": ({**NPZ, "shape": [2, 2, 2, 2]}, {}, "data.train.shape"),
+    "R214 shape": (DIGITS, {"test": IDX}, "data.test"),
+    "R214 classes": (DIGITS, {"test": {**IDX, "shape": [8, 8], "classes": 9}}, "data.test"),
+    "R214 columns": (CSV, {"test": table({"m": NUMBER})}, "data.test"),
+    "R214 order": (
+        table({"a": NUMBER, "b": {"kind": "numeric", "min": 0, "max": 2}}),
+        {"test": table({"b": {"kind": "numeric", "min": 0, "max": 2}, "a": NUMBER})},
+        "data.test",
+    ),
+    "R216": (table({"n": NUMBER, "y": NUMBER}), {}, "data.train.columns.y"),
+    "R217": ({**CSV, "delimiter": '"'}, {}, "data.train.delimiter"),
+    "R218": ({**DIGITS, "records": [0, 5]}, {}, "data.size"),
+    "R219": (
+        table({"t": {"kind": "text"}}),
+        {"size": 10**6, "preprocess": [hash_("t", buckets=2**16)]},
+        "data.preprocess",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_contradiction_is_found_where_it_stands(block, name: str) -> None:
+    train, rest, path = BAD[name]
+    found = check(block(train, **rest))
+    assert [(finding.code, finding.path) for finding in found] == [(name[:4], path)]
+    assert found[0].remedy
+
+
+def test_the_test_source_is_checked_too(block) -> None:
+    found = check(block(DIGITS, test={**DIGITS, "records": [3, 3]}))
+    assert [(finding.code, finding.path) for finding in found] == [("R205", "data.test.records")]
+
+
+def test_all_findings_are_reported(block) -> None:
+    train = table({"y": {"kind": "numeric", "min": 2, "max": 1}}, records=[5, 1], label={"column": "y"})
+    assert sorted(f.code for f in check(block(train, preprocess=[{}]))) == ["R201", "R203", "R205", "R206", "R216"]

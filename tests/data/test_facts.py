@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from dprecipe.data.facts import ColumnFacts, facts
+from dprecipe.faults import RecipeError
+
+IDX = {"source": "idx", "images": "i", "labels": "l"}
+TABLE = {
+    "source": "csv",
+    "path": "no-such-file.csv",
+    "columns": {
+        "t": {"kind": "text"},
+        "n": {"kind": "numeric", "min": 0, "max": 1},
+        "c": {"kind": "category", "values": ["a", "b"]},
+    },
+    "label": {"column": "y", "values": ["no", "yes", "maybe"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("train", "steps", "shape", "classes"),
+    [
+        ({"source": "digits", "split": "train"}, [], (1, 8, 8), 10),
+        (IDX, [], (1, 28, 28), 10),
+        ({**IDX, "shape": [32, 30, 3], "classes": 4}, [], (3, 32, 30), 4),
+        (IDX, [{"flatten": {}}], (784,), 10),
+        ({"source": "npz", "path": "p", "shape": [7], "classes": 2}, [], (7,), 2),
+        (TABLE, [{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}], (9,), 3),
+    ],
+)
+def test_shape_and_classes_from_the_recipe_alone(block, train, steps, shape, classes) -> None:
+    found = facts(block(train, preprocess=steps))
+    assert (found.shape, found.classes) == (shape, classes)
+    assert found.is_image == (len(shape) == 3)
+
+
+def test_columns_keep_their_declared_order(block) -> None:
+    found = facts(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}]))
+    assert found.columns == (ColumnFacts("t", 0, 5), ColumnFacts("n", 5, 1), ColumnFacts("c", 6, 3))
+    assert found.class_names == ("no", "yes", "maybe")
+    assert found.width == 9
+
+
+def test_the_test_source_has_facts_of_its_own(block) -> None:
+    data = block({"source": "digits", "split": "train"}, test={**IDX, "shape": [8, 8]})
+    assert facts(data, "test").shape == (1, 8, 8)
+
+
+def test_a_block_that_contradicts_itself_has_no_facts(block) -> None:
+    with pytest.raises(RecipeError) as caught:
+        facts(block(TABLE))
+    assert [finding.code for finding in caught.value.findings] == ["R209", "R209"]
+
+
+def test_facts_and_checks_need_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys, dprecipe.data.facts, dprecipe.data.checks, dprecipe.models.checks\n"
+        "assert not {'torch', 'numpy', 'pyarrow', 'PIL'} & set(sys.modules), 'too much is imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

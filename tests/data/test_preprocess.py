@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dprecipe.data.preprocess import clip_features, prepare
+from dprecipe.data.schema import ClipFeatures, Flatten, Scale, Step
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.random((5, 3, 4, 2), dtype=np.float32)
+
+
+def test_scale_by_channel() -> None:
+    step = Step(scale=Scale(mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0)))
+    found = prepare(IMAGES, [step])
+    for channel, (mean, std) in enumerate([(0.1, 1.0), (0.2, 2.0), (0.3, 4.0)]):
+        np.testing.assert_allclose(found[:, channel], (IMAGES[:, channel] - mean) / std, rtol=1e-5, atol=1e-7)
+
+
+def test_scale_of_vectors_by_feature() -> None:
+    step = Step(scale=Scale(mean=(1.0, 2.0), std=(1.0, 2.0)))
+    found = prepare(np.array([[1, 4], [2, 2]], np.float32), [step])
+    np.testing.assert_array_equal(found, [[0, 1], [1, 0]])
+
+
+def test_steps_run_in_order() -> None:
+    scale, clip = Step(scale=Scale(mean=0.0, std=0.01)), Step(clip_features=ClipFeatures(norm=1.0))
+    assert np.linalg.norm(prepare(IMAGES, [scale, clip])[0]) == pytest.approx(1.0, rel=1e-5)
+    assert np.linalg.norm(prepare(IMAGES, [clip, scale])[0]) == pytest.approx(100.0, rel=1e-5)
+    assert prepare(IMAGES, [Step(flatten=Flatten())]).shape == (5, 24)
+
+
+@given(st.integers(0, 4), st.floats(-1e30, 1e30) | st.just(math.nan) | st.just(math.inf))
+def test_each_record_is_prepared_on_its_own(j: int, value: float) -> None:
+    steps = [Step(scale=Scale(mean=0.3, std=0.2)), Step(clip_features=ClipFeatures(norm=0.7))]
+    changed = IMAGES.copy()
+    changed[j] = value
+    rest = np.arange(5) != j
+    np.testing.assert_array_equal(prepare(changed, steps)[rest], prepare(IMAGES, steps)[rest])
+
+
+@given(
+    st.lists(st.floats(width=32), min_size=3, max_size=3),
+    st.sampled_from([1e-6, 0.1, 1.0, 2.5, 3.0, 1e6]),
+)
+def test_clip_features_bounds_every_record_there_can_be(record: list[float], norm: float) -> None:
+    found = clip_features(np.array([record], np.float32), norm)[0]
+    exact = math.sqrt(math.fsum(float(x) ** 2 for x in found))
+    assert exact <= norm
+
+
+def test_clip_features_keeps_short_and_zero_records() -> None:
+    x = np.array([[0, 0], [0.3, 0.4], [3, 4]], np.float32)
+    found = clip_features(x, 1.0)
+    np.testing.assert_array_equal(found[:2], x[:2])
+    np.testing.assert_allclose(found[2], [0.6, 0.8], rtol=1e-5)
+
+
+def test_t11_a_non_finite_record_becomes_zero_and_stays_alone() -> None:
+    x = np.array([[np.nan, 1], [np.inf, 1], [-np.inf, np.nan], [0.3, 0.4]], np.float32)
+    np.testing.assert_array_equal(clip_features(x, 1.0), np.array([[0, 0]] * 3 + [[0.3, 0.4]], np.float32))
+
+
+def test_t10_an_empty_lot_stays_empty() -> None:
+    steps = [Step(scale=Scale(mean=0.3, std=0.2)), Step(clip_features=ClipFeatures(norm=0.7))]
+    assert prepare(IMAGES[:0], steps).shape == (0, 3, 4, 2)
+    assert prepare(IMAGES[:0], [*steps, Step(flatten=Flatten())]).shape == (0, 24)
+
+
+def test_numbers_too_large_for_single_precision_become_infinite() -> None:
+    assert np.isinf(prepare(np.array([[1e300]]), [])).all()

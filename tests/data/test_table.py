@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from dprecipe.data.schema import Category, Hash, Numeric, Step, TextColumn
+from dprecipe.data.table import TableEncoder, bucket
+
+
+def test_the_hash_is_the_same_everywhere_and_needs_no_vocabulary() -> None:
+    # By the definition in docs/data.md: the first 8 bytes of BLAKE2b-64 of the UTF-8 text, big-endian, mod buckets.
+    for token in ("", "spam", "Österreich", "日本"):
+        digest = hashlib.blake2b(token.encode(), digest_size=8).hexdigest()
+        assert bucket(token, 1000) == int(digest, 16) % 1000
+    # A known answer, so that released models keep their meaning over versions.
+    assert bucket("spam", 2**20) == 849325
+
+
+def test_value_hashes_the_whole_text_and_words_each_lower_cased_word() -> None:
+    columns = {"t": TextColumn(kind="text")}
+    rows = {"t": ["Win a WIN", None, "win"]}
+    whole = TableEncoder(columns, [Step(hash=Hash(columns=("t",), buckets=512))]).encode(rows, 3, str)
+    words = TableEncoder(columns, [Step(hash=Hash(columns=("t",), buckets=512, tokens="words"))]).encode(rows, 3, str)
+    assert whole.sum(1).tolist() == [1, 1, 1]  # an empty text is a value like another
+    assert whole[1, bucket("", 512)] == 1
+    assert words.sum(1).tolist() == [3, 0, 1]
+    assert words[0, bucket("win", 512)] == 2
+
+
+def test_each_row_is_encoded_on_its_own() -> None:
+    columns = {
+        "n": Numeric(kind="numeric", min=0, max=1),
+        "c": Category(kind="category", values=("a", "b")),
+        "t": TextColumn(kind="text"),
+    }
+    encoder = TableEncoder(columns, [Step(hash=Hash(columns=("t",), buckets=16))])
+    one = encoder.encode({"n": [0.1, 0.2], "c": ["a", "b"], "t": ["x", "y"]}, 2, str)
+    other = encoder.encode({"n": [0.1, 9e9], "c": ["a", "new"], "t": ["x", "brand new"]}, 2, str)
+    np.testing.assert_array_equal(one[0], other[0])
+    assert one.shape == other.shape == (2, 1 + 3 + 16)

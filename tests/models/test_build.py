@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from dprecipe.models.build import build  # noqa: E402
+from dprecipe.models.geometry import CNN_WINDOWS, smallest, spatial  # noqa: E402
+from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
+
+MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
+LOGISTIC = LogisticRegression(kind="logistic_regression")
+
+
+def cnn(preset: str) -> Cnn:
+    return Cnn(kind="cnn", preset=preset)
+
+
+def size(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "parameters"),
+    [
+        (cnn("tempered-mnist"), MNIST, 26_010),  # Papernot et al. 2021
+        (cnn("tempered-cifar"), CIFAR, 550_570),
+        (cnn("lenet"), MNIST, 6 * 26 + 16 * (6 * 25 + 1) + 120 * (16 * 25 + 1) + 10 * 121),
+        (LOGISTIC, MNIST, 7_850),
+        (Mlp(kind="mlp", hidden=(20, 5)), (7,), 20 * 8 + 5 * 21 + 10 * 6),
+    ],
+    ids=["tempered-mnist", "tempered-cifar", "lenet", "logistic_regression", "mlp"],
+)
+def test_sizes_are_those_of_the_literature(model, shape: tuple[int, ...], parameters: int) -> None:
+    module = build(model, shape, 10, 0)
+    assert size(module) == parameters
+    assert module(torch.zeros((2, *shape))).shape == (2, 10)
+
+
+@pytest.mark.parametrize("preset", sorted(CNN_WINDOWS))
+@pytest.mark.parametrize(("channels", "classes"), [(1, 2), (3, 7)])
+def test_presets_fit_any_image_from_the_smallest_on(preset: str, channels: int, classes: int) -> None:
+    least = smallest(preset)
+    for height, width in ((least, least), (least + 1, least + 9), (40, 33)):
+        module = build(cnn(preset), (channels, height, width), classes, 0)
+        assert module(torch.zeros(2, channels, height, width)).shape == (2, classes)
+    assert spatial(CNN_WINDOWS[preset], least - 1) == 0
+
+
+def test_softmax_regression_starts_at_zero() -> None:
+    assert all(not p.any() for p in build(LOGISTIC, (4,), 3, 0).parameters())
+
+
+def test_weights_follow_the_seed_and_the_global_generator_stays() -> None:
+    torch.manual_seed(11)
+    before = torch.random.get_rng_state()
+    one, same, other = (build(cnn("lenet"), MNIST, 10, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not torch.equal(next(one.parameters()), next(other.parameters()))
+
+
+def test_activations_differ() -> None:
+    x = torch.randn(3, 4)
+    tanh, relu = (build(Mlp(kind="mlp", hidden=(5,), activation=a), (4,), 2, 0) for a in ("tanh", "relu"))
+    assert not torch.equal(tanh(x), relu(x))

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from safetensors.torch import save_file  # noqa: E402
+
+from dprecipe.data.facts import facts  # noqa: E402
+from dprecipe.data.load import load as load_data  # noqa: E402
+from dprecipe.data.schema import Data  # noqa: E402
+from dprecipe.faults import DataFault  # noqa: E402
+from dprecipe.models.build import build  # noqa: E402
+from dprecipe.models.file import describe, parse  # noqa: E402
+from dprecipe.models.load import load, rebuild  # noqa: E402
+from dprecipe.models.schema import Model  # noqa: E402
+
+DIGITS = {
+    "train": {"source": "digits", "split": "train"},
+    "size": 1438,
+    "preprocess": [{"clip_features": {"norm": 1.0}}],
+}
+TABLE = {
+    "train": {
+        "source": "csv",
+        "path": "t.csv",
+        "columns": {
+            "age": {"kind": "numeric", "min": 0, "max": 100},
+            "sex": {"kind": "category", "values": ["f", "m"]},
+        },
+        "label": {"column": "ill", "values": ["no", "yes"]},
+    },
+    "size": 3,
+    "preprocess": [{"one_hot": {}}, {"scale": {"mean": 0.5, "std": 0.5}}],
+}
+MLP = {"kind": "mlp", "hidden": [6]}
+
+
+def parsed(data: dict, model: dict) -> tuple[Data, Model]:
+    return Data.model_validate_json(json.dumps(data)), TypeAdapter(Model).validate_json(json.dumps(model))
+
+
+@pytest.fixture
+def release(tmp_path: Path):
+    def make(data: dict = DIGITS, model: dict = MLP, change: dict | None = None):
+        block, spec = parsed(data, model)
+        public = facts(block)
+        module = build(spec, public.shape, public.classes, 5)
+        (tmp_path / "model.json").write_text(json.dumps({**describe(spec, block), **(change or {})}))
+        save_file(module.state_dict(), tmp_path / "model.safetensors")
+        return tmp_path, module
+
+    return make
+
+
+def test_a_release_predicts_raw_features_as_training_saw_them(release, tmp_path: Path) -> None:
+    folder, module = release()
+    data, _ = parsed(DIGITS, MLP)
+    records = load_data(data.train, data, tmp_path, "train")
+    raw = load_data(data.train, data.model_copy(update={"preprocess": ()}), tmp_path, "train").features[:, 0]
+    released = load(folder)
+    np.testing.assert_array_equal(released.prepare(raw).numpy(), records.features)
+    expected = module(torch.from_numpy(records.features)).argmax(1)
+    assert released.predict(raw).tolist() == expected.tolist()
+    assert not released.training
+    assert not any(p.requires_grad for p in released.parameters())
+
+
+def test_bytes_and_floats_of_images_are_the_same(release) -> None:
+    released = load(release()[0])
+    pixels = np.arange(64, dtype=np.uint8).reshape(1, 8, 8)
+    np.testing.assert_allclose(released.prepare(pixels), released.prepare(pixels / 255), rtol=1e-5)
+
+
+def test_a_table_predicts_rows(release, tmp_path: Path) -> None:
+    folder, module = release(TABLE)
+    released = load(folder)
+    rows = [{"age": 50, "sex": "m", "more": 1}, {"age": "1e9", "sex": "x"}]
+    expected = torch.tensor([[0.0, -1, 1, -1], [1.0, -1, -1, 1]])
+    assert torch.equal(released.prepare(rows), expected)
+    assert released.predict(rows).tolist() == module(expected).argmax(1).tolist()
+    assert released.class_names == ("no", "yes")
+    with pytest.raises(DataFault, match="row 0 has no 'sex'"):
+        released.predict([{"age": 1}])
+    with pytest.raises(DataFault, match=r"row 0 .*, column 'age': is empty"):
+        released.predict([{"age": None, "sex": "f"}])
+
+
+def test_features_of_another_shape(release) -> None:
+    released = load(release()[0])
+    for raw in (np.zeros((2, 9, 8)), np.zeros((8, 8)), np.array([["a"]]), 1.0):
+        with pytest.raises(DataFault, match="features have shape"):
+            released.predict(raw)
+
+
+@pytest.mark.parametrize("data", [DIGITS, TABLE])
+def test_model_json_round_trip(data: dict) -> None:
+    block, spec = parsed(data, MLP)
+    described = json.loads(json.dumps(describe(spec, block), allow_nan=False))
+    file = parse(json.dumps(described))
+    assert (file.model, file.shape, file.preprocess) == (spec, facts(block).shape, block.preprocess)
+    assert rebuild(described)(torch.zeros((1, *file.shape))).shape == (1, file.classes)
+
+
+def test_a_module_from_python(release) -> None:
+    folder, module = release(model={"kind": "mlp", "hidden": [6]})
+    content = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**content, "model": None}))
+    with pytest.raises(DataFault, match="came from Python"):
+        load(folder)
+    block, spec = parsed(DIGITS, MLP)
+    own = build(spec, facts(block).shape, 10, 99)
+    loaded = load(folder, own)
+    assert torch.equal(loaded.module[1].weight, module[1].weight)
+    assert describe(None, block)["model"] is None
+
+
+HUGE = {"kind": "mlp", "hidden": [10**6, 10**6]}
+BAD = {
+    "another class": ({"classes": 9}, "has another shape"),
+    "another shape": ({"shape": [64]}, "does not make features of its shape"),
+    "another depth": ({"model": {"kind": "mlp", "hidden": [6, 6]}}, "2 names differ"),
+    "huge": ({"model": HUGE}, "differ|another shape"),
+    "a cnn that does not fit": ({"model": {"kind": "cnn", "preset": "lenet"}}, "needs images of 12×12"),
+    "unknown kind": ({"model": {"kind": "os.system"}}, "is not what dprecipe writes"),
+    "unknown key": ({"exec": 1}, "is not what dprecipe writes"),
+    "not finite": ({"preprocess": [{"clip_features": {"norm": float("inf")}}]}, "is not what dprecipe writes"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_model_json_that_was_changed(release, name: str) -> None:
+    change, message = BAD[name]
+    with pytest.raises(DataFault, match=message):
+        load(release(change=change)[0])
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b" " * (17 << 20)])
+def test_garbage_as_model_json(release, content: bytes) -> None:
+    folder, _ = release()
+    (folder / "model.json").write_bytes(content)
+    with pytest.raises(DataFault, match=r"model\.json"):
+        load(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\xff" * 100])
+def test_garbage_as_weights(release, content: bytes) -> None:
+    folder, _ = release()
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(DataFault, match="no safetensors file"):
+        load(folder)
+
+
+def test_weights_of_another_type_or_none(release) -> None:
+    folder, module = release()
+    save_file({k: v.double() for k, v in module.state_dict().items()}, folder / "model.safetensors")
+    with pytest.raises(DataFault, match=r"is torch.float64, expected torch.float32"):
+        load(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(DataFault, match="no such file"):
+        load(folder)
