@@ -1,0 +1,37 @@
+"""The examples of docs/data.md are recipes' data blocks without a finding, and every code has its page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dprecipe.data.checks import check
+from dprecipe.data.schema import Data
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLES = BLOCK.findall((ROOT / "docs" / "data.md").read_text(encoding="utf-8"))
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 4
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_examples_are_sound(text: str) -> None:
+    data = Data.model_validate_json(json.dumps(yaml.safe_load(text)["data"]))
+    assert check(data) == []
+
+
+def test_every_code_has_a_page() -> None:
+    sources = ("dprecipe/data/checks.py", "dprecipe/models/checks.py", "dprecipe/models/private.py")
+    codes = {
+        code for file in sources for code in re.findall(r'"([RP]\d{3})"', (ROOT / file).read_text(encoding="utf-8"))
+    }
+    assert len(codes) >= 20
+    missing = [code for code in sorted(codes) if not (ROOT / "docs" / "findings" / f"{code}.md").is_file()]
+    assert missing == []
