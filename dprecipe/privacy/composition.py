@@ -29,6 +29,8 @@ _UNIT = 2.0**-53
 _SLACK = 32.0
 """Tilted mass outside the window is at most exp(-32) = 1e-14."""
 
+_MOST_WINDOWS = 24
+
 
 class WindowError(Exception):
     """The composed distribution needs more bins than allowed."""
@@ -113,13 +115,16 @@ class Composition:
         self._first = sum(n * loss.first for loss, n in zip(losses, counts, strict=True))
         self._last = sum(n * loss.last for loss, n in zip(losses, counts, strict=True))
         self._windows: list[Window] = []
+        self._cumulants: dict[float, float] = {}
 
     def cumulant(self, theta: float) -> float:
         """K(θ) = log E[exp(θ L); L finite] of the composed loss."""
-        return math.fsum(
-            n * _log_sum(logs + theta * loss.losses)
-            for loss, logs, n in zip(self._losses, self._logs, self._counts, strict=True)
-        )
+        if theta not in self._cumulants:
+            self._cumulants[theta] = math.fsum(
+                n * _log_sum(logs + theta * loss.losses)
+                for loss, logs, n in zip(self._losses, self._logs, self._counts, strict=True)
+            )
+        return self._cumulants[theta]
 
     def best_tilt(self, delta: float, guess: float) -> float:
         """θ near `guess` whose Rényi conversion gives the least ε at δ."""
@@ -161,17 +166,25 @@ class Composition:
             theta = 2 * theta if window.delta(window.high) > delta else theta / 2
         return None
 
-    def delta(self, epsilon: float, guess: float) -> float:
-        """Upper bound of δ at ε >= 0.
+    def delta(self, epsilon: float, guess: float, enough: float = 0.0) -> float:
+        """Upper bound of δ at ε >= 0; any bound that is at most `enough` will do.
 
         Raises:
             WindowError: more bins needed than allowed.
         """
+        bound = min(self.chernoff(epsilon, guess * 2.0**k) for k in (-1, 0, 1, 2, 4, 6))
+        if bound <= enough:
+            return bound
         if not self._covered(epsilon):
             self.window(guess)
-        if not self._covered(epsilon):
+        if not self._covered(epsilon) and len(self._windows) < _MOST_WINDOWS:
             self.window(self._tilt_for(epsilon, guess))
-        return min(window.delta(epsilon) for window in self._windows)
+        return min(bound, *(window.delta(epsilon) for window in self._windows))
+
+    def chernoff(self, epsilon: float, theta: float) -> float:
+        """Upper bound of δ(ε) from the moment at one θ > 0: the improved Rényi conversion at α = θ + 1."""
+        log_tail = self.cumulant(theta) - theta * epsilon + theta * math.log(theta / (1 + theta))
+        return min(1.0, math.exp(min(log_tail - math.log1p(theta), 0.0)) * (1 + 1e-9) + self.infinity)
 
     def _covered(self, epsilon: float) -> bool:
         return any(abs(epsilon - window.centre) <= 3 * window.spread for window in self._windows)
@@ -181,8 +194,8 @@ class Composition:
         if self._moments(0.0)[1] >= epsilon:
             return 0.0
         low, high = 0.0, guess
-        for _ in range(60):
-            if self._moments(high)[1] >= epsilon or high > 1e9:
+        for _ in range(10):  # a bounded loss may never get there
+            if self._moments(high)[1] >= epsilon:
                 break
             low, high = high, 2 * high
         for _ in range(12):

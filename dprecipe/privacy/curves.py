@@ -145,7 +145,10 @@ def _log_moment(q: float, sigma: float, order: float, x_N: Array, step: float, r
     )
     if mild_N.all():
         return float(np.log1p(max(excess, 0.0)))
-    steep = float(_log_sum_exp((log_q_N + grown_N)[~mild_N][None, :])[0])
+    grown_N, log_y_N = grown_N[~mild_N], log_y_N[~mild_N]
+    log_line_N = np.log(order) + log_y_N + np.log1p((1 - order) / order * np.exp(-log_y_N))  # 1 + α(y-1)
+    log_bracket_N = grown_N + np.log(-np.expm1(log_line_N - grown_N))
+    steep = float(_log_sum_exp((log_q_N[~mild_N] + log_bracket_N)[None, :])[0])
     return float(np.logaddexp(np.log1p(max(excess, 0.0)), steep))
 
 

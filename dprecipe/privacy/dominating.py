@@ -6,6 +6,7 @@ guarantees"; Dong, Roth & Su 2022, Corollary 2.13.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def gdp_mu(
     mu = max(gdp.mu_for(e, d) for e, d in points)
     for _ in range(200):
         rounded = rounding.up(mu, 4)
-        if all(_above(rounded, left, right) for left, right in zip(points, points[1:], strict=False)):
+        if all(_above(rounded, left, right) for left, right in itertools.pairwise(points)):
             return GaussianBound(rounded, start, end, False)
         mu *= 1 + 1e-4
     return None

@@ -55,6 +55,8 @@ def epsilon(
         try:
             worst = 0.0
             for composition in _directions(work, step, _TAIL_SHARE * delta):
+                if 0 < worst < math.inf and composition.chernoff(worst, theta) <= delta:
+                    continue  # this direction costs less
                 found = composition.epsilon(delta, theta)
                 worst = max(worst, math.inf if found is None else found)
             return Bound(worst, attempt > 0)
@@ -82,7 +84,7 @@ def deltas(
             values = [0.0] * len(epsilons)
             for composition in _directions(work, step, tail):
                 for i, (e, theta) in enumerate(zip(epsilons, thetas, strict=True)):
-                    values[i] = max(values[i], composition.delta(e, theta))
+                    values[i] = max(values[i], composition.delta(e, theta, values[i]))
             return [Bound(value, attempt > 0) for value in values]
         except LossRangeError:
             break
