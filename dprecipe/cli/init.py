@@ -17,9 +17,7 @@ def init(path: Path = Path("recipe.yaml"), mechanism: str = "dpsgd", data: str =
     """
     for word, known, noun in ((mechanism, MECHANISMS, "mechanism"), (data, SOURCES, "data source")):
         if word not in known:
-            raise UsageFault(
-                f"there is no starter for the {noun} {word}", f"choose one of {', '.join(known)}"
-            )
+            raise UsageFault(f"there is no starter for the {noun} {word}", f"choose one of {', '.join(known)}")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(starter(mechanism, data, name_from(path)))

@@ -41,15 +41,11 @@ app = typer.Typer(
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="A.B=C", help="Override a value; read by the rules of the recipe. Repeatable."
-    ),
+    typer.Option("--set", metavar="A.B=C", help="Override a value; read by the rules of the recipe. Repeatable."),
 ]
 DataRoot = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder of the data; else $DPRECIPE_DATA, else the recipe's folder.", show_default=False
-    ),
+    typer.Option(help="Folder of the data; else $DPRECIPE_DATA, else the recipe's folder.", show_default=False),
 ]
 
 
@@ -131,9 +127,7 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks; works anywhere on the line.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; works anywhere on the line.")] = False,
 ) -> None: ...
 
 
@@ -213,9 +207,7 @@ def run(
 @guarded
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A certificate, or a release/ folder.")],
-    public_key: Annotated[
-        Path | None, typer.Option(help="Ed25519 public key that must have signed it.")
-    ] = None,
+    public_key: Annotated[Path | None, typer.Option(help="Ed25519 public key that must have signed it.")] = None,
 ) -> None:
     """Recompute a certificate with an independent accountant."""
     from dprecipe.cli.verify import verify
@@ -227,9 +219,7 @@ def verify(
 @guarded
 def schema(
     out: Annotated[Path | None, typer.Option(help="The folder; `schemas` when left out.")] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; fail if a file is not current.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is not current.")] = False,
 ) -> int:
     """Write the JSON Schemas that editors and other tools use."""
     from dprecipe.cli.schema import schema

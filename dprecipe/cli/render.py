@@ -27,12 +27,7 @@ def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> str:
     path = f" {finding.path}" if finding.path else ""
     rows = [f"{where}{finding.severity}[{finding.code}]{path}: {finding.message}"]
     source = lines.get(place.file, ()) if place else ()
-    if (
-        place
-        and 0 < place.line <= len(source)
-        and source[place.line - 1].strip()
-        and finding.code not in HIDDEN
-    ):
+    if place and 0 < place.line <= len(source) and source[place.line - 1].strip() and finding.code not in HIDDEN:
         number = f"{place.line}"
         excerpt, column = _window(source[place.line - 1], place.column)
         width = max(1, min(place.width, len(excerpt) - column + 1))

@@ -38,9 +38,7 @@ def as_sarif(findings: Sequence[Finding]) -> str:
 
 
 def _rule(code: str) -> dict[str, Any]:
-    title = CODES.get(
-        code, "a rule of privacy accounting" if code.startswith("P") else "a rule of the recipe"
-    )
+    title = CODES.get(code, "a rule of privacy accounting" if code.startswith("P") else "a rule of the recipe")
     return {"id": code, "shortDescription": {"text": title}, "help": {"text": f"docs/findings/{code}.md"}}
 
 
@@ -50,8 +48,7 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "ruleIndex": index,
         "level": finding.severity.value,
         "message": {
-            "text": ": ".join(part for part in (finding.path, finding.message) if part)
-            + f". {finding.remedy}"
+            "text": ": ".join(part for part in (finding.path, finding.message) if part) + f". {finding.remedy}"
         },
     }
     if finding.place is not None:

@@ -29,9 +29,7 @@ def schema(out: Path | None = None, check: bool = False) -> int:
         for name in SCHEMAS:
             (folder / name).write_text(schema_text(name), encoding="utf-8")
     except OSError as error:
-        raise UsageFault(
-            f"{folder} can't be written: {error.strerror}", "name another folder with --out"
-        ) from None
+        raise UsageFault(f"{folder} can't be written: {error.strerror}", "name another folder with --out") from None
     sys.stdout.write(f"wrote {len(SCHEMAS)} schemas into {folder}\n")
     return 0
 

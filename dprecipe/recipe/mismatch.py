@@ -45,14 +45,10 @@ def mismatch(at: Spot) -> Finding:
     """The finding for a value that is none of the forms its place allows."""
     form, node = at.form, at.node
     if form is None or form.anything:
-        return Finding(
-            "R199", "the value is not accepted here", "compare it with docs/recipe.md", at.dotted, at.place
-        )
+        return Finding("R199", "the value is not accepted here", "compare it with docs/recipe.md", at.dotted, at.place)
     if at.path == ("recipe",):
         remedy = f"write `recipe: {form.words[0]}`, or use the version of dprecipe the recipe was written for"
-        return Finding(
-            "R111", f"this dprecipe reads {form.words[0]}, not {say(node)}", remedy, at.dotted, at.place
-        )
+        return Finding("R111", f"this dprecipe reads {form.words[0]}, not {say(node)}", remedy, at.dotted, at.place)
     words_only = bool(form.words) and not (form.number or form.whole or form.text or form.boolean)
     if words_only and isinstance(node, Scalar) and node.value is not None:
         code_, message = "R106", f"expected {describe(form)}, got {say(node)}"

@@ -47,8 +47,7 @@ class Loaded:
     def located(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """The findings with their places, in the order of the text."""
         placed = [
-            finding if finding.place is not None else _at(finding, self.place(finding.path))
-            for finding in findings
+            finding if finding.place is not None else _at(finding, self.place(finding.path)) for finding in findings
         ]
         return in_order(placed, self.texts)
 
@@ -57,9 +56,7 @@ def _at(finding: Finding, place: Place) -> Finding:
     return Finding(finding.code, finding.message, finding.remedy, finding.path, place, finding.severity)
 
 
-def read(
-    path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_text: OpenText | None = None
-) -> Loaded:
+def read(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_text: OpenText | None = None) -> Loaded:
     """Read a recipe file, the parents it extends, and overrides of the form `a.b=c`.
 
     With `open_text` every text comes from that function and the file system is never touched.

@@ -76,9 +76,7 @@ def screen(tree: Mapping) -> Screened:
     return tuple(findings), frozenset(handled)
 
 
-def _screen(
-    node: Node, form: Expect | None, path: Path, findings: list[Finding], handled: set[Place]
-) -> None:
+def _screen(node: Node, form: Expect | None, path: Path, findings: list[Finding], handled: set[Place]) -> None:
     if isinstance(node, Sequence):
         for index, item in enumerate(node.items):
             step = _fitted_step(item, (*path, index)) if isinstance(item, Scalar) else None
@@ -131,9 +129,7 @@ def _fitted_key(key: str, path: Path, place: Place, form: Expect | None) -> Find
     remedy = _FITTED.get(key.lower())
     if remedy is None or form is not None or path[0] not in ("data", "preprocess", "model"):
         return None
-    return _fitted(
-        path, place, f"`{key}` is fitted to the data, which would leak it outside the budget", remedy
-    )
+    return _fitted(path, place, f"`{key}` is fitted to the data, which would leak it outside the budget", remedy)
 
 
 def _fitted_step(item: Scalar, path: Path) -> Finding | None:
@@ -151,9 +147,7 @@ def _fitted_value(key: str, value: Node, path: Path, form: Expect | None) -> Fin
     remedy = _CONSTANTS.get(key)
     if remedy is None or form.text or form.words or not _is_key(path, key):
         return None
-    return _fitted(
-        path, value.place, f"`{word}` would be measured on private data, outside the budget", remedy
-    )
+    return _fitted(path, value.place, f"`{word}` would be measured on private data, outside the budget", remedy)
 
 
 def _is_key(path: Path, key: str) -> bool:

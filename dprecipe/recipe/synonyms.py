@@ -18,12 +18,8 @@ class Synonym:
 
 
 _CLIP = Synonym("mechanism.clip.norm", "set mechanism.clip.norm")
-_MULTIPLIER = Synonym(
-    "mechanism.noise.multiplier", "set mechanism.noise.multiplier, or `auto` to have it solved"
-)
-_DEVIATION = Synonym(
-    "mechanism.noise.multiplier", "set mechanism.noise.multiplier: the deviation divided by clip.norm"
-)
+_MULTIPLIER = Synonym("mechanism.noise.multiplier", "set mechanism.noise.multiplier, or `auto` to have it solved")
+_DEVIATION = Synonym("mechanism.noise.multiplier", "set mechanism.noise.multiplier: the deviation divided by clip.norm")
 _EPSILON = Synonym("budget.epsilon", "set budget.epsilon")
 _DELTA = Synonym("budget.delta", "set budget.delta")
 _EPOCHS = Synonym("training.epochs", "set training.epochs, or `auto` to run until the budget ends")
@@ -38,12 +34,8 @@ _MICROBATCH = Synonym(
     "",
     "remove it: gradients are clipped record by record; runtime.physical_batch bounds the memory",
 )
-_LOT = Synonym(
-    "mechanism.sampling.batch_size", "set mechanism.sampling.batch_size: the expected records of one update"
-)
-_RATE = Synonym(
-    "mechanism.sampling.batch_size", "set mechanism.sampling.batch_size to the rate times data.size"
-)
+_LOT = Synonym("mechanism.sampling.batch_size", "set mechanism.sampling.batch_size: the expected records of one update")
+_RATE = Synonym("mechanism.sampling.batch_size", "set mechanism.sampling.batch_size to the rate times data.size")
 _POISSON = Synonym("mechanism.sampling.scheme", "write mechanism.sampling: {scheme: poisson, batch_size: …}")
 _SHUFFLE = Synonym(
     "mechanism.sampling.scheme",
@@ -58,12 +50,8 @@ _RATE_OF_LEARNING = Synonym("training.optimizer.lr", "set training.optimizer.lr"
 _SIZE = Synonym("data.size", "set data.size: the declared, public number of training records")
 _UNIT = Synonym("data.unit", "write data.unit: {column: …, max_records: …}")
 _DEVICE = Synonym("runtime.device", "set runtime.device to auto, cpu, cuda or mps")
-_TRAINER = Synonym(
-    "", "remove it: the trainer is set up by the plan, so that nothing can break its guarantee"
-)
-_TEST = Synonym(
-    "data.test", "declare the held-out records as data.test; splitting off private ones is not done"
-)
+_TRAINER = Synonym("", "remove it: the trainer is set up by the plan, so that nothing can break its guarantee")
+_TEST = Synonym("data.test", "declare the held-out records as data.test; splitting off private ones is not done")
 _TRAIN_DATA = Synonym("data.train", "write data.train: {source: …}")
 _CLASSES = Synonym("data.train.classes", "declare the classes in data.train")
 _NO_STOP = Synonym("", "remove it: stopping on a private metric would spend privacy; the budget ends the run")

@@ -55,9 +55,7 @@ def _meant(at: Spot, lacking: Sequence[Spot]) -> tuple[Finding | None, str]:
     other = synonym(key)
     if other is not None and key not in {path.rpartition(".")[2] for path in [other.path]}:
         what = f"this is `{other.path}` here" if other.path else "a recipe has no such setting"
-        return Finding(
-            "R112", f"`{key}` is another tool's name; {what}", other.remedy, at.dotted, at.key
-        ), other.path
+        return Finding("R112", f"`{key}` is another tool's name; {what}", other.remedy, at.dotted, at.key), other.path
     places = elsewhere(key, at)
     if places:
         return _elsewhere(at, places), places[0].path
@@ -90,9 +88,7 @@ def _under(paths: Sequence[str]) -> str:
 
 def _misspelt(at: Spot, meant: str) -> Finding:
     there = ", which is there already" if meant in _written(at) else ""
-    return Finding(
-        "R101", f"unknown key; did you mean `{meant}`{there}?", f"write `{meant}`", at.dotted, at.key
-    )
+    return Finding("R101", f"unknown key; did you mean `{meant}`{there}?", f"write `{meant}`", at.dotted, at.key)
 
 
 def _stranger(at: Spot) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -171,9 +171,14 @@ def describe(form: Expect) -> str:
     if form.blocks or form.values:
         parts.append(_describe_block(form))
     if form.items:
-        inner = describe(replace(form.items, nothing=False))
-        parts.append("a list of " + inner.removeprefix("a ").replace("whole number", "whole numbers"))
+        parts.append(f"a list of {_plural(form.items)}")
     return either(parts)
+
+
+def _plural(form: Expect) -> str:
+    if form.blocks or form.values:
+        return "blocks"
+    return "numbers" if form.number else "whole numbers" if form.whole else describe(form)
 
 
 def _describe_block(form: Expect) -> str:

@@ -28,14 +28,14 @@ def word(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> li
     spots: dict[str, list[Spot]] = {"missing": [], "extra_forbidden": []}
     findings: list[Finding] = []
     # The validator counts the good items of a list, not those that are there.
-    listed = [item["loc"][:-1] for item in error.errors(include_url=False, include_input=False)]
+    listed = [item["loc"][:-1] for item in error.errors(include_url=False, include_input=False) if item["loc"]]
     lost: list[tuple[str | int, ...]] = []
     for item in error.errors(include_url=False, include_input=False):
         kind, context = item["type"], item.get("ctx", {})
         at = spot(tree, item["loc"], missing=kind == "missing")
         if _spoken(at, handled) or (kind == "too_short" and item["loc"] in listed):
             continue
-        if kind in spots:
+        if kind in spots and at.path:
             spots[kind].append(at)
             continue
         finding = _write(kind, at, context)
@@ -57,9 +57,9 @@ def _spoken(at: Spot, handled: frozenset[Place]) -> bool:
 
 
 def _write(kind: str, at: Spot, context: Context) -> Finding:
-    if kind == "union_tag_not_found":
-        return _no_kind(at)
     tagged = at.form is not None and tag_key(at.form.blocks) is not None
+    if kind == "union_tag_not_found" and tagged:
+        return _no_kind(at)
     if kind == "union_tag_invalid" and tagged and isinstance(at.node, Mapping):
         return unknown_kind(of_kind(at))
     if kind == "literal_error" and _is_tag(at):
@@ -82,9 +82,7 @@ def _no_kind(at: Spot) -> Finding:
     choice = either([code(name) for name in names])
     if meant is not None and isinstance(at.node, Mapping):
         place = at.node.entries[meant].place
-        return Finding(
-            "R101", f"unknown key; did you mean `{tag}`?", f"write `{tag}`", f"{at.dotted}.{meant}", place
-        )
+        return Finding("R101", f"unknown key; did you mean `{tag}`?", f"write `{tag}`", f"{at.dotted}.{meant}", place)
     return Finding("R105", f"the block does not say its {tag}", f"add `{tag}`: {choice}", path, at.key)
 
 
@@ -92,9 +90,7 @@ def _missing(at: Spot) -> Finding:
     key = str(at.path[-1])
     if at.owners and key == tag_key(at.owners):
         choice = either([code(word) for word in keys(at.owners[0])[key].words])
-        return Finding(
-            "R105", f"the block does not say its {key}", f"add `{key}`: {choice}", at.dotted, at.key
-        )
+        return Finding("R105", f"the block does not say its {key}", f"add `{key}`: {choice}", at.dotted, at.key)
     what = describe(at.form) if at.form is not None else "a value"
     return Finding("R102", "the key is missing", f"add `{key}`: {what}", at.dotted, at.key)
 
@@ -118,7 +114,9 @@ def _count(at: Spot, context: Context) -> Finding:
         return Finding("R108", f"{text}; expected {need}", f"write {need}", at.dotted, at.place)
     need = _need(context, "item")
     has = len(at.node.items) if isinstance(at.node, Sequence) else context.get("actual_length", 0)
-    return Finding("R108", f"has {has} item{'' if has == 1 else 's'}; expected {need}", f"give it {need}", at.dotted, at.place)
+    return Finding(
+        "R108", f"has {has} item{'' if has == 1 else 's'}; expected {need}", f"give it {need}", at.dotted, at.place
+    )
 
 
 def _need(context: Context, noun: str) -> str:

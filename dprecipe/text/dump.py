@@ -11,15 +11,17 @@ from dprecipe.faults import UsageFault
 from dprecipe.text.scalars import NotFiniteError, resolve
 from dprecipe.text.tree import Path
 
-_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
 # Words that YAML 1.1 readers take for something else than text.
-_YAML_11 = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null|\.?inf|\.?nan|[-+.0-9_:xobe]+")
+_YAML_11 = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null")
 
 Comment = Callable[[Path], str]
 
 
 def dump(values: Mapping[str, Any], comment: Comment | None = None) -> str:
     """A block as YAML text; `comment(path)` ends the line of every scalar, flow list and empty block."""
+    if not values:
+        return "{}\n"
     lines: list[str] = []
     _block(values, (), "", lines, comment or (lambda path: ""))
     return "\n".join(lines) + "\n"
@@ -72,9 +74,7 @@ def _flow(value: Any) -> str:
         return _number(value)
     if value is None or isinstance(value, int):
         return json.dumps(value)
-    raise UsageFault(
-        f"a recipe can't hold a {type(value).__name__}", "give a number, a text, a list or a mapping"
-    )
+    raise UsageFault(f"a recipe can't hold a {type(value).__name__}", "give a number, a text, a list or a mapping")
 
 
 def _number(value: float) -> str:

@@ -68,16 +68,12 @@ def _parent(value: object, file: str, chain: Chain, open_parent: OpenParent) -> 
     name = value.value
     problem = _wrong_name(name)
     if problem:
-        chain.findings.append(
-            Finding("Y120", problem, "name a file beside this one", path=KEY, place=value.place)
-        )
+        chain.findings.append(Finding("Y120", problem, "name a file beside this one", path=KEY, place=value.place))
         return None
     parent = posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
     if parent in {posixpath.normpath(seen) for seen in chain.texts}:
         chain.findings.append(
-            Finding(
-                "Y121", f"{name} extends this recipe in turn", "break the circle", path=KEY, place=value.place
-            )
+            Finding("Y121", f"{name} extends this recipe in turn", "break the circle", path=KEY, place=value.place)
         )
         return None
     if len(chain.parents) >= MAX_PARENTS:

@@ -81,9 +81,7 @@ class _Builder:
         elif isinstance(event, CollectionEndEvent):
             done = self.stack.pop()
             node = (
-                Sequence(tuple(done.items), done.place)
-                if done.entries is None
-                else Mapping(done.entries, done.place)
+                Sequence(tuple(done.items), done.place) if done.entries is None else Mapping(done.entries, done.place)
             )
             self._attach(node)
         elif isinstance(event, NodeEvent):
@@ -118,7 +116,9 @@ class _Builder:
                 )
             )
         if isinstance(event, AliasEvent):
-            self._report("Y107", f"the alias *{event.anchor} is refused", "write the value out, or use `extends`", place)
+            self._report(
+                "Y107", f"the alias *{event.anchor} is refused", "write the value out, or use `extends`", place
+            )
             self._attach(Scalar(None, place, broken=True))
             return
         if event.anchor is not None:
@@ -184,9 +184,7 @@ class _Builder:
         first = entries.get(key.value)
         if first is not None:
             where = f"{first.place.line}:{first.place.column}"
-            self._report(
-                "Y106", f"the key `{key.value}` stood already at {where}", "remove one of the two", key.place
-            )
+            self._report("Y106", f"the key `{key.value}` stood already at {where}", "remove one of the two", key.place)
             return
         if not key.broken:
             entries[key.value] = Entry(key.place, value)

@@ -57,9 +57,7 @@ def _positions(base: Sequence, over: Mapping, findings: list[Finding]) -> Node:
 
 
 def _other_kind(base: Mapping, over: Mapping) -> bool:
-    return any(
-        tag in base.entries and tag in over.entries and _word(base, tag) != _word(over, tag) for tag in TAGS
-    )
+    return any(tag in base.entries and tag in over.entries and _word(base, tag) != _word(over, tag) for tag in TAGS)
 
 
 def _word(mapping: Mapping, tag: str) -> object:

@@ -32,9 +32,7 @@ def _read_one(override: str, file: str, root: Mapping, findings: list[Finding]) 
     if not equals or not all(steps) or path != path.strip():
         message = f"`{override}` is not `path=value`" if len(override) < 80 else "it is not `path=value`"
         findings.append(
-            Finding(
-                "Y130", message, "write it like training.epochs=3", place=Place(file, 1, 1, max(1, len(path)))
-            )
+            Finding("Y130", message, "write it like training.epochs=3", place=Place(file, 1, 1, max(1, len(path))))
         )
         return
     if steps[0] == "extends":
@@ -77,6 +75,4 @@ def _insert(root: Mapping, steps: list[str], value: Node, file: str, findings: l
 
 
 def _twice(path: str, first: Place, second: Place) -> Finding:
-    return Finding(
-        "Y131", f"`{path}` is set already by {first.file}", "leave one of the two", path=path, place=second
-    )
+    return Finding("Y131", f"`{path}` is set already by {first.file}", "leave one of the two", path=path, place=second)

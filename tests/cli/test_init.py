@@ -1,0 +1,44 @@
+"""`dprecipe init`: starters that validate, and are never written over anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dprecipe.cli.init import init, name_from
+from dprecipe.cli.validate import check
+from dprecipe.faults import UsageFault
+from dprecipe.recipe.starters import MECHANISMS, SOURCES
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_starters_validate_without_a_finding(mechanism: str, source: str, tmp_path: Path) -> None:
+    path = tmp_path / "my recipe.yaml"
+    init(path, mechanism, source)
+    findings, _ = check(path)
+    assert findings == ()
+    assert path.read_text("utf-8").startswith("# yaml-language-server: $schema=")
+    assert "name: my-recipe\n" in path.read_text("utf-8")
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("mine")
+    with pytest.raises(UsageFault, match="exists already"):
+        init(path)
+    assert path.read_text() == "mine"
+
+
+def test_unknown_words_and_unwritable_places(tmp_path: Path) -> None:
+    for mechanism, data in (("magic", "digits"), ("dpsgd", "tape")):
+        with pytest.raises(UsageFault, match="there is no starter"):
+            init(tmp_path / "r.yaml", mechanism, data)
+    with pytest.raises(UsageFault, match="can't be written"):
+        init(tmp_path / "no" / "r.yaml")
+
+
+@pytest.mark.parametrize(("stem", "name"), [("a b", "a-b"), ("_x", "x"), ("é", "recipe"), ("x" * 200, "x" * 100)])
+def test_names_come_from_the_file(stem: str, name: str) -> None:
+    assert name_from(Path(f"{stem}.yaml")) == name

@@ -1,0 +1,137 @@
+"""`dprecipe validate`: folders, formats, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from dprecipe.cli import render
+from dprecipe.cli.sarif import as_sarif
+from dprecipe.cli.validate import validate
+from dprecipe.faults import Finding, Place, Severity, UsageFault
+from dprecipe.recipe.json_schema import findings_schema
+from dprecipe.recipe.starters import starter
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
+ALL_AT_ONCE = GOLDEN / "all-at-once.yaml"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "good.yaml").write_text(starter("dpsgd", "digits", "good"))
+    (tmp_path / "sub" / "bad.yaml").write_text(ALL_AT_ONCE.read_text())
+    (tmp_path / ".hidden" / "no.yaml").write_text("a: 1")
+    (tmp_path / "notes.txt").write_text("a: 1")
+    return tmp_path
+
+
+def test_folders_are_searched_and_recipes_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert validate([folder, folder / "good.yaml"], "json") == 1
+    document = json.loads(capsys.readouterr().out)
+    Draft202012Validator(findings_schema()).validate(document)
+    assert document["schema"] == "dprecipe.findings/v1"
+    assert document["recipes"] == 2
+    assert {finding["file"] for finding in document["findings"]} == {str(folder / "sub" / "bad.yaml")}
+    assert len(document["findings"]) == 4
+
+
+def test_a_good_recipe_is_exit_code_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert validate([folder / "good.yaml"]) == 0
+    assert capsys.readouterr().out == "1 recipe: no findings\n"
+
+
+def test_warnings_are_shown_and_exit_code_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shows R120; nothing is read, so an empty file will do."""
+    recipe = folder / "idx.yaml"
+    recipe.write_text(starter("dpsgd", "idx", "idx"))
+    (folder / "train-images-idx3-ubyte.gz").touch()
+    assert validate([recipe], "json", folder) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [(f["code"], f["severity"], f["path"]) for f in findings if f["code"] == "R120"] == [
+        ("R120", "warning", "data.train.labels"),
+        ("R120", "warning", "data.test.images"),
+        ("R120", "warning", "data.test.labels"),
+    ]
+
+
+def test_text_is_the_golden_text_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert validate([ALL_AT_ONCE]) == 1
+    golden = ALL_AT_ONCE.with_suffix(".out").read_text("utf-8")
+    out = capsys.readouterr().out.replace(f"{GOLDEN}/", "")
+    assert out == golden + "1 recipe: 4 errors\n"
+
+
+def test_an_empty_folder_and_an_unknown_format_are_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageFault, match=r"no \*\.yaml"):
+        validate([tmp_path])
+    with pytest.raises(UsageFault, match="xml"):
+        validate([ALL_AT_ONCE], "xml")
+
+
+def test_a_missing_file_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert validate([tmp_path / "no.yaml"]) == 1
+    assert "error[Y101]: there is no such file" in capsys.readouterr().out
+
+
+FINDINGS = (
+    Finding("P103", "δ is large", "lower it", "budget.delta", Place("a,b:c%.yaml", 3, 4, 5), Severity.WARNING),
+    Finding("R101", "100% wrong\r\n::set-output name=x::y", "do", "x", Place("r.yaml", 1, 2, 3)),
+)
+
+
+def test_github_annotations_are_escaped_and_errors_come_first() -> None:
+    first, second, last = render.as_github(FINDINGS, 2).splitlines()
+    assert first == ("::error file=r.yaml,line=1,col=2,title=R101 x::100%25 wrong%0D%0A::set-output name=x::y%0Ado")
+    assert second == ("::warning file=a%2Cb%3Ac%25.yaml,line=3,col=4,title=P103 budget.delta::δ is large%0Alower it")
+    assert last == "2 recipes: 1 error, 1 warning"
+
+
+def test_sarif_has_rules_places_and_uris() -> None:
+    (run,) = json.loads(as_sarif(FINDINGS))["runs"]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["P103", "R101"]
+    for result, finding in zip(run["results"], FINDINGS, strict=True):
+        assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == finding.code
+        assert result["level"] in ("error", "warning")
+        assert finding.message in result["message"]["text"]
+    location = run["results"][0]["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == "a%2Cb%3Ac%25.yaml"
+    assert location["region"] == {"startLine": 3, "startColumn": 4, "endColumn": 9}
+    assert json.loads(as_sarif(()))["runs"][0]["results"] == []
+
+
+def test_the_caret_stands_under_tabs_and_long_lines() -> None:
+    text = "\ta: 1\n" + "x" * 300 + "yz"
+    tab = render.as_text([Finding("Y105", "m", "", place=Place("f", 1, 2))], {"f": text}).splitlines()
+    assert tab[1:] == ["  1 | \ta: 1", "    | \t^"]
+    far = render.as_text([Finding("Y104", "m", "", place=Place("f", 2, 302, 1))], {"f": text}).splitlines()
+    assert far[1].index("z") == far[2].index("^")
+    assert len(far[1]) < 140
+
+
+def test_nothing_printed_steers_a_terminal() -> None:
+    finding = Finding("R101", "a\x1b[31m", "b\u202e", "p", Place("f\x07", 1, 1))
+    assert render.as_text([finding], {}) == "f\\u0007:1:1: error[R101] p: a\\u001b[31m\n  = b\\u202e\n"
+
+
+def test_nothing_that_validate_imports_is_heavy() -> None:
+    """In a process of its own: no torch, lightning, scipy, and none of the machinery of wrong recipes."""
+    script = (
+        "import sys\n"
+        "for name in ('torch', 'lightning', 'scipy', 'dp_accounting', 'matplotlib', 'pyarrow', 'cryptography'):\n"
+        "    sys.modules[name] = None\n"
+        "from dprecipe.cli.main import main\n"
+        f"sys.argv = ['dprecipe', 'validate', {str(GOLDEN / 'fine.yaml')!r}]\n"
+        "try: main()\n"
+        "except SystemExit as done: code = done.code\n"
+        "assert not code, code\n"
+        "assert 'dprecipe.recipe.wording' not in sys.modules and 'rich' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

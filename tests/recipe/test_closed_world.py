@@ -1,0 +1,92 @@
+"""The recipe's models form a closed world: strict, frozen, finite, without free-form corners but `meta`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from dprecipe.mechanisms.rooms import ROOMS, Mechanism
+from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.vocabulary import every_key, expect, keys, kinds
+from dprecipe.text.merge import TAGS
+
+FREE = {("Recipe", "meta")}
+
+
+def annotations_in(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    if get_origin(annotation) is Annotated:
+        yield from annotations_in(get_args(annotation)[0])
+    elif get_origin(annotation) is not Literal:
+        for argument in get_args(annotation):
+            yield from annotations_in(argument)
+
+
+def models(model: type[BaseModel], seen: dict[str, type[BaseModel]]) -> dict[str, type[BaseModel]]:
+    if model.__name__ in seen:
+        assert seen[model.__name__] is model, "two models share a name: their JSON Schemas would collide"
+        return seen
+    seen[model.__name__] = model
+    for field in model.model_fields.values():
+        for part in annotations_in(field.annotation):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                models(part, seen)
+    return seen
+
+
+MODELS = models(Recipe, {})
+
+
+def test_the_walk_finds_the_models() -> None:
+    assert {"Recipe", "Dpsgd", "Csv", "Numeric", "Scale", "LearningRateSchedule", "GaussianNoise"} <= set(MODELS)
+    assert len(MODELS) >= 40
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_every_model_is_closed(model: type[BaseModel]) -> None:
+    config = model.model_config
+    assert config["extra"] == "forbid"
+    assert config["frozen"] is True
+    assert config["strict"] is True
+    assert config["allow_inf_nan"] is False
+    assert model.__doc__, "the docstring is the editor's help"
+    for name, field in model.model_fields.items():
+        if (model.__name__, name) in FREE:
+            continue
+        for part in annotations_in(field.annotation):
+            assert part is not Any
+            assert part is not bytes
+            origin = get_origin(part)
+            assert origin not in (list, set, frozenset), "use a tuple: blocks are frozen"
+            if origin is dict:
+                assert (model.__name__, name) in {("Csv", "columns"), ("Parquet", "columns")}
+            if origin in (Union, types.UnionType):
+                blocks = expect(part).blocks
+                assert len(blocks) <= 1 or len(kinds(blocks)) == len(blocks), f"{model.__name__}.{name}: no kind"
+        expect(field.annotation)  # and messages can speak of it
+
+
+def test_no_kind_is_called_like_a_key() -> None:
+    """The walk back from a validator's location skips tags, which are no keys of the block at hand."""
+    words = {str(word) for model in MODELS.values() for form in keys(model).values() for word in form.words}  # type: ignore[arg-type]
+    tags = {
+        name
+        for model in MODELS.values()
+        for tag in TAGS
+        if tag in model.model_fields
+        for name in map(str, get_args(model.model_fields[tag].annotation))
+    }
+    assert tags <= words
+    names = {known.path.rpartition(".")[2] for known in every_key()}
+    for model in MODELS.values():
+        assert not tags & set(keys(model)), model.__name__  # type: ignore[arg-type]
+    assert not tags & names
+    assert not {"word", "number", "block", "list"} & names
+
+
+def test_every_room_is_in_the_union() -> None:
+    assert set(kinds(expect(Mechanism).blocks)) == set(ROOMS)

@@ -1,0 +1,180 @@
+"""The whole way from text to recipe: parents, overrides, origins, places, and reading again from texts alone."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dprecipe.faults import Finding, RecipeError
+from dprecipe.plan.model import Source
+from dprecipe.recipe.read import read, read_source, read_text
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
+from dprecipe.text.load import load
+from dprecipe.text.tree import walk
+
+FOLDER = Path(__file__).parents[1] / "golden" / "recipes"
+FINE = (FOLDER / "fine.yaml").read_text("utf-8")
+
+
+def findings_of(text: str, overrides: tuple[str, ...] = ()) -> tuple[Finding, ...]:
+    with pytest.raises(RecipeError) as caught:
+        read_text(text, "r.yaml", overrides)
+    return caught.value.findings
+
+
+def test_a_recipe_is_read_with_the_places_of_its_values() -> None:
+    loaded = read_text(FINE, "fine.yaml")
+    assert loaded.recipe.budget.delta == 1e-5
+    place = loaded.place("mechanism.noise.multiplier")
+    assert FINE.splitlines()[place.line - 1][place.column - 1 :][: place.width] == "auto"
+    assert loaded.origin("budget.delta") == "fine.yaml:13"
+    assert loaded.origin("budget.accountant") == "default"
+    assert loaded.place("budget.accountant") == loaded.place("budget")
+
+
+def test_findings_that_carry_a_path_get_their_place_and_order() -> None:
+    loaded = read_text(FINE, "fine.yaml")
+    located = loaded.located(
+        [
+            Finding("P1", "m", "r", "training.epochs"),
+            Finding("P1", "m", "r", "data.size"),
+            Finding("P1", "m", "r", "data.size"),
+        ]
+    )
+    assert [(f.path, f.place.line if f.place else 0) for f in located] == [("data.size", 6), ("training.epochs", 15)]
+
+
+def test_parents_are_laid_under_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "root.yaml").write_text(FINE)
+    (tmp_path / "base" / "mid.yaml").write_text("extends: root.yaml\nbudget: {epsilon: 1.0}\nname: mid\n")
+    (tmp_path / "leaf.yaml").write_text("extends: base/mid.yaml\nname: leaf\nmodel: {kind: cnn, preset: lenet}\n")
+    loaded = read(tmp_path / "leaf.yaml", ["runtime.seed=9"])
+    recipe = loaded.recipe
+    assert (recipe.name, recipe.budget.epsilon, recipe.budget.delta, recipe.model.kind) == ("leaf", 1.0, 1e-5, "cnn")
+    assert [Path(loaded.origin(path)).name for path in ("name", "budget.epsilon", "budget.delta")] == [
+        "leaf.yaml:2",
+        "mid.yaml:2",
+        "root.yaml:13",
+    ]
+    assert loaded.origin("runtime.seed") == "--set #1"
+    assert [name for name, _ in loaded.source.parents] == ["base/mid.yaml", "root.yaml"]
+    assert loaded.source.overrides == ("runtime.seed=9",)
+
+
+def test_reading_again_from_texts_alone_touches_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "root.yaml").write_text(FINE)
+    (tmp_path / "leaf.yaml").write_text("extends: root.yaml\nname: leaf\n")
+    first = read(tmp_path / "leaf.yaml", ["budget.epsilon=2"])
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a file was touched")
+
+    for name in ("builtins.open", "os.stat", "os.open"):
+        monkeypatch.setattr(name, refuse)
+    again = read_source(first.source)
+    opened = read("leaf.yaml", open_text={"leaf.yaml": "extends: root.yaml", "root.yaml": FINE}.__getitem__)
+    monkeypatch.undo()
+    assert again.recipe == first.recipe
+    assert again.source == first.source
+    assert opened.recipe.name == "example"
+
+
+def test_texts_that_do_not_fit_are_refused() -> None:
+    child = "extends: root.yaml\nname: leaf\n"
+    for parents in ((), (("other.yaml", FINE),), (("root.yaml", FINE), ("more.yaml", FINE))):
+        with pytest.raises(RecipeError):
+            read_text(child, parents=parents)
+    with pytest.raises(RecipeError):
+        read("leaf.yaml", open_text={"leaf.yaml": child}.__getitem__)
+    with pytest.raises(RecipeError):
+        read_source(Source("\ud800\0", "r.yaml", ("\udfff",), (("a", "b"),)))
+
+
+def test_circles_and_long_chains(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("extends: ./b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: ../" + tmp_path.name + "/a.yaml\n")
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path / "a.yaml")
+    assert [finding.code for finding in caught.value.findings] == ["Y121"]
+    for depth, fine in ((4, True), (5, False)):
+        texts = {f"{k}.yaml": f"extends: {k + 1}.yaml\n" for k in range(depth)} | {f"{depth}.yaml": FINE}
+        if fine:
+            assert read("0.yaml", open_text=texts.__getitem__).recipe.name == "example"
+        else:
+            with pytest.raises(RecipeError) as caught:
+                read("0.yaml", open_text=texts.__getitem__)
+            assert [finding.code for finding in caught.value.findings] == ["Y122"]
+
+
+def test_findings_of_every_text_are_reported_at_once() -> None:
+    texts = {
+        "leaf.yaml": "extends: root.yaml\nname: -bad\n",
+        "root.yaml": FINE.replace("size: 1438", "size: many").replace("epochs: 20", "epochs: 20\n  epochs: 30"),
+    }
+    with pytest.raises(RecipeError) as caught:
+        read("leaf.yaml", ["budget.epsilon=.inf"], open_text=texts.__getitem__)
+    found = [(f.code, f.place.file) for f in caught.value.findings if f.place]
+    assert found == [("R109", "leaf.yaml"), ("R103", "root.yaml"), ("Y106", "root.yaml"), ("Y114", "--set #1")]
+
+
+DISJOINT = (
+    "training.epochs=3",
+    "budget.epsilon=2",
+    "model.kind=mlp",
+    "model.hidden=[4, 4]",
+    "mechanism.noise={family: laplace, multiplier: 2}",
+    "runtime.seed=5",
+    "runtime.device=cpu",
+)
+
+
+@given(st.permutations(DISJOINT))
+@settings(max_examples=40, deadline=None)
+def test_the_order_of_overrides_does_not_matter(overrides: list[str]) -> None:
+    assert read_text(FINE, overrides=overrides).recipe == read_text(FINE, overrides=DISJOINT).recipe
+
+
+TEXTS = [FINE, *(starter(mechanism, source, "s") for mechanism in MECHANISMS for source in SOURCES)]
+
+
+def keys_of(text: str) -> list[tuple[int, int, str]]:
+    """Every key whose name the language fixes: (line, column, name)."""
+    return [
+        (place.line, place.column, str(path[-1]))
+        for path, place, _ in walk(load(text, "r.yaml"))
+        if isinstance(path[-1], str) and (len(path) < 2 or path[-2] != "columns")
+    ]
+
+
+def mutated(text: str, line: int, column: int, old: str, new: str) -> str:
+    lines = text.split("\n")
+    row = lines[line - 1]
+    assert row[column - 1 :].startswith(old)
+    lines[line - 1] = row[: column - 1] + new + row[column - 1 + len(old) :]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["fine", *itertools.islice(SOURCES, len(TEXTS))])
+def test_every_misspelt_key_is_one_finding_on_its_line(text: str) -> None:
+    for line, column, name in keys_of(text):
+        for new in (name + "x", name[:-1] + "q" + name[-1], "q" + name, "zzz"):
+            findings = findings_of(mutated(text, line, column, name, new))
+            assert [(f.place.line, f.place.column) for f in findings if f.place] == [(line, column)], (new, findings)
+            assert findings[0].code in ("R101", "R112")
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_one_wrong_letter_in_a_key_is_one_finding_on_its_line(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(TEXTS))
+    line, column, name = data.draw(st.sampled_from(keys_of(text)))
+    at = data.draw(st.integers(0, len(name)))
+    new = name[:at] + data.draw(st.sampled_from("abcdefghijklmnopqrstuvwxyz_")) + name[at + 1 :]
+    assume(new != name)
+    findings = findings_of(mutated(text, line, column, name, new))
+    assert [f.place.line for f in findings if f.place] == [line], (new, findings)
