@@ -6,6 +6,7 @@ the language adds the place.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from dprecipe.data import checks as data_checks
@@ -53,7 +54,7 @@ def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
     if len(autos) > 1:
         yield Finding(
             "R302",
-            f"{' and '.join(autos)} are `auto`: noise, length and budget are one equation with one unknown",
+            f"{', '.join(autos)} are `auto`: noise, length and budget are one equation with one unknown",
             f"give a number to {autos[-1]}",
             autos[-1],
         )
@@ -63,7 +64,9 @@ def delta_against_size(recipe: Recipe) -> Iterator[Finding]:
     """δ must be far below 1/size: at 1/size, publishing one whole record is allowed."""
     delta, size = recipe.budget.delta, recipe.data.size
     product = delta * size
-    remedy = f"set budget.delta to at most {0.1 / size:.1g}"
+    exponent = math.floor(math.log10(0.1 / size))
+    most = math.floor(0.1 / size / 10.0**exponent)  # one digit, rounded down
+    remedy = f"set budget.delta to at most {most}e{exponent}"
     if not product < 1:
         yield Finding(
             "P103",
