@@ -12,10 +12,42 @@ from dprecipe.text.dump import dump, inline
 from dprecipe.text.load import parse
 from dprecipe.text.tree import plain
 
-WORDS = """
-    no yes on off y N null ~ true 1e-5 1_000 017 0x1F 0b1 12:30:45 2024-01-01 .inf .nan inf -.inf = << - ? :
-    a: #b 'c' "d" .5 +1 1. e5 1e5
-""".split()
+WORDS = [
+    "no",
+    "yes",
+    "on",
+    "off",
+    "y",
+    "N",
+    "null",
+    "~",
+    "true",
+    "1e-5",
+    "1_000",
+    "017",
+    "0x1F",
+    "0b1",
+    "12:30:45",
+    "2024-01-01",
+    ".inf",
+    ".nan",
+    "inf",
+    "-.inf",
+    "=",
+    "<<",
+    "-",
+    "?",
+    ":",
+    "a:",
+    "#b",
+    "'c'",
+    '"d"',
+    ".5",
+    "+1",
+    "1.",
+    "e5",
+    "1e5",
+]
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12) | st.sampled_from(WORDS)
 VALUE = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,

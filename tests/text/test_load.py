@@ -13,11 +13,34 @@ from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.text.load import MAX_BYTES, MAX_NODES, lines_of, load, parse
 from dprecipe.text.tree import Mapping, Scalar, find, plain, walk
 
-
-TEXT_WORDS = """
-    no yes on off y n True FALSE Null 017 0x1F 0o17 0b11 1_000 12:30:45 2024-01-01 2024-01-01T00:00:00Z
-    .5 5. +1 = inf nan 1.2.3 e5 --1
-""".split()
+TEXT_WORDS = [
+    "no",
+    "yes",
+    "on",
+    "off",
+    "y",
+    "n",
+    "True",
+    "FALSE",
+    "Null",
+    "017",
+    "0x1F",
+    "0o17",
+    "0b11",
+    "1_000",
+    "12:30:45",
+    "2024-01-01",
+    "2024-01-01T00:00:00Z",
+    ".5",
+    "5.",
+    "+1",
+    "=",
+    "inf",
+    "nan",
+    "1.2.3",
+    "e5",
+    "--1",
+]
 
 
 def value_of(text: str) -> object:
@@ -69,8 +92,9 @@ def test_zero_with_an_exponent_is_zero() -> None:
     assert value_of("0.0e-999") == 0.0
 
 
+PRINTABLE = st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\u2028\u2029\ufeff\ufffe\uffff")
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8"), max_size=20)
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(PRINTABLE, max_size=20)
     | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner, max_size=4)
     | st.dictionaries(st.text("abcdefgh .-é", min_size=1, max_size=8), inner, max_size=4),
@@ -81,13 +105,9 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text("abcdefgh", min_size=1, max_size=8), JSON, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_json_is_read_as_json(value: dict[str, object]) -> None:
-    """Oracle: the standard library's JSON reader. Control characters and the odd line break apart."""
+    """Oracle: the standard library's JSON writer. Characters that YAML forbids, and its odd line breaks, apart."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
     tree, findings = parse(text, "f.json")
-    if any(ord(c) < 32 or c in "\x7f\x85\u2028\u2029\ufeff" for c in json.loads(json.dumps(text)) if c != "\n"):
-        return
-    if "\\u" in text or any(finding.code in ("Y103", "Y116") for finding in findings):
-        return
     assert not findings
     assert tree is not None
     assert plain(tree) == value

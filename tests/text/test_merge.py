@@ -24,7 +24,7 @@ from dprecipe.text.tree import plain
          {"n": {"family": "gaussian", "multiplier": 2}}),
         ("{t: {source: idx, images: a}}", "{t: {source: digits}}", {"t": {"source": "digits"}}),
         ("{s: {scheme: poisson, batch_size: 3}}", "{s: {scheme: full_batch}}", {"s": {"scheme": "full_batch"}}),
-        ("{m: {kind: a, deep: {kind: b, x: 1}}}", "{m: {deep: {kind: c}}}", {"m": {"kind": "a", "deep": {"kind": "c"}}}),
+        ("{m: {kind: a, n: {kind: b, x: 1}}}", "{m: {n: {kind: c}}}", {"m": {"kind": "a", "n": {"kind": "c"}}}),
         ("{a: {x: 1}}", "{a: null}", {"a": None}),
         ("{a: {x: 1}}", "{a: {}}", {"a": {"x": 1}}),
     ],
