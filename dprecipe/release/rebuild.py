@@ -176,7 +176,9 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
         found.append("checks: none were made")
     if len({check.id for check in stated.checks}) != len(stated.checks):
         found.append("checks: one stands twice")
-    found += [f"checks.{check.id}: did not pass: {check.measured}" for check in stated.checks if not check.passed]
+    for index, check in enumerate(stated.checks):
+        if not check.passed:
+            found.append(f"checks.{index}.passed: {check.id} did not pass: {check.measured}")
     seed = stated.randomness.insecure_seed
     if seed is not None:
         found.append("randomness.insecure_seed: the randomness was fixed in advance: this is no release")

@@ -70,9 +70,9 @@ def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     ours = f"dprecipe {stated.provenance.versions.get('dprecipe')}"
     for index, row in enumerate(stated.accounting):
         if row.role != "second_opinion" and row.version != ours:
-            found.append(f"accounting.{index}.version: not the version that made the certificate")
+            found.append(f"accounting.{index}.version: not the version in provenance.versions.dprecipe")
         if row.role == "second_opinion" and row.version != stated.provenance.versions.get("dp-accounting"):
-            found.append(f"accounting.{index}.version: not the version among provenance.versions")
+            found.append(f"accounting.{index}.version: not the version in provenance.versions.dp-accounting")
         if rebuilt.same_version and row.bound != claims.BOUNDS.get(row.name):
             found.append(f"accounting.{index}.bound: not what is known of {row.name}")
     return found
