@@ -82,9 +82,7 @@ def profile(
     return tuple((float(e), answer.value) for e, answer in zip(epsilons, answers, strict=True))
 
 
-def epsilon_answer(
-    charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, accountant: str
-) -> Answer:
+def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, accountant: str) -> Answer:
     """`epsilon`, and which accountant gave it.
 
     Raises:

@@ -29,9 +29,7 @@ class CalibrationError(ValueError):
     def __init__(self, reason: str, tried: float, epsilon: float, budget: float) -> None:
         self.reason, self.tried, self.epsilon, self.budget = reason, tried, epsilon, budget
         comparison = "above" if reason == "too_tight" else "within"
-        super().__init__(
-            f"epsilon is {epsilon:.6g} at {tried:.6g}, still {comparison} the budget {budget:.6g}"
-        )
+        super().__init__(f"epsilon is {epsilon:.6g} at {tried:.6g}, still {comparison} the budget {budget:.6g}")
 
 
 def noise_multiplier(
@@ -114,9 +112,7 @@ def count(
             n = min(n * factor if value > epsilon / 8 else n * 16, MOST_EVENTS)
             value = cost(n, by)
         outside = (n, value)
-        found = _refine(
-            lambda x: cost(x, by), inside, outside, epsilon, lambda x: float(round(x)), 1.0, precision
-        )
+        found = _refine(lambda x: cost(x, by), inside, outside, epsilon, lambda x: float(round(x)), 1.0, precision)
         return int(found)
 
     start = 1

@@ -108,9 +108,7 @@ class Composition:
         self._losses, self._counts, self._most_bins = tuple(losses), tuple(counts), most_bins
         self._step = losses[0].step
         self._logs = [np.log(np.maximum(loss.masses, 1e-320)) for loss in losses]
-        finite = math.fsum(
-            n * math.log1p(-min(loss.infinity, 0.5)) for loss, n in zip(losses, counts, strict=True)
-        )
+        finite = math.fsum(n * math.log1p(-min(loss.infinity, 0.5)) for loss, n in zip(losses, counts, strict=True))
         self.infinity = -math.expm1(finite)
         self._first = sum(n * loss.first for loss, n in zip(losses, counts, strict=True))
         self._last = sum(n * loss.last for loss, n in zip(losses, counts, strict=True))
@@ -239,9 +237,7 @@ class Composition:
         # masses under P; a probability is never above 1
         log_masses_N = np.log(np.maximum(masses_N, 0.0) + raised) + (k - theta * losses_N)
         p_N = np.exp(np.minimum(log_masses_N, 0.0))
-        beyond = (
-            0.0 if first + size > self._last else math.exp(min(0.0, k - theta * float(losses_N[-1]) - _SLACK))
-        )
+        beyond = 0.0 if first + size > self._last else math.exp(min(0.0, k - theta * float(losses_N[-1]) - _SLACK))
         window = Window(
             losses=losses_N,
             masses=p_N,

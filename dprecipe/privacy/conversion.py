@@ -27,9 +27,7 @@ class Optimum:
     at_last: bool
 
 
-def epsilon(
-    orders: Sequence[float], rdp: Array, delta: float, conversion: Conversion = "improved"
-) -> Optimum:
+def epsilon(orders: Sequence[float], rdp: Array, delta: float, conversion: Conversion = "improved") -> Optimum:
     """Smallest ε >= 0 that the curve gives at δ; infinity when it gives none. 0 < δ < 1.
 
     Guarantees: every mechanism with this curve is (value, δ)-DP.
@@ -44,9 +42,7 @@ def epsilon(
     return _best(alphas_A, values_A, floor=0.0)
 
 
-def delta(
-    orders: Sequence[float], rdp: Array, epsilon: float, conversion: Conversion = "improved"
-) -> Optimum:
+def delta(orders: Sequence[float], rdp: Array, epsilon: float, conversion: Conversion = "improved") -> Optimum:
     """Smallest δ <= 1 that the curve gives at ε >= 0.
 
     Guarantees: every mechanism with this curve is (ε, value)-DP.
@@ -63,6 +59,4 @@ def delta(
 def _best(alphas_A: Array, values_A: Array, floor: float) -> Optimum:
     usable_A = np.where(np.isnan(values_A), np.inf, values_A)
     index = int(np.argmin(usable_A))
-    return Optimum(
-        max(float(usable_A[index]), floor), float(alphas_A[index]), index == 0, index == len(alphas_A) - 1
-    )
+    return Optimum(max(float(usable_A[index]), floor), float(alphas_A[index]), index == 0, index == len(alphas_A) - 1)

@@ -140,9 +140,7 @@ def _log_moment(q: float, sigma: float, order: float, x_N: Array, step: float, r
     grown_N = order * log_y_N
     mild_N = grown_N < 30
     small_N = np.where(mild_N, log_y_N, 0.0)
-    excess = np.sum(
-        np.exp(log_q_N) * np.where(mild_N, np.expm1(order * small_N) - order * np.expm1(small_N), 0.0)
-    )
+    excess = np.sum(np.exp(log_q_N) * np.where(mild_N, np.expm1(order * small_N) - order * np.expm1(small_N), 0.0))
     if mild_N.all():
         return float(np.log1p(max(excess, 0.0)))
     grown_N, log_y_N = grown_N[~mild_N], log_y_N[~mild_N]

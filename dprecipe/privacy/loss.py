@@ -45,9 +45,7 @@ class Loss:
         return self.first + len(self.masses) - 1
 
 
-def from_atoms(
-    losses: Array, masses: Array, step: float, infinity: float = 0.0, missing: float = 0.0
-) -> Loss:
+def from_atoms(losses: Array, masses: Array, step: float, infinity: float = 0.0, missing: float = 0.0) -> Loss:
     """The distribution with P-mass `masses[k]` at `losses[k]` (finite, in any order), on the grid of `step`.
 
     Guarantees: dominates the given pair; keeps its P-mass and its Q-mass.
@@ -70,9 +68,7 @@ def from_atoms(
     return Loss(step, first, grid.astype(np.float64), infinity, missing)
 
 
-def from_cells(
-    step: float, first: int, p_cells: Array, q_cells: Array, infinity: float, missing: float
-) -> Loss:
+def from_cells(step: float, first: int, p_cells: Array, q_cells: Array, infinity: float, missing: float) -> Loss:
     """The pair with P-mass `p_cells[k]` and Q-mass `q_cells[k]` somewhere in [h (first+k), h (first+k+1)].
 
     Guarantees: as `from_atoms`, for any distribution of the masses inside the cells.

@@ -39,9 +39,7 @@ class Bound:
     coarse: bool
 
 
-def epsilon(
-    work: Workload, delta: float, rdp_epsilon: float, order: float, tolerance: float = TOLERANCE
-) -> Bound:
+def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tolerance: float = TOLERANCE) -> Bound:
     """Upper bound of ε at δ. `rdp_epsilon` > 0 and `order` are the Rényi bound and its best order: they set
     the grid.
 

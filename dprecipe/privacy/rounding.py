@@ -27,6 +27,8 @@ def _rounded(value: float, digits: int, mode: str) -> float:
         raise ValueError("expected a number to round, got NaN")
     if value == 0 or math.isinf(value):
         return value
+    if float(f"{value:.{digits - 1}e}") == value:
+        return value  # the double nearest to such a decimal may lie a hair beyond it; it's rounded already
     exact = Decimal(value)
     unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
     # the nearest double to a decimal above a double is not below that double

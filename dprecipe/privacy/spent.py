@@ -25,10 +25,7 @@ def spent_curve(
     Raises:
         ValueError: unknown accountant, δ outside (0, 1), a negative count.
     """
-    values = {
-        count: epsilon([*spent, Charge(event, count)], delta, neighbouring, accountant)
-        for count in set(counts)
-    }
+    values = {count: epsilon([*spent, Charge(event, count)], delta, neighbouring, accountant) for count in set(counts)}
     least = float("inf")
     for count in sorted(values, reverse=True):  # more events can't cost less
         least = min(least, values[count])

@@ -43,7 +43,8 @@ def test_edges_are_exposed():
     assert conversion.epsilon(ORDERS, curves.gaussian(1e-4, ORDERS), 1e-5).at_last
     assert conversion.epsilon(ORDERS, curves.gaussian(500.0, ORDERS), 1e-5).at_first
     best = conversion.epsilon(ORDERS, curves.gaussian(1.0, ORDERS), 1e-5)
-    assert not (best.at_first or best.at_last)
+    assert not (best.at_first)
+    assert not (best.at_last)
 
 
 def test_infinite_and_undefined_orders_are_passed_over():

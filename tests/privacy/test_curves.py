@@ -95,9 +95,7 @@ def test_orders_above_the_matrix_agree_with_quadrature():
 def test_full_sampling_is_the_plain_gaussian():
     orders = [1.5, 2, 64]
     assert curves.poisson_gaussian(1.0, 3.0, orders) == pytest.approx([a / 18 for a in orders], rel=1e-15)
-    assert curves.poisson_gaussian_replaced(1.0, 3.0, orders) == pytest.approx(
-        [4 * a / 18 for a in orders], rel=1e-15
-    )
+    assert curves.poisson_gaussian_replaced(1.0, 3.0, orders) == pytest.approx([4 * a / 18 for a in orders], rel=1e-15)
     assert curves.gaussian(1 / 3, orders) == pytest.approx([a / 18 for a in orders], rel=1e-15)
 
 

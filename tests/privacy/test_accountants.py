@@ -1,0 +1,242 @@
+"""The accountants: golden figures, dispatch, consistency, and the traps of other libraries."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dprecipe.privacy import accountants, gdp, pld
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+
+ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())
+
+
+def sampled(q, sigma, steps):
+    return [Charge(PoissonGaussian(q, sigma), steps)]
+
+
+def pld_goldens():
+    for r in GOLDEN["records"]:
+        i = r["inputs"]
+        if r["kind"] == "pld_eps":
+            yield i["q"], i["sigma"], i["T"], i["delta"], ADD, min(r["value"], r["second_value"])
+        elif r["kind"] == "poisson_pld_eps":
+            yield i["expected_batch"] / i["n"], i["sigma"], i["T"], i["delta"], ADD, r["value"]
+        elif r["kind"] == "poisson_replace_one_pld_eps":
+            yield i["batch"] / i["n"], i["sigma_over_clip"], i["T"], i["delta"], REPLACE, r["value"]
+
+
+@pytest.mark.parametrize(("q", "sigma", "steps", "delta", "relation", "want"), list(pld_goldens()))
+def test_pld_goldens(q, sigma, steps, delta, relation, want):
+    answer = accountants.epsilon_answer(sampled(q, sigma, steps), delta, relation, "pld")
+    assert answer.accountant == "pld"
+    assert answer.value == pytest.approx(want, rel=2e-4)
+    assert answer.value >= want - 1e-6
+
+
+@pytest.mark.parametrize("row", GOLDEN["table"])
+def test_the_three_columns_of_the_table(row):
+    q, sigma, steps, delta, classic, improved, tight = row
+    charges = sampled(q, sigma, steps)
+    assert accountants.epsilon(charges, delta, ADD, "pld") == pytest.approx(tight, rel=2e-4, abs=6e-5)
+    # fractional orders may improve the integer orders of the table by about 1 %
+    for accountant, want in [("rdp", improved), ("rdp_classic", classic)]:
+        assert want * 0.985 <= accountants.epsilon(charges, delta, ADD, accountant) <= want + 6e-5
+
+
+def test_three_phases():
+    record = next(r for r in GOLDEN["records"] if r["kind"] == "hetero_rdp_improved_eps")
+    charges = [Charge(PoissonGaussian(q, s), T) for q, s, T in record["inputs"]["phases_q_sigma_T"]]
+    assert accountants.epsilon(charges, 1e-5, ADD, "pld") == pytest.approx(2.3995, rel=2e-4)
+    assert accountants.epsilon(charges, 1e-5, ADD, "rdp") <= record["value"]
+    back = accountants.epsilon(charges[::-1], 1e-5, ADD, "pld")
+    assert back == accountants.epsilon(charges, 1e-5, ADD, "pld")
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize(
+    ("event", "count"),
+    [(Gaussian(20.0), 100), (PartitionedGaussian(20.0, 117), 100), (PoissonGaussian(1.0, 20.0), 100)],
+)
+def test_unsampled_events_get_the_exact_formula(event, count, relation):
+    mu = (2 if relation is REPLACE else 1) * math.sqrt(count) / 20
+    answer = accountants.epsilon_answer([Charge(event, count)], 1e-5, relation, "pld")
+    assert answer == accountants.Answer(gdp.epsilon(mu, 1e-5), "gdp")
+    assert answer.value == accountants.epsilon([Charge(event, count)], 1e-5, relation, "gdp")
+    assert accountants.delta([Charge(event, count)], 1.0, relation, "pld") == gdp.delta(mu, 1.0)
+
+
+def test_shuffled_lots_never_get_the_poisson_claim():
+    for r in GOLDEN["records"]:
+        if r["kind"] == "shuffle_one_epoch":
+            sigma, delta, lots = r["inputs"]["sigma"], r["inputs"]["delta"], r["inputs"]["batches"]
+            ours = accountants.epsilon([Charge(PartitionedGaussian(sigma, lots), 1)], delta, ADD, "pld")
+            assert ours >= r["lower_bound_eps"]
+            assert ours == pytest.approx(r["sound_upper_eps"], rel=1e-3)
+            poisson = accountants.epsilon(sampled(1 / lots, sigma, lots), delta, ADD, "pld")
+            assert poisson == pytest.approx(r["poisson_claim_eps"], rel=2e-3)
+            assert poisson < r["lower_bound_eps"]
+
+
+def test_gdp_does_not_pretend_to_know_sampling():
+    assert accountants.epsilon(sampled(0.01, 1.0, 10), 1e-5, ADD, "gdp") == math.inf
+    assert accountants.delta(sampled(0.01, 1.0, 10), 1.0, ADD, "gdp") == 1.0
+
+
+def test_nothing_costs_nothing():
+    for name in accountants.ACCOUNTANTS:
+        assert accountants.epsilon([], 1e-5, ADD, name) == 0.0
+        assert accountants.delta([Charge(Gaussian(1.0), 0)], 0.0, ADD, name) == 0.0
+
+
+def test_bad_questions_are_refused():
+    for delta in (0.0, 1.0, math.nan, -1e-5):
+        with pytest.raises(ValueError, match="delta"):
+            accountants.epsilon([], delta, ADD, "pld")
+    for epsilon in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="epsilon"):
+            accountants.delta([], epsilon, ADD, "pld")
+    with pytest.raises(ValueError, match="unknown accountant 'moments'"):
+        accountants.epsilon([], 1e-5, ADD, "moments")
+
+
+EXTREMES = [
+    (1e-6, 0.3, 1),
+    (1e-4, 0.3, 10_000),
+    (0.01, 0.3, 100),
+    (0.999, 1.0, 10),
+    (0.1, 0.05, 3),
+    (0.1, 0.01, 3),
+    (0.5, 20.0, 1000),
+    (0.001, 100.0, 100_000),
+    (1e-6, 100.0, 100_000),
+    (0.02, 1.0, 1),
+]
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize(("q", "sigma", "steps"), EXTREMES)
+def test_extremes_are_bounded_by_renyi_and_by_no_sampling_at_all(q, sigma, steps, relation):
+    charges = sampled(q, sigma, steps)
+    for delta in (1e-3, 1e-9):
+        tight = accountants.epsilon_answer(charges, delta, relation, "pld")
+        assert 0 <= tight.value <= accountants.epsilon(charges, delta, relation, "rdp")
+        assert accountants.epsilon(charges, delta, relation, "rdp") <= accountants.epsilon(
+            charges, delta, relation, "rdp_classic"
+        )
+        # δ back at that ε; δ falls as exp(-θ ε), so a large ε leaves some room
+        back = accountants.delta(charges, tight.value, relation, "pld")
+        assert back <= delta * 1.01
+
+
+def test_losses_beyond_doubles_fall_back_to_renyi_and_say_so():
+    answer = accountants.epsilon_answer(sampled(0.1, 0.01, 3), 1e-5, ADD, "pld")
+    assert answer.accountant == "rdp"
+    assert math.isfinite(answer.value)
+
+
+def test_a_single_step_against_its_closed_form():
+    q, sigma, epsilon = 0.02, 1.0, 0.4
+    x = 0.5 + sigma**2 * math.log(math.expm1(epsilon) / q + 1)
+
+    def above(mean):
+        return math.erfc((x - mean) / (sigma * math.sqrt(2))) / 2
+
+    truth = (1 - q) * above(0) + q * above(1) - math.exp(epsilon) * above(0)
+    got = accountants.delta(sampled(q, sigma, 1), epsilon, ADD, "pld")
+    assert truth <= got <= truth * 1.001
+
+
+plausible = st.tuples(
+    st.floats(-5, -0.2).map(lambda e: 10**e), st.floats(-0.3, 1.5).map(lambda e: 10**e), st.integers(1, 5000)
+)
+
+
+@settings(max_examples=10, deadline=None)
+@given(plausible, st.floats(-9, -2), st.sampled_from([ADD, REPLACE]), st.sampled_from(["pld", "rdp"]))
+def test_epsilon_moves_the_right_way(config, log_delta, relation, accountant):
+    (q, sigma, steps), delta = config, 10**log_delta
+
+    def cost(q, sigma, steps, delta):
+        return accountants.epsilon(sampled(q, sigma, steps), delta, relation, accountant)
+
+    slack = 1 + 2 * pld.TOLERANCE
+    here = cost(q, sigma, steps, delta)
+    assert here <= cost(q, sigma, 2 * steps, delta) * slack + 1e-12
+    assert here <= cost(min(1.5 * q, 1.0), sigma, steps, delta) * slack + 1e-12
+    assert here <= cost(q, sigma / 1.3, steps, delta) * slack + 1e-12
+    assert here <= cost(q, sigma, steps, delta / 3) * slack + 1e-12
+
+
+@settings(max_examples=10, deadline=None)
+@given(plausible, st.floats(-9, -2), st.sampled_from([ADD, REPLACE]), st.floats(0, 1))
+def test_splitting_a_run_changes_nothing_and_renyi_is_above(config, log_delta, relation, where):
+    (q, sigma, steps), delta = config, 10**log_delta
+    first = round(where * steps)
+    whole = accountants.epsilon(sampled(q, sigma, steps), delta, relation, "pld")
+    split = sampled(q, sigma, first) + sampled(q, sigma, steps - first)
+    assert accountants.epsilon(split, delta, relation, "pld") == whole
+    assert whole <= accountants.epsilon(split, delta, relation, "rdp")
+
+
+def test_replacing_costs_more_than_adding():
+    charges = [*sampled(0.01, 1.0, 1000), Charge(Gaussian(10.0), 3)]
+    for name in ("pld", "rdp"):
+        assert accountants.epsilon(charges, 1e-5, REPLACE, name) > accountants.epsilon(charges, 1e-5, ADD, name)
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize(
+    ("charges", "accountant", "names"),
+    [
+        (sampled(0.01, 1.0, 1000), "pld", ("pld", "rdp")),
+        (sampled(0.01, 1.0, 1000), "rdp", ("rdp", "pld")),
+        ([Charge(Gaussian(4.0), 3)], "pld", ("gdp", "rdp")),
+        ([Charge(Gaussian(4.0), 3)], "rdp", ("rdp", "gdp")),
+        ([Charge(Gaussian(4.0), 3)], "gdp", ("gdp", "rdp")),
+    ],
+)
+def test_guarantee(charges, accountant, names, relation):
+    found = accountants.guarantee(charges, 1e-5, relation, "record", accountant)
+    assert (found.accountant, found.cross_check_accountant) == names
+    assert found.epsilon >= accountants.epsilon(charges, 1e-5, relation, accountant)
+    assert found.epsilon == float(f"{found.epsilon:.6g}")
+    tight, loose = sorted([found.epsilon, found.cross_check_epsilon])
+    assert tight < loose < 2 * tight
+    assert 12 <= len(found.profile) <= 20
+    for (e0, d0), (e1, d1) in zip(found.profile, found.profile[1:], strict=False):
+        assert e0 < e1
+        assert d0 > d1 > 0
+    assert any(e >= found.epsilon and d <= 1e-5 for e, d in found.profile)
+    for e, d in found.profile[::4]:
+        assert d >= accountants.delta(charges, e, relation, "pld") * (1 - 5e-3)
+
+
+def test_guarantee_of_nothing():
+    found = accountants.guarantee([], 1e-5, ADD, "record", "pld")
+    assert (found.epsilon, found.cross_check_epsilon, found.profile) == (0.0, 0.0, ((0.0, 1e-5),))
+
+
+def test_a_contradiction_between_accountants_is_a_fault(monkeypatch):
+    monkeypatch.setattr(pld, "epsilon", lambda *args: pld.Bound(99.0, coarse=False))
+    with pytest.raises(accountants.AccountantsDisagree, match="internal fault"):
+        accountants.epsilon(sampled(0.01, 1.0, 100), 1e-5, ADD, "pld")
+
+
+def test_renyi_needs_no_scipy():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from dprecipe.privacy import accountants as a; from dprecipe.privacy.events import *;"
+        "from dprecipe.privacy.adjacency import Neighbouring as N;"
+        "[a.epsilon([Charge(PoissonGaussian(.01, 1.), 9)], 1e-5, n, 'rdp') for n in N];"
+        "bad = {'scipy', 'torch', 'dp_accounting'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,116 @@
+"""Calibration never exceeds the budget and uses nearly all of it."""
+
+import math
+import random
+
+import pytest
+
+from dprecipe.privacy import accountants, calibrate, rounding
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.calibrate import CalibrationError
+from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+
+ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+
+
+def recipes(number, seed):
+    """Random recipes: sizes, lots, lengths, schemes, budgets; both relations and accountants."""
+    draw = random.Random(seed)
+    for index in range(number):
+        size = int(10 ** draw.uniform(3, 6))
+        lot = max(1, int(size * 10 ** draw.uniform(-3.5, -0.3)))
+        epochs = draw.choice([1, 3, 10, 30, 100])
+        steps = max(1, min(round(epochs * size / lot), 20_000))
+        scheme = draw.choice(["poisson", "poisson", "full_batch", "shuffle"])
+        epsilon = round(10 ** draw.uniform(-0.7, 1.2), draw.choice([1, 3, 9]))
+        delta = min(10 ** draw.uniform(-8, -3), 0.5 / size)
+        yield pytest.param(
+            *(scheme, lot / size, steps, epochs, epsilon, delta),
+            *(draw.choice([ADD, REPLACE]), draw.choice(["pld", "rdp"])),
+            id=f"{index}-{scheme}",
+        )
+
+
+def make_of(scheme, q, steps, epochs):
+    def make(sigma):
+        if scheme == "poisson":
+            return [Charge(PoissonGaussian(q, sigma), steps)]
+        if scheme == "full_batch":
+            return [Charge(Gaussian(sigma), steps)]
+        return [Charge(PartitionedGaussian(sigma, max(1, round(1 / q))), epochs)]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("scheme", "q", "steps", "epochs", "epsilon", "delta", "relation", "accountant"), list(recipes(200, 20))
+)
+def test_noise_spends_between_99_9_and_100_percent(scheme, q, steps, epochs, epsilon, delta, relation, accountant):
+    make = make_of(scheme, q, steps, epochs)
+    sigma = calibrate.noise_multiplier(make, epsilon, delta, relation, accountant)
+    spent = accountants.epsilon(make(sigma), delta, relation, accountant)
+    assert 0.999 * epsilon <= spent <= rounding.up(spent) <= epsilon
+    assert sigma == float(f"{sigma:.6g}")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "q", "steps", "epochs", "epsilon", "delta", "relation", "accountant"), list(recipes(12, 21))
+)
+def test_count_is_the_most_that_fits(scheme, q, steps, epochs, epsilon, delta, relation, accountant):
+    sigma = 3.0 if scheme == "poisson" else 30.0
+    event = make_of(scheme, q, 1, 1)(sigma)[0].event
+    spent = [Charge(Gaussian(100.0), 2)]
+
+    def cost(n):
+        return accountants.epsilon([*spent, Charge(event, n)], delta, relation, accountant)
+
+    n = calibrate.count(event, epsilon, delta, relation, accountant, spent)
+    if n:
+        assert rounding.up(cost(n)) <= epsilon
+    assert rounding.up(cost(n + max(1, math.ceil(2e-6 * n)))) > epsilon
+
+
+def test_the_same_question_has_the_same_answer():
+    def ask():
+        return calibrate.noise_multiplier(lambda s: [Charge(PoissonGaussian(0.01, s), 500)], 2.0, 1e-5, ADD, "pld")
+
+    assert ask() == ask()
+
+
+def test_a_schedule_of_noises_is_solved_through_one_variable():
+    def make(sigma):
+        return [Charge(PoissonGaussian(0.01, sigma * (1 + k / 4)), 300) for k in range(5)]
+
+    sigma = calibrate.noise_multiplier(make, 1.0, 1e-6, ADD, "pld")
+    assert 0.999 <= accountants.epsilon(make(sigma), 1e-6, ADD, "pld") <= 1.0
+
+
+def test_what_no_noise_can_do():
+    fixed = Charge(Gaussian(1.0), 1)
+    for accountant in ("pld", "rdp"):
+        with pytest.raises(CalibrationError) as caught:
+            calibrate.noise_multiplier(lambda s: [fixed, Charge(Gaussian(s), 1)], 1.0, 1e-5, ADD, accountant)
+        assert caught.value.reason == "too_tight"
+        assert caught.value.epsilon > caught.value.budget == 1.0
+
+
+def test_a_budget_that_nothing_reaches():
+    with pytest.raises(CalibrationError) as caught:  # nobody is ever sampled: δ alone covers it
+        calibrate.noise_multiplier(lambda s: [Charge(PoissonGaussian(1e-9, s), 1)], 1.0, 1e-5, ADD, "pld")
+    assert caught.value.reason == "never_reached"
+    with pytest.raises(CalibrationError) as caught:
+        calibrate.count(Gaussian(1e7), 1.0, 1e-5, ADD, "pld")
+    assert caught.value.reason == "never_reached"
+
+
+def test_no_room_for_a_single_event():
+    assert calibrate.count(Gaussian(1.0), 0.1, 1e-5, ADD, "pld") == 0
+    assert calibrate.count(Gaussian(50.0), 1.0, 1e-5, ADD, "pld", spent=[Charge(Gaussian(1.0), 1)]) == 0
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
+def test_nonsense_budgets_are_refused(epsilon):
+    with pytest.raises(ValueError, match="finite epsilon > 0"):
+        calibrate.noise_multiplier(lambda s: [Charge(Gaussian(s), 1)], epsilon, 1e-5, ADD, "pld")
+    with pytest.raises(ValueError, match="finite epsilon > 0"):
+        calibrate.count(Gaussian(1.0), epsilon, 1e-5, ADD, "pld")

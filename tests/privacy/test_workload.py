@@ -1,0 +1,47 @@
+"""What composition needs of a list of charges."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.workload import Sampled, workload
+
+ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+RECORDS = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())["records"]
+
+
+def test_equal_steps_are_counted_together_in_any_order():
+    a, b = PoissonGaussian(0.01, 1.0), PoissonGaussian(0.02, 2.0)
+    first = workload([Charge(a, 3), Charge(b, 1), Charge(a, 4)], ADD)
+    assert first.sampled == (Sampled(0.01, 1.0, 7), Sampled(0.02, 2.0, 1))
+    assert first == workload([Charge(b, 1), Charge(a, 7)], ADD)
+    assert first.steps == 8
+
+
+def test_unsampled_steps_are_one_gaussian():
+    charges = [Charge(Gaussian(2.0), 3), Charge(PartitionedGaussian(4.0, 9), 2), Charge(PoissonGaussian(1.0, 5.0), 1)]
+    mu = math.sqrt(3 / 4 + 2 / 16 + 1 / 25)
+    assert workload(charges, ADD).mu == pytest.approx(mu, rel=1e-15)
+    assert workload(charges, REPLACE).mu == pytest.approx(2 * mu, rel=1e-15)
+    assert workload(charges, ADD).sampled == ()
+
+
+def test_layers_of_one_release_compose_to_the_golden_multiplier():
+    record = next(r for r in RECORDS if r["kind"] == "per_layer_effective_noise_multiplier")
+    found = workload([Charge(Gaussian(s), 1) for s in record["inputs"]["sigmas"]], ADD)
+    assert 1 / found.mu == pytest.approx(record["value"], rel=1e-12)
+
+
+def test_nothing_is_empty():
+    assert workload([], ADD).empty
+    assert workload([Charge(Gaussian(1.0), 0)], ADD).empty
+    assert not workload([Charge(Gaussian(1.0), 1)], ADD).empty
+
+
+def test_an_event_that_nobody_knows_is_refused():
+    with pytest.raises(TypeError, match="no accountant knows"):
+        workload([Charge("a coin", 1)], ADD)  # type: ignore[arg-type]
