@@ -26,11 +26,7 @@ def augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[
 
     def apply(x: Tensor) -> Tensor:
         for operation in operations:
-            x = (
-                crop(x, operation, generator)
-                if isinstance(operation, Crop)
-                else flip(x, operation, generator)
-            )
+            x = crop(x, operation, generator) if isinstance(operation, Crop) else flip(x, operation, generator)
         return x
 
     return apply
@@ -41,9 +37,7 @@ def crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
     count, channels, height, width = x.shape
     padding = step.padding
     padded = torch.nn.functional.pad(x, (padding, padding, padding, padding))
-    shifts = torch.randint(2 * padding + 1, (2, count), generator=generator, device=generator.device).to(
-        x.device
-    )
+    shifts = torch.randint(2 * padding + 1, (2, count), generator=generator, device=generator.device).to(x.device)
     rows = (shifts[0][:, None] + torch.arange(height, device=x.device))[:, None, :, None]
     columns = (shifts[1][:, None] + torch.arange(width, device=x.device))[:, None, None, :]
     records = torch.arange(count, device=x.device)[:, None, None, None]
@@ -53,7 +47,5 @@ def crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
 
 def flip(x: Tensor, step: Flip, generator: torch.Generator) -> Tensor:
     """Mirror each image (B, C, H, W) left and right with the step's probability."""
-    mirrored = (
-        torch.rand(len(x), generator=generator, device=generator.device).to(x.device) < step.probability
-    )
+    mirrored = torch.rand(len(x), generator=generator, device=generator.device).to(x.device) < step.probability
     return torch.where(mirrored[:, None, None, None], x.flip(3), x)

@@ -38,9 +38,7 @@ MOST_CHANNELS = 4
 
 def check(data: Data) -> list[Finding]:
     """What contradicts itself in the data block (R2xx); paths are set, places are not."""
-    findings = [
-        finding for rule in _SOURCE_RULES for role, source in _sources(data) for finding in rule(source, role)
-    ]
+    findings = [finding for rule in _SOURCE_RULES for role, source in _sources(data) for finding in rule(source, role)]
     findings += _declared_size(data)
     findings += _one_operation_a_step(data)
     if not findings:
@@ -59,8 +57,7 @@ def _range_of_records(source: Source, path: str) -> Iterator[Finding]:
         first, end = source.records
         yield Finding(
             "R205",
-            f"[{first}, {end}] holds no record: the range goes from its first record up to, and "
-            f"without, its end",
+            f"[{first}, {end}] holds no record: the range goes from its first record up to, and without, its end",
             f"write [{end}, {first}]" if first > end else f"write [{first}, {first + 1}] for one record",
             f"{path}.records",
         )
@@ -73,8 +70,7 @@ def _label(source: Source, path: str) -> Iterator[Finding]:
     if (label.values is None) == (label.classes is None):
         yield Finding(
             "R201",
-            "a label needs exactly one of `values` (names, in order) and `classes` (for integers 0 "
-            "… classes-1)",
+            "a label needs exactly one of `values` (names, in order) and `classes` (for integers 0 … classes-1)",
             "remove one of the two" if label.classes is not None else "list the class names in `values`",
             f"{path}.label",
         )
@@ -97,8 +93,7 @@ def _columns(source: Source, path: str) -> Iterator[Finding]:
             yield Finding(
                 "R203",
                 f"min {column.min:g} is not below max {column.max:g}",
-                "write the range of values that can occur: from domain knowledge, not measured on "
-                "private data",
+                "write the range of values that can occur: from domain knowledge, not measured on private data",
                 f"{path}.columns.{name}",
             )
 
@@ -141,8 +136,7 @@ def _shape(source: Source, path: str) -> Iterator[Finding]:
     if len(shape) > 3:
         yield Finding(
             "R213",
-            f"{list(shape)} is neither a vector [D] nor an image [height, width] or [height, width, "
-            f"channels]",
+            f"{list(shape)} is neither a vector [D] nor an image [height, width] or [height, width, channels]",
             "store each record as one of these",
             where,
         )
@@ -150,8 +144,7 @@ def _shape(source: Source, path: str) -> Iterator[Finding]:
         order = " (channels come last here)" if shape[0] <= MOST_CHANNELS else ""
         yield Finding(
             "R213",
-            f"{list(shape)} would be an image of {shape[2]} channels{order}; at most "
-            f"{MOST_CHANNELS} are supported",
+            f"{list(shape)} would be an image of {shape[2]} channels{order}; at most {MOST_CHANNELS} are supported",
             "store images as height, width, channels, or the features as a vector",
             where,
         )
@@ -211,9 +204,7 @@ def _steps(data: Data) -> Iterator[Finding]:
                 yield Finding(
                     "R212",
                     f"{_name(step)} moves pixels, and the features are no images here",
-                    "remove the step"
-                    if len(declared_shape(data.train)) < 2
-                    else "remove `flatten`: models do it",
+                    "remove the step" if len(declared_shape(data.train)) < 2 else "remove `flatten`: models do it",
                     path,
                 )
         elif isinstance(operation, Scale):
@@ -264,9 +255,7 @@ def _scale(step: Scale, channels: int, image: bool, path: str) -> Iterator[Findi
 def _encoding(step: OneHot | Hash, columns: object, path: str) -> Iterator[Finding]:
     name = "one_hot" if isinstance(step, OneHot) else "hash"
     if not isinstance(columns, dict):
-        yield Finding(
-            "R208", f"{name} encodes columns of a table, and this source has none", "remove the step", path
-        )
+        yield Finding("R208", f"{name} encodes columns of a table, and this source has none", "remove the step", path)
         return
     right = Category if isinstance(step, OneHot) else TextColumn
     chosen = one_hot_columns(step, columns) if isinstance(step, OneHot) else step.columns
@@ -285,9 +274,7 @@ def _encoding(step: OneHot | Hash, columns: object, path: str) -> Iterator[Findi
                 "text": "encode it with hash, or declare its values as {kind: category}",
                 "numeric": "leave it out: a number needs no encoding",
             }[kind]
-            yield Finding(
-                "R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.columns"
-            )
+            yield Finding("R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.columns")
 
 
 def _encoded(data: Data) -> Iterator[Finding]:
@@ -305,9 +292,7 @@ def _encoded(data: Data) -> Iterator[Finding]:
     for name, column in columns.items():
         if not isinstance(column, Numeric) and times[name] == 0:
             step_name = "one_hot" if isinstance(column, Category) else "hash"
-            example = (
-                "one_hot: {}" if step_name == "one_hot" else f"hash: {{columns: [{name}], buckets: 256}}"
-            )
+            example = "one_hot: {}" if step_name == "one_hot" else f"hash: {{columns: [{name}], buckets: 256}}"
             yield Finding(
                 "R209",
                 f"the {column.kind} column {name!r} is not encoded as numbers",

@@ -16,9 +16,7 @@ FORMATS = ("PNG", "JPEG", "WEBP")
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
-def decode(
-    images: Sequence[bytes | None], shape: tuple[int, ...], first: int, file: Path
-) -> NDArray[np.uint8]:
+def decode(images: Sequence[bytes | None], shape: tuple[int, ...], first: int, file: Path) -> NDArray[np.uint8]:
     """Images as (N, height, width, channels). `first` is the number of the first one, for messages.
 
     The size in an image's header is held against `shape` before a pixel is decoded.
@@ -35,9 +33,7 @@ def decode(
         for row, content in enumerate(images):
             where = f"{file.name}, row {first + row} (counted from 0)"
             if content is None:
-                raise DataFault(
-                    f"{where}: holds no image bytes", "store the bytes in the file, not only their path"
-                )
+                raise DataFault(f"{where}: holds no image bytes", "store the bytes in the file, not only their path")
             try:
                 with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                     found = (image.height, image.width, len(image.getbands()))

@@ -68,9 +68,7 @@ class TableEncoder:
 class Collector:
     """The chunks of one table, put together."""
 
-    def __init__(
-        self, columns: Columns, steps: Sequence[Step], label: Label, unit_column: str | None
-    ) -> None:
+    def __init__(self, columns: Columns, steps: Sequence[Step], label: Label, unit_column: str | None) -> None:
         self._encoder = encoder = TableEncoder(columns, steps)
         self._label = label
         self._unit_column = unit_column
@@ -121,8 +119,7 @@ def encode_labels(values: Sequence[Value], label: Label, place: Place) -> NDArra
                 raise where.fault(
                     row,
                     f"the label is none of the {len(numbers)} declared values",
-                    "declare in label.values every class that can occur (from domain knowledge), or "
-                    "mend the row",
+                    "declare in label.values every class that can occur (from domain knowledge), or mend the row",
                 )
             result[row] = number
         return result
@@ -146,9 +143,7 @@ def unit_texts(values: Sequence[Value], column: str, place: Place) -> list[str]:
     texts = [text_of(value) for value in values]
     for row, text in enumerate(texts):
         if text == "":
-            raise _Where(column, place).fault(
-                row, "names no unit", "say in each row whose it is, or leave the row out"
-            )
+            raise _Where(column, place).fault(row, "names no unit", "say in each row whose it is, or leave the row out")
     return texts
 
 

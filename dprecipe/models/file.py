@@ -31,9 +31,7 @@ class ModelFile(Block):
     """The content of `model.json`, schema `dprecipe.model/v1`."""
 
     schema_: Literal["dprecipe.model/v1"] = Field("dprecipe.model/v1", alias="schema")
-    model: Model | None = Field(
-        description="the recipe's `model` block; null for a module passed from Python"
-    )
+    model: Model | None = Field(description="the recipe's `model` block; null for a module passed from Python")
     shape: Shape = Field(description="of one record's features as the module sees them")
     classes: Classes
     class_names: tuple[Text, ...] | None = None
@@ -79,6 +77,4 @@ def parse(text: str | bytes) -> ModelFile:
 
 
 def _damaged(reason: str) -> DataFault:
-    return DataFault(
-        f"model.json is not what dprecipe writes ({reason})", "take it from the release folder, unchanged"
-    )
+    return DataFault(f"model.json is not what dprecipe writes ({reason})", "take it from the release folder, unchanged")

@@ -144,8 +144,7 @@ def _tensors(file: Path, module: nn.Module) -> dict[str, Tensor]:
             names = set(archive.keys())
             if names != expected.keys():
                 raise DataFault(
-                    f"{file}: its tensors are not those of the module "
-                    f"({len(names ^ expected.keys())} names differ)",
+                    f"{file}: its tensors are not those of the module ({len(names ^ expected.keys())} names differ)",
                     "take model.json and model.safetensors from one release",
                 )
             tensors = {}
@@ -156,11 +155,7 @@ def _tensors(file: Path, module: nn.Module) -> dict[str, Tensor]:
                     )
                 tensors[name] = archive.get_tensor(name)
                 if tensors[name].dtype != dtype:
-                    raise DataFault(
-                        f"{file}: {name!r} is {tensors[name].dtype}, expected {dtype}", "store it so"
-                    )
+                    raise DataFault(f"{file}: {name!r} is {tensors[name].dtype}, expected {dtype}", "store it so")
     except (SafetensorError, OSError) as error:
-        raise DataFault(
-            f"{file}: is no safetensors file, or is damaged", "take it from the release folder"
-        ) from error
+        raise DataFault(f"{file}: is no safetensors file, or is damaged", "take it from the release folder") from error
     return tensors

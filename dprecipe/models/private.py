@@ -54,8 +54,7 @@ def _layer(name: str, layer: nn.Module) -> Iterator[Finding]:
             yield Finding(
                 "P122",
                 f"{where} keeps running statistics: {', '.join(buffers)}",
-                "replace it by a layer that looks at one record at a time, such as "
-                "torch.nn.GroupNorm or LayerNorm",
+                "replace it by a layer that looks at one record at a time, such as torch.nn.GroupNorm or LayerNorm",
                 "model",
             )
 

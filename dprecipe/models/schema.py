@@ -19,9 +19,7 @@ class Mlp(Block):
     """A multi-layer perceptron on flattened features."""
 
     kind: Literal["mlp"]
-    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
-        description="widths of the hidden layers"
-    )
+    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(description="widths of the hidden layers")
     activation: Literal["tanh", "relu"] = "tanh"
 
 

@@ -82,8 +82,7 @@ def _rows(stream: BinaryIO, file: Path, delimiter: str) -> Iterator[Row]:
         if len(fields) != width:
             raise DataFault(
                 f"{file.name}, line {line}: has {len(fields)} fields, the header line has {width}",
-                "mend the row (a delimiter inside a field that is not quoted?), or declare the "
-                "right `delimiter`",
+                "mend the row (a delimiter inside a field that is not quoted?), or declare the right `delimiter`",
             )
         yield line, fields
 
@@ -93,9 +92,7 @@ def _lines(stream: BinaryIO, file: Path) -> Iterator[str]:
     while line := stream.readline(LONGEST_LINE + 1):
         number += 1
         if len(line) > LONGEST_LINE:
-            raise DataFault(
-                f"{file.name}, line {number}: is longer than {LONGEST_LINE} bytes", "is this a CSV file?"
-            )
+            raise DataFault(f"{file.name}, line {number}: is longer than {LONGEST_LINE} bytes", "is this a CSV file?")
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:

@@ -36,9 +36,7 @@ def read(source: Idx, root: Path) -> Raw:
             "name the two files of one set",
         )
     part = span(source.records, len(labels), source.images)
-    return Raw(
-        channels_first(images[part]), class_labels(labels[part], source.classes, source.labels, part.start)
-    )
+    return Raw(channels_first(images[part]), class_labels(labels[part], source.classes, source.labels, part.start))
 
 
 def read_array(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -55,8 +53,7 @@ def read_array(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
             if dims[1:] != shape:
                 raise DataFault(
                     f"{file}: one record has shape {list(dims[1:])}, the recipe declares {list(shape)}",
-                    "declare the shape that the file has, or name the right file (images and labels "
-                    "swapped?)",
+                    "declare the shape that the file has, or name the right file (images and labels swapped?)",
                 )
             size = math.prod(dims)
             if size > file.stat().st_size * (GZIP_LIMIT if is_gzip(file) else 1):
@@ -76,9 +73,7 @@ def _dimensions(file: Path, stream: BinaryIO) -> tuple[int, ...]:
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[3] == 0:
         raise DataFault(f"{file}: is no IDX file; {FORMAT}", "name another file or another `source`")
     if magic[2] != UNSIGNED_BYTE:
-        raise DataFault(
-            f"{file}: its values are no unsigned bytes; {FORMAT}", "store the values as unsigned bytes"
-        )
+        raise DataFault(f"{file}: its values are no unsigned bytes; {FORMAT}", "store the values as unsigned bytes")
     header = stream.read(4 * magic[3])
     if len(header) < 4 * magic[3]:
         raise DataFault(f"{file}: ends within its header; {FORMAT}", "copy the file again")

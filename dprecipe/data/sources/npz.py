@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, locate, unreadable
 from dprecipe.data.raw import Raw, channels_first, class_labels, span
 from dprecipe.data.schema import Npz
+from dprecipe.data.table import unit_texts
 from dprecipe.faults import DataFault
 
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
@@ -35,15 +36,9 @@ def read(source: Npz, root: Path, unit_column: str | None) -> Raw:
     file = locate(source.path, root)
     try:
         with zipfile.ZipFile(file) as archive:
-            features = _array(
-                archive, source.features, file, source.shape, "uint8, float32 or float64", _is_feature
-            )
+            features = _array(archive, source.features, file, source.shape, "uint8, float32 or float64", _is_feature)
             labels = _array(archive, source.labels, file, (), "integers", _is_integer)
-            units = (
-                None
-                if unit_column is None
-                else _array(archive, unit_column, file, (), "texts or integers", _is_id)
-            )
+            units = None if unit_column is None else _array(archive, unit_column, file, (), "texts or integers", _is_id)
     except zipfile.BadZipFile as error:
         raise DataFault(f"{file}: is no NumPy archive (.npz), or is damaged", SAVE) from error
     except _ERRORS as error:
@@ -62,7 +57,7 @@ def read(source: Npz, root: Path, unit_column: str | None) -> Raw:
     return Raw(
         channels_first(chosen),
         class_labels(labels[part], source.classes, f"{file.name}, {source.labels!r}", part.start),
-        None if units is None else tuple(str(unit).strip() for unit in units[part].tolist()),
+        None if units is None or unit_column is None else _units(units[part], unit_column, file, part.start),
     )
 
 
@@ -89,9 +84,7 @@ def _array(
                 f"{SAVE} as {expected}",
             )
         if not accepts(dtype):
-            raise DataFault(
-                f"{file}: array {name!r} holds {dtype}, expected {expected}", f"{SAVE} as {expected}"
-            )
+            raise DataFault(f"{file}: array {name!r} holds {dtype}, expected {expected}", f"{SAVE} as {expected}")
         if len(dims) == 0 or dims[1:] != shape:
             raise DataFault(
                 f"{file}: array {name!r} has shape {list(dims)}, expected [records"
@@ -104,10 +97,12 @@ def _array(
             raise DataFault(f"{file}: array {name!r} ends before the {dims[0]} records of its header", SAVE)
         content = stream.read(size + 1)
         if len(content) != size:
-            raise DataFault(
-                f"{file}: array {name!r} does not end with the {dims[0]} records of its header", SAVE
-            )
+            raise DataFault(f"{file}: array {name!r} does not end with the {dims[0]} records of its header", SAVE)
     return np.frombuffer(content, dtype=dtype).reshape(dims, order="F" if fortran else "C")
+
+
+def _units(units: NDArray[Any], column: str, file: Path, first: int) -> tuple[str, ...]:
+    return tuple(unit_texts(units.tolist(), column, lambda row: f"{file.name}, record {first + row} (counted from 0)"))
 
 
 def _is_feature(dtype: np.dtype[Any]) -> bool:

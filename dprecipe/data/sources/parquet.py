@@ -63,9 +63,7 @@ def _images(source: Parquet, image: ImageColumn, file: Path, unit_column: str | 
     return Raw(np.concatenate(pixels), np.concatenate(labels), None if unit_column is None else tuple(units))
 
 
-def _batches(
-    file: Path, records: tuple[int, ...] | None, names: tuple[str, ...]
-) -> Iterator[tuple[int, Any]]:
+def _batches(file: Path, records: tuple[int, ...] | None, names: tuple[str, ...]) -> Iterator[tuple[int, Any]]:
     """(number of the first row, batch) for the selected rows; memory is that of a row group."""
     import pyarrow.parquet as pq
 
@@ -94,9 +92,7 @@ def _values(column: Any, name: str, file: Path) -> list[Any]:
     import pyarrow.types as types
 
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-    scalar = (
-        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
-    )
+    scalar = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
     text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     if not (scalar or text or types.is_null(kind)):
         raise DataFault(
@@ -116,8 +112,7 @@ def _bytes(column: Any, image: ImageColumn, file: Path) -> list[bytes | None]:
         kind = column.type
     if not (types.is_binary(kind) or types.is_large_binary(kind)):
         raise DataFault(
-            f"{file.name}: column {image.column!r} holds {kind}, expected images: a struct of "
-            f"`bytes` and `path`",
+            f"{file.name}: column {image.column!r} holds {kind}, expected images: a struct of `bytes` and `path`",
             "name the image column, or declare `columns` for a table",
         )
     values: list[bytes | None] = column.to_pylist()

@@ -56,6 +56,11 @@ def test_t27_units_from_an_array(read, ids: np.ndarray) -> None:
     assert records.units.tolist() == [0, 0, 1]
 
 
+def test_a_record_without_its_unit(read) -> None:
+    with pytest.raises(DataFault, match="record 2 .*, column 'who': names no unit"):
+        read(arrays={"who": np.array(["x", "y", " ", "x"])}, unit={"column": "who", "max_records": 2})
+
+
 def test_t11_a_non_finite_record_is_kept_and_spreads_to_nobody(read) -> None:
     broken = FEATURES.copy()
     broken[1] = [np.nan, 1e300, np.inf]
