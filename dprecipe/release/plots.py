@@ -84,7 +84,7 @@ def accuracy_plot(history: Sequence[Mapping[str, float]]) -> str:
             color=INK,
             size=9,
         )
-        axes.set(xlabel="steps", ylabel="accuracy, public records", ylim=(0, 1.05))
+        axes.set(xlabel="steps", ylabel="accuracy, public records", ylim=(0, 1.05), xlim=(0, None))
 
     return _svg("accuracy", draw)
 
@@ -119,7 +119,5 @@ def _svg(name: str, draw: Callable[[Any], None]) -> str:
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(
-        r"font: 1?\d(?:\.\d+)?px [^;\"]*", lambda m: m[0].split(" ")[0] + " " + m[0].split(" ")[1] + " inherit", svg
-    )
+    svg = re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg)
     return re.sub(r"<svg ", f'<svg role="img" aria-label="{name}" ', svg, count=1)

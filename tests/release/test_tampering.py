@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from dprecipe.faults import CertificateInvalid
-from dprecipe.privacy import accountants, second_opinion
 from dprecipe.release.verify import verify
 
 RECORDED_ONLY = {
@@ -81,26 +80,6 @@ def put(content: Any, path: str, value: Any) -> None:
     for step in steps:
         content = content[int(step) if isinstance(content, list) else step]
     content[int(last) if isinstance(content, list) else last] = value
-
-
-@pytest.fixture(autouse=True)
-def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The accountants are pure: asked the same, they answer from memory. They are the real ones."""
-    for module, name in ((accountants, "epsilon_answer"), (accountants, "profile"), (second_opinion, "opinion")):
-        monkeypatch.setattr(module, name, _remember(getattr(module, name)))
-
-
-_MEMORY: dict[Any, Any] = {}
-
-
-def _remember(function: Any) -> Any:
-    def asked(*args: Any) -> Any:
-        key = (function.__name__, *(tuple(a) if isinstance(a, list | tuple) else a for a in args))
-        if key not in _MEMORY:
-            _MEMORY[key] = function(*args)
-        return _MEMORY[key]
-
-    return asked
 
 
 SECTIONS = (

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,9 +124,7 @@ def test_a_longer_ledger_of_the_same_plan_is_found(copy: Any) -> None:
         assert f"{field}: not what the ledger holds" in found
 
 
-def test_fixed_randomness_is_no_release(tmp_path: Path) -> None:
-    from tests_release import facts_of, finish, plan_of
-
+def test_fixed_randomness_is_no_release(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
     plan = plan_of(overrides=("runtime.insecure.seed=3",))
     made = finish(tmp_path / "run", plan, facts_of(insecure_seed=3))
     assert "randomness.insecure_seed: the randomness was fixed" in failures_of(made.release)
@@ -136,9 +135,7 @@ def test_fixed_randomness_is_no_release(tmp_path: Path) -> None:
     assert "randomness.insecure_seed: not what the recipe says" in failures_of(made.release)
 
 
-def test_what_a_crash_reserved_is_charged(tmp_path: Path) -> None:
-    from tests_release import facts_of, finish, plan_of
-
+def test_what_a_crash_reserved_is_charged(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
     plan = plan_of(overrides=("budget.epsilon=4.0", "mechanism.noise.multiplier=1.2"))
     made = finish(tmp_path / "run", plan, facts_of(), crash_after=7)
     stated = verify(made.release).statement.predicate
@@ -172,9 +169,9 @@ def test_another_version_is_checked_by_what_all_versions_share(copy: Any) -> Non
     assert "sampling.rate" in failures_of(copy.release)
 
 
-def test_another_version_may_have_solved_the_noise_otherwise(tmp_path: Path) -> None:
-    from tests_release import facts_of, finish, plan_of
-
+def test_another_version_may_have_solved_the_noise_otherwise(
+    tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
+) -> None:
     made = finish(tmp_path / "run", plan_of(overrides=("mechanism.noise.multiplier=1.3",)), facts_of())
 
     def other_version(predicate: Any) -> None:
@@ -223,7 +220,7 @@ def test_a_truncated_certificate_is_refused(copy: Any) -> None:
         assert "not JSON" in failures_of(copy.release)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_value_in_any_place_is_refused_or_verified(data: Any, copy: Any) -> None:
     """Never anything but `CertificateInvalid`."""
@@ -237,10 +234,8 @@ def test_any_value_in_any_place_is_refused_or_verified(data: Any, copy: Any) -> 
     node[key] = data.draw(scalar | st.lists(scalar, max_size=3) | st.dictionaries(st.text(max_size=5), scalar))
     broken = copy.path / "broken.json"
     broken.write_text(json.dumps(content), encoding="utf-8")
-    try:
+    with suppress(CertificateInvalid):
         verify(broken)
-    except CertificateInvalid as error:
-        assert error.failures
 
 
 def test_nothing_there_is_wrong_usage(tmp_path: Path) -> None:
@@ -350,9 +345,9 @@ def test_the_payload_is_not_parsed_before_the_signature_holds(signed: Any, keys:
     assert "JSON" not in found
 
 
-def test_the_recipe_names_the_key_that_signs(tmp_path: Path, keys: tuple[Path, Path, Path]) -> None:
-    from tests_release import facts_of, finish, plan_of
-
+def test_the_recipe_names_the_key_that_signs(
+    tmp_path: Path, keys: tuple[Path, Path, Path], plan_of: Any, facts_of: Any, finish: Any
+) -> None:
     shutil.copy(keys[0], tmp_path / "sign.pem")
     plan = plan_of(overrides=("release.sign.key=sign.pem",), file=str(tmp_path / "recipe.yaml"))
     made = finish(tmp_path / "run", plan, facts_of())

@@ -1,0 +1,99 @@
+"""`dprecipe verify`: what is printed, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from dprecipe.cli.main import app
+from dprecipe.plan.make import plan as make_plan
+from dprecipe.privacy.ledger import LedgerWriter, read
+from dprecipe.recipe.read import read_text
+from dprecipe.release import folder
+from dprecipe.release.facts import CheckResult, RunFacts, package_versions
+
+RECIPE = """\
+recipe: dprecipe/v1
+name: small
+data: {train: {source: digits, split: train}, size: 1437}
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: full_batch}
+budget: {epsilon: 2.0, delta: 1e-5}
+training: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}
+release: {report: false}
+"""
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    plan = make_plan(read_text(RECIPE))
+    ledger = LedgerWriter(tmp_path / "ledger.jsonl", plan.digest)
+    (charge,) = plan.events
+    ledger.reserve(charge.event, charge.count)
+    ledger.settle(charge.event, charge.count)
+    ledger.close("completed")
+    moment = "2026-01-01T00:00:00+00:00"
+    facts = RunFacts((CheckResult("a", "it holds", True),), package_versions(), "cpu", moment, moment)
+    write = lambda path: (path / "model.safetensors").write_bytes(b"weights")  # noqa: E731
+    folder.publish(tmp_path / "release", plan, read(tmp_path / "ledger.jsonl"), facts, [], write)
+    return tmp_path / "release"
+
+
+def call(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["verify", *map(str, arguments)])
+
+
+def test_a_sound_release_exits_with_0_and_prints_the_claim(release: Path) -> None:
+    result = call(release)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("verified\n")
+    for text in ("differential privacy with respect to adding or removing one record", "checked", "not shown"):
+        assert text in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_a_changed_one_exits_with_3_and_names_everything(release: Path) -> None:
+    file = release / "certificate.json"
+    content = json.loads(file.read_bytes())
+    content["predicate"]["claim"]["delta"] = 1e-9
+    content["predicate"]["sampling"]["size"] = 7
+    file.write_text(json.dumps(content), encoding="utf-8")
+    result = call(release)
+    assert result.exit_code == 3
+    for field in ("claim.delta", "sampling.size"):
+        assert f"- {field}: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_nothing_there_exits_with_2(tmp_path: Path) -> None:
+    assert call(tmp_path / "absent").exit_code == 2
+    (tmp_path / "certificate.json").write_text("{}", encoding="utf-8")
+    assert call(tmp_path, "--public-key", tmp_path / "absent.pem").exit_code == 2
+
+
+def test_garbage_exits_with_3_and_steers_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "certificate.json").write_text('{"\\u001b[31m": 1}', encoding="utf-8")
+    result = call(tmp_path)
+    assert result.exit_code == 3
+    assert "\x1b" not in result.output
+
+
+def test_it_imports_neither_torch_nor_lightning(release: Path) -> None:
+    program = (
+        "import sys\nclass Wall:\n def find_spec(self, name, *_):\n"
+        "  if name.split('.')[0] in ('torch', 'lightning'): raise AssertionError(name)\n"
+        "sys.meta_path.insert(0, Wall())\n"
+        f"from dprecipe.cli.verify import verify; from pathlib import Path; verify(Path({str(release)!r}))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

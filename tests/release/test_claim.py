@@ -1,0 +1,74 @@
+"""The claim's numbers against closed forms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from scipy.stats import norm
+
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Gaussian, PoissonGaussian
+from dprecipe.release import claim
+
+ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Balle & Wang 2018, Theorem 8, by scipy."""
+    return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+
+
+@pytest.mark.parametrize(("relation", "moved"), [(ADD, 1.0), (REPLACE, 2.0)])
+def test_mu_of_unsampled_noise_is_exact(relation: Neighbouring, moved: float) -> None:
+    bound = claim.gaussian_bound([Charge(Gaussian(8.0), 50)], relation, 3.0)
+    assert bound is not None
+    assert bound.mu == pytest.approx(moved * math.sqrt(50) / 8, rel=1e-5)
+    assert bound.mu >= moved * math.sqrt(50) / 8
+    assert bound.to_epsilon is None
+
+
+def test_mu_of_sampled_noise_bounds_the_profile_between_the_points_of_its_grid() -> None:
+    from dprecipe.privacy import accountants
+
+    charges = [Charge(PoissonGaussian(0.05, 1.1), 200)]
+    bound = claim.gaussian_bound(charges, ADD, 2.5)
+    assert bound is not None
+    assert bound.to_epsilon == 5.0
+    for i in range(97):
+        epsilon = 5.0 * i / 96.5
+        ((_, delta),) = accountants.profile(charges, ADD, "rdp", [epsilon])
+        tight = accountants.delta(charges, epsilon, ADD, "pld")
+        assert tight <= delta * (1 + 1e-9)
+        assert tight <= gaussian_delta(bound.mu, epsilon) * (1 + 1e-9)
+    without_sampling = math.sqrt(200) / 1.1
+    assert bound.mu < without_sampling / 5
+
+
+def test_no_mu_without_a_claim() -> None:
+    charges = [Charge(PoissonGaussian(0.05, 1.1), 200)]
+    assert claim.gaussian_bound([], ADD, 0.0) is None
+    assert claim.gaussian_bound(charges, ADD, math.inf) is None
+
+
+def test_the_profile_contains_the_claim(finished: Any) -> None:
+    stated = claim.claim(finished.plan, claim.numbers(finished.plan, finished.ledger.charges), False)
+    (delta,) = [point.delta for point in stated.profile if point.epsilon == stated.epsilon]
+    assert delta <= stated.delta
+    deltas = [point.delta for point in stated.profile]
+    assert deltas == sorted(deltas, reverse=True)
+
+
+def test_three_accountants_answer_and_two_are_independent(finished: Any) -> None:
+    rows = claim.numbers(finished.plan, finished.ledger.charges).accounting
+    assert [row.role for row in rows] == ["claim", "cross_check", "second_opinion"]
+    assert len({row.name for row in rows}) == 3
+    assert rows[2].epsilon == pytest.approx(rows[0].epsilon, rel=1e-3)
+
+
+def test_a_unit_is_named_and_bounded(plan_of: Any) -> None:
+    words = claim.sentence(1.0, 1e-6, REPLACE, "user_id", ["final weights"], False)
+    assert "replacing one user_id by another" in words
+    unit = claim.privacy_unit(plan_of())
+    assert (unit.name, unit.max_records) == ("record", 1)

@@ -1,0 +1,122 @@
+"""The report and the card: self-contained, escaped, public."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dprecipe.release import card, plots
+
+VOID = {"meta", "path", "use", "rect"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and balance of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def page(finished: Any) -> Page:
+    page = Page()
+    page.feed((finished.release / "report.html").read_text(encoding="utf-8"))
+    return page
+
+
+def test_it_is_well_formed_and_needs_nothing_from_outside(page: Page) -> None:
+    assert not page.open
+    assert not {"script", "link", "iframe", "img", "object", "form"} & set(page.tags)
+    for name, value in page.attributes:
+        assert not name.startswith("on")
+        assert name not in {"src", "action"}
+        if name.endswith("href"):
+            assert (value or "").startswith("#")
+    assert page.tags.count("svg") == 3
+    assert ("http-equiv", "Content-Security-Policy") in page.attributes
+
+
+def test_it_says_what_matters(page: Page, finished: Any) -> None:
+    stated = finished.plan
+    for text in (
+        "differential privacy",
+        "adding or removing one record",
+        f"{stated.guarantee.epsilon:g}",
+        "What is not protected",
+        "dprecipe verify .",
+        "The final weights of this run",
+        *(assumption.text for assumption in stated.assumptions),
+    ):
+        assert text in page.text
+    assert page.text.index("The claim") < page.text.index("Over the run") < page.text.index("What was spent")
+
+
+def test_a_recipe_can_not_write_markup(page: Page, finished: Any) -> None:
+    assert "<script>alert(1)</script>" in page.text  # as words
+    content = (finished.release / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in content
+    assert "<script" not in (finished.release / "card.md").read_text(encoding="utf-8")
+
+
+def test_ids_of_the_plots_do_not_clash(finished: Any) -> None:
+    content = (finished.release / "report.html").read_text(encoding="utf-8")
+    per_plot = [set(re.findall(r'id="(p\w{10})"', svg)) for svg in content.split("<svg ")[1:]]
+    assert not per_plot[0] & per_plot[1]
+    assert not per_plot[1] & per_plot[2]
+
+
+def test_the_curve_of_what_was_spent_ends_at_the_claim(finished: Any) -> None:
+    points = plots.spent_over_steps(finished.plan, finished.ledger.charges)
+    steps, epsilons = zip(*points, strict=True)
+    assert list(epsilons) == sorted(epsilons)
+    assert (steps[0], epsilons[0]) == (0, 0.0)
+    assert steps[-1] == 60
+    assert epsilons[-1] == pytest.approx(finished.plan.guarantee.epsilon, rel=1e-5)
+
+
+def test_the_cards_front_matter_is_plain_yaml(finished: Any) -> None:
+    text = (finished.release / "card.md").read_text(encoding="utf-8")
+    front = yaml.safe_load(text.split("---\n")[1])
+    assert front["model_name"] == "tampered"
+    assert front["differential_privacy"]["epsilon"] == finished.plan.guarantee.epsilon
+    assert "| accuracy | 0.9000 |" in text
+
+
+def test_words_stay_words() -> None:
+    assert card.plain("a\n# b <b> [x](y) `z`") == r"a \# b &lt;b&gt; \[x\](y) \`z\`"
+
+
+def test_without_a_report_the_release_still_verifies(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
+    from dprecipe.release.verify import verify
+
+    made = finish(tmp_path / "run", plan_of(overrides=("release.report=false",)), facts_of())
+    assert {entry.name for entry in made.release.iterdir()} == {
+        *("model.safetensors", "model.json", "metrics.json", "certificate.json")
+    }
+    assert verify(made.release).claim
