@@ -2,6 +2,8 @@
 
 Guarantees: the events returned by `plan` spend at most the budget, by the accountant the budget names.
 Source: Abadi et al. 2016, Algorithm 1; the accountants cite theirs in `dprecipe.privacy`.
+
+The accountants are imported inside the functions that ask them: a recipe whose noise is `auto` validates without numpy.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd, FullBatchSampling, PoissonSampling, ShuffleSampling
 from dprecipe.plan.model import Assumption, Length
-from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, Gaussian, PartitionedGaussian, PoissonGaussian
 
@@ -105,6 +106,8 @@ def plan(spec: Dpsgd, facts: Facts) -> MechanismPlan:
     Raises:
         PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
     """
+    from dprecipe.privacy import calibrate
+
     shape, multiplier, events = _given(spec, facts)
     budget = facts.budget
     epsilon = None if budget.epsilon == "auto" else budget.epsilon
@@ -225,11 +228,15 @@ def _structure(spec: Dpsgd, facts: Facts) -> list[Finding]:
 
 
 def _epsilon(charges: Sequence[Charge], facts: Facts, accountant: str) -> float:
+    from dprecipe.privacy import accountants
+
     return accountants.epsilon(charges, facts.budget.delta, Neighbouring(facts.budget.neighbouring), accountant)
 
 
 def _overspent(spec: Dpsgd, facts: Facts, shape: _Shape, multiplier: float, events: int) -> Finding:
     """Say by how much, and which single change would mend it."""
+    from dprecipe.privacy import calibrate
+
     budget = facts.budget
     relation = Neighbouring(budget.neighbouring)
     cap = float(budget.epsilon)

@@ -1,0 +1,39 @@
+"""A small real run: the digits, a few steps, seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dprecipe.plan.make import plan
+from dprecipe.plan.model import Plan
+from dprecipe.recipe.read import read
+
+RECIPE = """\
+recipe: dprecipe/v1
+name: small
+data:
+  train: {source: digits, split: train}
+  test: {source: digits, split: test, access: public}
+  size: 1438
+  preprocess: [{clip_features: {norm: 4.0}}]
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 64}
+budget: {epsilon: 3.0, delta: 1e-5}
+training:
+  steps: 30
+  optimizer: {kind: sgd, lr: 1.0}
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Callable[..., Plan]:
+    """The plan of the small recipe, with overrides."""
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text(RECIPE, encoding="utf-8")
+    return lambda *overrides: plan(read(recipe, overrides))

@@ -1,0 +1,259 @@
+"""A run from plan to release, as a user has it, and every way it can be stopped."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import dprecipe
+import numpy as np
+import pytest
+from dprecipe.data.records import Records
+from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
+from dprecipe.plan.model import Plan
+from dprecipe.privacy.events import total
+from dprecipe.privacy.ledger import read
+from dprecipe.training import run as training
+from dprecipe.training.run import rehearse, run
+from torch import nn
+
+Small = Callable[..., Plan]
+
+
+def test_a_run_writes_the_folder_of_the_contract_and_it_verifies(small: Small, tmp_path: Path) -> None:
+    plan, out = small(), tmp_path / "run"
+    done = run(plan, out)
+    assert done.stop_reason == "completed"
+    assert 0.999 * 3 <= done.epsilon <= 3
+    assert {entry.name for entry in out.iterdir()} == {"recipe.yaml", "resolved.yaml", "plan.json", "release", "private"}
+    assert {entry.name for entry in (out / "release").iterdir()} == {
+        "model.safetensors", "model.json", "certificate.json", "report.html", "card.md", "metrics.json",
+    }  # fmt: skip
+    assert (out / "recipe.yaml").read_text("utf-8") == plan.source.text
+    assert json.loads((out / "plan.json").read_text("utf-8"))["digest"] == plan.digest
+    ledger = read(out / "private" / "ledger.jsonl")
+    assert (ledger.stop_reason, total(ledger.charges), ledger.attempts) == ("completed", 30, 1)
+    assert oct((out / "private").stat().st_mode)[-3:] == "700"
+    dprecipe.verify(done.release)
+
+
+def test_a_release_is_loaded_back_and_predicts(small: Small, tmp_path: Path) -> None:
+    from dprecipe.data.sources.digits import read as read_digits
+    from dprecipe.models.load import load
+
+    plan = small("training.steps=60")
+    done = run(plan, tmp_path / "run")
+    model = load(done.release)
+    assert plan.data.test is not None
+    raw = read_digits(plan.data.test)  # type: ignore[arg-type]
+    accuracy = (model.predict(np.asarray(raw.features).reshape(-1, 8, 8)) == raw.labels).mean()
+    assert done.score is not None
+    assert accuracy == pytest.approx(done.score.accuracy, abs=1e-9)
+
+
+def test_an_existing_folder_is_never_overwritten(small: Small, tmp_path: Path) -> None:
+    plan, out = small(), tmp_path / "run"
+    run(plan, out)
+    with pytest.raises(UsageFault, match="never overwritten"):
+        run(plan, out)
+    with pytest.raises(UsageFault, match="complete"):
+        run(plan, out, resume=True)
+    with pytest.raises(UsageFault, match="another plan"):
+        run(small("training.steps=31"), out, resume=True)
+    with pytest.raises(UsageFault, match="no run to resume"):
+        run(plan, tmp_path / "elsewhere", resume=True)
+
+
+def test_runtime_may_change_between_attempts_of_one_plan(small: Small) -> None:
+    assert small("runtime.physical_batch=7").digest == small().digest != small("training.steps=31").digest
+
+
+def test_ctrl_c_closes_the_ledger_and_leaves_a_resumable_run(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, out = small(), tmp_path / "run"
+    real, calls = training.LedgerWriter.reserve, 0
+
+    def interrupting(self: object, event: object, count: int) -> None:
+        nonlocal calls
+        calls += 1
+        real(self, event, count)  # type: ignore[arg-type]
+        if calls == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(training.LedgerWriter, "reserve", interrupting)
+    with pytest.raises(Interrupted, match="stopped after") as stopped:
+        run(plan, out)
+    assert "--resume" in stopped.value.remedy
+    monkeypatch.undo()
+    assert not (out / "release").exists()
+    before = read(out / "private" / "ledger.jsonl")
+    assert before.stop_reason == "interrupted"
+    assert before.unsettled == ()
+    assert 0 < total(before.charges) < 30
+    done = run(plan, out, resume=True)
+    after = read(out / "private" / "ledger.jsonl")
+    assert (done.stop_reason, total(after.charges), after.attempts) == ("completed", 30, 2)
+    certificate = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]
+    assert certificate["budget"]["resumes"] == 1
+    dprecipe.verify(done.release)
+
+
+@pytest.mark.parametrize("scheme", ["poisson, batch_size: 64", "shuffle, batch_size: 256"])
+def test_t9_t24_a_crash_inside_a_transaction_is_charged_and_never_continued(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    plan, out = small(f"mechanism.sampling={{scheme: {scheme}}}", "runtime.checkpoint_seconds=1e-9"), tmp_path / "run"
+    real, calls = training.Gate.release, 0
+
+    def crashing(self: object, ticket: object, clipped: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 10:
+            raise RunFailed("a crash between record and step")
+        return real(self, ticket, clipped)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(training.Gate, "release", crashing)
+    with pytest.raises(RunFailed, match="a crash"):
+        run(plan, out)
+    monkeypatch.undo()
+    lost = read(out / "private" / "ledger.jsonl")
+    per_event = 6 if "shuffle" in scheme else 1
+    assert total(lost.unsettled) >= 1
+    assert total(lost.charges) * per_event >= 10
+    done = run(plan, out, resume=True)
+    ledger = read(out / "private" / "ledger.jsonl")
+    assert done.stop_reason == "budget"  # what was lost can't be bought again
+    assert total(ledger.charges) == total(plan.events)
+    assert done.epsilon <= 3
+    dprecipe.verify(done.release)
+
+
+def test_a_full_disk_while_the_ledger_is_written_loses_nothing(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, out = small(), tmp_path / "run"
+    real, calls = os.fsync, 0
+
+    def full(file: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 6:
+            raise OSError(28, "No space left on device")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunFailed, match="No space left on device"):
+        run(plan, out)
+    monkeypatch.undo()
+    assert not (out / "release").exists()
+    assert run(plan, out, resume=True).epsilon <= 3
+
+
+def test_t18_scores_on_private_records_never_leave_private(small: Small, tmp_path: Path) -> None:
+    plan = small("data.test.access=private_internal")
+    done = run(plan, tmp_path / "run")
+    assert done.score is not None
+    assert (tmp_path / "run" / "private" / "metrics.csv").exists()
+    accuracy, loss = f"{done.score.accuracy:.4f}"[:6], f"{done.score.loss:.4f}"[:6]
+    for file in done.release.iterdir():
+        content = file.read_bytes()
+        assert accuracy.encode() not in content, file.name
+        assert loss.encode() not in content, file.name
+    assert json.loads((done.release / "metrics.json").read_text("utf-8"))["history"] == []
+
+
+def test_fixed_randomness_repeats_a_run_and_does_not_verify(small: Small, tmp_path: Path) -> None:
+    plan = small("runtime.insecure={seed: 3}")
+    one, two = run(plan, tmp_path / "one"), run(plan, tmp_path / "two")
+    assert (one.release / "model.safetensors").read_bytes() == (two.release / "model.safetensors").read_bytes()
+    with pytest.raises(CertificateInvalid, match="seed"):
+        dprecipe.verify(one.release)
+
+
+def test_t12_two_runs_of_one_plan_share_no_noise(small: Small, tmp_path: Path) -> None:
+    one, two = run(small(), tmp_path / "one"), run(small(), tmp_path / "two")
+    assert (one.release / "model.safetensors").read_bytes() != (two.release / "model.safetensors").read_bytes()
+
+
+def test_nobody_can_pass_an_argument_to_the_trainer() -> None:
+    allowed = {"plan", "out", "model", "train", "test", "data_root", "resume"}
+    assert set(inspect.signature(run).parameters) == allowed
+    assert set(inspect.signature(dprecipe.run).parameters) == allowed
+
+
+def test_t5_one_process_draws_the_noise(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, object] = {}
+    real = training.lightning.Trainer
+
+    def spying(**arguments: object) -> object:
+        seen.update(arguments)
+        return real(**arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(training.lightning, "Trainer", spying)
+    run(small(), tmp_path / "run")
+    assert seen["devices"] == 1
+    assert seen["use_distributed_sampler"] is False
+    assert not {"gradient_clip_val", "accumulate_grad_batches", "min_steps", "min_epochs"} & set(seen)
+
+
+def test_a_rehearsal_spends_nothing_and_leaves_nothing(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    result = rehearse(small("data.train={source: idx, images: absent, labels: absent, shape: [8, 8]}"), 3)
+    assert result.steps == 3
+    assert all(check.passed for check in result.checks)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_objects_from_python_take_the_place_of_what_the_recipe_names(small: Small, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    features = generator.random((1438, 1, 8, 8), dtype=np.float32)
+    train = Records(features, generator.integers(10, size=1438))
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
+    done = run(small(), tmp_path / "run", model=module, train=train)
+    provenance = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]["provenance"]
+    assert (provenance["model"], provenance["data"]) == ("python", "python")
+    dprecipe.verify(done.release)
+    with pytest.raises(DataFault, match=r"data\.size"):
+        run(small(), tmp_path / "other", train=Records(features[:9], np.zeros(9, dtype=np.int64)))
+
+
+def test_t3_a_model_that_mixes_records_is_refused_before_anything_is_spent(small: Small, tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64, affine=False), nn.Linear(64, 10))
+    with pytest.raises(PlanRefused, match="BatchNorm"):
+        run(small(), tmp_path / "run", model=module)
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_data_is_known_before_a_folder_is_made(small: Small, tmp_path: Path) -> None:
+    plan = small("data.train={source: idx, images: absent, labels: absent, shape: [8, 8]}")
+    with pytest.raises(DataFault, match="absent"):
+        run(plan, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_units_of_many_records_are_protected_as_one(small: Small, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "visits.npz",
+        features=generator.random((300, 5), dtype=np.float32),
+        labels=generator.integers(2, size=300),
+        patient=generator.integers(40, size=300),
+    )
+    source = "{source: npz, path: visits.npz, shape: [5], classes: 2}"
+    plan = small(
+        f"data={{train: {source}, size: 40, test: null, preprocess: [], unit: {{column: patient, max_records: 4}}}}",
+        "mechanism.sampling={scheme: poisson, batch_size: 10}",
+    )
+    done = run(plan, tmp_path / "run")
+    claim = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]["claim"]
+    assert "patient" in claim["sentence"]
+    assert plan.sampling_rate == 10 / 40
+    dprecipe.verify(done.release)
