@@ -97,6 +97,8 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
         return Answer(0.0, accountant)
     if accountant == "gdp" or (accountant == "pld" and not work.sampled):
         return Answer(math.inf if work.sampled else gdp.epsilon(work.mu, delta), "gdp")
+    if accountant == "pld" and work.mu == 0 and work.ever_sampled <= delta:
+        return Answer(0.0, accountant)  # the outputs differ only if the unit was ever sampled
     best = _over_orders(work, lambda o, r: conversion.epsilon(o, r, delta, _conversion(accountant)))
     renyi = _rdp_answer(best, accountant)
     if accountant != "pld" or best.value == 0:

@@ -88,7 +88,7 @@ def count(
     """Most further events such that `spent` and they together cost at most ε at δ; 0 when not even one fits.
 
     Guarantees: the cost of `spent` and the result, rounded up to six digits, is at most ε unless the result
-    is 0; one event more (2e-6 of the result more, above 500,000) would cost more than ε by `accountant`.
+    is 0; one event more (2e-5 of the result more, above 50,000) would cost more than ε by `accountant`.
 
     Raises:
         CalibrationError: even 10⁹ events stay within ε.
@@ -118,7 +118,7 @@ def count(
     start = 1
     if accountant == "pld" and cost(1, "rdp") <= epsilon:
         start = solve("rdp", 1, 0.01)
-    return solve(accountant, start, 2e-6)
+    return solve(accountant, start, 2e-5)
 
 
 def _bracket(

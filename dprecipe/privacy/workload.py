@@ -37,6 +37,12 @@ class Workload:
         return sum(phase.count for phase in self.sampled)
 
     @property
+    def ever_sampled(self) -> float:
+        """Probability that a given unit takes part in any sampled step, rounded up."""
+        logs = math.fsum(phase.count * math.log1p(-phase.q) for phase in self.sampled)
+        return min(1.0, -math.expm1(logs) * (1 + 1e-12))
+
+    @property
     def empty(self) -> bool:
         return self.mu == 0 and not self.sampled
 

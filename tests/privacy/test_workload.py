@@ -42,6 +42,12 @@ def test_nothing_is_empty():
     assert not workload([Charge(Gaussian(1.0), 1)], ADD).empty
 
 
+def test_the_chance_of_ever_being_sampled():
+    found = workload([Charge(PoissonGaussian(0.1, 1.0), 2), Charge(PoissonGaussian(0.2, 1.0), 1)], ADD)
+    assert found.ever_sampled == pytest.approx(1 - 0.9**2 * 0.8, rel=1e-11)
+    assert found.ever_sampled >= 1 - 0.9**2 * 0.8
+
+
 def test_an_event_that_nobody_knows_is_refused():
     with pytest.raises(TypeError, match="no accountant knows"):
         workload([Charge("a coin", 1)], ADD)  # type: ignore[arg-type]
