@@ -63,25 +63,25 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
             if work.neighbouring is Neighbouring.REPLACE_ONE
             else dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
         )
-        accountants: list[tuple[str, Any]] = [
-            ("dp_accounting.pld", lambda: pld.PLDAccountant(relation, _interval(work))),
-            ("dp_accounting.rdp", lambda: rdp.RdpAccountant(neighboring_relation=relation)),
+        # under replace-one their PLD accountant doubles a Gaussian's sensitivity itself, their RDP one does not
+        moved = 2.0 if work.neighbouring is Neighbouring.REPLACE_ONE else 1.0
+        accountants: list[tuple[str, Any, float]] = [
+            ("dp_accounting.pld", lambda: pld.PLDAccountant(relation, _interval(work)), moved),
+            ("dp_accounting.rdp", lambda: rdp.RdpAccountant(neighboring_relation=relation), 1.0),
         ]
-        for name, make in accountants:
-            value = _ask(dp_accounting, make, work, delta)
+        for name, make, doubled in accountants:
+            value = _ask(dp_accounting, make, work, delta, doubled)
             if value is not None:
                 return Opinion(name, version, value)
     return Opinion("dp_accounting", version, math.inf)
 
 
-def _ask(library: Any, make: Any, work: Workload, delta: float) -> float | None:
-    """ε, or None when this accountant has no answer."""
-    moved = 2.0 if work.neighbouring is Neighbouring.REPLACE_ONE else 1.0
+def _ask(library: Any, make: Any, work: Workload, delta: float, doubled: float) -> float | None:
+    """ε, or None when this accountant has no answer; `doubled`: what it multiplies a sensitivity by itself."""
     try:
         accountant = make()
         if work.mu > 0:
-            # dp-accounting doubles the sensitivity itself under replace-one
-            accountant.compose(library.GaussianDpEvent(float(moved / work.mu)))
+            accountant.compose(library.GaussianDpEvent(float(doubled / work.mu)))
         for phase in work.sampled:
             gaussian = library.GaussianDpEvent(float(phase.sigma))
             accountant.compose(library.PoissonSampledDpEvent(float(phase.q), gaussian), int(phase.count))
