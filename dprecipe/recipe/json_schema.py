@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from dprecipe.recipe.root import Recipe
+from dprecipe.release.schema import certificate_schema
 from dprecipe.text.codes import CODES
 
 Schema = dict[str, Any]
@@ -118,6 +119,7 @@ def findings_schema() -> Schema:
 SCHEMAS: dict[str, Callable[[], Schema]] = {
     "recipe.schema.json": recipe_schema,
     "findings.schema.json": findings_schema,
+    "certificate.schema.json": certificate_schema,
 }
 """The generators by file name; a room that writes a format adds its line here."""
 

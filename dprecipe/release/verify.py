@@ -93,7 +93,7 @@ def _content(path: Path, key: Ed25519PublicKey | None, case: _Case) -> bytes:
         return _opened(content, path.name, key, case)
     if not plain.exists() and not envelope.exists():
         hint = ": give its release/ folder" if (case.folder / "release").is_dir() else ""
-        raise ContentError(f"{case.folder.name}: holds no {CERTIFICATE}{hint}")
+        raise ContentError(f"{case.folder.absolute().name}: holds no {CERTIFICATE}{hint}")
     if not envelope.exists():
         return _unsigned(read_bytes(plain), key, case)
     content = _opened(read_bytes(envelope), ENVELOPE, key, case)
@@ -168,7 +168,9 @@ def _check_files(stated: Statement, is_folder: bool, case: _Case) -> None:
     found = compare(case.folder, subjects, alone=not is_folder)
     case.failures += found
     if not found:
-        case.checked.append(f"the digests of all {len(subjects)} released files match; no other file lies beside them")
+        alone = "" if is_folder else "; other files beside it were not looked at"
+        whole = "; nothing else is in the folder" if is_folder else ""
+        case.checked.append(f"the digests of all {len(subjects)} released files match{whole}{alone}")
 
 
 def _check_ledger(stated: Predicate, case: _Case) -> None:

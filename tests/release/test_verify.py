@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dprecipe.faults import CertificateInvalid, UsageFault
+from dprecipe.privacy import accountants
 from dprecipe.privacy.ledger import read
 from dprecipe.release import certificate, folder, sign
 from dprecipe.release.verify import verify
@@ -184,6 +185,22 @@ def test_another_version_may_have_solved_the_noise_otherwise(
 
     edit(made.release, other_version)
     assert "solved" not in verify(made.release).notes
+
+
+def test_an_accountant_that_is_wrong_is_found_by_the_other(
+    tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect of ours, in making and in verifying alike: two in a thousand too little."""
+    right = accountants.epsilon_answer
+
+    def wrong(*arguments: Any) -> Any:
+        answer = right(*arguments)
+        return replace(answer, value=answer.value * 0.998)
+
+    plan = plan_of(overrides=("mechanism.noise.multiplier=1.3",))
+    monkeypatch.setattr(accountants, "epsilon_answer", wrong)
+    made = finish(tmp_path / "run", plan, facts_of())
+    assert "claim.epsilon: dp-accounting finds" in failures_of(made.release)
 
 
 @pytest.mark.parametrize(
