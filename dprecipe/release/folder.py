@@ -102,6 +102,7 @@ def drafted(target: Path) -> Iterator[Path]:
         draft.mkdir(parents=True)
         yield draft
         for entry in sorted(draft.iterdir()):
+            entry.chmod(0o644)  # to be published; some writers make files for their owner only
             _sync(entry)
         _sync(draft)
         os.rename(draft, target)

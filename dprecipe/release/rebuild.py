@@ -18,7 +18,7 @@ from dprecipe.privacy.events import Charge, charge_from_json, total
 from dprecipe.recipe.read import Loaded, read_source
 from dprecipe.release import certificate
 from dprecipe.release.claim import Numbers
-from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, Spent
+from dprecipe.release.facts import REQUIRED_CHECKS, CheckResult, PublicScore, RunFacts, Spent
 from dprecipe.release.schema import Predicate
 
 MOST_EVENTS = 10**9
@@ -172,8 +172,6 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
         found.append("budget.events_reserved_unsettled: a run of one attempt settles all it reserved")
     if stated.events.total < budget.events_planned and (budget.stop_reason == "completed" or budget.attempts == 1):
         found.append("events.total: fewer events than the plan, in a run that came to its end")
-    if not stated.checks:
-        found.append("checks: none were made")
     if len({check.id for check in stated.checks}) != len(stated.checks):
         found.append("checks: one stands twice")
     for index, check in enumerate(stated.checks):
@@ -188,6 +186,8 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             found.append("randomness.insecure_seed: not what the recipe says")
         if stated.provenance.versions.get("dprecipe") == __version__:
             found += _not_as_recorded(stated)
+            missing = REQUIRED_CHECKS - {check.id for check in stated.checks}
+            found += [f"checks: {name} was not made" for name in sorted(missing)]
     found += _times(stated)
     return found
 

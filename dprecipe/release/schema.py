@@ -265,7 +265,7 @@ class Predicate(Block):
     budget: BudgetFacts
     randomness: Randomness
     numerics: Numerics
-    checks: tuple[CheckFacts, ...]
+    checks: Annotated[tuple[CheckFacts, ...], Field(min_length=1)]
     provenance: Provenance
     what_a_signature_does_not_prove: Sentence
 

@@ -16,7 +16,7 @@ from dprecipe.plan.make import plan as make_plan
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import folder
-from dprecipe.release.facts import CheckResult, RunFacts, package_versions
+from dprecipe.release.facts import REQUIRED_CHECKS, CheckResult, RunFacts, package_versions
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -43,7 +43,13 @@ def release(tmp_path: Path) -> Path:
     ledger.settle(charge.event, charge.count)
     ledger.close("completed")
     moment = "2026-01-01T00:00:00+00:00"
-    facts = RunFacts((CheckResult("a", "it holds", True),), package_versions(), "cpu", moment, moment)
+    facts = RunFacts(
+        tuple(CheckResult(name, "it holds", True) for name in REQUIRED_CHECKS),
+        package_versions(),
+        "cpu",
+        moment,
+        moment,
+    )
     write = lambda path: (path / "model.safetensors").write_bytes(b"weights")  # noqa: E731
     folder.publish(tmp_path / "release", plan, read(tmp_path / "ledger.jsonl"), facts, [], write)
     return tmp_path / "release"

@@ -136,6 +136,11 @@ def test_fixed_randomness_is_no_release(tmp_path: Path, plan_of: Any, facts_of: 
     assert "randomness.insecure_seed: not what the recipe says" in failures_of(made.release)
 
 
+def test_a_check_that_was_left_out_is_found(copy: Any) -> None:
+    edit(copy.release, lambda predicate: predicate["checks"].pop(0))
+    assert "checks: buffers_unmoved was not made" in failures_of(copy.release)
+
+
 def test_what_a_crash_reserved_is_charged(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
     plan = plan_of(overrides=("budget.epsilon=4.0", "mechanism.noise.multiplier=1.2"))
     made = finish(tmp_path / "run", plan, facts_of(), crash_after=7)
