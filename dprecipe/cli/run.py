@@ -28,6 +28,11 @@ def run(
         raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
     sys.stdout.write(text(plan))
     sys.stdout.flush()
+    if plan.release.sign is not None:
+        from dprecipe.release.sign import permission_advice
+
+        advice = permission_advice(Path(plan.source.file).parent / plan.release.sign.key)
+        sys.stderr.write("" if advice is None else f"warning: {advice}\n")
     # Torch is imported here and not before: a recipe that is refused should not have to wait for it.
     from dprecipe.training import run as training
 

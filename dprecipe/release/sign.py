@@ -91,7 +91,11 @@ def load_public_key(path: Path) -> Ed25519PublicKey:
 
 def permission_advice(path: Path) -> str | None:
     """What to do about a private key that others on this machine can read; None when they can't."""
-    if sys.platform == "win32" or not stat.S_IMODE(os.stat(path).st_mode) & 0o077:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return None  # using the key will say what is wrong
+    if sys.platform == "win32" or not stat.S_IMODE(mode) & 0o077:
         return None
     return f"{path}: others on this machine can read the private key; run: chmod 600 {path}"
 
