@@ -18,7 +18,9 @@ GENERATOR = "ChaCha20"
 ENTROPY = "operating system"
 FIXED = "fixed seed"
 PACKAGES = ("dp-accounting", "numpy", "scipy", "torch", "lightning", "safetensors", "cryptography")
-REQUIRED_CHECKS = frozenset({"records_independent", "per_record_gradients", "clipped_sum", "buffers_unmoved"})
+REQUIRED_CHECKS = frozenset(
+    {"records_independent", "per_record_gradients", "clipped_sum", "buffers_unmoved", "noise_scale"}
+)
 """Checks of `dprecipe.training.probe` without which this version's certificates don't verify."""
 
 Origin = Literal["recipe", "python"]

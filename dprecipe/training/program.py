@@ -22,6 +22,7 @@ from dprecipe.models.private import inspect
 from dprecipe.plan.model import Plan
 from dprecipe.training.engine.clipped_sum import clipped_sum, per_record_gradients
 from dprecipe.training.losses import cross_entropy
+from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.probe import Check, probe
 from dprecipe.training.records import RecordSource, Store
 
@@ -66,6 +67,7 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
         raise PlanRefused(findings)
     built.to(device)
     checks = probe(built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, clipped_sum)
+    checks = (*checks, noise_scale(plan))
     sets = records()
     if sets.train.unit_count != plan.data.size:
         raise DataFault(

@@ -235,7 +235,7 @@ def test_t3_a_model_that_mixes_records_is_refused_before_anything_is_spent(small
 def test_missing_data_is_known_before_a_folder_is_made(small: Small, tmp_path: Path) -> None:
     plan = small("data.train={source: idx, images: absent, labels: absent, shape: [8, 8]}")
     with pytest.raises(DataFault, match="absent"):
-        run(plan, tmp_path / "run")
+        run(plan, tmp_path / "run", data_root=tmp_path)
     assert not (tmp_path / "run").exists()
 
 
@@ -252,7 +252,7 @@ def test_units_of_many_records_are_protected_as_one(small: Small, tmp_path: Path
         f"data={{train: {source}, size: 40, test: null, preprocess: [], unit: {{column: patient, max_records: 4}}}}",
         "mechanism.sampling={scheme: poisson, batch_size: 10}",
     )
-    done = run(plan, tmp_path / "run")
+    done = run(plan, tmp_path / "run", data_root=tmp_path)
     claim = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]["claim"]
     assert "patient" in claim["sentence"]
     assert plan.sampling_rate == 10 / 40

@@ -84,7 +84,8 @@ def test_a_free_length_fills_the_budget_and_never_exceeds_it(
     scheme: str, relation: str, length: dict[str, str]
 ) -> None:
     batch_size = None if scheme == "full_batch" else 512
-    block = spec(4.0 if scheme == "poisson" else 15.0, scheme, batch_size)
+    # Below 50,000 events the count is exact; beyond, it stays a little below the budget.
+    block = spec(1.5 if scheme == "poisson" else 15.0, scheme, batch_size)
     plan = account.plan(block, facts(relation=relation, **length))
     (charge,) = plan.events
     nb = Neighbouring(relation)
