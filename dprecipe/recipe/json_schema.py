@@ -7,6 +7,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from dprecipe.plan.schema import plan_schema
 from dprecipe.recipe.root import Recipe
 from dprecipe.release.schema import certificate_schema
 from dprecipe.text.codes import CODES
@@ -119,6 +120,7 @@ def findings_schema() -> Schema:
 SCHEMAS: dict[str, Callable[[], Schema]] = {
     "recipe.schema.json": recipe_schema,
     "findings.schema.json": findings_schema,
+    "plan.schema.json": plan_schema,
     "certificate.schema.json": certificate_schema,
 }
 """The generators by file name; a room that writes a format adds its line here."""

@@ -23,7 +23,9 @@ RIGHT_OF_THE_WALL = [
     for path in sorted(PACKAGE.rglob("*.py"))
     if path.relative_to(PACKAGE).as_posix().startswith(BEHIND) or path.name == "train.py"
 ]
-LEFT_OF_THE_WALL = [path for path in sorted(PACKAGE.rglob("*.py")) if path not in RIGHT_OF_THE_WALL and path.name != "__main__.py"]
+LEFT_OF_THE_WALL = [
+    path for path in sorted(PACKAGE.rglob("*.py")) if path not in RIGHT_OF_THE_WALL and path.name != "__main__.py"
+]
 
 BLOCKED = """
 import sys

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from dprecipe.cli import render
 from dprecipe.cli.validate import check
 from dprecipe.plan import rules
@@ -45,4 +46,6 @@ def test_the_delta_that_a_remedy_names_raises_no_finding(size: int) -> None:
     text = text.replace("size: 1438", f"size: {size}").replace("batch_size: 256", "batch_size: 1")
     (finding,) = rules.delta_against_size(read_text(text.replace("delta: 0.01", "delta: 0.99999999"), "a.yaml").recipe)
     named = finding.remedy.rsplit(" ", 1)[1]
-    assert list(rules.delta_against_size(read_text(text.replace("delta: 0.01", f"delta: {named}"), "a.yaml").recipe)) == []
+    assert (
+        list(rules.delta_against_size(read_text(text.replace("delta: 0.01", f"delta: {named}"), "a.yaml").recipe)) == []
+    )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from dprecipe.plan.make import plan
 from dprecipe.plan.model import Plan
 from dprecipe.recipe.read import read

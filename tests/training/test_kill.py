@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import dprecipe
 import pytest
+
+import dprecipe
 from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import read
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+
 from dprecipe.faults import RunFailed
 from dprecipe.noise.draws import gaussian
 from dprecipe.plan.model import Plan
@@ -28,6 +29,8 @@ def test_t13_noise_of_another_scale_stops_the_run(
 
 
 def test_noise_with_a_mean_stops_the_run(small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dprecipe.training.gate.gaussian", lambda stream, count: np.full(count, 0.1) + gaussian(stream, count))
+    monkeypatch.setattr(
+        "dprecipe.training.gate.gaussian", lambda stream, count: np.full(count, 0.1) + gaussian(stream, count)
+    )
     with pytest.raises(RunFailed, match="mean"):
         noise_scale(small())

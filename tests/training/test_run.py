@@ -9,9 +9,11 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import dprecipe
 import numpy as np
 import pytest
+from torch import nn
+
+import dprecipe
 from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.plan.model import Plan
@@ -19,7 +21,6 @@ from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import read
 from dprecipe.training import run as training
 from dprecipe.training.run import rehearse, run
-from torch import nn
 
 Small = Callable[..., Plan]
 
@@ -29,7 +30,13 @@ def test_a_run_writes_the_folder_of_the_contract_and_it_verifies(small: Small, t
     done = run(plan, out)
     assert done.stop_reason == "completed"
     assert 0.999 * 3 <= done.epsilon <= 3
-    assert {entry.name for entry in out.iterdir()} == {"recipe.yaml", "resolved.yaml", "plan.json", "release", "private"}
+    assert {entry.name for entry in out.iterdir()} == {
+        "recipe.yaml",
+        "resolved.yaml",
+        "plan.json",
+        "release",
+        "private",
+    }
     assert {entry.name for entry in (out / "release").iterdir()} == {
         "model.safetensors", "model.json", "certificate.json", "report.html", "card.md", "metrics.json",
     }  # fmt: skip

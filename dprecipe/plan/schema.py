@@ -1,0 +1,52 @@
+"""The JSON Schema of `dprecipe plan --format json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+DIGEST: Schema = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
+NUMBER: Schema = {"type": "number"}
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer", "minimum": 1}
+
+
+def plan_schema() -> Schema:
+    """The document `dprecipe.plan/v1`. Additions are allowed; what is here keeps its name and meaning."""
+    point = _object(epsilon={"type": "number", "minimum": 0}, delta={"type": "number", "minimum": 0, "maximum": 1})
+    event = _object(count=COUNT, kind=TEXT, noise_multiplier=NUMBER)
+    event["properties"] |= {"sampling_rate": NUMBER, "lots": COUNT}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dprecipe plan",
+        **_object(
+            schema={"const": "dprecipe.plan/v1"},
+            recipe=_object(name=TEXT, digest=DIGEST),
+            digest=DIGEST,
+            mechanism=TEXT,
+            solved={"type": "object", "additionalProperties": NUMBER},
+            steps=COUNT,
+            sampling_rate={"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
+            events={"type": "array", "items": event, "minItems": 1},
+            guarantee=_object(
+                epsilon=NUMBER,
+                delta=NUMBER,
+                neighbouring={"enum": ["add_or_remove_one", "replace_one"]},
+                unit=TEXT,
+                accountant=TEXT,
+                cross_check=_object(accountant=TEXT, epsilon=NUMBER),
+                profile={"type": "array", "items": point},
+            ),
+            budget=_object(epsilon=NUMBER, delta=NUMBER),
+            released={"type": "array", "items": TEXT},
+            assumptions={
+                "type": "array",
+                "items": _object(id=TEXT, text=TEXT, checked_by={"enum": ["code", "test", "declaration"]}),
+            },
+            settings={"type": "object"},
+        ),
+    }
+
+
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}
