@@ -1,0 +1,144 @@
+"""DP-SGD's program: it runs the events on record, with the lots they draw, and divides by public constants only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dprecipe.data.lots import draw
+from dprecipe.data.records import Records
+from dprecipe.mechanisms.dpsgd import train
+from dprecipe.noise.entropy import Secrets
+from dprecipe.plan.make import plan
+from dprecipe.plan.model import Plan
+from dprecipe.privacy.events import Charge, PoissonGaussian
+from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.recipe.read import read_text
+from dprecipe.training.engine.clipped_sum import Batch
+from dprecipe.training.gate import Gate
+from dprecipe.training.records import Store
+from dprecipe.training.run import fit
+from dprecipe.training.watch import lightning
+
+RECIPE = """\
+recipe: dprecipe/v1
+name: small
+data:
+  train: {source: npz, path: absent.npz, shape: [3], classes: 2}
+  size: 40
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 10}
+budget: {epsilon: 3.0, delta: 1e-4}
+training:
+  steps: 25
+  optimizer: {kind: sgd, lr: 1.0}
+"""
+SEED = 5
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Callable[[], tuple[Plan, train.DpsgdModule]]]:
+    """The small recipe's program over 40 made-up records, with known secrets."""
+    ledgers = []
+
+    def make() -> tuple[Plan, train.DpsgdModule]:
+        made = plan(read_text(RECIPE, "small.yaml"))
+        generator = np.random.default_rng(0)
+        records = Records(generator.random((40, 3), dtype=np.float32), generator.integers(2, size=40))
+        ledgers.append(LedgerWriter(tmp_path / "ledger.jsonl", made.digest))
+        secrets = Secrets(SEED)
+        gate = Gate(made.events, made.budget, ledgers[-1], secrets)
+        model = nn.Linear(3, 2)
+        nn.init.zeros_(model.weight)
+        nn.init.zeros_(model.bias)
+        return made, train.build(made, model, Store(records, torch.device("cpu")), gate, secrets)
+
+    yield make
+    for ledger in ledgers:
+        ledger.abandon()
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).double()
+
+
+def test_t2_the_lots_of_a_run_are_drawn_by_the_events_on_record(
+    program: Callable[[], tuple[Plan, train.DpsgdModule]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, module = program()
+    lots: list[NDArray[np.int64]] = []
+    real = Store.lot
+
+    def seeing(self: Store, units: NDArray[np.int64]) -> Any:
+        lots.append(units)
+        return real(self, units)
+
+    monkeypatch.setattr(Store, "lot", seeing)
+    fit(module, lightning.Callback(), torch.device("cpu"), 25)
+    (charge,) = made.events
+    assert charge == Charge(PoissonGaussian(0.25, made.settings["noise_multiplier"]), 25)
+    secrets = Secrets(SEED)
+    expected = [next(draw(charge.event, 40, secrets.stream("sampling", index))) for index in range(1, 26)]
+    assert [lot.tolist() for lot in lots] == [lot.tolist() for lot in expected]
+    assert len({len(lot) for lot in lots}) > 3  # Poisson lots vary in size
+
+
+def test_t1_t16_every_noisy_sum_is_divided_by_the_public_lot_size_whatever_was_drawn(
+    program: Callable[[], tuple[Plan, train.DpsgdModule]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With lr 1 and no momentum, a step moves the weights by exactly the noisy sum over 10, for lots of 0 to 40."""
+    made, module = program()
+    sizes = [0, 1, 7, 40] * 6 + [0]
+    lots = iter([np.arange(size) for size in sizes])
+    monkeypatch.setattr(train, "draw", lambda event, units, stream: iter([next(lots)]))
+    sums: list[Tensor] = []
+    moves: list[Tensor] = []
+    real = Gate.release
+
+    def seeing(self: Gate, ticket: Any, clipped: Any) -> Tensor:
+        sums.append(real(self, ticket, clipped))
+        moves.append(-flat(module.model))
+        return sums[-1]
+
+    monkeypatch.setattr(Gate, "release", seeing)
+
+    class Ends(lightning.Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            if len(moves) > len(done):
+                done.append(-(moves[-1] + flat(module.model)))
+
+    done: list[Tensor] = []
+    fit(module, Ends(), torch.device("cpu"), 25)
+    assert made.length.expected_lot == 10.0
+    assert len(done) == len(sums) == 25
+    for size, noisy, moved in zip(sizes, sums, done, strict=True):
+        torch.testing.assert_close(moved, noisy / 10.0, rtol=1e-4, atol=1e-6, msg=f"a lot of {size}")
+
+
+def test_t9_a_step_that_was_cut_short_leaves_nothing_in_the_next(
+    program: Callable[[], tuple[Plan, train.DpsgdModule]],
+) -> None:
+    """The second half of a lot fails; the next sum is that of its own lot alone."""
+
+    class Torn:
+        def parts(self, size: int) -> Iterator[Batch]:
+            yield Batch(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))
+            raise OSError("a disk went away")
+
+    _, module = program()
+    whole = Batch(torch.eye(3), torch.tensor([0, 1, 0]))
+    clean = train.clipped_sum(module.model, train.cross_entropy, whole, 1.0, 2).value
+    with pytest.raises(OSError, match="went away"):
+        train.clipped_sum(module.model, train.cross_entropy, Torn(), 1.0, 2)
+    assert torch.equal(train.clipped_sum(module.model, train.cross_entropy, whole, 1.0, 2).value, clean)
