@@ -37,7 +37,7 @@ figcaption{color:var(--soft);font-size:.88rem}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.93rem}
 th{text-align:left;color:var(--soft);font-weight:600}
-th,td{padding:.45rem .8rem .45rem 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
+th,td{padding:.45rem .8rem .45rem 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
 tr:last-child td{border-bottom:0}
 td.n{font-variant-numeric:tabular-nums;white-space:nowrap}
 .yes{color:var(--good);font-weight:600}
