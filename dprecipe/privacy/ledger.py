@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,8 @@ class Ledger:
 
     plan_digest: str
     attempts: int
+    programs: tuple[Mapping[str, Any], ...]
+    """What each attempt said of itself when it opened: where its randomness, model and data came from."""
     charges: tuple[Charge, ...]
     """What counts as spent, in order: all that was settled, and all that was reserved and never settled."""
     settled: tuple[Charge, ...]
@@ -78,6 +81,7 @@ def parse(content: bytes, name: str = "ledger") -> Ledger:
     return Ledger(
         plan_digest=state.plan_digest,
         attempts=state.attempts,
+        programs=tuple(state.programs),
         charges=run_lengths([*state.charges, *state.pending]),
         settled=run_lengths(state.settled),
         unsettled=run_lengths([*state.unsettled, *state.pending]),
@@ -99,6 +103,7 @@ class _State:
         self.head = GENESIS
         self.plan_digest = ""
         self.attempts = 0
+        self.programs: list[Mapping[str, Any]] = []
         self.reason: str | None = None
         self.charges: list[Charge] = []
         self.settled: list[Charge] = []
@@ -129,7 +134,10 @@ class _State:
                     raise ValueError("the attempts are of different plans")
                 if entry["attempt"] != self.attempts + 1:
                     raise ValueError("an attempt is missing")
+                if not isinstance(entry["program"], dict):
+                    raise ValueError("program is not an object")
                 self._abandon()
+                self.programs.append(entry["program"])
                 self.plan_digest, self.attempts, self.reason = digest, self.attempts + 1, None
             case "reserve":
                 self._must_be_running()
@@ -177,7 +185,10 @@ class LedgerWriter:
     charges more. A line that can't be written raises `RunFailed`, and a writer that failed once writes nothing more.
     """
 
-    def __init__(self, path: Path, plan_digest: str) -> None:
+    def __init__(self, path: Path, plan_digest: str, program: Mapping[str, Any] | None = None) -> None:
+        """Open the next attempt; `program` is what it says of itself (JSON types, the same in every attempt)."""
+        self.before: Ledger | None = None
+        """The ledger as this attempt found it, read under the lock."""
         self._path = path
         self._seq = 0
         self._head = GENESIS
@@ -190,7 +201,7 @@ class LedgerWriter:
             raise RunFailed(f"{path}: can't open the ledger: {error.strerror}") from None
         _lock(self._file, path)
         if not fresh and os.fstat(self._file).st_size:
-            ledger = read_unopened(path)
+            ledger = self.before = read_unopened(path)
             if ledger is not None:
                 if ledger.plan_digest != plan_digest:
                     raise RunFailed(
@@ -200,7 +211,7 @@ class LedgerWriter:
                 self._seq, self._head, attempt = ledger.lines, ledger.head, ledger.attempts + 1
             os.ftruncate(self._file, ledger.size if ledger else 0)  # only a torn line is cut: it describes nothing
         self.attempt = attempt
-        self._append({"type": "open", "plan_digest": plan_digest, "attempt": attempt})
+        self._append({"type": "open", "plan_digest": plan_digest, "attempt": attempt, "program": program or {}})
 
     def reserve(self, event: Event, count: int) -> None:
         """Put on record that up to `count` events are about to run."""

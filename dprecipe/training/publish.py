@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from dprecipe.data.records import Records
 from dprecipe.models.file import describe
-from dprecipe.noise.entropy import Secrets
 from dprecipe.plan.model import Plan
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import folder as release_folder
@@ -28,7 +28,6 @@ def publish(
     program: Program,
     weights: dict[str, Tensor],
     ledger: Ledger,
-    secrets: Secrets,
     started: datetime,
     score: Score | None,
 ) -> float:
@@ -37,6 +36,7 @@ def publish(
     Raises:
         RunFailed: the disk refuses, or the ledger does not support a certificate; the run stays resumable.
     """
+    identity = identity_of(folder, program)
     public = plan.data.test is not None and plan.data.test.access == "public"
     facts = RunFacts(
         checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in program.checks),
@@ -44,11 +44,11 @@ def publish(
         device=device_name(program.device),
         started=started.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        insecure_seed=secrets.insecure_seed,
-        commitment=commitment(folder, program),
+        insecure_seed=next((seed for p in ledger.programs if (seed := p.get("insecure_seed")) is not None), None),
+        commitment=identity["commitment"],
         score=PublicScore(score.accuracy, score.loss, score.records) if public and score is not None else None,
-        model="python" if program.custom_model else "recipe",
-        data="python" if program.sets.custom else "recipe",
+        model=identity["model"],
+        data=identity["data"],
     )
     history = folder.history() if public else []
 
@@ -61,13 +61,21 @@ def publish(
     return release_folder.publish(folder.release, plan, ledger, facts, history, write)
 
 
-def commitment(folder: RunFolder, program: Program) -> str | None:
-    """The keyed commitment to the private records; `None` for records of another kind, from Python."""
+def identity_of(folder: RunFolder, program: Program) -> dict[str, Any]:
+    """Where the model and the records came from, and a keyed commitment to the records (`None` for a kind of our own).
+
+    The same in every attempt of a run; the ledger holds it.
+    """
     records = program.sets.train
-    if not isinstance(records, Records):
-        return None
-    parts = (array.data for array in (records.features, records.labels, records.units) if array is not None)
-    return commit(folder.commitment_key, *parts)
+    committed = None
+    if isinstance(records, Records):
+        parts = (array.data for array in (records.features, records.labels, records.units) if array is not None)
+        committed = commit(folder.commitment_key, *parts)
+    return {
+        "model": "python" if program.custom_model else "recipe",
+        "data": "python" if program.sets.custom else "recipe",
+        "commitment": committed,
+    }
 
 
 def device_name(device: torch.device) -> str:

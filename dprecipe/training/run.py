@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import tempfile
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +19,12 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from dprecipe.data.files import data_root as find_data_root
-from dprecipe.faults import Interrupted
+from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.plan.model import Plan
 from dprecipe.privacy.events import take_first
-from dprecipe.privacy.ledger import LedgerWriter, read, read_unopened
+from dprecipe.privacy.ledger import Ledger, LedgerWriter, read, read_unopened
 from dprecipe.release.folder import signing_key
 from dprecipe.training import checkpoint
 from dprecipe.training.evaluate import HeldOut, Score
@@ -30,7 +32,7 @@ from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.probe import Check
 from dprecipe.training.program import Program, Sets, Synthetic, declared, prepare
-from dprecipe.training.publish import publish
+from dprecipe.training.publish import identity_of, publish
 from dprecipe.training.records import RecordSource
 from dprecipe.training.watch import SpentCurve, Watch, stopping_on_signals
 
@@ -82,28 +84,21 @@ def run(
 
 
 def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:
-    before = read_unopened(folder.ledger) if folder.ledger.exists() else None
-    charged = before.charges if before is not None else ()
+    insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
+    identity = identity_of(folder, program)
+    if folder.ledger.exists():
+        hold(identity, read_unopened(folder.ledger))
     state = checkpoint.load(folder.checkpoint, program.device)
-    ledger = LedgerWriter(folder.ledger, plan.digest)
-    insecure = plan.runtime.insecure
-    secrets = Secrets(None if insecure is None else insecure.seed, ledger.attempt)
-    gate = Gate(plan.events, plan.budget, ledger, secrets, charged)
-    module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
-    if state is not None:
-        module.restore(state)
-    held_out = None
-    if program.sets.test is not None:
-        held_out = HeldOut(program.sets.test, program.device, plan.runtime.physical_batch)
-    watch = Watch(
-        plan,
-        SpentCurve(plan, charged, module.events_done),
-        held_out,
-        lambda step, epsilon, score: folder.record(step, epsilon, score.accuracy, score.loss),
-        lambda content: checkpoint.save(folder.checkpoint, content),
-    )
-    clock = time.monotonic()
+    ledger = LedgerWriter(folder.ledger, plan.digest, {"insecure_seed": insecure, **identity})
     try:
+        secrets = Secrets(insecure, ledger.attempt)
+        charged = ledger.before.charges if ledger.before is not None else ()
+        gate = Gate(plan.events, plan.budget, ledger, secrets, charged)
+        module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
+        if state is not None:
+            module.restore(state)
+        watch = watch_of(plan, folder, program, SpentCurve(plan, charged, module.events_done))
+        clock = time.monotonic()
         fit(module, watch, program.device, module.steps_left)
         watch.save(module)
         reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
@@ -111,13 +106,44 @@ def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime)
         ledger.abandon()
     seconds = time.monotonic() - clock
     if reason == "interrupted":
+        again = " ".join(f"--set {shlex.quote(override)}" for override in plan.source.overrides)
         raise Interrupted(
             f"stopped after {module.steps_done} of {plan.length.steps} steps; the ledger is closed",
-            f"continue with: dprecipe run {plan.source.file} --resume --out {folder.path}",
+            " ".join(["continue with: dprecipe run", plan.source.file, again, "--resume --out", str(folder.path)]),
         )
     score = watch.score(module)
-    spent = publish(plan, folder, program, module.released_state(), read(folder.ledger), secrets, started, score)
+    spent = publish(plan, folder, program, module.released_state(), read(folder.ledger), started, score)
     return Run(folder.path, folder.release, plan, spent, reason, score, seconds)
+
+
+def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve) -> Watch:
+    """The callback that shows, scores and saves, into the run's own folder."""
+    held_out = None
+    if program.sets.test is not None:
+        held_out = HeldOut(program.sets.test, program.device, plan.runtime.physical_batch)
+    return Watch(
+        plan,
+        curve,
+        held_out,
+        lambda step, epsilon, score: folder.record(step, epsilon, score.accuracy, score.loss),
+        lambda content: checkpoint.save(folder.checkpoint, content),
+    )
+
+
+def hold(identity: Mapping[str, Any], before: Ledger | None) -> None:
+    """A resumed run goes on with the records and the kind of model it was started with.
+
+    Raises:
+        UsageFault: it was started with others.
+    """
+    for earlier in () if before is None else before.programs:
+        for name, value in identity.items():
+            if earlier.get(name) != value:
+                what = "other training records" if name == "commitment" else f"its {name} from elsewhere"
+                raise UsageFault(
+                    f"this run was started with {what}",
+                    "resume with what it was started with, or start anew with --out",
+                )
 
 
 def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
@@ -141,7 +167,10 @@ def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int
         # more than planned, so that the refusal that ends a run is the gate's.
         counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
         with stopping_on_signals(module.request_stop):
-            trainer.fit(module, counter)
+            try:
+                trainer.fit(module, counter)
+            except SystemExit:  # what the trainer makes of a second Ctrl-C
+                raise KeyboardInterrupt from None
 
 
 @dataclass(frozen=True, slots=True)

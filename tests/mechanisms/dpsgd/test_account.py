@@ -155,7 +155,5 @@ def test_t8_no_float_decides_how_many_steps_there_are(batch_size: int) -> None:
     """Hundredths of an epoch against integers: 0.07 epochs of 100 lots are 7 steps, and not the 8 of binary floats."""
     for size in (600, 637, 60_000):
         for hundredths in (*range(1, 60), 100, 113, 199, 500):
-            plan = account.plan(
-                spec(10.0, batch_size=batch_size), facts(size, epsilon="auto", epochs=hundredths / 100)
-            )
+            plan = account.plan(spec(10.0, batch_size=batch_size), facts(size, epsilon="auto", epochs=hundredths / 100))
             assert plan.length.steps == -(-hundredths * size // (100 * batch_size)), (size, hundredths)

@@ -1,0 +1,72 @@
+"""What part of a training step goes to the ledger, in the very program that trains.
+
+The ledger's own time (writing, flushing, fsync) is measured inside runs of two recipes on made-up records: a step of
+seconds' tenths (the MNIST network) and one of milliseconds (softmax regression). Run: python benchmarks/ledger.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import lightning.pytorch as lightning
+
+from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.noise.entropy import Secrets
+from dprecipe.plan.make import plan as make_plan
+from dprecipe.privacy.events import take_first
+from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.recipe.read import read
+from dprecipe.training.gate import Gate
+from dprecipe.training.program import Sets, Synthetic, prepare
+from dprecipe.training.run import fit
+
+ROOT = Path(__file__).parents[1]
+CASES = {
+    "MNIST network, lots of 512": (["mnist-dpsgd.yaml"], 40),
+    "softmax regression, lots of 64": (
+        ["quickstart.yaml", "mechanism.sampling={scheme: poisson, batch_size: 64}", "training.steps=3000"],
+        1500,
+    ),
+}
+
+
+class Timed(LedgerWriter):
+    """A ledger that adds up the time it takes."""
+
+    seconds = 0.0
+
+    def _append(self, entry: dict[str, object], *, sync: bool = True) -> None:
+        start = time.perf_counter()
+        super()._append(entry, sync=sync)
+        Timed.seconds += time.perf_counter() - start
+
+
+class Clock(lightning.Callback):
+    """Wall time between the first and the last step."""
+
+    def on_train_start(self, *_: object) -> None:
+        Timed.seconds, self.start = 0.0, time.perf_counter()
+
+    def on_train_end(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self.start
+
+
+def main() -> None:
+    print(f"{'program':34} {'steps':>6} {'ms a step':>10} {'ledger':>8}")
+    for name, ((file, *overrides), steps) in CASES.items():
+        plan = make_plan(read(ROOT / "recipes" / file, overrides))
+        program = prepare(plan, lambda plan=plan: Sets(Synthetic(plan)))
+        with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+            ledger = Timed(Path(folder) / "ledger.jsonl", plan.digest)
+            gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets())
+            module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, Secrets())
+            clock = Clock()
+            fit(module, clock, program.device, steps)
+            gate.close()
+        print(f"{name:34} {steps:6} {1000 * clock.seconds / steps:10.2f} {Timed.seconds / clock.seconds:8.2%}")
+
+
+if __name__ == "__main__":
+    main()
