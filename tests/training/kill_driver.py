@@ -22,6 +22,7 @@ from dprecipe.noise import draws  # noqa: E402
 from dprecipe.plan.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.training import gate  # noqa: E402
+from dprecipe.training.noise_check import DRAWS  # noqa: E402
 from dprecipe.training.run import run  # noqa: E402
 
 
@@ -30,7 +31,8 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     counter = os.open(f"{out}.draws", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def counted(stream: object, count: int) -> object:
-        os.write(counter, b".")
+        if count != DRAWS:  # the check before a run draws noise onto zeros
+            os.write(counter, b".")
         return draws.gaussian(stream, count)  # type: ignore[arg-type]
 
     gate.gaussian = counted  # type: ignore[assignment]
