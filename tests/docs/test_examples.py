@@ -1,0 +1,158 @@
+"""What the documents show is true: recipes are valid, Python runs, commands and their flags exist, links resolve."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from dprecipe.cli.main import app
+from dprecipe.plan import rules
+from dprecipe.recipe.read import read_text
+
+ROOT = Path(__file__).parents[2]
+FINDINGS = ROOT / "docs" / "findings"
+DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), FINDINGS / "README.md"]
+PAGES = sorted(path for path in FINDINGS.glob("*.md") if path.name != "README.md")
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXECUTED = ("README.md", "docs/guide.md")
+MOST_STEPS = 60
+"""An executed example may train for no longer than this."""
+
+
+def fences(path: Path, language: str) -> list[str]:
+    return [text for found, text in FENCE.findall(path.read_text(encoding="utf-8")) if found == language]
+
+
+def recipes(path: Path) -> list[str]:
+    return [text for text in fences(path, "yaml") if text.startswith("recipe:")]
+
+
+def test_there_are_examples() -> None:
+    assert sum(len(recipes(path)) for path in DOCS) >= 3
+    assert all(fences(ROOT / name, "python") for name in EXECUTED)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_recipes_are_valid(path: Path) -> None:
+    for text in recipes(path):
+        assert rules.check(read_text(text, "example.yaml").recipe) == [], text
+    for text in fences(path, "yaml"):
+        yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("name", EXECUTED)
+def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fences of a document, one after the other, beside the recipes that it shows."""
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    for text in recipes(ROOT / name):
+        (tmp_path / f"{yaml.safe_load(text)['name']}.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    import dprecipe
+
+    real = dprecipe.run
+
+    def short(plan: Any, **arguments: Any) -> Any:
+        assert plan.length.steps <= MOST_STEPS
+        return real(plan, **arguments)
+
+    monkeypatch.setattr(dprecipe, "run", short, raising=False)
+    names: dict[str, Any] = {}
+    for number, code in enumerate(fences(ROOT / name, "python")):
+        exec(compile(code, f"{name}, Python fence {number + 1}", "exec"), names)  # the documents are ours
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_python_compiles(path: Path) -> None:
+    for code in fences(path, "python"):
+        compile(code, path.name, "exec")
+
+
+def unfenced(path: Path) -> str:
+    """A document without its fences."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def shown(path: Path) -> Iterator[str]:
+    """Every command line of ours that a document shows: after a prompt, in a fence, or as inline code."""
+    text = path.read_text(encoding="utf-8")
+    for language, block in FENCE.findall(text):
+        if language in ("console", "text"):
+            yield from re.findall(r"^\$ (dprecipe .*)$", block, re.MULTILINE)
+    for block in re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield from re.findall(r"^(dprecipe .*)$", block, re.MULTILINE)
+    yield from re.findall(r"`(dprecipe [a-z][^`]*)`", unfenced(path))
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_commands_and_flags_exist(path: Path) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for line in shown(path):
+        command = commands[line.split()[1].rstrip(",.")]
+        flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)) <= flags | {"--help", "--debug"}, line
+        arguments = shlex.split(line.replace("\\|", "|"), comments=True)[2:]
+        if arguments and not re.search(r"[\[…]", line):  # else a pattern, in the contract's own notation
+            command.make_context(command.name, arguments)
+
+
+def test_the_readme_names_targets_that_exist() -> None:
+    readme, makefile = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "Makefile"))
+    named = set(re.findall(r"^make (\w+)$", readme, re.MULTILINE))
+    assert named == {"demo", "test"}
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
+
+
+def slug(heading: str) -> str:
+    """The anchor that a heading gets: lower case, no punctuation, hyphens for blanks."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", [*DOCS, *PAGES], ids=lambda path: path.name)
+def test_links_resolve(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", unfenced(path)):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        linked = path.parent / file if file else path
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), target
+
+
+def test_the_index_lists_every_finding_with_its_title() -> None:
+    index = (FINDINGS / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\((\w+\.md)\) \| (.*) \|$", index, re.MULTILINE)
+    assert [file for _, file, _ in rows] == [path.name for path in PAGES]
+    for code, file, title in rows:
+        heading = (FINDINGS / file).read_text(encoding="utf-8").splitlines()[0]
+        assert heading == f"# {code}: {title}".replace("\\|", "|")
+
+
+def properties(schema: Any) -> Iterator[str]:
+    """Every key that the schema of a recipe knows."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("properties"), dict):
+            yield from schema["properties"]
+        for value in schema.values():
+            yield from properties(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from properties(value)
+
+
+def test_every_key_of_a_recipe_is_explained() -> None:
+    schema = json.loads((ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8"))
+    code = " ".join(re.findall(r"`([^`]+)`", unfenced(ROOT / "docs" / "recipe.md")))
+    keys = set(properties(schema))
+    assert len(keys) > 60
+    assert keys - set(re.findall(r"\w+", code)) == set()

@@ -1,0 +1,29 @@
+"""The Python interface, as a user meets it: in a fresh interpreter, whatever was imported before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart.yaml"
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["import dprecipe", "import dprecipe.plan.make, dprecipe", "import dprecipe.training.gate, dprecipe",
+     "from dprecipe import plan, load; import dprecipe"],
+)  # fmt: skip
+def test_a_recipe_is_loaded_and_planned(before: str) -> None:
+    code = f"{before}\nloaded = dprecipe.load({str(RECIPE)!r}, overrides={{'training.steps': 3}})\n"
+    code += "print(dprecipe.plan(loaded).length.steps)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+def test_every_public_name_is_there() -> None:
+    code = "import dprecipe\nfor name in dprecipe.__all__: getattr(dprecipe, name)\nassert callable(dprecipe.plan)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
