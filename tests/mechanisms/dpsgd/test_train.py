@@ -94,7 +94,7 @@ def test_t2_the_lots_of_a_run_are_drawn_by_the_events_on_record(
     assert len({len(lot) for lot in lots}) > 3  # Poisson lots vary in size
 
 
-def test_t1_t16_every_noisy_sum_is_divided_by_the_public_lot_size_whatever_was_drawn(
+def test_t1_t16_every_noisy_sum_is_divided_by_the_public_lot_size(
     program: Callable[[], tuple[Plan, train.DpsgdModule]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With lr 1 and no momentum, a step moves the weights by exactly the noisy sum over 10, for lots of 0 to 40."""
