@@ -20,6 +20,7 @@ from dprecipe.mechanisms.dpsgd.schema import Dpsgd, FullBatchSampling, PoissonSa
 from dprecipe.plan.model import Assumption, Length
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.screen import surely_within
 
 MOST_STEPS = 10_000_000
 LEAST_NOISE = 0.2
@@ -94,6 +95,8 @@ def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
     if events is None:
         events = 1
     charges = [Charge(shape.event(multiplier), events)]
+    if surely_within(charges, budget.epsilon, budget.delta, Neighbouring(budget.neighbouring)):
+        return findings
     for accountant in dict.fromkeys(("rdp", budget.accountant)):
         if _epsilon(charges, facts, accountant) <= budget.epsilon:
             return findings

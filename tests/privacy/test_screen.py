@@ -1,0 +1,38 @@
+"""The screen accepts nothing that the accountants refuse, and most of what they accept."""
+
+from __future__ import annotations
+
+import pytest
+
+from dprecipe.privacy import accountants
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.screen import surely_within
+
+RELATION = Neighbouring.ADD_OR_REMOVE_ONE
+CASES = [
+    [Charge(PoissonGaussian(q, sigma), steps)]
+    for q in (1e-5, 0.004, 0.1, 0.9, 1.0)
+    for sigma in (0.4, 1.1, 8.0, 100.0)
+    for steps in (1, 300, 14_000)
+] + [[Charge(Gaussian(20.0), 100)], [Charge(PartitionedGaussian(3.0, 7), 5), Charge(PoissonGaussian(0.01, 1.0), 500)]]
+
+
+@pytest.mark.parametrize("charges", CASES, ids=str)
+def test_it_agrees_with_the_renyi_accountant_but_for_the_choice_of_orders(charges: list[Charge]) -> None:
+    epsilon = accountants.epsilon(charges, 1e-5, RELATION, "rdp")
+    assert not surely_within(charges, epsilon * (1 - 1e-6) - 1e-8, 1e-5, RELATION)
+    if 0.1 < epsilon < 2.5:  # larger ones want orders below 2, which the screen does not have
+        assert surely_within(charges, epsilon * 1.1, 1e-5, RELATION)
+
+
+def test_it_never_decides_what_it_has_no_bound_for() -> None:
+    assert not surely_within([Charge(Gaussian(1e6), 1)], 3.0, 1e-5, Neighbouring.REPLACE_ONE)
+
+
+def test_it_loads_neither_numpy_nor_scipy() -> None:
+    import subprocess
+    import sys
+
+    code = "import dprecipe.privacy.screen, sys; assert not {'numpy', 'scipy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
