@@ -14,7 +14,7 @@ import lightning.pytorch as lightning
 
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.noise.entropy import Secrets
-from dprecipe.plan.make import plan as make_plan
+from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read

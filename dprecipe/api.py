@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dprecipe.plan.make import plan as plan
+from dprecipe.planning.make import plan as plan
 from dprecipe.recipe.read import Loaded, read
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from dprecipe.plan.model import Plan
+    from dprecipe.planning.model import Plan
     from dprecipe.release.verify import Verified
     from dprecipe.training.records import RecordSource
     from dprecipe.training.run import Run

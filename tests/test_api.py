@@ -13,7 +13,7 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "quickstart.yaml"
 
 @pytest.mark.parametrize(
     "before",
-    ["import dprecipe", "import dprecipe.plan.make, dprecipe", "import dprecipe.training.gate, dprecipe",
+    ["import dprecipe", "import dprecipe.planning.make, dprecipe", "import dprecipe.training.gate, dprecipe",
      "from dprecipe import plan, load; import dprecipe"],
 )  # fmt: skip
 def test_a_recipe_is_loaded_and_planned(before: str) -> None:

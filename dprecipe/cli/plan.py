@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dprecipe.plan.make import plan as make_plan
-from dprecipe.plan.model import Plan
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dprecipe.cli.plan import text
 from dprecipe.faults import UsageFault
-from dprecipe.plan.make import plan as make_plan
+from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dprecipe.cli import render
 from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
-from dprecipe.plan import rules
+from dprecipe.planning import rules
 from dprecipe.recipe.read import Loaded, read
 from dprecipe.recipe.root import Recipe
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dprecipe.faults import Finding
-from dprecipe.plan.model import Assumption, Length
+from dprecipe.planning.model import Assumption, Length
 from dprecipe.privacy.events import Charge
 from dprecipe.recipe.root import Budget, Recipe, Training
 

@@ -1,7 +1,7 @@
 """A noise block: `{family, multiplier, …shape}`.
 
 All six families are words of the language; which of them a mechanism can account for is its room's business
-(`dprecipe.plan.rules`), so that a pair without a bound is refused with a reason and not as a spelling mistake.
+(`dprecipe.planning.rules`), so that a pair without a bound is refused with a reason and not as a spelling mistake.
 """
 
 from __future__ import annotations

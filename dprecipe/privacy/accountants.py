@@ -25,7 +25,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import Workload, workload
 
 if TYPE_CHECKING:
-    from dprecipe.plan.model import Guarantee
+    from dprecipe.planning.model import Guarantee
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
@@ -205,7 +205,7 @@ def guarantee(
         ValueError: unknown accountant, δ outside (0, 1).
         AccountantsDisagree: the exact or numerical bound exceeds the Rényi bound.
     """
-    from dprecipe.plan.model import Guarantee
+    from dprecipe.planning.model import Guarantee
 
     charges = tuple(charges)
     first = epsilon_answer(charges, delta, neighbouring, accountant)

@@ -1,7 +1,7 @@
 """The base of every block of a recipe, and the kinds of number a recipe speaks of.
 
 Every block is frozen, strict (a quoted number is no number, `true` is not 1.0), closed (unknown keys are
-refused) and finite. Blocks hold structure only: checks that span blocks are in `dprecipe.plan.rules`.
+refused) and finite. Blocks hold structure only: checks that span blocks are in `dprecipe.planning.rules`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from dprecipe.plan.schema import plan_schema
+from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.root import Recipe
 from dprecipe.release.schema import certificate_schema
 from dprecipe.text.codes import CODES

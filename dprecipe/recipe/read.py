@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from dprecipe.faults import Finding, Place, RecipeError
-from dprecipe.plan.model import Source
+from dprecipe.planning.model import Source
 from dprecipe.recipe.root import Recipe
 from dprecipe.text.extends import Chain, OpenParent, read_chain
 from dprecipe.text.files import read_file

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.release.schema import Predicate
 
 METRICS = "dprecipe.metrics/v1"

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any, cast
 
 from dprecipe.faults import RunFailed
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge, PartitionedGaussian, total
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import schema

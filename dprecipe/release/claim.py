@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dprecipe import __version__
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, gdp, rounding, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import card, certificate, sign
 from dprecipe.release.facts import RunFacts

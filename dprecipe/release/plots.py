@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, PartitionedGaussian, take_first, total
 from dprecipe.release.schema import Claim

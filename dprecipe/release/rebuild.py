@@ -12,8 +12,8 @@ from typing import Any
 
 from dprecipe import __version__
 from dprecipe.faults import Fault, PlanRefused, RecipeError
-from dprecipe.plan.make import plan as make_plan
-from dprecipe.plan.model import Plan, Source
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.model import Plan, Source
 from dprecipe.privacy.events import Charge, charge_from_json, total
 from dprecipe.recipe.read import Loaded, read_source
 from dprecipe.release import certificate

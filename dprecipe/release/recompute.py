@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from dprecipe.faults import Fault
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, rounding, second_opinion
 from dprecipe.privacy.events import Charge
 from dprecipe.release import claim as claims

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.release import plots
 from dprecipe.release.schema import Predicate

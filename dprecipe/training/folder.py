@@ -14,7 +14,7 @@ from typing import final
 import yaml
 
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 
 METRICS = ("step", "epsilon", "accuracy", "loss")
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from dprecipe.faults import RunFailed
 from dprecipe.noise.draws import gaussian
 from dprecipe.noise.entropy import Secrets
-from dprecipe.plan.model import Budget
+from dprecipe.planning.model import Budget
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, PartitionedGaussian, run_lengths, total

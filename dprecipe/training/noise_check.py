@@ -10,7 +10,7 @@ import torch
 
 from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dprecipe.plan.model import Length
+from dprecipe.planning.model import Length
 from dprecipe.recipe.root import Adam, EmaAverage, LearningRateSchedule, Sgd, TailAverage
 
 

@@ -19,7 +19,7 @@ from dprecipe.data.load import load
 from dprecipe.faults import DataFault, PlanRefused, RunFailed
 from dprecipe.models.build import build
 from dprecipe.models.private import inspect
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.training.engine.clipped_sum import clipped_sum, per_record_gradients
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise_check import noise_scale

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dprecipe.data.records import Records
 from dprecipe.models.file import describe
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, commit, package_versions

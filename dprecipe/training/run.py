@@ -22,7 +22,7 @@ from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.noise.entropy import Secrets
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read, read_unopened
 from dprecipe.release.folder import signing_key

@@ -17,7 +17,7 @@ from typing import Any, final
 import lightning.pytorch as lightning
 from tqdm import tqdm
 
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, drop_first, take_first, total
 from dprecipe.training.evaluate import HeldOut, Score

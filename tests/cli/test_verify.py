@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
-from dprecipe.plan.make import plan as make_plan
+from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import folder

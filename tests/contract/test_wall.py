@@ -79,9 +79,9 @@ def test_after_the_plan_nobody_reads_the_recipes_privacy_fields(path: Path) -> N
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dprecipe"):
             names = {alias.name for alias in node.names}
-            if node.module != "dprecipe.plan.model":
+            if node.module != "dprecipe.planning.model":
                 assert not names & forbidden, f"{path.name}:{node.lineno}"
-            assert node.module not in ("dprecipe.recipe.read", "dprecipe.plan.make"), f"{path.name}:{node.lineno}"
+            assert node.module not in ("dprecipe.recipe.read", "dprecipe.planning.make"), f"{path.name}:{node.lineno}"
         if isinstance(node, ast.Attribute) and path.stem != "folder":  # which writes resolved.yaml
             assert node.attr != "resolved", f"{path.name}:{node.lineno} reads the recipe inside the plan"
 

@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from dprecipe.cli.main import app
-from dprecipe.plan import rules
+from dprecipe.planning import rules
 from dprecipe.recipe.read import read_text
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dprecipe.plan.make import plan as make_plan
-from dprecipe.plan.model import Plan
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, second_opinion
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 from dprecipe.recipe.read import read_text

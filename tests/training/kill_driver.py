@@ -19,7 +19,7 @@ import torch
 torch.set_num_threads(1)
 
 from dprecipe.noise import draws  # noqa: E402
-from dprecipe.plan.make import plan as make_plan  # noqa: E402
+from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.training import gate  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402

@@ -10,7 +10,7 @@ import torch
 
 from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets
-from dprecipe.plan.model import Budget
+from dprecipe.planning.model import Budget
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, Gaussian, PartitionedGaussian, PoissonGaussian, total

@@ -9,7 +9,7 @@ import pytest
 
 from dprecipe.faults import RunFailed
 from dprecipe.noise.draws import gaussian
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.training.noise_check import noise_scale
 
 

@@ -16,7 +16,7 @@ from torch import nn
 import dprecipe
 from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import read
 from dprecipe.training import run as training

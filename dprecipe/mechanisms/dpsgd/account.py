@@ -17,7 +17,7 @@ from typing import assert_never
 from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd, FullBatchSampling, PoissonSampling, ShuffleSampling
-from dprecipe.plan.model import Assumption, Length
+from dprecipe.planning.model import Assumption, Length
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, Gaussian, PartitionedGaussian, PoissonGaussian
 from dprecipe.privacy.screen import surely_within

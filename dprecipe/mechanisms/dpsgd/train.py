@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dprecipe.data.lots import Lot, draw
 from dprecipe.noise.entropy import Secrets
-from dprecipe.plan.model import Plan
+from dprecipe.planning.model import Plan
 from dprecipe.training.engine.clipped_sum import clipped_sum
 from dprecipe.training.gate import Gate, Ticket
 from dprecipe.training.losses import cross_entropy

@@ -16,8 +16,8 @@ from dprecipe.data.lots import draw
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.dpsgd import train
 from dprecipe.noise.entropy import Secrets
-from dprecipe.plan.make import plan
-from dprecipe.plan.model import Plan
+from dprecipe.planning.make import plan
+from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge, PoissonGaussian
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read_text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dprecipe.faults import RecipeError, Severity
-from dprecipe.plan import rules
+from dprecipe.planning import rules
 from dprecipe.recipe.read import read_text
 
 TEXT = (Path(__file__).parents[2] / "recipes" / "quickstart.yaml").read_text(encoding="utf-8")

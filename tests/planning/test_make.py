@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 
 from dprecipe.faults import PlanRefused, RecipeError
-from dprecipe.plan.make import plan
-from dprecipe.plan.schema import plan_schema
+from dprecipe.planning.make import plan
+from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.read import read, read_text
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import account_of
-from dprecipe.plan import rules
-from dprecipe.plan.model import Budget, Plan
+from dprecipe.planning import rules
+from dprecipe.planning.model import Budget, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded

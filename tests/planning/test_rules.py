@@ -9,7 +9,7 @@ import pytest
 
 from dprecipe.cli import render
 from dprecipe.cli.validate import check
-from dprecipe.plan import rules
+from dprecipe.planning import rules
 from dprecipe.recipe.read import read_text
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def test_golden(path: Path, update_golden: bool) -> None:
 
 
 def test_every_code_of_the_rules_is_shown_and_has_a_page() -> None:
-    sources = [ROOT / "dprecipe" / "plan" / "rules.py", ROOT / "dprecipe" / "mechanisms" / "dpsgd" / "account.py"]
+    sources = [ROOT / "dprecipe" / "planning" / "rules.py", ROOT / "dprecipe" / "mechanisms" / "dpsgd" / "account.py"]
     used = {code for source in sources for code in re.findall(r'"([PR]\d{3})"', source.read_text("utf-8"))}
     shown = set(re.findall(r"\[([PR]\d{3})\]", "".join(p.read_text("utf-8") for p in FOLDER.glob("*.out"))))
     assert len(used) >= 14
