@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from dprecipe.faults import Finding
 from dprecipe.planning.model import Assumption, Length
 from dprecipe.privacy.events import Charge
+from dprecipe.privacy.rounding import down
 from dprecipe.recipe.root import Budget, Recipe, Training
 
 
@@ -25,6 +26,12 @@ class Facts:
     budget: Budget
     training: Training
     unit: str
+
+    @property
+    def cap(self) -> float | None:
+        """The budget's ε, `None` for `auto`; rounded down to the digits in which costs are reported, rounded up."""
+        epsilon = self.budget.epsilon
+        return None if epsilon == "auto" else down(epsilon)
 
     @staticmethod
     def of(recipe: Recipe) -> Facts:

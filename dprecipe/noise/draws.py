@@ -14,7 +14,7 @@ BLOCK = 1 << 15
 def gaussian(stream: Stream, count: int) -> NDArray[np.float64]:
     """`count` independent standard normal draws, float64.
 
-    Guarantees: the radius comes from a 53-bit uniform, so draws reach 8.6 standard deviations (a normal passes
+    Guarantees: the radius comes from a 52-bit uniform, so draws reach 8.5 standard deviations (a normal passes
     that with probability 1e-17).
     Source: Box and Muller 1958.
     """

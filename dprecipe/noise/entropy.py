@@ -17,7 +17,8 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-Purpose = Literal["sampling", "noise"]
+Purpose = Literal["sampling", "noise", "program"]
+"""`program`: what augmentation and layers draw while gradients are computed."""
 
 
 @final
@@ -51,8 +52,12 @@ class Stream:
         return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype="<u8").astype(np.uint64, copy=False)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
-        """`count` uniforms in (0, 1): odd multiples of 2^-54, so neither end is ever drawn."""
-        return ((self.words(count) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        """`count` uniforms in (0, 1): odd multiples of 2^-53, which doubles hold exactly, so neither end is drawn."""
+        return ((self.words(count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+    def seed(self) -> int:
+        """A seed for a generator of torch, 63 bits."""
+        return int(self.words(1)[0] >> np.uint64(1))
 
     def integers(self, bound: int, count: int) -> NDArray[np.int64]:
         """`count` uniform integers in [0, bound), without modulo bias beyond 2^-32 (bound < 2^32)."""

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
-from dprecipe.recipe.base import Block, PositiveFloat, SolvableFloat
+from dprecipe.recipe.base import Auto, Block, PositiveFloat, form
 
+# Far beyond this range lies nothing but the end of floating-point numbers.
+Multiplier = Annotated[
+    Annotated[Auto, Tag("word")] | Annotated[Annotated[float, Field(ge=1e-3, le=1e6)], Tag("number")],
+    Discriminator(form),
+]
 MULTIPLIER = "scale of the noise, divided by the sensitivity of what it protects; `auto`: solved"
 
 
@@ -19,14 +24,14 @@ class GaussianNoise(Block):
     """Normal noise."""
 
     family: Literal["gaussian"]
-    multiplier: SolvableFloat = Field(description=MULTIPLIER)
+    multiplier: Multiplier = Field(description=MULTIPLIER)
 
 
 class LaplaceNoise(Block):
     """Laplace noise."""
 
     family: Literal["laplace"]
-    multiplier: SolvableFloat = Field(description=MULTIPLIER)
+    multiplier: Multiplier = Field(description=MULTIPLIER)
 
 
 class StudentTNoise(Block):
@@ -34,14 +39,14 @@ class StudentTNoise(Block):
 
     family: Literal["student_t"]
     df: PositiveFloat = Field(description="degrees of freedom")
-    multiplier: SolvableFloat = Field(description=MULTIPLIER)
+    multiplier: Multiplier = Field(description=MULTIPLIER)
 
 
 class CauchyNoise(Block):
     """Cauchy noise."""
 
     family: Literal["cauchy"]
-    multiplier: SolvableFloat = Field(description=MULTIPLIER)
+    multiplier: Multiplier = Field(description=MULTIPLIER)
 
 
 class VarianceGammaNoise(Block):
@@ -49,14 +54,14 @@ class VarianceGammaNoise(Block):
 
     family: Literal["variance_gamma"]
     shape: PositiveFloat = Field(description="λ")
-    multiplier: SolvableFloat = Field(description=MULTIPLIER)
+    multiplier: Multiplier = Field(description=MULTIPLIER)
 
 
 class SechNoise(Block):
     """Hyperbolic-secant noise."""
 
     family: Literal["sech"]
-    multiplier: SolvableFloat = Field(description=MULTIPLIER)
+    multiplier: Multiplier = Field(description=MULTIPLIER)
 
 
 Noise = Annotated[

@@ -34,7 +34,6 @@ def plan(loaded: Loaded) -> Plan:
     guarantee = accountants.guarantee(
         mechanism.events, recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
     )
-    epsilon = recipe.budget.epsilon
     return Plan(
         name=recipe.name,
         description=recipe.description,
@@ -48,7 +47,7 @@ def plan(loaded: Loaded) -> Plan:
         events=mechanism.events,
         guarantee=guarantee,
         budget=Budget(
-            guarantee.epsilon if epsilon == "auto" else epsilon,
+            guarantee.epsilon if facts.cap is None else facts.cap,
             recipe.budget.delta,
             relation,
             recipe.budget.accountant,

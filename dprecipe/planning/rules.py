@@ -7,10 +7,12 @@ the language adds the place.
 from __future__ import annotations
 
 import math
+import posixpath
 from collections.abc import Callable, Iterator
 
 from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.schema import Digits, Idx, Source
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import account_of
@@ -116,6 +118,34 @@ def private_metrics(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
+def held_out(recipe: Recipe) -> Iterator[Finding]:
+    """Public scores on the training records would publish them unpaid."""
+    train, test = recipe.data.train, recipe.data.test
+    if test is None or test.access != "public" or origin(train) != origin(test):
+        return
+    if train.records is not None and test.records is not None:
+        (start, end), (first, last) = train.records, test.records
+        if last <= start or end <= first:
+            return
+    yield Finding(
+        "P113",
+        "data.test is declared public and reads the very records of data.train: its scores would publish them unpaid",
+        "name other records (another file or split, or records ranges that don't meet), or access: private_internal",
+        "data.test",
+    )
+
+
+def origin(source: Source) -> tuple[object, ...]:
+    """What a source reads, but for the range of records."""
+    match source:
+        case Digits():
+            return ("digits", source.split)
+        case Idx():
+            return ("idx", posixpath.normpath(source.images))
+        case _:
+            return (source.source, posixpath.normpath(source.path))
+
+
 def unit_has_a_column(recipe: Recipe) -> Iterator[Finding]:
     """A unit other than the record needs a source with columns."""
     unit, source = recipe.data.unit, recipe.data.train.source
@@ -154,6 +184,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     delta_against_size,
     large_epsilon,
     private_metrics,
+    held_out,
     unit_has_a_column,
     insecure_randomness,
     data_and_model,

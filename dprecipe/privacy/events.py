@@ -13,6 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 
+LARGEST = 10**15
+"""No count and no scale of an untrusted event may exceed this."""
+
+
 def _positive(**values: float) -> None:
     for name, value in values.items():
         if not (value > 0 and math.isfinite(value)):  # written so that NaN fails
@@ -101,7 +105,9 @@ def charge_from_json(data: Mapping[str, Any]) -> Charge:
     for name, value in {"count": count, **fields}.items():
         integral = name == "count" or expected[name].type == "int"
         if isinstance(value, bool) or not isinstance(value, int if integral else int | float):
-            raise ValueError(f"event {kind}: {name} is not a number of the right type: {value!r}")
+            raise ValueError(f"event {kind}: {name} is not a number of the right type")
+        if not abs(value) <= LARGEST:
+            raise ValueError(f"event {kind}: {name} is out of all proportion")
     numbers = {k: v if expected[k].type == "int" else float(v) for k, v in fields.items()}
     return Charge(cls(**numbers), count)  # type: ignore[arg-type]
 

@@ -14,11 +14,12 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, take_first, total
 
@@ -45,11 +46,18 @@ class Ledger:
     """The last line was cut short and was left out; nothing it described can have run."""
     digest: str
     """SHA-256 of all whole lines."""
+    heads: frozenset[str]
+    """SHA-256 of every whole line: what a checkpoint of this ledger can name."""
     head: str
     """SHA-256 of the last whole line: the `prev` of the next."""
     lines: int
     size: int
     """Bytes up to the end of the last whole line."""
+
+    @property
+    def insecure_seed(self) -> int | None:
+        """The seed of the first attempt whose randomness was fixed in advance; one such attempt taints them all."""
+        return next((seed for p in self.programs if (seed := p.get("insecure_seed")) is not None), None)
 
     @property
     def resumes(self) -> int:
@@ -88,6 +96,7 @@ def parse(content: bytes, name: str = "ledger") -> Ledger:
         stop_reason=state.reason,
         torn=end != len(content),
         digest="sha256:" + hashlib.sha256(whole).hexdigest(),
+        heads=frozenset(state.heads),
         head=state.head,
         lines=state.seq,
         size=end,
@@ -101,6 +110,7 @@ class _State:
         self.name = name
         self.seq = 0
         self.head = GENESIS
+        self.heads: set[str] = set()
         self.plan_digest = ""
         self.attempts = 0
         self.programs: list[Mapping[str, Any]] = []
@@ -118,13 +128,14 @@ class _State:
             if entry.get("seq") != self.seq or entry.get("prev") != self.head:
                 raise ValueError("the chain is broken: a line was changed, removed or added")
             self._apply(entry)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
             raise RunFailed(
                 f"{self.name}:{self.seq + 1}: {error}",
                 "this ledger proves nothing; don't publish what it covers",
             ) from None
         self.seq += 1
         self.head = "sha256:" + hashlib.sha256(line).hexdigest()
+        self.heads.add(self.head)
 
     def _apply(self, entry: dict[str, Any]) -> None:
         match entry.get("type"):
@@ -185,8 +196,17 @@ class LedgerWriter:
     charges more. A line that can't be written raises `RunFailed`, and a writer that failed once writes nothing more.
     """
 
-    def __init__(self, path: Path, plan_digest: str, program: Mapping[str, Any] | None = None) -> None:
-        """Open the next attempt; `program` is what it says of itself (JSON types, the same in every attempt)."""
+    def __init__(
+        self,
+        path: Path,
+        plan_digest: str,
+        program: Mapping[str, Any] | None = None,
+        hold: Callable[[Ledger | None], None] = lambda before: None,
+    ) -> None:
+        """Open the next attempt; `program` is what it says of itself (JSON types).
+
+        `hold` is shown the ledger as it is, under the lock, before anything is written; what it raises ends it there.
+        """
         self.before: Ledger | None = None
         """The ledger as this attempt found it, read under the lock."""
         self._path = path
@@ -194,13 +214,12 @@ class LedgerWriter:
         self._head = GENESIS
         attempt = 1
         self._broken = False
-        fresh = not path.exists()
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
             raise RunFailed(f"{path}: can't open the ledger: {error.strerror}") from None
         _lock(self._file, path)
-        if not fresh and os.fstat(self._file).st_size:
+        if os.fstat(self._file).st_size:
             ledger = self.before = read_unopened(path)
             if ledger is not None:
                 if ledger.plan_digest != plan_digest:
@@ -209,9 +228,20 @@ class LedgerWriter:
                         "resume with the recipe the run was started with, or start anew in another folder",
                     )
                 self._seq, self._head, attempt = ledger.lines, ledger.head, ledger.attempts + 1
-            os.ftruncate(self._file, ledger.size if ledger else 0)  # only a torn line is cut: it describes nothing
+        try:
+            hold(self.before)
+        except BaseException:
+            self.abandon()
+            raise
+        # Only a torn line is cut: it describes nothing that ran.
+        os.ftruncate(self._file, self.before.size if self.before else 0)
         self.attempt = attempt
         self._append({"type": "open", "plan_digest": plan_digest, "attempt": attempt, "program": program or {}})
+
+    @property
+    def head(self) -> str:
+        """SHA-256 of the last line: what a checkpoint names to belong to this ledger."""
+        return self._head
 
     def reserve(self, event: Event, count: int) -> None:
         """Put on record that up to `count` events are about to run."""
@@ -240,6 +270,8 @@ class LedgerWriter:
             _write_all(self._file, line + b"\n")
             if sync:
                 os.fsync(self._file)
+            if self._seq == 0:
+                durable.sync(self._path.parent)  # so that the file's name is on disk too
         except OSError as error:
             self.abandon()
             raise RunFailed(

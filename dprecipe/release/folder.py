@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprecipe.durable import sync
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger
@@ -103,10 +104,10 @@ def drafted(target: Path) -> Iterator[Path]:
         yield draft
         for entry in sorted(draft.iterdir()):
             entry.chmod(0o644)  # to be published; some writers make files for their owner only
-            _sync(entry)
-        _sync(draft)
+            sync(entry)
+        sync(draft)
         os.rename(draft, target)
-        _sync(target.parent)
+        sync(target.parent)
     except OSError as error:
         raise RunFailed(
             f"{target}: the release can't be written: {error.strerror}",
@@ -145,13 +146,3 @@ def compare(folder: Path, subjects: Mapping[str, str], alone: bool = False) -> l
 def _put(path: Path, content: bytes) -> None:
     with path.open("xb") as file:
         file.write(content)
-
-
-def _sync(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # folders can't be opened there
-        return
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -26,6 +26,9 @@ true ε by loss distributions on grids of their own; over q from 1e-4 to 0.9, σ
 the other library's lay at most 1e-4 of ε above ours, and at most 1e-4 where ε is small. An honest claim is at or
 above the truth, and so within this of the other bound; one that is lower than that is found out."""
 
+GRID = 1e-3
+"""How far, relative, two bounds of nearly the same events may differ because their grids do."""
+
 RENYI_ORDERS = 2e-2
 """How far two Rényi bounds of the same events may lie apart, relative: they try different orders."""
 
@@ -36,6 +39,22 @@ def check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
         return _check(stated, rebuilt, notes)
     except (Fault, ValueError, ArithmeticError) as error:
         return [f"accounting: the events can't be accounted for: {error}"]
+
+
+def early_stop(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+    """A run that says the budget stopped it, when the budget would have held its next event."""
+    if stated.budget.stop_reason != "budget":
+        return []
+    plan = rebuilt.plan
+    budget, following = plan.budget, Charge(plan.events[-1].event, 1)
+    terms = (budget.delta, budget.neighbouring, budget.accountant)
+    try:
+        epsilon = accountants.epsilon([*rebuilt.charges, following], *terms)
+    except (Fault, ValueError, ArithmeticError):
+        return []  # `check` says why
+    if epsilon <= budget.epsilon * (1 - GRID):
+        return ["budget.stop_reason: the budget held another event: it did not stop this run, events are missing"]
+    return []
 
 
 def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:

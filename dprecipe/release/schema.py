@@ -55,9 +55,9 @@ class Claim(Block):
     neighbouring: Literal["add_or_remove_one", "replace_one"]
     unit: PrivacyUnit
     sentence: Sentence
-    released: tuple[Word, ...]
-    not_protected: tuple[Sentence, ...]
-    profile: tuple[Point, ...]
+    released: Annotated[tuple[Word, ...], Field(max_length=100)]
+    not_protected: Annotated[tuple[Sentence, ...], Field(max_length=100)]
+    profile: Annotated[tuple[Point, ...], Field(max_length=64)]
     gdp: GaussianBound | None
 
 
@@ -119,7 +119,7 @@ class EventRun(Block):
 class Events(Block):
     """Everything that counts as spent, read from the ledger."""
 
-    run_length: tuple[EventRun, ...]
+    run_length: Annotated[tuple[EventRun, ...], Field(max_length=10_000)]
     total: NonNegativeInt
     ledger: Digest = Field(description="of all whole lines of `private/ledger.jsonl`")
 
@@ -225,8 +225,8 @@ class RecipeFacts(Block):
     name: Word
     file: Word
     text: str
-    overrides: tuple[str, ...]
-    parents: tuple[Parent, ...]
+    overrides: Annotated[tuple[str, ...], Field(max_length=1000)]
+    parents: Annotated[tuple[Parent, ...], Field(max_length=8)]
     digest: Digest
     resolved: dict[str, Any]
 
@@ -260,12 +260,12 @@ class Predicate(Block):
     sampling: SamplingFacts
     events: Events
     accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
-    assumptions: tuple[AssumptionFacts, ...]
+    assumptions: Annotated[tuple[AssumptionFacts, ...], Field(max_length=100)]
     data_access: DataAccess
     budget: BudgetFacts
     randomness: Randomness
     numerics: Numerics
-    checks: Annotated[tuple[CheckFacts, ...], Field(min_length=1)]
+    checks: Annotated[tuple[CheckFacts, ...], Field(min_length=1, max_length=100)]
     provenance: Provenance
     what_a_signature_does_not_prove: Sentence
 
@@ -287,7 +287,7 @@ class Statement(Block):
     """The whole certificate."""
 
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
-    subject: tuple[Subject, ...]
+    subject: Annotated[tuple[Subject, ...], Field(max_length=1000)]
     predicate_type: Literal["urn:dprecipe:certificate:v1"] = Field(alias="predicateType")
     predicate: Predicate
 

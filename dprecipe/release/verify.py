@@ -132,6 +132,7 @@ def _check_predicate(stated: Predicate, case: _Case) -> None:
     failures += rebuild.contradictions(stated, None if rebuilt is None else rebuilt.plan)
     if rebuilt is not None:
         failures += rebuild.differences(stated, rebuilt)
+        failures += recompute.early_stop(stated, rebuilt)
         failures += recompute.check(stated, rebuilt, case.notes)
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
@@ -194,6 +195,7 @@ def _check_ledger(stated: Predicate, case: _Case) -> None:
         "budget.events_reserved_unsettled": (
             stated.budget.events_reserved_unsettled, sum(c.count for c in ledger.unsettled)),
         "budget.torn_line": (stated.budget.torn_line, ledger.torn),
+        "randomness.insecure_seed": (stated.randomness.insecure_seed, ledger.insecure_seed),
     }  # fmt: skip
     found = [f"{path}: not what the ledger holds" for path, (left, right) in said.items() if left != right]
     case.failures += found

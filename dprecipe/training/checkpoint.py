@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from dprecipe.durable import sync
 from dprecipe.faults import RunFailed
+from dprecipe.privacy.ledger import Ledger
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -25,6 +27,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, path)
+        sync(path.parent)
     except (OSError, RuntimeError) as error:
         raise RunFailed(
             f"{path}: can't write the checkpoint: {error}",
@@ -48,3 +51,30 @@ def load(path: Path, device: torch.device) -> dict[str, Any] | None:
     if not isinstance(state, dict):
         raise RunFailed(f"{path}: not a checkpoint", "start the run anew in another folder")
     return state
+
+
+def of_ledger(state: dict[str, Any] | None, ledger: Ledger | None) -> dict[str, Any] | None:
+    """The state, if the ledger holds the line it was saved after: else it knows of noise that the ledger does not.
+
+    Raises:
+        RunFailed: the ledger is missing, or older than the checkpoint.
+    """
+    if state is not None and (ledger is None or state.get("ledger") not in ledger.heads):
+        raise RunFailed(
+            "the checkpoint is not of this ledger: what it learned would be left out of the certificate",
+            "put the run's own ledger back, or start anew in another folder",
+        )
+    return state
+
+
+def restore(module: Any, state: dict[str, Any], path: Path) -> None:
+    """Let the program continue from `state`.
+
+    Raises:
+        RunFailed: the state is not of this program.
+    """
+    try:
+        module.restore(state)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunFailed(f"{path}: not a checkpoint of this program: {reason}", "start the run anew") from None

@@ -13,6 +13,7 @@ from typing import final
 
 import yaml
 
+from dprecipe.durable import sync
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.planning.model import Plan
 
@@ -87,7 +88,10 @@ class RunFolder:
             (draft / "resolved.yaml").write_text(resolved, encoding="utf-8")
             (draft / "plan.json").write_text(json.dumps(plan.to_json(), indent=1), encoding="utf-8")
             (draft / "private" / "commitment.key").write_bytes(secrets.token_bytes(32))
+            for entry in (*draft.iterdir(), *(draft / "private").iterdir(), draft):
+                sync(entry)
             os.rename(draft, path)
+            sync(path.parent)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise RunFailed(f"{path}: can't make the run folder: {error.strerror}") from None

@@ -35,6 +35,8 @@ class Sets:
     test: RecordSource | None = None
     custom: bool = False
     """The training records came from Python and not from the recipe's source."""
+    custom_test: bool = False
+    """The held-out records did: what the recipe declares public is its own source and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +76,61 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
             f"the training records hold {sets.train.unit_count} units, the plan is for data.size: {plan.data.size}",
             "pass the records the recipe declares",
         )
-    generator = torch.Generator(device=device).manual_seed(plan.runtime.seed)
-    store = Store(sets.train, device, augmentation(plan.data.preprocess, generator))
+    hold_unit(plan, sets.train)
+    store = Store(sets.train, device, lambda generator: augmentation(plan.data.preprocess, generator))
     return Program(built, model is not None, store, sets, data_facts, device, checks)
+
+
+def hold_unit(plan: Plan, train: RecordSource) -> None:
+    """Records from Python have to be grouped as the guarantee says.
+
+    Raises:
+        DataFault: they are not.
+    """
+    unit = plan.data.unit
+    if (train.units is None) != (unit == "record"):
+        what = "no units" if train.units is None else "units"
+        raise DataFault(
+            f"the training records come with {what}, the recipe protects {'records' if unit == 'record' else 'units'}",
+            "give Records.units where, and only where, data.unit is a column",
+        )
+    if train.units is not None and unit != "record":
+        counts = np.bincount(train.units, minlength=train.unit_count)
+        if not (counts.min(initial=1) >= 1 and counts.max(initial=0) <= unit.max_records):
+            raise DataFault(
+                f"units hold up to {counts.max()} records and down to {counts.min()}, the recipe allows 1 to "
+                f"{unit.max_records}",
+                "number the units from 0 without gaps, and cut each to data.unit.max_records",
+            )
+
+
+def hold_apart(plan: Plan, root: Path) -> None:
+    """Public held-out records don't come from the training file under another name.
+
+    Raises:
+        DataFault: they do.
+    """
+    train, test = (getattr(source, "images", getattr(source, "path", None)) for source in (plan.data.train, plan.data.test))
+    if train is None or test is None or plan.data.test is None or plan.data.test.access != "public":
+        return
+    ranges = plan.data.train.records is not None and plan.data.test.records is not None
+    files = (root / train, root / test)
+    if not ranges and all(file.exists() for file in files) and files[0].samefile(files[1]):
+        raise DataFault(
+            f"{test}: declared public, and the same file as the training records",
+            "name other records, or set data.test.access to private_internal",
+        )
 
 
 def declared(plan: Plan, root: Path, train: RecordSource | None = None, test: RecordSource | None = None) -> Sets:
     """The records the recipe names, or those that came from Python in their place."""
-    custom = train is not None
+    custom, custom_test = train is not None, test is not None
     if train is None:
         train = load(plan.data.train, plan.data, root, "train")
     if test is None and plan.data.test is not None:
+        hold_apart(plan, root)
         test = load(plan.data.test, plan.data, root, "test")
-    return Sets(train, test, custom)
+    return Sets(train, test, custom, custom_test)
 
 
 @final

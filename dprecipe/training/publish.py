@@ -37,14 +37,14 @@ def publish(
         RunFailed: the disk refuses, or the ledger does not support a certificate; the run stays resumable.
     """
     identity = identity_of(folder, program)
-    public = plan.data.test is not None and plan.data.test.access == "public"
+    public = plan.data.test is not None and plan.data.test.access == "public" and not program.sets.custom_test
     facts = RunFacts(
         checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in program.checks),
         versions=package_versions(),
         device=device_name(program.device),
         started=started.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        insecure_seed=next((seed for p in ledger.programs if (seed := p.get("insecure_seed")) is not None), None),
+        insecure_seed=ledger.insecure_seed,
         commitment=identity["commitment"],
         score=PublicScore(score.accuracy, score.loss, score.records) if public and score is not None else None,
         model=identity["model"],

@@ -32,10 +32,17 @@ class RecordSource(Protocol):
 class Store:
     """The private records, numbered by unit."""
 
-    def __init__(self, records: RecordSource, device: torch.device, augment: Augment | None = None) -> None:
+    def __init__(
+        self,
+        records: RecordSource,
+        device: torch.device,
+        augmented: Callable[[torch.Generator], Augment | None] = lambda generator: None,
+    ) -> None:
+        """`augmented` makes the augmentation that draws from a generator; the generator is seeded lot by lot."""
         self._records = records
+        self._generator = torch.Generator(device=device)
         self._device = device
-        self._augment = augment
+        self._augment = augmented(self._generator)
         self.units = records.unit_count
         self._of_units: tuple[Indices, Indices] | None = None
         if records.units is not None:
@@ -44,8 +51,13 @@ class Store:
             order = np.argsort(records.units, kind="stable")
             self._of_units = (order, np.concatenate([[0], np.cumsum(counts)]))
 
-    def lot(self, units: Indices) -> StoredLot:
-        """The records of these units (increasing unit numbers), not yet on the device."""
+    def lot(self, units: Indices, seed: int) -> StoredLot:
+        """The records of these units (increasing unit numbers), not yet on the device.
+
+        `seed` has to be secret and fresh: augmentation draws from one generator record after record, so a seed that
+        is known in advance would let one record decide what is drawn for all that follow it.
+        """
+        self._generator.manual_seed(seed)
         if self._of_units is None:
             return StoredLot(self, units, None)
         order, starts = self._of_units

@@ -24,7 +24,7 @@ from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
-from dprecipe.privacy.ledger import Ledger, LedgerWriter, read, read_unopened
+from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 from dprecipe.release.folder import signing_key
 from dprecipe.training import checkpoint
 from dprecipe.training.evaluate import HeldOut, Score
@@ -86,18 +86,22 @@ def run(
 def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:
     insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
     identity = identity_of(folder, program)
-    if folder.ledger.exists():
-        hold(identity, read_unopened(folder.ledger))
-    state = checkpoint.load(folder.checkpoint, program.device)
-    ledger = LedgerWriter(folder.ledger, plan.digest, {"insecure_seed": insecure, **identity})
+    state: dict[str, Any] | None = None
+
+    def hold(before: Ledger | None) -> None:
+        nonlocal state
+        hold_identity(identity, before)
+        state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint, program.device), before)
+
+    ledger = LedgerWriter(folder.ledger, plan.digest, {"insecure_seed": insecure, **identity}, hold)
     try:
         secrets = Secrets(insecure, ledger.attempt)
         charged = ledger.before.charges if ledger.before is not None else ()
         gate = Gate(plan.events, plan.budget, ledger, secrets, charged)
         module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
         if state is not None:
-            module.restore(state)
-        watch = watch_of(plan, folder, program, SpentCurve(plan, charged, module.events_done))
+            checkpoint.restore(module, state, folder.checkpoint)
+        watch = watch_of(plan, folder, program, SpentCurve(plan, charged, module.events_done), ledger)
         clock = time.monotonic()
         fit(module, watch, program.device, module.steps_left)
         watch.save(module)
@@ -106,17 +110,18 @@ def _attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime)
         ledger.abandon()
     seconds = time.monotonic() - clock
     if reason == "interrupted":
-        again = " ".join(f"--set {shlex.quote(override)}" for override in plan.source.overrides)
+        words = ["dprecipe", "run", plan.source.file, "--resume", "--out", str(folder.path)]
+        words += [word for override in plan.source.overrides for word in ("--set", override)]
         raise Interrupted(
             f"stopped after {module.steps_done} of {plan.length.steps} steps; the ledger is closed",
-            " ".join(["continue with: dprecipe run", plan.source.file, again, "--resume --out", str(folder.path)]),
+            f"continue with: {shlex.join(words)} (and the same --data-root)",
         )
     score = watch.score(module)
     spent = publish(plan, folder, program, module.released_state(), read(folder.ledger), started, score)
     return Run(folder.path, folder.release, plan, spent, reason, score, seconds)
 
 
-def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve) -> Watch:
+def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve, ledger: LedgerWriter) -> Watch:
     """The callback that shows, scores and saves, into the run's own folder."""
     held_out = None
     if program.sets.test is not None:
@@ -126,11 +131,11 @@ def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve)
         curve,
         held_out,
         lambda step, epsilon, score: folder.record(step, epsilon, score.accuracy, score.loss),
-        lambda content: checkpoint.save(folder.checkpoint, content),
+        lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": ledger.head}),
     )
 
 
-def hold(identity: Mapping[str, Any], before: Ledger | None) -> None:
+def hold_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
     """A resumed run goes on with the records and the kind of model it was started with.
 
     Raises:

@@ -85,7 +85,7 @@ def _array(
             )
         if not accepts(dtype):
             raise DataFault(f"{file}: array {name!r} holds {dtype}, expected {expected}", f"{SAVE} as {expected}")
-        if len(dims) == 0 or dims[1:] != shape:
+        if len(dims) == 0 or dims[1:] != shape or dims[0] < 0:
             raise DataFault(
                 f"{file}: array {name!r} has shape {list(dims)}, expected [records"
                 + "".join(f", {size}" for size in shape)

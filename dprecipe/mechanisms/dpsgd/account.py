@@ -89,18 +89,18 @@ def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
     if any(finding.is_error for finding in findings):
         return findings
     shape, multiplier, events = _given(spec, facts)
-    budget = facts.budget
-    if budget.epsilon == "auto" or multiplier is None:
+    budget, cap = facts.budget, facts.cap
+    if cap is None or multiplier is None:
         return findings
     if events is None:
         events = 1
     charges = [Charge(shape.event(multiplier), events)]
-    if surely_within(charges, budget.epsilon, budget.delta, Neighbouring(budget.neighbouring)):
+    if surely_within(charges, cap, budget.delta, Neighbouring(budget.neighbouring)):
         return findings
     for accountant in dict.fromkeys(("rdp", budget.accountant)):
-        if _epsilon(charges, facts, accountant) <= budget.epsilon:
+        if _epsilon(charges, facts, accountant) <= cap:
             return findings
-    return [*findings, _overspent(spec, facts, shape, multiplier, events)]
+    return [*findings, _overspent(facts, shape, multiplier, events)]
 
 
 def plan(spec: Dpsgd, facts: Facts) -> MechanismPlan:
@@ -112,19 +112,18 @@ def plan(spec: Dpsgd, facts: Facts) -> MechanismPlan:
     from dprecipe.privacy import calibrate
 
     shape, multiplier, events = _given(spec, facts)
-    budget = facts.budget
-    epsilon = None if budget.epsilon == "auto" else budget.epsilon
+    budget, epsilon = facts.budget, facts.cap
     relation = Neighbouring(budget.neighbouring)
     solved: dict[str, float | int] = {}
     if multiplier is None and events is not None and epsilon is not None:
         count = events
-        multiplier = calibrate.noise_multiplier(
-            lambda sigma: [Charge(shape.event(sigma), count)],
-            epsilon,
-            budget.delta,
-            relation,
-            budget.accountant,
-        )
+        terms = (epsilon, budget.delta, relation, budget.accountant)
+        try:
+            multiplier = calibrate.noise_multiplier(lambda sigma: [Charge(shape.event(sigma), count)], *terms)
+        except calibrate.CalibrationError as error:
+            if error.reason == "too_tight":
+                raise PlanRefused([_too_tight(error.tried)]) from None
+            raise PlanRefused([_too_loose("is met without noise")]) from None
         solved["mechanism.noise.multiplier"] = multiplier
         if not multiplier >= LEAST_NOISE:
             raise PlanRefused([_too_loose(f"is met with a noise multiplier of {multiplier:g}, hardly any noise")])
@@ -134,7 +133,7 @@ def plan(spec: Dpsgd, facts: Facts) -> MechanismPlan:
             raise PlanRefused([_too_loose(f"holds more than {MOST_STEPS:,} steps at this noise")])
         events = calibrate.count(shape.event(multiplier), epsilon, budget.delta, relation, budget.accountant)
         if events == 0:
-            raise PlanRefused([_overspent(spec, facts, shape, multiplier, 1)])
+            raise PlanRefused([_overspent(facts, shape, multiplier, 1)])
         path = "training.steps" if facts.training.steps is not None else "training.epochs"
         steps = events * shape.steps_per_event
         solved[path] = steps if path.endswith("steps") else float(Fraction(steps) / shape.epoch)
@@ -143,7 +142,7 @@ def plan(spec: Dpsgd, facts: Facts) -> MechanismPlan:
     event = shape.event(multiplier)
     charges = (Charge(event, events),)
     if epsilon is not None and _epsilon(charges, facts, budget.accountant) > epsilon:
-        raise PlanRefused([_overspent(spec, facts, shape, multiplier, events)])
+        raise PlanRefused([_overspent(facts, shape, multiplier, events)])
     return MechanismPlan(
         events=charges,
         settings={
@@ -236,19 +235,22 @@ def _epsilon(charges: Sequence[Charge], facts: Facts, accountant: str) -> float:
     return accountants.epsilon(charges, facts.budget.delta, Neighbouring(facts.budget.neighbouring), accountant)
 
 
-def _overspent(spec: Dpsgd, facts: Facts, shape: _Shape, multiplier: float, events: int) -> Finding:
+def _overspent(facts: Facts, shape: _Shape, multiplier: float, events: int) -> Finding:
     """Say by how much, and which single change would mend it."""
     from dprecipe.privacy import calibrate
 
     budget = facts.budget
     relation = Neighbouring(budget.neighbouring)
-    cap = float(budget.epsilon)
+    cap = float(budget.epsilon) if facts.cap is None else facts.cap
     event = shape.event(multiplier)
     spent = _epsilon([Charge(event, events)], facts, budget.accountant)
     fitting = calibrate.count(event, cap, budget.delta, relation, budget.accountant)
-    sigma = calibrate.noise_multiplier(
-        lambda value: [Charge(shape.event(value), events)], cap, budget.delta, relation, budget.accountant
-    )
+    try:
+        sigma = calibrate.noise_multiplier(
+            lambda value: [Charge(shape.event(value), events)], cap, budget.delta, relation, budget.accountant
+        )
+    except calibrate.CalibrationError as error:
+        return _too_tight(error.tried)
     remedies = [f"set mechanism.noise.multiplier to {sigma:.6g}"]
     if fitting:
         steps = fitting * shape.steps_per_event
@@ -264,6 +266,15 @@ def _overspent(spec: Dpsgd, facts: Facts, shape: _Shape, multiplier: float, even
         code,
         f"{start}spends ε = {spent:.4g} of {cap:g} at δ = {budget.delta:g}",
         ", or ".join(remedies),
+        "budget.epsilon",
+    )
+
+
+def _too_tight(tried: float) -> Finding:
+    return Finding(
+        "P106",
+        f"no noise keeps this budget: even a multiplier of {tried:g} spends more",
+        "raise budget.epsilon or budget.delta, or shorten the run",
         "budget.epsilon",
     )
 

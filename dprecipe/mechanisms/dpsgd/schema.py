@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dprecipe.noise.schema import Noise
-from dprecipe.recipe.base import Block, PositiveFloat, PositiveInt
+from dprecipe.recipe.base import Block, PositiveInt
 
 
 class Clip(Block):
     """How far one unit can move the sum of gradients."""
 
-    norm: PositiveFloat = Field(description="largest L2 norm of a unit's gradient")
+    norm: Annotated[float, Field(ge=1e-6, le=1e6)] = Field(description="largest L2 norm of a unit's gradient")
     mode: Literal["flat"] = Field("flat", description="`flat`: one norm over all parameters")
 
 

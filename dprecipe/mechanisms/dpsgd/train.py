@@ -7,6 +7,7 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 import lightning.pytorch as lightning
@@ -26,6 +27,14 @@ from dprecipe.training.records import Store
 def build(plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secrets) -> DpsgdModule:
     """The program of a plan."""
     return DpsgdModule(plan, model, store, gate, secrets)
+
+
+@contextmanager
+def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
+    """Let layers that draw (dropout) draw from a fresh secret seed, for the reason given in `Store.lot`."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 @final
@@ -76,8 +85,10 @@ class DpsgdModule(lightning.LightningModule):
             stream = self._secrets.stream("sampling", ticket.index)
             self._pending = (ticket, draw(ticket.event, self._store.units, stream))
         ticket, lots = self._pending
-        lot = self._store.lot(next(lots))
-        clipped = clipped_sum(self.model, cross_entropy, lot, self._clip_norm, self._plan.runtime.physical_batch)
+        seed = self._secrets.stream("program", (ticket.index << 32) + ticket.used).seed()
+        lot = self._store.lot(next(lots), seed)
+        with drawing_from(seed, self.device):
+            clipped = clipped_sum(self.model, cross_entropy, lot, self._clip_norm, self._plan.runtime.physical_batch)
         noisy = self.gate.release(ticket, clipped)
         self._update(noisy / self._plan.length.expected_lot)
         if ticket.used == ticket.releases:

@@ -18,8 +18,10 @@ from dprecipe.privacy.adjacency import Neighbouring
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (N, C), labels (N,)) -> losses (N,), one for each record."""
 
-# Scaled norms stay below the bound by more than float32 can round them up.
-ROUNDING = 1.0 - 2.0**-18
+# Scaled norms stay below the bound by more than float64 can round them up.
+ROUNDING = 1.0 - 2.0**-30
+# Columns that are widened to float64 at a time: what is held twice stays small.
+COLUMNS = 1 << 16
 
 
 @final
@@ -27,7 +29,7 @@ ROUNDING = 1.0 - 2.0**-18
 class ClippedSum:
     """A sum over units, each clipped. Noise accepts nothing else.
 
-    `value`: (P,) float32. One unit added or removed moves it by at most `bound` in L2 norm.
+    `value`: (P,) float64. One unit added or removed moves it by at most `bound` in L2 norm.
     """
 
     value: Tensor
@@ -75,18 +77,21 @@ def clipped_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: flo
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
     """
     parameters = parameters_of(model)
-    total = torch.zeros(sum(p.numel() for p in parameters.values()), device=_device(parameters))
+    total = torch.zeros(sum(p.numel() for p in parameters.values()), dtype=torch.float64, device=_wide(parameters))
     for part in batch.parts(physical_batch):
         grads_NP = per_record_gradients(model, loss, part.features, part.labels)
         grads_UP = grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
-        norms_U = torch.linalg.vector_norm(grads_UP, dim=1)
+        grads_UP = grads_UP.to(total.device)
+        norms_U = torch.linalg.vector_norm(grads_UP, dim=1, dtype=torch.float64)
         finite_U = torch.isfinite(norms_U)
         if not bool(finite_U.all()):
             grads_UP = torch.where(finite_U[:, None], grads_UP, 0.0)
             norms_U = torch.where(finite_U, norms_U, 0.0)
         # A zero norm gives an infinite ratio, clamped to one.
         factors_U = (clip_norm * ROUNDING / norms_U).clamp(max=1.0)
-        total += factors_U @ grads_UP
+        for start in range(0, len(total), COLUMNS):
+            columns = slice(start, start + COLUMNS)
+            total[columns] += factors_U @ grads_UP[:, columns].double()
     return ClippedSum(total, clip_norm)
 
 
@@ -126,5 +131,7 @@ def _mean_by_unit(grads_NP: Tensor, units: Tensor) -> Tensor:
     return sums_UP / counts_U[:, None]
 
 
-def _device(parameters: dict[str, Tensor]) -> torch.device:
-    return next(iter(parameters.values())).device
+def _wide(parameters: dict[str, Tensor]) -> torch.device:
+    """Where float64 can be added up: on the parameters' device, but for Apple's, which has no float64."""
+    device = next(iter(parameters.values())).device
+    return torch.device("cpu") if device.type == "mps" else device

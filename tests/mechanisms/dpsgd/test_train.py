@@ -80,12 +80,17 @@ def test_t2_the_lots_of_a_run_are_drawn_by_the_events_on_record(
     lots: list[NDArray[np.int64]] = []
     real = Store.lot
 
-    def seeing(self: Store, units: NDArray[np.int64]) -> Any:
+    seeds: list[int] = []
+
+    def seeing(self: Store, units: NDArray[np.int64], seed: int) -> Any:
         lots.append(units)
-        return real(self, units)
+        seeds.append(seed)
+        return real(self, units, seed)
 
     monkeypatch.setattr(Store, "lot", seeing)
     fit(module, lightning.Callback(), torch.device("cpu"), 25)
+    # Augmentation and dropout draw anew in every lot, or one record would decide what is drawn for the next.
+    assert len(set(seeds)) == 25
     (charge,) = made.events
     assert charge == Charge(PoissonGaussian(0.25, made.settings["noise_multiplier"]), 25)
     secrets = Secrets(SEED)

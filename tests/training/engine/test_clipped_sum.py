@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def by_loop(net: nn.Module, data: Batch) -> Tensor:
 def test_equals_a_loop_over_units(physical_batch: int, units: Tensor | None) -> None:
     net, data = model(), batch(11, units)
     clipped = clipped_sum(net, cross_entropy, data, CLIP, physical_batch)
-    torch.testing.assert_close(clipped.value, by_loop(net, data), rtol=2e-5, atol=2e-6)
+    torch.testing.assert_close(clipped.value.float(), by_loop(net, data), rtol=2e-5, atol=2e-6)
 
 
 def test_t15_the_sum_carries_its_sensitivity() -> None:
@@ -118,3 +119,24 @@ def test_the_model_is_left_as_it_was() -> None:
     clipped_sum(net, cross_entropy, batch(6), CLIP, 4)
     assert all(torch.equal(a, b) for a, b in zip(before.values(), net.state_dict().values(), strict=True))
     assert all(p.grad is None for p in net.parameters())
+
+
+@pytest.mark.parametrize("width", [10, 1_000_000])
+def test_the_bound_holds_in_exact_arithmetic_however_many_parameters(width: int) -> None:
+    """Single precision would add up to 1.5e-4 too much at a million parameters."""
+    features = torch.randn(1, width, generator=torch.Generator().manual_seed(0))
+    for clip in (1e-6, 1.0, 1e6):
+        value = clipped_sum(nn.Linear(width, 2), cross_entropy, Batch(features, torch.tensor([1])), clip, 1).value
+        assert value.dtype == torch.float64
+        norm = math.sqrt(math.fsum((value * value).tolist()))
+        assert norm <= clip
+        assert norm >= clip * (1 - 1e-6) or clip == 1e6
+
+
+def test_adding_a_record_to_many_moves_the_sum_by_no_more_than_the_bound() -> None:
+    """20,000 equal records: a sum in single precision would move by more."""
+    net = nn.Linear(3, 2)
+    features, labels = torch.tensor([[5.0, -3.0, 2.0]]).repeat(20_001, 1), torch.ones(20_001, dtype=torch.int64)
+    before = clipped_sum(net, cross_entropy, Batch(features[1:], labels[1:]), 1.0, 20_001).value
+    after = clipped_sum(net, cross_entropy, Batch(features, labels), 1.0, 20_001).value
+    assert float((after - before).norm()) <= 1.0
