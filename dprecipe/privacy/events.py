@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-
 LARGEST = 10**15
 """No count and no scale of an untrusted event may exceed this."""
 

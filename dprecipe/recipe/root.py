@@ -112,7 +112,9 @@ class Runtime(Block):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal[32] = Field(32, description="bits of the forward and backward pass")
     physical_batch: PositiveInt = Field(512, description="records held in memory at once")
-    seed: NonNegativeInt = Field(0, description="of the model's initial weights; never of sampling, augmentation or noise")
+    seed: NonNegativeInt = Field(
+        0, description="of the model's initial weights; never of sampling, augmentation or noise"
+    )
     checkpoint_seconds: PositiveFloat = Field(30.0, description="longest time between resumable checkpoints")
     insecure: InsecureRandomness | None = Field(None, description="tests only: makes sampling and noise repeatable")
 

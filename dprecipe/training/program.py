@@ -110,7 +110,9 @@ def hold_apart(plan: Plan, root: Path) -> None:
     Raises:
         DataFault: they do.
     """
-    train, test = (getattr(source, "images", getattr(source, "path", None)) for source in (plan.data.train, plan.data.test))
+    train, test = (
+        getattr(source, "images", getattr(source, "path", None)) for source in (plan.data.train, plan.data.test)
+    )
     if train is None or test is None or plan.data.test is None or plan.data.test.access != "public":
         return
     ranges = plan.data.train.records is not None and plan.data.test.records is not None

@@ -58,3 +58,11 @@ def test_integers_are_even() -> None:
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 53.3
     with pytest.raises(ValueError, match="bound"):
         Stream(b"i" * 32).integers(0, 1)
+
+
+@pytest.mark.parametrize(("word", "low", "high"), [(0, 0.0, 1e-15), (2**64 - 1, 1 - 1e-15, 1.0)])
+def test_neither_end_of_the_interval_is_ever_drawn(
+    monkeypatch: pytest.MonkeyPatch, word: int, low: float, high: float
+) -> None:
+    monkeypatch.setattr(Stream, "words", lambda self, count: np.full(count, word, dtype=np.uint64))
+    assert low < Stream(bytes(32)).uniform(1)[0] < high

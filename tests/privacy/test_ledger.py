@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from dprecipe.faults import RunFailed
 from dprecipe.privacy.events import Charge, PoissonGaussian, total
-from dprecipe.privacy.ledger import LedgerWriter, parse, read
+from dprecipe.privacy.ledger import GENESIS, LedgerWriter, parse, read
 
 EVENT = PoissonGaussian(0.1, 2.0)
 PLAN = "sha256:" + "a" * 64
@@ -167,3 +168,14 @@ def test_garbage_is_refused_without_a_traceback(tmp_path: Path, content: bytes) 
     path.write_bytes(content)
     with pytest.raises(RunFailed):
         read(path)
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "1e400", "-1", "true", '"2"', "null"])
+def test_numbers_out_of_all_proportion_are_refused(number: str) -> None:
+    start = b'{"seq":0,"prev":"%s","type":"open","plan_digest":"p","attempt":1,"program":{}}' % GENESIS.encode()
+    head = "sha256:" + hashlib.sha256(start).hexdigest()
+    event = f'{{"count":1,"kind":"gaussian","noise_multiplier":{number}}}'
+    line = f'{{"seq":1,"prev":"{head}","type":"reserve","events":[{event}]}}'
+    with pytest.raises(RunFailed):
+        parse(start + b"\n" + line.encode() + b"\n")
+    assert parse(start + b"\n" + line.replace(number, "2.0").encode() + b"\n").charges

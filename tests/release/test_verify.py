@@ -383,3 +383,16 @@ def test_the_certificate_is_a_function_of_plan_ledger_and_facts(finished: Any) -
     assert certificate.to_bytes(certificate.make(finished.plan, ledger, finished.facts, files)) == content
     assert set(files) == {entry.name for entry in finished.release.iterdir()} - folder.OWN
     assert replace(finished.facts) == finished.facts
+
+
+def test_a_run_that_the_budget_did_not_stop_cant_say_it_did(copy: Any) -> None:
+    """The events that would have to be missing are noticed even without the ledger."""
+    shutil.rmtree(copy.path / "private", ignore_errors=True)
+
+    def fewer(predicate: Any) -> None:
+        predicate["events"]["run_length"] = [{**predicate["events"]["run_length"][0], "count": 3}]
+        predicate["events"]["total"] = 3
+        predicate["budget"] |= {"stop_reason": "budget", "attempts": 2, "resumes": 1, "events_settled": 3}
+
+    edit(copy.release, fewer)
+    assert "did not stop this run" in failures_of(copy.release)

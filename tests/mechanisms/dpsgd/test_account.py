@@ -157,3 +157,21 @@ def test_t8_no_float_decides_how_many_steps_there_are(batch_size: int) -> None:
         for hundredths in (*range(1, 60), 100, 113, 199, 500):
             plan = account.plan(spec(10.0, batch_size=batch_size), facts(size, epsilon="auto", epochs=hundredths / 100))
             assert plan.length.steps == -(-hundredths * size // (100 * batch_size)), (size, hundredths)
+
+
+@pytest.mark.parametrize("epsilon", [2.837566169, 1.00000049, 0.123456789])
+def test_t22_a_budget_with_more_digits_than_are_reported_is_kept(epsilon: float) -> None:
+    block = facts(epsilon=epsilon)
+    assert block.cap is not None
+    assert block.cap <= epsilon
+    plan = account.plan(spec(), block)
+    reported = accountants.guarantee(plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "record", "pld")
+    assert reported.epsilon <= block.cap
+    exact = account.plan(spec(1.5), facts(epsilon="auto"))
+    spent = accountants.epsilon(exact.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    assert account.check(spec(1.5), facts(epsilon=spent)) != []  # it would be reported above the budget
+
+
+def test_a_budget_that_no_noise_keeps_is_refused() -> None:
+    with pytest.raises(PlanRefused, match="P106"):
+        account.plan(spec(scheme="full_batch", batch_size=None), facts(epsilon=1e-12, delta=1e-15, steps=1_000_000))
