@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-slow lint bench docs schemas
+.PHONY: demo test test-slow lint bench schemas
 
 $(BIN)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

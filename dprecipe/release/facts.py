@@ -67,7 +67,7 @@ class RunFacts:
     sum_dtype: str = "float64"
     noise_dtype: str = "float64"
     floating_point: str = (
-        "none beyond float64: noise of 53 random bits is added to a float64 copy of the sum, before anything "
+        "none beyond float64: noise of 52 random bits is added to a float64 copy of the sum, before anything "
         "is computed from it, and is treated as real-valued"
     )
 
