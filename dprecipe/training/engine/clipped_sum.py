@@ -20,8 +20,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 # Scaled norms stay below the bound by more than float64 can round them up.
 ROUNDING = 1.0 - 2.0**-30
-# Columns that are widened to float64 at a time: what is held twice stays small.
-COLUMNS = 1 << 16
+# Numbers that are widened to float64 at a time on a CPU: 2 MiB of them.
+WIDE = 1 << 18
 
 
 @final
@@ -81,18 +81,25 @@ def clipped_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: flo
     for part in batch.parts(physical_batch):
         grads_NP = per_record_gradients(model, loss, part.features, part.labels)
         grads_UP = grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
-        grads_UP = grads_UP.to(total.device)
-        norms_U = torch.linalg.vector_norm(grads_UP, dim=1, dtype=torch.float64)
+        _add_clipped(total, grads_UP.to(total.device), clip_norm)
+    return ClippedSum(total, clip_norm)
+
+
+def _add_clipped(total: Tensor, grads_UP: Tensor, clip_norm: float) -> None:
+    """Clip each row and add it to `total`, in float64: single precision would let a row pass the bound.
+
+    A few rows are widened at a time, so that their norms and their sum are taken while they are in the cache.
+    """
+    wide = WIDE if total.device.type == "cpu" else WIDE << 8
+    for rows_UP in torch.split(grads_UP, max(1, wide // max(1, len(total)))):
+        rows_UP = rows_UP.double()
+        norms_U = torch.linalg.vector_norm(rows_UP, dim=1)
         finite_U = torch.isfinite(norms_U)
         if not bool(finite_U.all()):
-            grads_UP = torch.where(finite_U[:, None], grads_UP, 0.0)
+            rows_UP = torch.where(finite_U[:, None], rows_UP, 0.0)
             norms_U = torch.where(finite_U, norms_U, 0.0)
         # A zero norm gives an infinite ratio, clamped to one.
-        factors_U = (clip_norm * ROUNDING / norms_U).clamp(max=1.0)
-        for start in range(0, len(total), COLUMNS):
-            columns = slice(start, start + COLUMNS)
-            total[columns] += factors_U @ grads_UP[:, columns].double()
-    return ClippedSum(total, clip_norm)
+        total += (clip_norm * ROUNDING / norms_U).clamp(max=1.0) @ rows_UP
 
 
 def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
