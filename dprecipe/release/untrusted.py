@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_ERRORS = 20
+ESSENTIAL = ("predicateType", "predicate")
+WORDS = {"missing": "it is missing", "extra_forbidden": "a certificate has no such field"}
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -70,12 +73,19 @@ def validate(model: type[M], parsed: dict[str, Any], name: str) -> M:
         return model.model_validate_json(json.dumps(parsed, allow_nan=False))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
-        failures = [f"{'.'.join(map(str, e['loc'])) or name}: {e['msg']}" for e in found[:MAX_ERRORS]]
+        if {(e["type"], e["loc"]) for e in found} >= {("missing", (field,)) for field in ESSENTIAL}:
+            raise ContentError(f"{name}: this is no certificate of dprecipe") from None
+        failures = [f"{'.'.join(map(str, e['loc'])) or name}: {_worded(e)}" for e in found[:MAX_ERRORS]]
         if len(found) > MAX_ERRORS:
             failures.append(f"{name}: and {len(found) - MAX_ERRORS} more")
         raise ContentError(*failures) from None
     except (ValueError, RecursionError) as error:
         raise ContentError(f"{name}: {_short(error)}") from None
+
+
+def _worded(error: ErrorDetails) -> str:
+    """What is wrong with a field, in words of ours where a reader meets it often."""
+    return WORDS.get(error["type"]) or error["msg"][:1].lower() + error["msg"][1:]
 
 
 def sha256_of(path: Path) -> str:
