@@ -129,8 +129,9 @@ class _State:
                 raise ValueError("the chain is broken: a line was changed, removed or added")
             self._apply(entry)
         except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+            reason = f"there is no field {error}" if isinstance(error, KeyError) else str(error)
             raise RunFailed(
-                f"{self.name}:{self.seq + 1}: {error}",
+                f"{self.name}:{self.seq + 1}: {reason}",
                 "this ledger proves nothing; don't publish what it covers",
             ) from None
         self.seq += 1
