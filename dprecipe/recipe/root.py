@@ -23,8 +23,6 @@ from dprecipe.recipe.base import (
     form,
 )
 
-LANGUAGE = "dprecipe/v1"
-
 
 class Budget(Block):
     """The most that may be spent, and how it is counted."""
@@ -148,4 +146,4 @@ class Recipe(Block):
     meta: dict[str, Any] = Field(default_factory=dict, description="free-form; nothing reads it")
 
 
-__all__ = ["LANGUAGE", "Auto", "Budget", "Recipe", "Release", "Runtime", "Training"]
+__all__ = ["Auto", "Budget", "Recipe", "Release", "Runtime", "Training"]

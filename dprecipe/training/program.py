@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,8 +166,3 @@ def device_of(name: str) -> torch.device:
     if not available[name]:
         raise RunFailed(f"runtime.device: {name} is not available here", "set runtime.device to auto")
     return torch.device(name)
-
-
-def parameter_count(model: nn.Module) -> int:
-    """Trained parameters."""
-    return sum(math.prod(p.shape) for p in model.parameters() if p.requires_grad)
