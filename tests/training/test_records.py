@@ -1,0 +1,36 @@
+"""Augmentation and dropout draw from the seed of their lot, and from nothing that was drawn before."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from dprecipe.data.records import Records
+from dprecipe.mechanisms.dpsgd.train import drawing_from
+from dprecipe.training.records import Store
+
+
+def drawn(store: Store, seed: int, units: list[int]) -> torch.Tensor:
+    return torch.cat([part.features for part in store.lot(np.array(units), seed).parts(2)])
+
+
+def test_the_seed_of_a_lot_decides_what_augmentation_draws() -> None:
+    records = Records(np.zeros((9, 1, 2, 2), dtype=np.float32), np.zeros(9, dtype=np.int64))
+    store = Store(records, torch.device("cpu"), lambda g: lambda x: x + torch.rand(len(x), 1, 1, 1, generator=g))
+    one = drawn(store, 5, [0, 3, 4])
+    drawn(store, 6, list(range(9)))  # a longer lot between, which must leave no trace
+    assert torch.equal(drawn(store, 5, [0, 3, 4]), one)
+    assert not torch.equal(drawn(store, 7, [0, 3, 4]), one)
+
+
+def test_the_seed_of_a_lot_decides_what_layers_draw_and_the_global_generator_is_left_alone() -> None:
+    torch.manual_seed(0)
+    untouched = torch.rand(1)
+    torch.manual_seed(0)
+    draws = []
+    for seed in (5, 5, 7):
+        with drawing_from(seed, torch.device("cpu")):
+            draws.append(torch.rand(4))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert torch.equal(torch.rand(1), untouched)
