@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import UnionType
 from typing import Any, ClassVar
+
+from dprecipe.noise import families
 
 LARGEST = 10**15
 """No count and no scale of an untrusted event may exceed this."""
@@ -67,9 +71,63 @@ class PartitionedGaussian:
         _positive(noise_multiplier=self.noise_multiplier, lots=self.lots)
 
 
-Event = Gaussian | PoissonGaussian | PartitionedGaussian
+MOST_SHIFTS = 4096
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
-KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in (Gaussian, PoissonGaussian, PartitionedGaussian)}
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Each unit takes part independently with probability `sampling_rate` (1: all do); its encoded gradient lies in
+    a box, and noise of a symmetric law that falls with distance is added to each coordinate of the sum.
+
+    `shifts` is the box: (bound of a coordinate's magnitude over the sensitivity, how many coordinates), bounds
+    increasing; which coordinate has which bound depends on the unit. `noise_multiplier` is the law's scale over the
+    same sensitivity, the codeword norm. `family` and `shape` name the law (`dprecipe.noise.laws`).
+
+    `exchanged`: a unit does not add its own code but exchanges the code of its micro-batch for another. Both lie in
+    the half of the box, in arrangements of their own, and the sensitivity is twice the codeword norm.
+
+    `codebook` is the digest of the codebook whose envelope the box is. Gaussian noise needs the norm alone: such a
+    release is a `PoissonGaussian`.
+    """
+
+    kind: ClassVar[str] = "encoded"
+    sampling_rate: float
+    noise_multiplier: float
+    family: str
+    shape: float | None
+    shifts: tuple[tuple[float, int], ...]
+    exchanged: bool
+    codebook: str
+
+    def __post_init__(self) -> None:
+        _positive(noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate)
+        if not self.sampling_rate <= 1:
+            raise ValueError(f"expected sampling_rate <= 1, got {self.sampling_rate}")
+        families.check(self.family, self.shape)
+        if self.family == "gaussian":
+            raise ValueError("an encoded sum with Gaussian noise is a poisson_gaussian event")
+        if not 0 < len(self.shifts) <= MOST_SHIFTS:
+            raise ValueError(f"expected between 1 and {MOST_SHIFTS} shifts, got {len(self.shifts)}")
+        last = -1.0
+        for bound, count in self.shifts:
+            if not (last < bound <= 1e6 and count > 0):  # written so that NaN fails
+                raise ValueError("expected increasing shifts >= 0 and counts > 0")
+            last = bound
+        if not self.shifts[0][0] >= 0 or not last > 0:
+            raise ValueError("expected shifts >= 0, not all of them 0")
+        if not _DIGEST.fullmatch(self.codebook):
+            raise ValueError("expected the codebook's digest, sha256:...")
+
+    @property
+    def dimension(self) -> int:
+        """How many coordinates the sum has."""
+        return sum(count for _, count in self.shifts)
+
+
+Event = Gaussian | PoissonGaussian | PartitionedGaussian | Encoded
+
+KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in (Gaussian, PoissonGaussian, PartitionedGaussian, Encoded)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +156,29 @@ def charge_from_json(data: Mapping[str, Any]) -> Charge:
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise ValueError(f"unknown event kind {kind!r}; known: {', '.join(KINDS)}")
-    expected = {field.name: field for field in dataclasses.fields(cls)}
+    expected = {field.name: str(field.type) for field in dataclasses.fields(cls)}
     if set(fields) != set(expected):
         raise ValueError(f"event {kind}: expected the fields {sorted(expected)}, got {sorted(fields)}")
-    for name, value in {"count": count, **fields}.items():
-        integral = name == "count" or expected[name].type == "int"
-        if isinstance(value, bool) or not isinstance(value, int if integral else int | float):
-            raise ValueError(f"event {kind}: {name} is not a number of the right type")
-        if not abs(value) <= LARGEST:
-            raise ValueError(f"event {kind}: {name} is out of all proportion")
-    numbers = {k: v if expected[k].type == "int" else float(v) for k, v in fields.items()}
-    return Charge(cls(**numbers), count)  # type: ignore[arg-type]
+    values = {name: _decoded(f"event {kind}: {name}", value, expected[name]) for name, value in fields.items()}
+    return Charge(cls(**values), _decoded(f"event {kind}: count", count, "int"))
+
+
+def _decoded(what: str, value: Any, kind: str) -> Any:
+    """A field as its dataclass holds it, from JSON types. The input is untrusted."""
+    if kind.endswith(" | None"):
+        return None if value is None else _decoded(what, value, kind.removesuffix(" | None"))
+    if kind.startswith("tuple[tuple"):
+        if not isinstance(value, list | tuple) or len(value) > MOST_SHIFTS:
+            raise ValueError(f"{what} is not a list of at most {MOST_SHIFTS} pairs")
+        if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+            raise ValueError(f"{what} is not a list of pairs")
+        return tuple((_decoded(what, bound, "float"), _decoded(what, count, "int")) for bound, count in value)
+    expected: dict[str, type | UnionType] = {"str": str, "bool": bool, "int": int, "float": int | float}
+    if not isinstance(value, expected[kind]) or isinstance(value, bool) is not (kind == "bool"):
+        raise ValueError(f"{what} is not of the right type")
+    if isinstance(value, int | float) and not abs(value) <= LARGEST:
+        raise ValueError(f"{what} is out of all proportion")
+    return float(value) if kind == "float" else value
 
 
 def run_lengths(charges: Iterable[Charge]) -> tuple[Charge, ...]:

@@ -1,0 +1,320 @@
+"""Codebooks: public vectors, ascending magnitudes, that bound an encoded gradient rank by rank.
+
+A codeword is a step function of the rank: neighbouring ranks share a level, at most `LEVELS` of them in a group, and
+up to that many coordinates each rank has its own. So a codebook is a small table whatever the number of parameters,
+its envelope and its accounting are exact, and an encoder needs ranks no finer than the steps.
+
+Everything is held as whole numbers, so that two machines agree on it to the last bit.
+
+Legend: n codewords, D coordinates of a group, K levels.
+Source: Nasr, Shokri and Houmansadr 2020, section 3.1; docs/encoding.md lists what was repaired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.privacy.rounding import up
+
+LEVELS = 256
+TOP = 65535
+"""The largest level of a codeword, as a whole number."""
+MOST_WORDS = 100_000
+MOST_DIMENSION = 10**9
+MOST_TABLE = 1 << 28
+"""Bytes of a codebook's table."""
+
+
+class CodebookError(ValueError):
+    """A codebook that can't be used. `reason`: "signed", "unsorted", "shape" or "file"."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Coordinates `start` to `start + size` of the flat gradient: ranked and clipped among themselves."""
+
+    start: int
+    size: int
+    ranks: NDArray[np.int64]
+    """(K,): the first rank of each level; ranks count from 0, the smallest magnitude."""
+    levels: NDArray[np.float64]
+    """(n, K): the bound at these ranks; each row ascending, >= 0. Over all groups a codeword has L2 norm 1."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """(K,): how many ranks each level holds."""
+        return np.diff(np.append(self.ranks, self.size))
+
+
+@dataclass(frozen=True)
+class Box:
+    """All that accounting needs to know of a codebook: the envelope of its codewords, which bounds them all.
+
+    `shifts`: (bound, how many coordinates), bounds increasing, in units of the codeword norm.
+    Source: `maths` of the envelope: divergences grow with each |coordinate| (docs/encoding.md, the box).
+    """
+
+    digest: str
+    words: int
+    groups: tuple[int, ...]
+    shifts: tuple[tuple[float, int], ...]
+
+    @property
+    def dimension(self) -> int:
+        return sum(self.groups)
+
+    @property
+    def norm(self) -> float:
+        """L2 norm of the envelope; 1 for a single codeword."""
+        return math.sqrt(math.fsum(count * bound * bound for bound, count in self.shifts))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "digest": self.digest,
+            "words": self.words,
+            "groups": list(self.groups),
+            "shifts": [list(pair) for pair in self.shifts],
+        }
+
+    @staticmethod
+    def of_json(content: Any) -> Box:
+        """Read `to_json`; the input is untrusted.
+
+        Raises:
+            ValueError: it is no such thing.
+        """
+        try:
+            box = Box(
+                str(content["digest"]),
+                int(content["words"]),
+                tuple(int(size) for size in content["groups"]),
+                tuple((float(bound), int(count)) for bound, count in content["shifts"]),
+            )
+        except (KeyError, TypeError, OverflowError) as error:
+            raise ValueError(f"not the summary of a codebook: {error}") from None
+        if sum(count for _, count in box.shifts) != box.dimension or min(box.groups, default=0) < 1:
+            raise ValueError("the summary of a codebook does not add up")
+        return box
+
+
+@dataclass(frozen=True, eq=False)
+class Codebook:
+    """n codewords of L2 norm 1, as whole numbers."""
+
+    sizes: tuple[int, ...]
+    """(G,): coordinates of each group."""
+    ranks: tuple[NDArray[np.int64], ...]
+    whole: tuple[NDArray[np.uint16], ...]
+    """One (n, K) table a group."""
+
+    @property
+    def words(self) -> int:
+        return len(self.whole[0])
+
+    @property
+    def dimension(self) -> int:
+        return sum(self.sizes)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        scales_n = 1 / np.sqrt(self._squares_n.astype(np.float64))
+        starts = np.concatenate([[0], np.cumsum(self.sizes)]).tolist()
+        return tuple(
+            Group(start, size, ranks, table * scales_n[:, None])
+            for start, size, ranks, table in zip(starts, self.sizes, self.ranks, self.whole, strict=False)
+        )
+
+    @cached_property
+    def _squares_n(self) -> NDArray[np.uint64]:
+        """Squared norms in whole numbers; at most 1e9 · 2^32, which 64 bits hold."""
+        total_n = np.zeros(self.words, dtype=np.uint64)
+        for size, ranks, table in zip(self.sizes, self.ranks, self.whole, strict=True):
+            counts_K = np.diff(np.append(ranks, size)).astype(np.uint64)
+            total_n += (table.astype(np.uint64) ** 2) @ counts_K
+        return total_n
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that the codebook is."""
+        content = hashlib.sha256(b"dprecipe codebook v1")
+        for size, ranks, table in zip(self.sizes, self.ranks, self.whole, strict=True):
+            content.update(np.array([size, len(ranks), len(table)], dtype="<u8").tobytes())
+            content.update(ranks.astype("<i8").tobytes() + table.astype("<u2").tobytes())
+        return "sha256:" + content.hexdigest()
+
+    @cached_property
+    def box(self) -> Box:
+        counted: dict[float, int] = {}
+        for group in self.groups:
+            envelope_K = group.levels.max(axis=0)
+            for bound, count in zip(envelope_K.tolist(), group.counts.tolist(), strict=True):
+                rounded = up(bound, 7) if bound > 0 else 0.0
+                counted[rounded] = counted.get(rounded, 0) + count
+        return Box(self.digest, self.words, self.sizes, tuple(sorted(counted.items())))
+
+    def save(self, path: Path) -> None:
+        """Write a file that `load` reads."""
+        content = {"sizes": np.array(self.sizes, dtype=np.int64)}
+        for index, (ranks, table) in enumerate(zip(self.ranks, self.whole, strict=True)):
+            content |= {f"ranks_{index}": ranks, f"levels_{index}": table}
+        with path.open("wb") as file:
+            np.savez_compressed(file, **content)  # type: ignore[arg-type]
+
+
+def gaussian(sizes: Sequence[int], words: int, floor: float, seed: int) -> Codebook:
+    """Codewords of |N(0, 1)| entries, those below `floor` zero, ascending in each group, the whole of norm 1.
+
+    The order statistics are drawn as such (Rényi's representation: uniforms are ratios of sums of exponentials), so
+    that ten million coordinates cost what a thousand do.
+
+    Guarantees: a function of the arguments alone.
+    Source: Nasr et al. 2020, section 5; Rényi 1953.
+
+    Raises:
+        CodebookError: a table too large.
+    """
+    from scipy import special
+
+    tables_ranks = [rank_starts(size) for size in sizes]
+    _held(words, sum(map(len, tables_ranks)), sum(sizes))
+    random = np.random.Generator(np.random.PCG64(seed))
+    drawn = []
+    for size, ranks in zip(sizes, tables_ranks, strict=True):
+        middles = (ranks + np.append(ranks[1:], size) - 1) // 2
+        gaps = np.diff(np.concatenate([[-1], middles, [size]])).astype(np.float64)
+        uniforms = random.random((words, len(gaps))) + 2.0**-54
+        # A sum of g exponentials: exact for one, Wilson and Hilferty's cube for more.
+        cubes = gaps * (1 - 1 / (9 * gaps) + special.ndtri(uniforms) / (3 * np.sqrt(gaps))) ** 3
+        sums = np.where(gaps == 1, -np.log(uniforms), np.maximum(cubes, 1e-9))
+        above = np.cumsum(sums[:, ::-1], axis=1)[:, ::-1]  # from each middle rank to the end
+        magnitudes = -special.ndtri(above[:, 1:] / above[:, :1] / 2)
+        drawn.append(np.where(magnitudes < floor, 0.0, magnitudes))
+    return _of_levels(tuple(sizes), tuple(tables_ranks), drawn)
+
+
+def fitted(codewords: NDArray[np.floating[Any]], sizes: Sequence[int]) -> Codebook:
+    """The codebook nearest to given vectors (n, D), whose magnitudes are sorted in each group; norms become 1.
+
+    Raises:
+        CodebookError: no vector, a wrong length, values that are not finite, or a vector of zeros.
+    """
+    if codewords.ndim != 2 or not len(codewords) or codewords.shape[1] != sum(sizes):
+        raise CodebookError(
+            "shape", f"expected codewords of {sum(sizes):,} coordinates, got an array of shape {codewords.shape}"
+        )
+    if not np.isfinite(codewords).all():
+        raise CodebookError("shape", "codewords with values that are not finite")
+    ranks = tuple(rank_starts(size) for size in sizes)
+    _held(len(codewords), sum(map(len, ranks)), sum(sizes))
+    levels, start = [], 0
+    for size, firsts in zip(sizes, ranks, strict=True):
+        sorted_ND = np.sort(np.abs(codewords[:, start : start + size]).astype(np.float64), axis=1)
+        counts_K = np.diff(np.append(firsts, size))
+        levels.append(np.sqrt(np.add.reduceat(sorted_ND**2, firsts, axis=1) / counts_K))
+        start += size
+    return _of_levels(tuple(sizes), ranks, levels)
+
+
+def load(path: Path, sizes: Sequence[int]) -> Codebook:
+    """A codebook file: one that `Codebook.save` wrote, or an array `codewords` (n, D), magnitudes ascending.
+
+    Raises:
+        CodebookError: not such a file, of other sizes, signed, or unsorted.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise CodebookError("file", f"{path.name} is no codebook: {error}") from None
+    if "codewords" in arrays:
+        codewords = arrays["codewords"]
+        if codewords.dtype.kind != "f":
+            raise CodebookError("file", f"{path.name}: codewords have to be floating-point numbers")
+        _ascending(codewords, sizes)
+        return fitted(codewords, sizes)
+    try:
+        found = tuple(int(size) for size in arrays["sizes"])
+        ranks = tuple(np.asarray(arrays[f"ranks_{i}"], dtype=np.int64) for i in range(len(found)))
+        tables = tuple(arrays[f"levels_{i}"] for i in range(len(found)))
+    except (KeyError, TypeError, ValueError):
+        raise CodebookError("file", f"{path.name} holds neither codewords nor levels") from None
+    if found != tuple(sizes):
+        raise CodebookError(
+            "shape",
+            f"{path.name} is for groups of {_listed(found)} coordinates, this recipe needs {_listed(sizes)}",
+        )
+    words = {len(table) for table in tables}
+    for size, firsts, table in zip(found, ranks, tables, strict=True):
+        if (
+            table.dtype != np.uint16
+            or table.shape != (min(words), len(firsts))
+            or not np.array_equal(firsts, rank_starts(size))
+        ):
+            raise CodebookError("file", f"{path.name}: tables of the wrong kind or shape")
+        if (table[:, 1:] < table[:, :-1]).any():
+            raise CodebookError("unsorted", f"{path.name}: a codeword that does not ascend")
+    if not all(any(table[i].any() for table in tables) for i in range(min(words))):
+        raise CodebookError("file", f"{path.name}: a codeword of zeros")
+    return Codebook(found, ranks, tables)
+
+
+def rank_starts(size: int) -> NDArray[np.int64]:
+    """(K,): where the levels of a group of `size` coordinates begin: every rank up to `LEVELS` of them; beyond, such
+    that the quantiles of |N(0, 1)| between two starts are about equally far apart, and the largest ranks single."""
+    if size <= LEVELS:
+        return np.arange(size)
+    high = 1.0
+    while size * math.erfc(high / math.sqrt(2)) > 0.5:
+        high += 1 / 64
+    starts = {0, size - 1}
+    for step in range(1, LEVELS):
+        starts.add(size - 1 - math.floor(size * math.erfc(high * step / LEVELS / math.sqrt(2))))
+    return np.array(sorted(start for start in starts if start >= 0))
+
+
+def _of_levels(
+    sizes: tuple[int, ...], ranks: tuple[NDArray[np.int64], ...], levels: Sequence[NDArray[np.float64]]
+) -> Codebook:
+    largest_n = np.max([table.max(axis=1) for table in levels], axis=0)
+    if not (largest_n > 0).all():
+        raise CodebookError("shape", "a codeword of zeros")
+    whole = tuple(np.rint(table * (TOP / largest_n[:, None])).astype(np.uint16) for table in levels)
+    return Codebook(sizes, ranks, whole)
+
+
+def _ascending(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
+    if codewords.ndim != 2 or codewords.shape[1] != sum(sizes):
+        raise CodebookError(
+            "shape", f"expected codewords of {sum(sizes):,} coordinates, got an array of shape {codewords.shape}"
+        )
+    if (codewords < 0).any():
+        raise CodebookError("signed", "a codeword has negative entries: it would bound nothing useful")
+    start = 0
+    for size in sizes:
+        part = codewords[:, start : start + size]
+        if (part[:, 1:] < part[:, :-1]).any():
+            raise CodebookError("unsorted", "a codeword does not ascend: it is matched rank by rank")
+        start += size
+
+
+def _held(words: int, levels: int, dimension: int) -> None:
+    if dimension > MOST_DIMENSION or words > MOST_WORDS or 2 * words * levels > MOST_TABLE:
+        raise CodebookError("shape", f"{words:,} codewords of {levels:,} levels are more than a codebook may hold")
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    shown = " + ".join(f"{size:,}" for size in sizes[:6])
+    return shown if len(sizes) <= 6 else f"{shown} + …"

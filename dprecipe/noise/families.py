@@ -1,0 +1,34 @@
+"""The six noise families by name, with the standard library alone: what a recipe or an event may say."""
+
+from __future__ import annotations
+
+import math
+
+SHAPED = {"student_t": "df", "variance_gamma": "shape"}
+"""The families with a parameter beyond their scale, and its name in a recipe."""
+
+FAMILIES = ("gaussian", "laplace", "student_t", "cauchy", "variance_gamma", "sech")
+
+LEAST_DF, MOST_DF = 0.5, 1000.0
+MOST_LAMBDA = 8
+"""Variance-gamma laws with whole λ are sums of λ Laplace variables, with a density of elementary functions."""
+
+
+def check(family: str, shape: float | None) -> None:
+    """Whether there is such a law.
+
+    Raises:
+        ValueError: unknown family, a shape where none belongs, none where one does, or one out of range.
+    """
+    if family not in FAMILIES:
+        raise ValueError(f"unknown noise family {family!r}; known: {', '.join(FAMILIES)}")
+    if (shape is not None) != (family in SHAPED):
+        raise ValueError(f"{family}: " + ("expected a shape" if shape is None else "has no shape"))
+    if shape is None:
+        return
+    if not math.isfinite(shape):
+        raise ValueError(f"{family}: expected a finite shape, got {shape}")
+    if family == "student_t" and not LEAST_DF <= shape <= MOST_DF:
+        raise ValueError(f"student_t: expected {LEAST_DF:g} <= df <= {MOST_DF:g}, got {shape:g}")
+    if family == "variance_gamma" and not (shape == int(shape) and 1 <= shape <= MOST_LAMBDA):
+        raise ValueError(f"variance_gamma: expected a whole λ from 1 to {MOST_LAMBDA}, got {shape:g}")
