@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dprecipe.mechanisms.sampling import Sampling
 from dprecipe.noise.schema import Noise
-from dprecipe.recipe.base import Block, PositiveInt
+from dprecipe.recipe.base import Block
 
 
 class Clip(Block):
@@ -15,29 +16,6 @@ class Clip(Block):
 
     norm: Annotated[float, Field(ge=1e-6, le=1e6)] = Field(description="largest L2 norm of a unit's gradient")
     mode: Literal["flat"] = Field("flat", description="`flat`: one norm over all parameters")
-
-
-class PoissonSampling(Block):
-    """Each unit joins a lot independently; the only scheme whose sampling amplifies privacy."""
-
-    scheme: Literal["poisson"]
-    batch_size: PositiveInt = Field(description="expected size of a lot, in units")
-
-
-class FullBatchSampling(Block):
-    """Every unit takes part in every step."""
-
-    scheme: Literal["full_batch"]
-
-
-class ShuffleSampling(Block):
-    """Each epoch deals every unit to one of its lots at random; accounted without amplification."""
-
-    scheme: Literal["shuffle"]
-    batch_size: PositiveInt = Field(description="expected size of a lot, in units")
-
-
-Sampling = Annotated[PoissonSampling | FullBatchSampling | ShuffleSampling, Field(discriminator="scheme")]
 
 
 class Dpsgd(Block):
