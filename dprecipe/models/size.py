@@ -1,0 +1,43 @@
+"""How many parameters the networks of the zoo have, layer by layer, in plain arithmetic: no torch."""
+
+from __future__ import annotations
+
+import math
+from typing import assert_never
+
+from dprecipe.models.geometry import CNN_WINDOWS, spatial
+from dprecipe.models.schema import Cnn, LogisticRegression, Mlp, Model
+
+_CONVOLUTIONS = {"tempered-mnist": (16, 32), "tempered-cifar": (32, 32, 64, 64, 128, 128), "lenet": (6, 16)}
+"""Output channels of the convolutions."""
+_POOLS = {"tempered-mnist": (1, 3), "tempered-cifar": (2, 5, 8), "lenet": (1, 3)}
+"""Which of a preset's windows pool and so have no parameters."""
+_DENSE = {"tempered-mnist": (32,), "tempered-cifar": (128,), "lenet": (120,)}
+"""Widths of the hidden dense layers after the convolutions."""
+
+
+def layer_sizes(model: Model, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """Weights and biases of each layer together, in the order of every flat gradient.
+
+    `shape` has to pass `dprecipe.models.checks`.
+    """
+    match model:
+        case LogisticRegression():
+            return _dense(math.prod(shape), (classes,))
+        case Mlp(hidden=hidden):
+            return _dense(math.prod(shape), (*hidden, classes))
+        case Cnn(preset=preset):
+            windows = CNN_WINDOWS[preset]
+            kernels = [window.kernel for index, window in enumerate(windows) if index not in _POOLS[preset]]
+            sizes, channels = [], shape[0]
+            for kernel, width in zip(kernels, _CONVOLUTIONS[preset], strict=True):
+                sizes.append((channels * kernel * kernel + 1) * width)
+                channels = width
+            area = spatial(windows, shape[1]) * spatial(windows, shape[2])
+            return (*sizes, *_dense(channels * area, (*_DENSE[preset], classes)))
+        case other:
+            assert_never(other)
+
+
+def _dense(width: int, layers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple((before + 1) * after for before, after in zip((width, *layers), layers, strict=False))

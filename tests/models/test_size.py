@@ -1,0 +1,29 @@
+import math
+
+import pytest
+
+from dprecipe.models.build import build
+from dprecipe.models.schema import Cnn, LogisticRegression, Mlp, Model
+from dprecipe.models.size import layer_sizes
+
+CASES = [
+    (LogisticRegression(kind="logistic_regression"), (1, 8, 8), 10),
+    (LogisticRegression(kind="logistic_regression"), (105,), 2),
+    (Mlp(kind="mlp", hidden=(96,)), (1, 8, 8), 10),
+    (Mlp(kind="mlp", hidden=(5, 7, 3), activation="relu"), (20,), 4),
+    (Cnn(kind="cnn", preset="tempered-mnist"), (1, 28, 28), 10),
+    (Cnn(kind="cnn", preset="tempered-mnist"), (3, 33, 40), 7),
+    (Cnn(kind="cnn", preset="tempered-cifar"), (3, 32, 32), 10),
+    (Cnn(kind="cnn", preset="tempered-cifar"), (1, 28, 30), 3),
+    (Cnn(kind="cnn", preset="lenet"), (1, 28, 28), 10),
+    (Cnn(kind="cnn", preset="lenet"), (2, 20, 25), 5),
+]
+
+
+@pytest.mark.parametrize(("model", "shape", "classes"), CASES)
+def test_sizes_are_those_of_the_network(model: Model, shape: tuple[int, ...], classes: int) -> None:
+    layers: dict[str, int] = {}
+    for name, parameter in build(model, shape, classes, 0).named_parameters():
+        layer = name.rsplit(".", 1)[0]
+        layers[layer] = layers.get(layer, 0) + math.prod(parameter.shape)
+    assert layer_sizes(model, shape, classes) == tuple(layers.values())
