@@ -30,10 +30,7 @@ def text(plan: Plan) -> str:
         ("steps", f"{plan.length.steps:,}"),
         ("expected lot", f"{plan.length.expected_lot:g}"),
         ("sampling rate", "none claimed" if plan.sampling_rate is None else f"{plan.sampling_rate:.6g}"),
-        (
-            "noise multiplier",
-            f"{plan.settings['noise_multiplier']:g} × clip norm {plan.settings['clip_norm']:g}",
-        ),
+        *_noise(plan),
         ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}"),
         (
             "accountant",
@@ -48,3 +45,25 @@ def text(plan: Plan) -> str:
     lines += [f"    - {a.text} ({a.checked_by})" for a in plan.assumptions]
     lines += [f"  warning {w.code}: {w.message}\n    {w.remedy}" for w in plan.warnings]
     return "\n".join(lines) + "\n"
+
+
+def _noise(plan: Plan) -> list[tuple[str, str]]:
+    settings = plan.settings
+    codebook = settings.get("codebook")
+    if codebook is None:
+        return [("noise multiplier", f"{settings['noise_multiplier']:g} × clip norm {settings['clip_norm']:g}")]
+    rows = [
+        ("codebook", f"{codebook['size']:,} codewords of norm {codebook['norm']:g}, {codebook['digest'][:23]}…"),
+        ("coordinates", f"{settings['dimension']:,} in {len(settings['groups'])} groups"),
+    ]
+    if settings["slots"] is not None:
+        rows.append(("micro-batches", f"{settings['slots']:,} a lot: twice the sensitivity"))
+    phases = settings.get("phases", [settings])
+    for index, phase in enumerate(phases):
+        shape = "" if phase["noise_shape"] is None else f" ({phase['noise_shape']:g})"
+        steps = f", {phase['steps']:,} steps" if len(phases) > 1 else ""
+        name = "noise" if len(phases) == 1 else f"noise {index + 1}"
+        rows.append(
+            (name, f"{phase['noise_family']}{shape}, multiplier {phase['noise_multiplier']:g} × codeword norm{steps}")
+        )
+    return rows

@@ -42,7 +42,7 @@ def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...
         loaded = read(file)
     except RecipeError as error:
         return error.findings, error.texts
-    findings = rules.check(loaded.recipe)
+    findings = rules.check(loaded.recipe, loaded.source.attachments)
     if data_root is not None:
         findings += _absent_files(loaded, data_root)
     return loaded.located(findings), dict(loaded.texts)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.noise.entropy import Stream
-from dprecipe.privacy.events import Event, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import Encoded, Event, Gaussian, PartitionedGaussian, PoissonGaussian
 
 Lot = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ def draw(event: Event, units: int, stream: Stream) -> Iterator[Lot]:
     Each lot holds increasing unit numbers in [0, units); it may be empty.
     """
     match event:
-        case PoissonGaussian(sampling_rate=q):
+        case PoissonGaussian(sampling_rate=q) | Encoded(sampling_rate=q):
             yield poisson(q, units, stream)
         case Gaussian():
             yield np.arange(units)

@@ -7,11 +7,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.schema import Data
 from dprecipe.faults import Finding
+from dprecipe.models.schema import Model
+from dprecipe.models.size import layer_sizes
 from dprecipe.planning.model import Assumption, Length
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import down
@@ -26,6 +30,16 @@ class Facts:
     budget: Budget
     training: Training
     unit: str
+    data: Data
+    model: Model
+    attachments: Mapping[str, str] = field(default_factory=dict)
+    """What the recipe's files say, as text: see `planning.model.Source`."""
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Parameters of each layer of the model."""
+        found = data_facts(self.data)
+        return layer_sizes(self.model, found.shape, found.classes)
 
     @property
     def cap(self) -> float | None:
@@ -34,8 +48,16 @@ class Facts:
         return None if epsilon == "auto" else down(epsilon)
 
     @staticmethod
-    def of(recipe: Recipe) -> Facts:
-        return Facts(recipe.data.size, recipe.budget, recipe.training, unit_name(recipe))
+    def of(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> Facts:
+        return Facts(
+            recipe.data.size,
+            recipe.budget,
+            recipe.training,
+            unit_name(recipe),
+            recipe.data,
+            recipe.model,
+            dict(attachments),
+        )
 
 
 def unit_name(recipe: Recipe) -> str:

@@ -6,13 +6,20 @@ help and validation cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
+from dprecipe.mechanisms.encoded.schema import Encoded
+
+if TYPE_CHECKING:
+    from dprecipe.faults import Finding
+    from dprecipe.recipe.root import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +28,20 @@ class Room:
 
     package: str
     summary: str
+    reads_files: bool = False
+    """Whether `<package>.files` summarises files that the recipe names."""
 
 
 ROOMS: dict[str, Room] = {
     "dpsgd": Room("dprecipe.mechanisms.dpsgd", "clip each record's gradient, add noise to the sum, step"),
+    "encoded": Room(
+        "dprecipe.mechanisms.encoded",
+        "clip each record's gradient rank by rank, add noise of any family, step by what stands out of it",
+        reads_files=True,
+    ),
 }
 
-# One member today; a union discriminated by `kind` as soon as a second room opens.
-Mechanism = Annotated[Dpsgd, Field()]
+Mechanism = Annotated[Dpsgd | Encoded, Field(discriminator="kind")]
 
 
 def account_of(kind: str) -> Any:
@@ -39,3 +52,12 @@ def account_of(kind: str) -> Any:
 def trainer_of(kind: str) -> Any:
     """The training half of a room; imports torch."""
     return import_module(f"{ROOMS[kind].package}.train")
+
+
+def attachments_of(recipe: Recipe, folder: Path) -> tuple[Mapping[str, str], list[Finding]]:
+    """What the files that the mechanism names say, as text, and what is wrong with them; most name none."""
+    room = ROOMS[recipe.mechanism.kind]
+    if not room.reads_files:
+        return {}, []
+    found: tuple[Mapping[str, str], list[Finding]] = import_module(f"{room.package}.files").attachments(recipe, folder)
+    return found

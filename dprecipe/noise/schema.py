@@ -6,11 +6,12 @@ All six families are words of the language; which of them a mechanism can accoun
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.recipe.base import Auto, Block, PositiveFloat, form
+from dprecipe.recipe.base import Auto, Block, PositiveFloat, PositiveInt, form
 
 # Far beyond this range lies nothing but the end of floating-point numbers.
 Multiplier = Annotated[
@@ -47,6 +48,7 @@ class CauchyNoise(Block):
 
     family: Literal["cauchy"]
     multiplier: Multiplier = Field(description=MULTIPLIER)
+    force: bool = Field(False, description="use it although its draws have no mean and no variance")
 
 
 class VarianceGammaNoise(Block):
@@ -68,3 +70,70 @@ Noise = Annotated[
     GaussianNoise | LaplaceNoise | StudentTNoise | CauchyNoise | VarianceGammaNoise | SechNoise,
     Field(discriminator="family"),
 ]
+
+
+class Lasting(Block):
+    """A phase of a run: noise, and how long it lasts. The last phase lasts to the end and says nothing."""
+
+    epochs: PositiveFloat | None = Field(None, description="length of the phase in passes over the data; or `steps`")
+    steps: PositiveInt | None = None
+
+
+class GaussianPhase(GaussianNoise, Lasting):
+    """A phase of normal noise."""
+
+
+class LaplacePhase(LaplaceNoise, Lasting):
+    """A phase of Laplace noise."""
+
+
+class StudentTPhase(StudentTNoise, Lasting):
+    """A phase of Student's t noise."""
+
+
+class CauchyPhase(CauchyNoise, Lasting):
+    """A phase of Cauchy noise."""
+
+
+class VarianceGammaPhase(VarianceGammaNoise, Lasting):
+    """A phase of variance-gamma noise."""
+
+
+class SechPhase(SechNoise, Lasting):
+    """A phase of hyperbolic-secant noise."""
+
+
+Phase = Annotated[
+    GaussianPhase | LaplacePhase | StudentTPhase | CauchyPhase | VarianceGammaPhase | SechPhase,
+    Field(discriminator="family"),
+]
+
+
+def one_or_many(value: Any) -> str:
+    """The tag of a value that is one block or a list of them."""
+    return "many" if isinstance(value, Sequence) and not isinstance(value, str) else "one"
+
+
+PhasedNoise = Annotated[
+    Annotated[Noise, Tag("one")] | Annotated[Annotated[tuple[Phase, ...], Field(min_length=1)], Tag("many")],
+    Discriminator(one_or_many),
+]
+"""One noise for the whole run, or a list of phases in order."""
+
+
+def phases(noise: Noise | tuple[Phase, ...], path: str = "mechanism.noise") -> tuple[tuple[str, Noise], ...]:
+    """Each noise block of a run with its dotted path."""
+    if isinstance(noise, tuple):
+        return tuple((f"{path}.{index}", phase) for index, phase in enumerate(noise))
+    return ((path, noise),)
+
+
+def shape_of(noise: Noise) -> float | None:
+    """The family's parameter beyond its scale (`dprecipe.noise.families.SHAPED`)."""
+    match noise:
+        case StudentTNoise(df=df):
+            return df
+        case VarianceGammaNoise(shape=shape):
+            return shape
+        case _:
+            return None

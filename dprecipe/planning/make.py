@@ -21,11 +21,11 @@ def plan(loaded: Loaded) -> Plan:
         PlanRefused: with every finding, each at its place in the recipe.
     """
     recipe = loaded.recipe
-    findings = rules.check(recipe)
+    findings = rules.check(recipe, loaded.source.attachments)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(loaded.located(findings))
     account: Account = account_of(recipe.mechanism.kind)
-    facts = Facts.of(recipe)
+    facts = Facts.of(recipe, loaded.source.attachments)
     try:
         mechanism = account.plan(recipe.mechanism, facts)
     except PlanRefused as refusal:

@@ -85,10 +85,13 @@ class Source:
     overrides: tuple[str, ...] = ()
     parents: tuple[tuple[str, str], ...] = ()
     """(name as written in `extends`, text), nearest first."""
+    attachments: tuple[tuple[str, str], ...] = ()
+    """(name, text): what the accounting needs to know of other files the recipe names, such as a codebook."""
 
     @property
     def digest(self) -> str:
-        parts = [self.text, *self.overrides, *(part for parent in self.parents for part in parent)]
+        pairs = (*self.parents, *self.attachments)
+        parts = [self.text, *self.overrides, *(part for pair in pairs for part in pair)]
         return digest_of(parts)
 
 

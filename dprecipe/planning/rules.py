@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import facts as data_facts
@@ -17,18 +17,19 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import account_of
 from dprecipe.models import checks as model_checks
+from dprecipe.noise.schema import phases
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
 
 
-def check(recipe: Recipe) -> list[Finding]:
-    """All findings of a well-formed recipe, errors and warnings."""
+def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[Finding]:
+    """All findings of a well-formed recipe, errors and warnings; `attachments` as in `planning.model.Source`."""
     findings = [finding for rule in RULES for finding in rule(recipe)]
     if any(finding.is_error for finding in findings):
         return findings  # accounting a recipe that contradicts itself would only add noise
     account: Account = account_of(recipe.mechanism.kind)
-    return findings + account.check(recipe.mechanism, Facts.of(recipe))
+    return findings + account.check(recipe.mechanism, Facts.of(recipe, attachments))
 
 
 def one_length(recipe: Recipe) -> Iterator[Finding]:
@@ -47,7 +48,7 @@ def one_length(recipe: Recipe) -> Iterator[Finding]:
 def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
     """At most one of noise, length and budget is `auto`."""
     free = {
-        "mechanism.noise.multiplier": recipe.mechanism.noise.multiplier,
+        **{f"{path}.multiplier": noise.multiplier for path, noise in phases(recipe.mechanism.noise)},
         "training.epochs": recipe.training.epochs,
         "training.steps": recipe.training.steps,
         "budget.epsilon": recipe.budget.epsilon,

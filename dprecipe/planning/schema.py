@@ -15,7 +15,16 @@ def plan_schema() -> Schema:
     """The document `dprecipe.plan/v1`. Additions are allowed; what is here keeps its name and meaning."""
     point = _object(epsilon={"type": "number", "minimum": 0}, delta={"type": "number", "minimum": 0, "maximum": 1})
     event = _object(count=COUNT, kind=TEXT, noise_multiplier=NUMBER)
-    event["properties"] |= {"sampling_rate": NUMBER, "lots": COUNT}
+    pair = {"type": "array", "prefixItems": [NUMBER, COUNT], "items": False, "minItems": 2}
+    event["properties"] |= {
+        "sampling_rate": NUMBER,
+        "lots": COUNT,
+        "family": TEXT,
+        "shape": {"type": ["number", "null"]},
+        "shifts": {"type": "array", "items": pair},
+        "exchanged": {"type": "boolean"},
+        "codebook": DIGEST,
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dprecipe plan",

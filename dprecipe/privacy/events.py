@@ -176,9 +176,11 @@ def _decoded(what: str, value: Any, kind: str) -> Any:
     expected: dict[str, type | UnionType] = {"str": str, "bool": bool, "int": int, "float": int | float}
     if not isinstance(value, expected[kind]) or isinstance(value, bool) is not (kind == "bool"):
         raise ValueError(f"{what} is not of the right type")
-    if isinstance(value, int | float) and not abs(value) <= LARGEST:
-        raise ValueError(f"{what} is out of all proportion")
-    return float(value) if kind == "float" else value
+    if isinstance(value, int | float):
+        if not abs(value) <= LARGEST:
+            raise ValueError(f"{what} is out of all proportion")
+        return float(value) if kind == "float" else value
+    return value
 
 
 def run_lengths(charges: Iterable[Charge]) -> tuple[Charge, ...]:

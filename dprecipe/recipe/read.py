@@ -7,11 +7,13 @@ import os
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as AnyMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from dprecipe.faults import Finding, Place, RecipeError
+from dprecipe.mechanisms.rooms import attachments_of
 from dprecipe.planning.model import Source
 from dprecipe.recipe.root import Recipe
 from dprecipe.text.extends import Chain, OpenParent, read_chain
@@ -57,7 +59,7 @@ def _at(finding: Finding, place: Place) -> Finding:
 
 
 def read(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_text: OpenText | None = None) -> Loaded:
-    """Read a recipe file, the parents it extends, and overrides of the form `a.b=c`.
+    """Read a recipe file, the parents it extends, what it takes from other files, and overrides of the form `a.b=c`.
 
     With `open_text` every text comes from that function and the file system is never touched.
 
@@ -70,7 +72,8 @@ def read(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_te
     def open_parent(child: str, name: str) -> str:
         return opener(posixpath.normpath(posixpath.join(posixpath.dirname(child), name)))
 
-    return _read(opener(file), file, tuple(overrides), open_parent)
+    loaded = _read(opener(file), file, tuple(overrides), open_parent)
+    return _with_attachments(loaded, Path(file).parent) if open_text is None else loaded
 
 
 def read_text(
@@ -78,8 +81,10 @@ def read_text(
     file: str = "recipe.yaml",
     overrides: Iterable[str] = (),
     parents: Sequence[tuple[str, str]] = (),
+    attachments: Sequence[tuple[str, str]] = (),
 ) -> Loaded:
-    """Read a recipe from texts alone; `parents` are (name as written in `extends`, text), nearest first.
+    """Read a recipe from texts alone; `parents` are (name as written in `extends`, text), nearest first, and
+    `attachments` what it takes from other files (`Source.attachments`).
 
     Pure: reads no file. Untrusted texts are welcome.
 
@@ -96,12 +101,19 @@ def read_text(
     loaded = _read(text, file, tuple(overrides), open_parent)
     if waiting:
         raise _absent(file, f"it does not extend {waiting[0][0]}, whose text is given")
-    return loaded
+    return replace(loaded, source=replace(loaded.source, attachments=tuple(attachments)))
 
 
 def read_source(source: Source) -> Loaded:
     """Read again what a plan or a certificate carries; as `read_text`."""
-    return read_text(source.text, source.file, source.overrides, source.parents)
+    return read_text(source.text, source.file, source.overrides, source.parents, source.attachments)
+
+
+def _with_attachments(loaded: Loaded, folder: Path) -> Loaded:
+    found, findings = attachments_of(loaded.recipe, folder)
+    if findings:
+        raise RecipeError(loaded.located(findings), loaded.texts)
+    return replace(loaded, source=replace(loaded.source, attachments=tuple(sorted(found.items()))))
 
 
 def _guarded(open_text: OpenText) -> OpenText:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, cast
 
+from pydantic import TypeAdapter
+
 from dprecipe.faults import RunFailed
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge, PartitionedGaussian, total
@@ -18,6 +20,7 @@ from dprecipe.release import schema
 from dprecipe.release.claim import Numbers, claim, numbers
 from dprecipe.release.facts import RunFacts, Spent
 
+RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
 NOT_PROVEN = (
     "A signature proves who issued this certificate and that it was not altered. It does not prove that the "
     "program drew the noise, read these data, or ran unmodified; that the declared assumptions hold; or that "
@@ -60,12 +63,8 @@ def statement(made: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any
 
 
 def to_json(model: schema.Statement | schema.Predicate) -> dict[str, Any]:
-    """As JSON types; what an event does not have is left out."""
+    """As JSON types."""
     content: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
-    for run in content.get("predicate", content)["events"]["run_length"]:
-        for name in ("sampling_rate", "lots"):
-            if run[name] is None:
-                del run[name]
     return content
 
 
@@ -101,7 +100,7 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
         mechanism=_mechanism(plan),
         sampling=_sampling(plan, spent.charges),
         events=schema.Events(
-            run_length=tuple(schema.EventRun(**charge.to_json()) for charge in spent.charges),
+            run_length=tuple(RUNS.validate_python(charge.to_json()) for charge in spent.charges),
             total=total(spent.charges),
             ledger=spent.digest,
         ),
@@ -122,22 +121,67 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
 
 
 def _mechanism(plan: Plan) -> schema.MechanismFacts:
-    settings = plan.settings
+    settings, clip = plan.settings, plan.settings.get("clip_norm")
+    what = "clipped gradients" if clip is not None else "codes"
+    each = "clipped to the norm" if clip is not None else "bounded rank by rank by a codeword"
     return schema.MechanismFacts(
         kind=plan.mechanism,
         noise=schema.NoiseFacts(
             family=settings["noise_family"],
+            shape=settings.get("noise_shape"),
             multiplier=settings["noise_multiplier"],
+            scale=settings.get("noise_scale", settings["noise_std"]),
             standard_deviation=settings["noise_std"],
-            added_to="the sum of the clipped gradients, before it is divided or used",
+            added_to=f"the sum of the {what}, before it is divided or used",
         ),
-        clipping=schema.ClippingFacts(norm=settings["clip_norm"], mode=plan.resolved["mechanism"]["clip"]["mode"]),
-        encoding=None,
+        phases=_phases(settings.get("phases")),
+        clipping=None
+        if clip is None
+        else schema.ClippingFacts(norm=clip, mode=plan.resolved["mechanism"]["clip"]["mode"]),
+        encoding=None if "codebook" not in settings else _encoding(settings),
         aggregation=schema.AggregationFacts(
-            of="sum of a lot's gradients, each unit's clipped to the norm; an empty lot is a zero sum",
+            of=f"sum of a lot's gradients, each unit's {each}; an empty lot is a zero sum",
             divisor=plan.length.expected_lot,
         ),
         projection=None,
+    )
+
+
+def _phases(phases: Sequence[Mapping[str, Any]] | None) -> tuple[schema.PhaseFacts, ...] | None:
+    if phases is None:
+        return None
+    return tuple(
+        schema.PhaseFacts(
+            steps=phase["steps"],
+            family=phase["noise_family"],
+            shape=phase["noise_shape"],
+            multiplier=phase["noise_multiplier"],
+        )
+        for phase in phases
+    )
+
+
+def _encoding(settings: Mapping[str, Any]) -> schema.EncodingFacts:
+    codebook, denoise, relative = settings["codebook"], settings["denoise"], settings["group_noise"]
+    denoising = "none"
+    if denoise is not None:
+        each = "one factor" if denoise["per"] == "model" else "one factor for each group"
+        less = ", less what pure noise gives" if denoise["shrink"] else ""
+        denoising = (
+            f"steps are scaled by the Kolmogorov-Smirnov distance of the noisy sum from the noise law{less}, {each}"
+        )
+    return schema.EncodingFacts(
+        codebook=codebook["digest"],
+        source=codebook["source"],
+        codewords=codebook["size"],
+        norm=codebook["norm"],
+        sensitivity=settings["sensitivity"],
+        dimension=settings["dimension"],
+        groups=tuple(settings["groups"]),
+        group_noise=None if relative is None else tuple(relative),
+        microbatch=settings["microbatch"],
+        slots=settings["slots"],
+        denoising=denoising,
     )
 
 
@@ -149,7 +193,7 @@ def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
         scheme=plan.settings["scheme"],
         rate=plan.sampling_rate,
         size=plan.data.size,
-        expected_lot=plan.length.expected_lot,
+        expected_lot=plan.settings["expected_lot"],
         steps_planned=plan.length.steps,
         steps_charged=steps,
     )
@@ -212,6 +256,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
             text=source.text,
             overrides=source.overrides,
             parents=tuple(schema.Parent(name=name, text=text) for name, text in source.parents),
+            attachments=tuple(schema.Parent(name=name, text=text) for name, text in source.attachments),
             digest=source.digest,
             resolved=dict(plan.resolved),
         ),

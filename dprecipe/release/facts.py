@@ -18,10 +18,9 @@ GENERATOR = "ChaCha20"
 ENTROPY = "operating system"
 FIXED = "fixed seed"
 PACKAGES = ("dp-accounting", "numpy", "scipy", "torch", "lightning", "safetensors", "cryptography")
-REQUIRED_CHECKS = frozenset(
-    {"records_independent", "per_record_gradients", "clipped_sum", "buffers_unmoved", "noise_scale"}
-)
-"""Checks of `dprecipe.training.probe` without which this version's certificates don't verify."""
+_CHECKS = {"records_independent", "per_record_gradients", "buffers_unmoved", "noise_scale"}
+REQUIRED_CHECKS = {"dpsgd": frozenset({*_CHECKS, "clipped_sum"}), "encoded": frozenset({*_CHECKS, "encoded_sum"})}
+"""Checks of `dprecipe.training.probe` without which this version's certificates don't verify, by mechanism."""
 
 Origin = Literal["recipe", "python"]
 

@@ -28,7 +28,7 @@ ENVELOPE = "certificate.dsse.json"
 OWN = frozenset({CERTIFICATE, ENVELOPE})
 """The certificate's own files: the only ones that no certificate can name."""
 
-EVERY_ITERATE_IS_COVERED = frozenset({"dpsgd"})
+EVERY_ITERATE_IS_COVERED = frozenset({"dpsgd", "encoded"})
 """Mechanisms whose events pay for every iterate, so that public scores along the way are post-processing."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from dprecipe import __version__
 from dprecipe.faults import Fault, PlanRefused, RecipeError
+from dprecipe.noise.schema import phases
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan, Source
 from dprecipe.privacy.events import Charge, charge_from_json, total
@@ -53,7 +54,11 @@ def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
 def _plan(stated: Predicate, same_version: bool, failures: list[str]) -> Plan | None:
     facts = stated.provenance.recipe
     source = Source(
-        facts.text, facts.file, facts.overrides, tuple((parent.name, parent.text) for parent in facts.parents)
+        facts.text,
+        facts.file,
+        facts.overrides,
+        tuple((parent.name, parent.text) for parent in facts.parents),
+        tuple((attached.name, attached.text) for attached in facts.attachments),
     )
     try:
         loaded = read_source(source)
@@ -71,19 +76,21 @@ def _plan(stated: Predicate, same_version: bool, failures: list[str]) -> Plan | 
 
 def _pinned(loaded: Loaded, source: Source, stated: Predicate) -> Loaded:
     """The recipe with a solved noise fixed to the stated one: another version may solve it otherwise."""
-    path = "mechanism.noise.multiplier"
-    if loaded.recipe.mechanism.noise.multiplier != "auto":
-        return loaded
-    kept = tuple(override for override in source.overrides if not override.startswith(f"{path}="))
-    pin = f"{path}={stated.mechanism.noise.multiplier!r}"
-    return read_source(Source(source.text, source.file, (*kept, pin), source.parents))
+    mechanism = stated.mechanism
+    multipliers = [mechanism.noise.multiplier] if mechanism.phases is None else [p.multiplier for p in mechanism.phases]
+    overrides = list(source.overrides)
+    for (path, noise), multiplier in zip(phases(loaded.recipe.mechanism.noise), multipliers, strict=False):
+        if noise.multiplier == "auto":
+            overrides = [override for override in overrides if not override.startswith(f"{path}.multiplier=")]
+            overrides.append(f"{path}.multiplier={multiplier!r}")
+    return read_source(replace(source, overrides=tuple(overrides)))
 
 
 def _charges(stated: Predicate, failures: list[str]) -> tuple[Charge, ...] | None:
     charges = []
     for index, run in enumerate(stated.events.run_length):
         try:
-            charges.append(charge_from_json(run.model_dump(exclude_none=True)))
+            charges.append(charge_from_json(run.model_dump()))
         except ValueError as error:
             failures.append(f"events.run_length.{index}: {error}")
     if len(charges) != len(stated.events.run_length):
@@ -112,7 +119,8 @@ def differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
 ACROSS_VERSIONS = (
     *("claim.epsilon", "claim.delta", "claim.neighbouring", "claim.unit.name", "claim.unit.max_records"),
     *("claim.sentence", "claim.released", "sampling.", "events.", "budget."),
-    *("mechanism.kind", "mechanism.noise.family", "mechanism.noise.multiplier"),
+    *("mechanism.kind", "mechanism.noise.family", "mechanism.noise.multiplier", "mechanism.phases."),
+    *("mechanism.encoding.codebook", "mechanism.encoding.sensitivity", "mechanism.encoding.dimension"),
     *("mechanism.noise.standard_deviation", "mechanism.clipping.", "mechanism.aggregation.divisor"),
     *("provenance.recipe.name", "provenance.recipe.file", "provenance.recipe.digest"),
 )
@@ -186,7 +194,7 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             found.append("randomness.insecure_seed: not what the recipe says")
         if stated.provenance.versions.get("dprecipe") == __version__:
             found += _not_as_recorded(stated)
-            missing = REQUIRED_CHECKS - {check.id for check in stated.checks}
+            missing = REQUIRED_CHECKS[plan.mechanism] - {check.id for check in stated.checks}
             found += [f"checks: {name} was not made" for name in sorted(missing)]
     found += _times(stated)
     return found

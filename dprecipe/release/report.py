@@ -12,7 +12,7 @@ from typing import Any
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.release import plots
-from dprecipe.release.schema import Predicate
+from dprecipe.release.schema import EncodedRun, EventRun, Predicate
 
 STYLE = """
 :root{color-scheme:light;--ink:#1c2733;--soft:#5b6b7b;--line:#e3e8ee;--mark:#1f6feb;--good:#1a7f4b;--bad:#c2410c}
@@ -119,10 +119,17 @@ def _plots(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequ
 
 def _events(made: Predicate) -> str:
     rows = [
-        (run.kind, f"{run.count:,}", f"{run.noise_multiplier:g}", _given(run.sampling_rate), _given(run.lots))
+        (
+            run.kind,
+            f"{run.count:,}",
+            f"{run.noise_multiplier:g}",
+            _given(getattr(run, "sampling_rate", None)),
+            _given(getattr(run, "lots", None)),
+            _box(run),
+        )
         for run in made.events.run_length
     ]
-    events = _table(("event", "count", "noise multiplier", "sampling rate", "lots"), rows)
+    events = _table(("event", "count", "noise multiplier", "sampling rate", "lots", "one unit moves"), rows)
     accounting = _table(
         ("accountant", "version", "kind of bound", "ε"),
         [(row.name, row.version, row.bound, _given(row.epsilon)) for row in made.accounting],
@@ -139,6 +146,14 @@ def _events(made: Predicate) -> str:
         + f". The run ended because: {made.budget.stop_reason}."
     )
     return _section("What was spent", f"{events}<p>{escape(note)}</p>{accounting}")
+
+
+def _box(run: EventRun) -> str:
+    if not isinstance(run, EncodedRun):
+        return "the sum by 1 in L2 norm"
+    coordinates, most = sum(count for _, count in run.shifts), run.shifts[-1][0]
+    law = run.family if run.shape is None else f"{run.family} ({run.shape:g})"
+    return f"{coordinates:,} coordinates by at most {most:.3g} each, rank by rank; {law} noise"
 
 
 def _assumptions(made: Predicate) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from dprecipe.privacy.events import MOST_SHIFTS
 from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -19,6 +20,7 @@ Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Probability = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0, le=1)]
 Stop = Literal["completed", "budget", "interrupted"]
 Role = Literal["claim", "cross_check", "second_opinion"]
 Status = Literal["covered", "public", "declared", "private_internal", "none"]
@@ -65,9 +67,20 @@ class NoiseFacts(Block):
     """The noise that was added."""
 
     family: Word
+    shape: PositiveFloat | None = Field(None, description="the family's parameter beyond its scale: df, or λ")
     multiplier: PositiveFloat = Field(description="scale over the sensitivity of what it protects")
-    standard_deviation: PositiveFloat = Field(description="absolute, of the noise on the sum")
+    scale: PositiveFloat | None = Field(None, description="absolute; of Gaussian noise, its standard deviation")
+    standard_deviation: PositiveFloat | None = Field(description="absolute, of the noise on the sum; null: infinite")
     added_to: Sentence
+
+
+class PhaseFacts(Block):
+    """A part of a run with noise of its own."""
+
+    steps: PositiveInt
+    family: Word
+    shape: PositiveFloat | None
+    multiplier: PositiveFloat
 
 
 class ClippingFacts(Block):
@@ -75,6 +88,24 @@ class ClippingFacts(Block):
 
     norm: PositiveFloat
     mode: Word
+
+
+class EncodingFacts(Block):
+    """The public codebook whose envelope bounds what one unit can move, coordinate by coordinate."""
+
+    codebook: Digest
+    source: Literal["gaussian", "file"]
+    codewords: PositiveInt
+    norm: PositiveFloat = Field(description="L2 norm of every codeword")
+    sensitivity: PositiveFloat = Field(description="the most one unit moves a sum in L2 norm, noise scales aside")
+    dimension: PositiveInt
+    groups: Annotated[tuple[PositiveInt, ...], Field(max_length=10_000)] = Field(
+        description="coordinates that are ranked together"
+    )
+    group_noise: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None
+    microbatch: PositiveInt
+    slots: PositiveInt | None
+    denoising: Sentence
 
 
 class AggregationFacts(Block):
@@ -88,9 +119,10 @@ class MechanismFacts(Block):
     """How information left the private data."""
 
     kind: Word
-    noise: NoiseFacts
+    noise: NoiseFacts = Field(description="of the last phase, where there are several")
+    phases: Annotated[tuple[PhaseFacts, ...], Field(max_length=1000)] | None = None
     clipping: ClippingFacts | None
-    encoding: None = Field(description="of mechanisms that encode gradients")
+    encoding: EncodingFacts | None = Field(description="of mechanisms that encode gradients")
     aggregation: AggregationFacts
     projection: None = Field(description="of mechanisms that project iterates")
 
@@ -106,14 +138,50 @@ class SamplingFacts(Block):
     steps_charged: NonNegativeInt
 
 
-class EventRun(Block):
-    """A run of equal events; the fields beyond `count` and `kind` are those of the event."""
+class GaussianRun(Block):
+    """Equal events of kind `gaussian`; the fields beyond `count` and `kind` are those of the event."""
 
     count: PositiveInt
-    kind: Literal["gaussian", "poisson_gaussian", "partitioned_gaussian"]
+    kind: Literal["gaussian"]
     noise_multiplier: PositiveFloat
-    sampling_rate: Annotated[float, Field(gt=0, le=1)] | None = None
-    lots: PositiveInt | None = None
+
+
+class PoissonGaussianRun(Block):
+    """Equal events of kind `poisson_gaussian`."""
+
+    count: PositiveInt
+    kind: Literal["poisson_gaussian"]
+    noise_multiplier: PositiveFloat
+    sampling_rate: Rate
+
+
+class PartitionedGaussianRun(Block):
+    """Equal events of kind `partitioned_gaussian`."""
+
+    count: PositiveInt
+    kind: Literal["partitioned_gaussian"]
+    noise_multiplier: PositiveFloat
+    lots: PositiveInt
+
+
+class EncodedRun(Block):
+    """Equal events of kind `encoded`."""
+
+    count: PositiveInt
+    kind: Literal["encoded"]
+    sampling_rate: Rate
+    noise_multiplier: PositiveFloat
+    family: Word
+    shape: PositiveFloat | None
+    shifts: Annotated[tuple[tuple[NonNegativeFloat, PositiveInt], ...], Field(min_length=1, max_length=MOST_SHIFTS)]
+    exchanged: bool
+    codebook: Digest
+
+
+EventRun = Annotated[
+    GaussianRun | PoissonGaussianRun | PartitionedGaussianRun | EncodedRun, Field(discriminator="kind")
+]
+"""A run of equal events: `dprecipe.privacy.events`."""
 
 
 class Events(Block):
@@ -213,7 +281,7 @@ class CheckFacts(Block):
 
 
 class Parent(Block):
-    """A recipe that was extended."""
+    """A text that belongs to the recipe: one that it extends, or the summary of a file."""
 
     name: Word
     text: str
@@ -227,6 +295,9 @@ class RecipeFacts(Block):
     text: str
     overrides: Annotated[tuple[str, ...], Field(max_length=1000)]
     parents: Annotated[tuple[Parent, ...], Field(max_length=8)]
+    attachments: Annotated[tuple[Parent, ...], Field(max_length=8)] = Field(
+        (), description="what the accounting needs of other files the recipe names, by name"
+    )
     digest: Digest
     resolved: dict[str, Any]
 

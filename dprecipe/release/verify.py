@@ -186,7 +186,7 @@ def _check_ledger(stated: Predicate, case: _Case) -> None:
         return
     said = {
         "events.ledger": (stated.events.ledger, ledger.digest),
-        "events.run_length": ([_event(r.model_dump(exclude_none=True)) for r in stated.events.run_length],
+        "events.run_length": ([_event(r.model_dump()) for r in stated.events.run_length],
                               [_event(charge.to_json()) for charge in ledger.charges]),
         "provenance.plan": (stated.provenance.plan, ledger.plan_digest),
         "budget.attempts": (stated.budget.attempts, ledger.attempts),

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from dprecipe.faults import RunFailed
-from dprecipe.noise.draws import gaussian
+from dprecipe.noise.draws import draw
 from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Budget
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Event, PartitionedGaussian, run_lengths, total
+from dprecipe.privacy.events import Charge, Encoded, Event, PartitionedGaussian, run_lengths, total
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
 from dprecipe.training.engine.clipped_sum import ClippedSum
 
@@ -30,6 +31,11 @@ from dprecipe.training.engine.clipped_sum import ClippedSum
 LEDGER_SHARE = 0.01
 # A crash loses at most a block: no block is longer than this, nor than a fiftieth of the plan.
 LONGEST_BLOCK = 64
+
+
+def law_of(event: Event) -> Law:
+    """The law of an event's noise, at unit scale."""
+    return Law(event.family, event.shape) if isinstance(event, Encoded) else Law("gaussian")
 
 
 @final
@@ -108,16 +114,17 @@ class Gate:
     def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
         """The clipped sum plus noise: (P,) float64 on the CPU. Each ticket is good for the releases of its event.
 
-        Guarantees: the noise has standard deviation `noise_multiplier` × the sum's own sensitivity, is added in
-        float64, and comes from a stream that no other release uses.
+        Guarantees: the noise has the event's law at scale `noise_multiplier` × the sum's own sensitivity (for
+        Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release
+        uses.
         """
         if not ticket.used < ticket.releases:
             raise RunFailed("a noisy sum was asked for that the ledger does not hold")
         ticket.used += 1
         stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
-        std = ticket.event.noise_multiplier * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
-        noise = torch.from_numpy(gaussian(stream, clipped.value.numel()))
-        return clipped.value.detach().to("cpu", torch.float64).add_(noise, alpha=std)
+        scale = ticket.event.noise_multiplier * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
+        noise = torch.from_numpy(draw(law_of(ticket.event), stream, clipped.value.numel()))
+        return clipped.value.detach().to("cpu", torch.float64).add_(noise, alpha=scale)
 
     def close(self, interrupted: bool = False) -> StopReason:
         """Settle what ran and end the attempt on record; says why it ended."""

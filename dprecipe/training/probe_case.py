@@ -20,6 +20,10 @@ from dprecipe.training.engine.clipped_sum import Loss
 ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError, KeyError)
 """What a module or a loss can raise when it can't be called as training calls it."""
 ROUNDING = 1e-5
+TOLERANCE = 1e-4
+"""Largest relative error: single precision adds up in another order, no more."""
+ProbeTest = tuple[str, str, Callable[[], str]]
+"""Id, what is expected, and a test that answers in words what it measured, or raises `Failed`."""
 Function = Callable[[Tensor, Tensor], Tensor]
 """(features (B, …), labels (B,)) -> (B, …)."""
 

@@ -16,10 +16,11 @@ from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import DataFacts, facts
 from dprecipe.data.load import load
 from dprecipe.faults import DataFault, PlanRefused, RunFailed
+from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.models.build import build
 from dprecipe.models.private import inspect
 from dprecipe.planning.model import Plan
-from dprecipe.training.engine.clipped_sum import clipped_sum, per_record_gradients
+from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.probe import Check, probe
@@ -67,7 +68,8 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
     if any(finding.is_error for finding in findings):
         raise PlanRefused(findings)
     built.to(device)
-    checks = probe(built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, clipped_sum)
+    sums = trainer_of(plan.mechanism).tests(plan, built)
+    checks = probe(built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, sums)
     checks = (*checks, noise_scale(plan))
     sets = records()
     if sets.train.unit_count != plan.data.size:

@@ -51,20 +51,23 @@ class Store:
             order = np.argsort(records.units, kind="stable")
             self._of_units = (order, np.concatenate([[0], np.cumsum(counts)]))
 
-    def lot(self, units: Indices, seed: int) -> StoredLot:
-        """The records of these units (increasing unit numbers), not yet on the device.
+    def lot(self, units: Indices, seed: int, groups: Indices | None = None) -> StoredLot:
+        """The records of these units, not yet on the device; increasing unit numbers, or else with `groups`.
+
+        `groups`: for each unit the group, increasing from 0 without gaps, whose records' gradients are averaged;
+        each unit is a group of its own when left out.
 
         `seed` has to be secret and fresh: augmentation draws from one generator record after record, so a seed that
         is known in advance would let one record decide what is drawn for all that follow it.
         """
         self._generator.manual_seed(seed)
         if self._of_units is None:
-            return StoredLot(self, units, None)
+            return StoredLot(self, units, None if groups is None else torch.from_numpy(groups))
         order, starts = self._of_units
         counts = starts[units + 1] - starts[units]
         # 0 … n-1 within each unit, shifted to where the unit starts.
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        numbers = torch.from_numpy(np.repeat(np.arange(len(units)), counts))
+        numbers = torch.from_numpy(np.repeat(np.arange(len(units)) if groups is None else groups, counts))
         return StoredLot(self, order[np.repeat(starts[units], counts) + within], numbers)
 
     def batch(self, indices: Indices, units: Tensor | None) -> Batch:

@@ -31,7 +31,7 @@ def test_t6_the_gate_draws_noise_in_one_function_which_asks_for_a_ticket() -> No
         (function.name, [argument.annotation for argument in function.args.args])
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef)
-        and any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "gaussian"
+        and any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "draw"
                 for n in ast.walk(function))
     ]  # fmt: skip
     assert [name for name, _ in drawing] == ["release"]

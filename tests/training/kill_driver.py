@@ -30,12 +30,12 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     plan = make_plan(read(recipe))
     counter = os.open(f"{out}.draws", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def counted(stream: object, count: int) -> object:
+    def counted(law: object, stream: object, count: int) -> object:
         if count != DRAWS:  # the check before a run draws noise onto zeros
             os.write(counter, b".")
-        return draws.gaussian(stream, count)  # type: ignore[arg-type]
+        return draws.draw(law, stream, count)  # type: ignore[arg-type]
 
-    gate.gaussian = counted  # type: ignore[assignment]
+    gate.draw = counted  # type: ignore[assignment]
     random.seed(seed)
     killed = finished = 0
     while not finished:

@@ -74,13 +74,13 @@ def test_law_1_every_event_is_on_disk_before_its_noise_is_drawn(
 ) -> None:
     path, drawn = tmp_path / "l", 0
 
-    def spying(stream: object, count: int) -> object:
+    def spying(law: object, stream: object, count: int) -> object:
         nonlocal drawn
         drawn += 1
         assert total(read(path).charges) >= drawn
         return torch.zeros(count).double().numpy()
 
-    monkeypatch.setattr("dprecipe.training.gate.gaussian", spying)
+    monkeypatch.setattr("dprecipe.training.gate.draw", spying)
     assert drain(gate(path, 200, PoissonGaussian(0.01, 5.0))) == 200 == drawn
 
 

@@ -12,6 +12,7 @@ from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe import examine, probe  # noqa: E402
+from dprecipe.training.probe_sums import clipping_tests  # noqa: E402
 
 ALL = [
     "output",
@@ -81,7 +82,7 @@ def with_layer(layer: nn.Module) -> nn.Module:
 
 
 def failed(module: nn.Module, loss=cross_entropy, gradients=per_record_gradients, summed=clipped_sum) -> set[str]:
-    checks = examine(module, loss, (5,), 3, gradients, summed)
+    checks = examine(module, loss, (5,), 3, gradients, clipping_tests(summed))
     return {check.id for check in checks if not check.passed}
 
 
@@ -97,7 +98,7 @@ def failed(module: nn.Module, loss=cross_entropy, gradients=per_record_gradients
     ids=["logistic_regression", "mlp", "tempered-mnist", "tempered-cifar", "lenet"],
 )
 def test_the_zoo_passes(model, shape: tuple[int, ...]) -> None:
-    checks = probe(build(model, shape, 4, 0), cross_entropy, shape, 4, per_record_gradients, clipped_sum)
+    checks = probe(build(model, shape, 4, 0), cross_entropy, shape, 4, per_record_gradients, clipping_tests(clipped_sum))
     assert [check.id for check in checks] == ALL
     assert all(check.passed and check.measured for check in checks)
 
@@ -123,7 +124,7 @@ def test_t3_without_statistics_it_still_mixes() -> None:
 @pytest.mark.parametrize("weight", [1.0, 1e-9])
 def test_t3_subtracting_the_batch_mean_fails_however_small_its_weight(weight: float) -> None:
     with pytest.raises(RunFailed, match=r"first in layer '1 \(SubtractMean\)'") as caught:
-        probe(with_layer(SubtractMean(weight)), cross_entropy, (5,), 3, per_record_gradients, clipped_sum)
+        probe(with_layer(SubtractMean(weight)), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
     assert "GroupNorm" in caught.value.remedy
 
 
@@ -233,7 +234,7 @@ def test_t27_an_engine_that_clips_records_where_units_are_protected() -> None:
 )
 def test_a_module_that_does_not_fit_the_data(module: nn.Module, message: str) -> None:
     with pytest.raises(RunFailed, match=message):
-        probe(module, cross_entropy, (5,), 3, per_record_gradients, clipped_sum)
+        probe(module, cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
 
 
 def test_an_output_that_is_not_finite() -> None:
@@ -248,7 +249,7 @@ def test_the_probe_moves_nothing() -> None:
     before = {name: value.clone() for name, value in module.state_dict().items()}
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
-    examine(module, cross_entropy, (5,), 3, per_record_gradients, clipped_sum)
+    examine(module, cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
     assert torch.equal(torch.random.get_rng_state(), state)
     assert not module.training
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.dpsgd.train import drawing_from
+from dprecipe.training.noisy_steps import drawing_from
 from dprecipe.training.records import Store
 
 

@@ -59,34 +59,51 @@ class Group:
         return np.diff(np.append(self.ranks, self.size))
 
 
+Shifts = tuple[tuple[float, int], ...]
+"""(bound of a magnitude, how many coordinates have it), bounds increasing."""
+
+
 @dataclass(frozen=True)
 class Box:
     """All that accounting needs to know of a codebook: the envelope of its codewords, which bounds them all.
 
-    `shifts`: (bound, how many coordinates), bounds increasing, in units of the codeword norm.
-    Source: `maths` of the envelope: divergences grow with each |coordinate| (docs/encoding.md, the box).
+    `groups`: for each group its size and the envelope there, in units of the codeword norm.
+    Source: divergences grow with each |coordinate| (docs/encoding.md, the box).
     """
 
     digest: str
     words: int
-    groups: tuple[int, ...]
-    shifts: tuple[tuple[float, int], ...]
+    groups: tuple[tuple[int, Shifts], ...]
 
     @property
     def dimension(self) -> int:
-        return sum(self.groups)
+        return sum(size for size, _ in self.groups)
 
-    @property
-    def norm(self) -> float:
-        """L2 norm of the envelope; 1 for a single codeword."""
-        return math.sqrt(math.fsum(count * bound * bound for bound, count in self.shifts))
+    def shifts(self, scales: Sequence[float] | None = None) -> tuple[float, Shifts]:
+        """The L2 norm of a codeword, and the envelope over it; both rounded up.
+
+        `scales`: of the noise in each group relative to the others. What is bounded then is the code divided by
+        them, coordinate by coordinate, and its norm is that of the envelope.
+        """
+        scales = [1.0] * len(self.groups) if scales is None else scales
+        counted: dict[float, int] = {}
+        for (_, table), scale in zip(self.groups, scales, strict=True):
+            for bound, count in table:
+                counted[bound / scale] = counted.get(bound / scale, 0) + count
+        norm = 1.0
+        if any(scale != 1 for scale in scales):
+            norm = up(math.sqrt(math.fsum(count * bound * bound for bound, count in counted.items())))
+        rounded: dict[float, int] = {}
+        for bound, count in counted.items():
+            key = up(bound / norm, 7)
+            rounded[key] = rounded.get(key, 0) + count
+        return norm, tuple(sorted(rounded.items()))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "digest": self.digest,
             "words": self.words,
-            "groups": list(self.groups),
-            "shifts": [list(pair) for pair in self.shifts],
+            "groups": [{"size": size, "bounds": [list(pair) for pair in table]} for size, table in self.groups],
         }
 
     @staticmethod
@@ -97,15 +114,25 @@ class Box:
             ValueError: it is no such thing.
         """
         try:
-            box = Box(
-                str(content["digest"]),
-                int(content["words"]),
-                tuple(int(size) for size in content["groups"]),
-                tuple((float(bound), int(count)) for bound, count in content["shifts"]),
+            groups = tuple(
+                (int(group["size"]), tuple((float(bound), int(count)) for bound, count in group["bounds"]))
+                for group in content["groups"]
             )
+            box = Box(str(content["digest"]), int(content["words"]), groups)
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not the summary of a codebook: {error}") from None
-        if sum(count for _, count in box.shifts) != box.dimension or min(box.groups, default=0) < 1:
+        squares = 0.0
+        for size, table in groups:
+            bounds = [bound for bound, _ in table]
+            if not (
+                0 < size == sum(count for _, count in table)
+                and all(count > 0 for _, count in table)
+                and all(0 <= bound <= 1 for bound in bounds)
+                and bounds == sorted(set(bounds))
+            ):
+                raise ValueError("the summary of a codebook does not add up")
+            squares += math.fsum(count * bound * bound for bound, count in table)
+        if not 1 - 1e-5 <= squares <= MOST_WORDS:  # no envelope is shorter than its codewords
             raise ValueError("the summary of a codebook does not add up")
         return box
 
@@ -157,17 +184,18 @@ class Codebook:
 
     @cached_property
     def box(self) -> Box:
-        counted: dict[float, int] = {}
+        groups = []
         for group in self.groups:
-            envelope_K = group.levels.max(axis=0)
-            for bound, count in zip(envelope_K.tolist(), group.counts.tolist(), strict=True):
-                rounded = up(bound, 7) if bound > 0 else 0.0
+            counted: dict[float, int] = {}
+            for bound, count in zip(group.levels.max(axis=0).tolist(), group.counts.tolist(), strict=True):
+                rounded = min(1.0, up(bound, 7))
                 counted[rounded] = counted.get(rounded, 0) + count
-        return Box(self.digest, self.words, self.sizes, tuple(sorted(counted.items())))
+            groups.append((group.size, tuple(sorted(counted.items()))))
+        return Box(self.digest, self.words, tuple(groups))
 
     def save(self, path: Path) -> None:
         """Write a file that `load` reads."""
-        content = {"sizes": np.array(self.sizes, dtype=np.int64)}
+        content: dict[str, NDArray[Any]] = {"sizes": np.array(self.sizes, dtype=np.int64)}
         for index, (ranks, table) in enumerate(zip(self.ranks, self.whole, strict=True)):
             content |= {f"ranks_{index}": ranks, f"levels_{index}": table}
         with path.open("wb") as file:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from dprecipe.faults import PlanRefused, Severity
+from dprecipe.data.schema import Data
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd import account
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
+from dprecipe.models.schema import LogisticRegression
 from dprecipe.privacy import accountants, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
@@ -35,7 +37,8 @@ def facts(size: int = 60000, epsilon: float | str = 3.0, delta: float = 1e-5, re
         {"epsilon": epsilon, "delta": delta, "neighbouring": relation, "accountant": accountant}
     )
     training = Training.model_validate({**(length or {"epochs": 40.0}), "optimizer": {"kind": "sgd", "lr": 0.5}})
-    return Facts(size, budget, training, "record")
+    data = Data.model_validate({"train": {"source": "digits", "split": "train"}, "size": size})
+    return Facts(size, budget, training, "record", data, LogisticRegression(kind="logistic_regression"))
 
 
 def test_the_contracts_example() -> None:

@@ -21,8 +21,11 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge, PoissonGaussian
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read_text
-from dprecipe.training.engine.clipped_sum import Batch
+from dprecipe.training import noisy_steps
+from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
 from dprecipe.training.gate import Gate
+from dprecipe.training.losses import cross_entropy
+from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.records import Store
 from dprecipe.training.run import fit
 from dprecipe.training.watch import lightning
@@ -48,11 +51,11 @@ SEED = 5
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[Callable[[], tuple[Plan, train.DpsgdModule]]]:
+def program(tmp_path: Path) -> Iterator[Callable[[], tuple[Plan, NoisySteps]]]:
     """The small recipe's program over 40 made-up records, with known secrets."""
     ledgers = []
 
-    def make() -> tuple[Plan, train.DpsgdModule]:
+    def make() -> tuple[Plan, NoisySteps]:
         made = plan(read_text(RECIPE, "small.yaml"))
         generator = np.random.default_rng(0)
         records = Records(generator.random((40, 3), dtype=np.float32), generator.integers(2, size=40))
@@ -74,7 +77,7 @@ def flat(model: nn.Module) -> Tensor:
 
 
 def test_t2_the_lots_of_a_run_are_drawn_by_the_events_on_record(
-    program: Callable[[], tuple[Plan, train.DpsgdModule]], monkeypatch: pytest.MonkeyPatch
+    program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, module = program()
     lots: list[NDArray[np.int64]] = []
@@ -100,13 +103,13 @@ def test_t2_the_lots_of_a_run_are_drawn_by_the_events_on_record(
 
 
 def test_t1_t16_every_noisy_sum_is_divided_by_the_public_lot_size(
-    program: Callable[[], tuple[Plan, train.DpsgdModule]], monkeypatch: pytest.MonkeyPatch
+    program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With lr 1 and no momentum, a step moves the weights by exactly the noisy sum over 10, for lots of 0 to 40."""
     made, module = program()
     sizes = [0, 1, 7, 40] * 6 + [0]
     lots = iter([np.arange(size) for size in sizes])
-    monkeypatch.setattr(train, "draw", lambda event, units, stream: iter([next(lots)]))
+    monkeypatch.setattr(noisy_steps, "draw", lambda event, units, stream: iter([next(lots)]))
     sums: list[Tensor] = []
     moves: list[Tensor] = []
     real = Gate.release
@@ -132,7 +135,7 @@ def test_t1_t16_every_noisy_sum_is_divided_by_the_public_lot_size(
 
 
 def test_t9_a_step_that_was_cut_short_leaves_nothing_in_the_next(
-    program: Callable[[], tuple[Plan, train.DpsgdModule]],
+    program: Callable[[], tuple[Plan, NoisySteps]],
 ) -> None:
     """The second half of a lot fails; the next sum is that of its own lot alone."""
 
@@ -143,7 +146,7 @@ def test_t9_a_step_that_was_cut_short_leaves_nothing_in_the_next(
 
     _, module = program()
     whole = Batch(torch.eye(3), torch.tensor([0, 1, 0]))
-    clean = train.clipped_sum(module.model, train.cross_entropy, whole, 1.0, 2).value
+    clean = clipped_sum(module.model, cross_entropy, whole, 1.0, 2).value
     with pytest.raises(OSError, match="went away"):
-        train.clipped_sum(module.model, train.cross_entropy, Torn(), 1.0, 2)
-    assert torch.equal(train.clipped_sum(module.model, train.cross_entropy, whole, 1.0, 2).value, clean)
+        clipped_sum(module.model, cross_entropy, Torn(), 1.0, 2)
+    assert torch.equal(clipped_sum(module.model, cross_entropy, whole, 1.0, 2).value, clean)

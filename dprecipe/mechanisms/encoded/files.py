@@ -1,0 +1,68 @@
+"""What a recipe of encoding takes from files: the codebook, of which its envelope travels with the recipe's texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dprecipe.faults import Finding, RecipeError, RunFailed
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.encoded.account import ATTACHMENT, groups_of
+from dprecipe.mechanisms.encoded.schema import Encoded, FileCodebook
+from dprecipe.planning.model import Plan, canonical_json
+from dprecipe.recipe.root import Recipe
+
+if TYPE_CHECKING:
+    from dprecipe.mechanisms.encoded.codebook import Codebook, CodebookError
+
+PATH = "mechanism.codebook.path"
+
+
+def attachments(recipe: Recipe, folder: Path) -> tuple[dict[str, str], list[Finding]]:
+    """The summary of the codebook file, as text; or what is wrong with the file."""
+    spec = recipe.mechanism
+    if not isinstance(spec, Encoded) or not isinstance(spec.codebook, FileCodebook):
+        return {}, []
+    from dprecipe.mechanisms.encoded.codebook import CodebookError, load
+
+    try:
+        sizes = groups_of(spec, Facts.of(recipe))
+    except RecipeError:
+        return {}, []  # the data contradict themselves, and their own checks say how
+    try:
+        found = load(folder / spec.codebook.path, sizes)
+    except CodebookError as error:
+        return {}, [_finding(error)]
+    return {ATTACHMENT: canonical_json(found.box.to_json())}, []
+
+
+def codebook_of(plan: Plan) -> Codebook:
+    """The codebook of a plan.
+
+    Raises:
+        RunFailed: its file is gone, or no longer the one that was planned with.
+    """
+    from dprecipe.mechanisms.encoded.codebook import CodebookError, gaussian, load
+
+    chosen, sizes = plan.settings["codebook"], plan.settings["groups"]
+    try:
+        if chosen["source"] == "gaussian":
+            found = gaussian(sizes, chosen["size"], chosen["floor"], chosen["seed"])
+        else:
+            found = load(Path(plan.source.file).parent / chosen["path"], sizes)
+    except CodebookError as error:
+        raise RunFailed(str(error), "put the codebook back, or plan again") from None
+    if found.digest != chosen["digest"]:
+        raise RunFailed("the codebook is not the one that was planned with", "put it back, or plan again")
+    return found
+
+
+def _finding(error: CodebookError) -> Finding:
+    if error.reason in ("signed", "unsorted"):
+        return Finding(
+            "P141",
+            str(error),
+            "store magnitudes in ascending order: `dprecipe codebook` does",
+            PATH,
+        )
+    return Finding("R260", str(error), "give a file that `dprecipe codebook` wrote for this model", PATH)

@@ -1,0 +1,120 @@
+"""The program of gradient encoding: encode, sum, add noise, denoise, step."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dprecipe.data.lots import Lot
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.encoded.files import codebook_of
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.model import Plan
+from dprecipe.privacy.events import Event
+from dprecipe.training.denoise import kolmogorov_smirnov
+from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
+from dprecipe.training.engine.encoded_sum import Encoder, encoded_sum
+from dprecipe.training.gate import Gate, law_of
+from dprecipe.training.losses import cross_entropy
+from dprecipe.training.noisy_steps import NoisySteps
+from dprecipe.training.probe_codes import encoding_tests
+from dprecipe.training.probe_sums import SumTests
+from dprecipe.training.records import Store, StoredLot
+
+SLOTS = 1 << 62
+"""The number of the stream that deals units to micro-batches; no run has as many steps."""
+
+
+def build(plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secrets) -> NoisySteps:
+    """The program of a plan."""
+    slots, slot_of = plan.settings["slots"], None
+    if slots is not None:
+        # Dealt unit by unit from a stream of its own: one more unit moves no other.
+        slot_of = secrets.stream("sampling", SLOTS).integers(slots, store.units)
+    return NoisySteps(plan, model, store, gate, secrets, Encoding(plan, encoder_of(plan, model), slot_of))
+
+
+def tests(plan: Plan, model: nn.Module) -> SumTests:
+    """What the probe asks of this mechanism's sums."""
+    return encoding_tests(encoder_of(plan, model))
+
+
+def encoder_of(plan: Plan, model: nn.Module) -> Encoder:
+    """The encoder of a plan, on the model's device.
+
+    Raises:
+        RunFailed: the codebook is not the planned one, or is not for this model.
+    """
+    trained = parameters_of(model)
+    found, planned = sum(p.numel() for p in trained.values()), plan.settings["dimension"]
+    if found != planned or (len(plan.settings["groups"]) > 1 and _layers(trained) != plan.settings["groups"]):
+        raise RunFailed(
+            f"the codebook is for the recipe's model, of {planned:,} parameters; this one has {found:,}",
+            "pass a model with the recipe's layers, or use mechanism dpsgd",
+        )
+    device = next(iter(trained.values())).device
+    exchanged = plan.settings["slots"] is not None
+    return Encoder(codebook_of(plan), float(plan.settings["codebook"]["norm"]), device, exchanged)
+
+
+def _layers(trained: dict[str, Tensor]) -> list[int]:
+    sizes: dict[str, int] = {}
+    for name, parameter in trained.items():
+        layer = name.rpartition(".")[0]
+        sizes[layer] = sizes.get(layer, 0) + parameter.numel()
+    return list(sizes.values())
+
+
+@final
+class Encoding:
+    """Algorithm 1 of Nasr et al. 2020, repaired: see docs/encoding.md."""
+
+    def __init__(self, plan: Plan, encoder: Encoder, slot_of: Lot | None) -> None:
+        self._encoder = encoder
+        self._slot_of = slot_of
+        self._physical_batch = plan.runtime.physical_batch
+        self._denoise = plan.settings["denoise"]
+        self._sensitivity = float(plan.settings["sensitivity"])
+        self._groups = list(plan.settings["groups"])
+        relative = plan.settings["group_noise"]
+        self._relative = None
+        if relative is not None:
+            sizes = torch.tensor(self._groups)
+            self._relative = torch.repeat_interleave(torch.tensor(relative, dtype=torch.float64), sizes)
+
+    def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
+        if self._slot_of is None:
+            return store.lot(units, seed)
+        order = np.argsort(self._slot_of[units], kind="stable")
+        _, groups = np.unique(self._slot_of[units][order], return_inverse=True)
+        return store.lot(units[order], seed, groups)
+
+    def summed(self, model: nn.Module, lot: StoredLot) -> ClippedSum:
+        encoded = encoded_sum(model, cross_entropy, lot, self._encoder, self._physical_batch)
+        if self._relative is None:
+            return encoded
+        # Coordinates in units of their own noise; `gradient` turns them back.
+        return ClippedSum(encoded.value / self._relative.to(encoded.value.device), self._sensitivity)
+
+    def gradient(self, noisy: Tensor, event: Event) -> tuple[Tensor, Tensor | float]:
+        factor = self._factor(noisy, event)
+        return (noisy if self._relative is None else noisy * self._relative), factor
+
+    def _factor(self, noisy: Tensor, event: Event) -> Tensor | float:
+        """The step multiplier κ, or one for each coordinate."""
+        if self._denoise is None:
+            return 1.0
+        by_group = self._denoise["per"] == "group"
+        factors = kolmogorov_smirnov(
+            noisy,
+            law_of(event),
+            event.noise_multiplier * self._sensitivity,
+            self._groups if by_group else None,
+            shrink=self._denoise["shrink"],
+        )
+        if not by_group:
+            return float(factors[0])
+        return torch.repeat_interleave(torch.as_tensor(factors, dtype=torch.float64), torch.tensor(self._groups))

@@ -1,0 +1,169 @@
+"""The program of every mechanism that steps on noisy sums: runs exactly the planned events, through the gate.
+
+One event is a transaction: admitted and recorded, its lots drawn, each lot's bounded sum released with noise, the
+optimiser moved. A transaction that is cut short is never continued; what it was charged stays charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, final
+
+import lightning.pytorch as lightning
+import torch
+from torch import Tensor, nn
+
+from dprecipe.data.lots import Lot, draw
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.model import Plan
+from dprecipe.privacy.events import Event
+from dprecipe.recipe.root import Sgd
+from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.gate import Gate, Ticket
+from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
+from dprecipe.training.records import Store, StoredLot
+
+
+class Sums(Protocol):
+    """A mechanism's half of a step: how a lot becomes a sum that may be released, and the noisy sum a gradient."""
+
+    def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
+        """The records of these units, in the groups whose gradients are averaged."""
+
+    def summed(self, model: nn.Module, lot: StoredLot) -> ClippedSum:
+        """The bounded sum of a lot."""
+
+    def gradient(self, noisy: Tensor, event: Event) -> tuple[Tensor, Tensor | float]:
+        """From the noisy sum, (P,) float64, to the gradient, and a factor of the update it makes. Post-processing:
+        reads nothing but the noisy sum and public constants."""
+
+
+@contextmanager
+def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
+    """Let layers that draw (dropout) draw from a fresh secret seed, for the reason given in `Store.lot`."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+@final
+class NoisySteps(lightning.LightningModule):
+    """Manual optimisation on noisy sums; the trainer only counts."""
+
+    def __init__(self, plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secrets, sums: Sums) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.model = model
+        self.gate = gate
+        self.average = Average(plan.training.average, plan.length.steps)
+        self.steps_done = 0
+        """Updates the model holds."""
+        self.events_done = gate.done
+        """Events the model holds whole: a checkpoint is taken between events only."""
+        self.stop_requested = False
+        self._plan = plan
+        self._sums = sums
+        self._store = store
+        self._secrets = secrets
+        self._lr = learning_rate(plan.training.optimizer, plan.length)
+        self._optimizer = optimizer_of(plan.training.optimizer, model)
+        self._pending: tuple[Ticket, Iterator[Lot]] | None = None
+
+    @property
+    def steps_left(self) -> int:
+        """Steps from here to the end of the plan."""
+        return self._plan.length.steps - self.steps_done
+
+    def request_stop(self) -> None:
+        """Admit no further event."""
+        self.stop_requested = True
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self._optimizer
+
+    def on_train_start(self) -> None:
+        self.model.train()
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """One noisy update, or none: the refusal is in here, before noise is drawn."""
+        if self._pending is None:
+            ticket = None if self.stop_requested else self.gate.admit()
+            if ticket is None:
+                self.trainer.should_stop = True
+                return
+            stream = self._secrets.stream("sampling", ticket.index)
+            self._pending = (ticket, draw(ticket.event, self._store.units, stream))
+        ticket, lots = self._pending
+        seed = self._secrets.stream("program", (ticket.index << 32) + ticket.used).seed()
+        lot = self._sums.lot(self._store, next(lots), seed)
+        with drawing_from(seed, self.device):
+            summed = self._sums.summed(self.model, lot)
+        gradient, factor = self._sums.gradient(self.gate.release(ticket, summed), ticket.event)
+        self._update(gradient / self._plan.length.expected_lot, factor)
+        if ticket.used == ticket.releases:
+            self._pending = None
+            self.events_done += 1
+
+    def _update(self, gradient: Tensor, factor: Tensor | float) -> None:
+        spec, lr = self._plan.training.optimizer, self._lr(self.steps_done)
+        optimizer = self.optimizers()
+        raw = self._optimizer
+        for group in raw.param_groups:
+            group["lr"] = lr
+        # A plain step is linear in the gradient. Others divide its scale away: there the update itself is scaled.
+        linear = isinstance(spec, Sgd)
+        if linear:
+            gradient = gradient * factor
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        for parameter, part in zip(trained, _parts(gradient, trained), strict=True):
+            parameter.grad = part.to(parameter)
+        decay(spec, raw, lr)
+        before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in trained]
+        optimizer.step()  # type: ignore[union-attr]
+        if before is not None:
+            factors = _parts(torch.as_tensor(factor, dtype=torch.float64).expand(gradient.numel()), trained)
+            with torch.no_grad():
+                for parameter, old, scale in zip(trained, before, factors, strict=True):
+                    parameter.copy_(old + scale.to(parameter) * (parameter - old))
+        self.average.take(self.steps_done, self.model)
+        self.steps_done += 1
+
+    def state(self) -> dict[str, Any]:
+        """All that a later attempt needs: tensors and numbers only."""
+        return {
+            "events_done": self.events_done,
+            "steps_done": self.steps_done,
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "average": self.average.value,
+            "average_count": self.average.count,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, but never from the lots or the noise of the attempt it is from."""
+        self.events_done = int(state["events_done"])
+        self.steps_done = int(state["steps_done"])
+        self.gate.done = self.events_done
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.average.value, self.average.count = state["average"], int(state["average_count"])
+
+    def released_state(self) -> dict[str, Tensor]:
+        """The weights that are released: the average where there is one."""
+        copy = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        if self.average.value is not None:
+            named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+            parts = _parts(self.average.value, [parameter for _, parameter in named])
+            copy.update((name, part.clone()) for (name, _), part in zip(named, parts, strict=True))
+        return copy
+
+
+def _parts(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """A flat vector cut into the shapes of the parameters."""
+    sizes = [parameter.numel() for parameter in parameters]
+    return [part.view_as(p) for part, p in zip(torch.split(flat, sizes), parameters, strict=True)]
+
+
+def _is_one(factor: Tensor | float) -> bool:
+    return isinstance(factor, float) and factor == 1.0

@@ -1,0 +1,84 @@
+"""What the probe asks of sums of codes: that each unit adds one code, inside its box."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from dprecipe.training.engine.clipped_sum import Batch
+from dprecipe.training.engine.encoded_sum import Encoder, encoded_sum
+from dprecipe.training.probe_case import TOLERANCE, Case, Failed, ProbeTest
+from dprecipe.training.probe_sums import SumTests
+
+
+def encoding_tests(encoder: Encoder) -> SumTests:
+    """The tests of sums that encode each unit."""
+
+    def tests(case: Case) -> Iterator[ProbeTest]:
+        yield (
+            "encoded_sum",
+            "the encoded sum equals that of a loop over single records, and each code lies in its codeword's box",
+            lambda: _encoded_sum_equal(case, encoder),
+        )
+        yield (
+            "encoded_sum_edges",
+            "an empty lot gives zero, a non-finite record adds zero, and a unit adds one code",
+            lambda: _encoded_sum_edges(case, encoder),
+        )
+
+    return tests
+
+
+def _encoded_sum_equal(case: Case, encoder: Encoder) -> str:
+    codes, worst = [], 0.0
+    for index, gradient in enumerate(case.single_gradients):
+        code = _encoded(case, encoder, Batch(case.features[index : index + 1], case.labels[index : index + 1]))
+        bounded = code.abs() <= gradient.abs().double() * (1 + TOLERANCE) + 1e-30
+        if not bool((bounded & (code * gradient >= 0)).all()):
+            raise Failed(f"the code of record {index} is no clipped gradient")
+        worst = max(worst, _fullness(code, encoder))
+        codes.append(code)
+    if not worst <= 1:
+        raise Failed(f"a code reaches {worst:.9f} of its box")
+    expected = torch.stack(codes).sum(0)
+    for physical_batch in (len(codes), 2):
+        found = _encoded(case, encoder, Batch(case.features, case.labels), physical_batch)
+        error = float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
+        if not error <= TOLERANCE:
+            raise Failed(f"relative error {error:.1e} with physical batches of {physical_batch}")
+    return f"largest relative error {error:.1e}, at most {worst:.6f} of the box"
+
+
+def _fullness(code: Tensor, encoder: Encoder) -> float:
+    """The largest share of the envelope that a code fills, rank by rank."""
+    worst = 0.0
+    for group in encoder.codebook.groups:
+        ranked = code[group.start : group.start + group.size].abs().double().cpu().sort().values
+        envelope = torch.from_numpy(group.levels.max(axis=0)).repeat_interleave(torch.from_numpy(group.counts))
+        bound = encoder.norm * envelope
+        worst = max(worst, float(torch.where(ranked > 0, ranked / bound, 0.0).max()))
+    return worst
+
+
+def _encoded_sum_edges(case: Case, encoder: Encoder) -> str:
+    empty = _encoded(case, encoder, Batch(case.features[:0], case.labels[:0]))
+    if bool((empty != 0).any()):
+        raise Failed("an empty lot gave a sum that is not zero")
+    broken = case.features.clone()
+    broken[0] = torch.nan
+    found = _encoded(case, encoder, Batch(broken, case.labels))
+    without = _encoded(case, encoder, Batch(case.features[1:], case.labels[1:]))
+    if not float((found - without).abs().max()) <= TOLERANCE * (float(without.abs().max()) + 1e-30):
+        raise Failed("a record of NaN changed the sum")
+    one_unit = torch.zeros(len(case.labels), dtype=torch.long, device=case.labels.device)
+    share = _fullness(_encoded(case, encoder, Batch(case.features, case.labels, one_unit)), encoder)
+    if not share <= 1:
+        raise Failed(f"a unit of {len(case.labels)} records reaches {share:.6f} of the box of one code")
+    return f"zero, zero, {share:.6f} of the box"
+
+
+def _encoded(case: Case, encoder: Encoder, batch: Batch, physical_batch: int | None = None) -> Tensor:
+    size = len(case.labels) if physical_batch is None else physical_batch
+    return encoded_sum(case.module, case.loss, batch, encoder, size).value
