@@ -117,10 +117,13 @@ def failures_of(path: Path) -> tuple[str, ...]:
 
 
 def names(failure: str, path: str) -> bool:
-    """The failure's path, where it has one, is the leaf's, lies above it, or stands for the same text."""
+    """The failure's path, where it has one, is the leaf's, lies above it, or stands for the same text; another kind
+    of event has other fields."""
     named = failure.split(": ")[0].removeprefix("predicate.")
     if path.startswith("provenance.recipe."):
         return named.startswith("provenance.recipe")
+    if path.endswith(".kind") and named.startswith(path.removesuffix("kind")):
+        return True
     return path == named or path.startswith(named + ".") or named.startswith(path) or path in failure.split()
 
 
