@@ -76,13 +76,19 @@ def clipped_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: flo
     larger than that is held whole).
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
     """
-    parameters = parameters_of(model)
-    total = torch.zeros(sum(p.numel() for p in parameters.values()), dtype=torch.float64, device=_wide(parameters))
+    parameters = parameters_of(model).values()
+    device = wide(next(iter(parameters)).device)
+    total = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64, device=device)
+    for grads_UP in per_unit_gradients(model, loss, batch, physical_batch):
+        _add_clipped(total, grads_UP.to(device), clip_norm)
+    return ClippedSum(total, clip_norm)
+
+
+def per_unit_gradients(model: nn.Module, loss: Loss, batch: Batch | Lot, physical_batch: int) -> Iterator[Tensor]:
+    """(U, P) for each physical batch in turn: the mean of the gradients of each unit's records."""
     for part in batch.parts(physical_batch):
         grads_NP = per_record_gradients(model, loss, part.features, part.labels)
-        grads_UP = grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
-        _add_clipped(total, grads_UP.to(total.device), clip_norm)
-    return ClippedSum(total, clip_norm)
+        yield grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
 
 
 def _add_clipped(total: Tensor, grads_UP: Tensor, clip_norm: float) -> None:
@@ -138,7 +144,6 @@ def _mean_by_unit(grads_NP: Tensor, units: Tensor) -> Tensor:
     return sums_UP / counts_U[:, None]
 
 
-def _wide(parameters: dict[str, Tensor]) -> torch.device:
-    """Where float64 can be added up: on the parameters' device, but for Apple's, which has no float64."""
-    device = next(iter(parameters.values())).device
+def wide(device: torch.device) -> torch.device:
+    """Where float64 can be added up: on the same device, but for Apple's, which has no float64."""
     return torch.device("cpu") if device.type == "mps" else device

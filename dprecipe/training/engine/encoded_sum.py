@@ -1,0 +1,191 @@
+"""Encoded sums of per-unit gradients: each gradient is clipped, rank by rank, into the box of one codeword.
+
+Legend: U units of a physical batch, R of them at a time, P parameters, D coordinates of a group, n codewords, K levels.
+Source: Nasr, Shokri and Houmansadr 2020, Algorithms 1 and 2; docs/encoding.md lists what was repaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dprecipe.training.engine.clipped_sum import (
+    ROUNDING,
+    Batch,
+    ClippedSum,
+    Loss,
+    Lot,
+    parameters_of,
+    per_unit_gradients,
+    wide,
+)
+from dprecipe.training.engine.ranks import CELLS, SORTED, Ranking, by_counting, by_sorting, spread
+
+BLOCK = 1 << 17
+"""Coordinates that are encoded at a time on a CPU: few enough to stay in its cache."""
+
+
+class Group(Protocol):
+    """Coordinates `start` to `start + size`, ranked and clipped among themselves."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        """(K,): the first rank of each level; ranks count from 0, the smallest magnitude."""
+
+    @property
+    def levels(self) -> NDArray[np.float64]:
+        """(n, K): the bound at these ranks, ascending, >= 0."""
+
+
+class Codebook(Protocol):
+    """Codewords of L2 norm 1, as steps of the rank; its groups cover all parameters, in order."""
+
+    @property
+    def groups(self) -> Sequence[Group]: ...
+
+
+@final
+class _Part:
+    """One group, ready to rank and to clip."""
+
+    def __init__(self, group: Group, norm: float, device: torch.device) -> None:
+        levels_nK = torch.from_numpy(np.asarray(group.levels, dtype=np.float64))
+        self.columns = slice(group.start, group.start + group.size)
+        self.levels_nK = levels_nK.to(device)
+        self.bounds_nK = _single_below(levels_nK * (norm * ROUNDING)).to(device)
+        self._size = group.size
+        self._ranks_K = torch.from_numpy(np.asarray(group.ranks, dtype=np.int64)).to(device)
+        self._spread_D = spread(group.size, device) if group.size > SORTED else None
+
+    @property
+    def cells(self) -> int:
+        """Numbers that a gradient's ranking takes, or more."""
+        return self._size if self._spread_D is None else max(self._size, CELLS)
+
+    def ranking(self, grads_RP: Tensor) -> Ranking:
+        grads_RD = grads_RP[:, self.columns]
+        if self._spread_D is None:
+            return by_sorting(grads_RD, self._ranks_K)
+        return by_counting(grads_RD, self._ranks_K, self._spread_D)
+
+
+@final
+class Encoder:
+    """Clips gradients into the boxes of a codebook's codewords, scaled to L2 norm `norm`.
+
+    `exchanged`: a neighbour changes a unit's gradient instead of adding a unit, so one code replaces another.
+
+    Memory beyond the gradients: that of the codebook as float64 and float32, and about 24 bytes for each coordinate of
+    a block, which is `BLOCK` of them or one gradient on a CPU, 256 times as many on other devices.
+
+    Guarantees: in each group the magnitudes of an encoded gradient, sorted, are at most `norm` times those of one
+    codeword, the same for all groups, whatever the gradient; so its L2 norm is at most `norm`. It depends on that
+    gradient alone.
+
+    Raises:
+        ValueError: a codebook that bounds nothing: its groups leave gaps, a codeword does not ascend from zero or
+            above, or its norm is above 1.
+    """
+
+    def __init__(self, codebook: Codebook, norm: float, device: torch.device, *, exchanged: bool = False) -> None:
+        self.device = wide(device)
+        self.dimension = _sound(codebook)
+        self.bound = 2 * norm if exchanged else norm
+        """How far one neighbour moves a sum of encoded gradients, in L2 norm."""
+        self._parts = [_Part(group, norm, self.device) for group in codebook.groups]
+        block = BLOCK if self.device.type == "cpu" else BLOCK << 8
+        self._rows = max(1, block // sum(part.cells for part in self._parts))
+
+    def encode(self, grads_UP: Tensor) -> Tensor:
+        """(U, P) float64: the encoded gradients; one that is not finite becomes zero."""
+        self.check(grads_UP.shape[1])
+        encoded_UP = torch.empty(grads_UP.shape, dtype=torch.float64, device=self.device)
+        for start, grads_RP in self._blocks(grads_UP):
+            self._encode(grads_RP, encoded_UP[start : start + len(grads_RP)])
+        return encoded_UP
+
+    def sum(self, gradients: Iterable[Tensor]) -> Tensor:
+        """(P,) float64: the sum of the encoded gradients of all (U, P)."""
+        total = torch.zeros(self.dimension, dtype=torch.float64, device=self.device)
+        block_RP = total.new_empty(self._rows, self.dimension)
+        ones_R = total.new_ones(self._rows)
+        for grads_UP in gradients:
+            self.check(grads_UP.shape[1])
+            for _, grads_RP in self._blocks(grads_UP):
+                rows = len(grads_RP)
+                self._encode(grads_RP, block_RP[:rows])
+                total.addmv_(block_RP[:rows].T, ones_R[:rows])
+        return total
+
+    def _blocks(self, grads_UP: Tensor) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, len(grads_UP), self._rows):
+            yield start, grads_UP[start : start + self._rows].to(self.device)
+
+    def _encode(self, grads_RP: Tensor, encoded_RP: Tensor) -> None:
+        finite_R = torch.isfinite(grads_RP.abs().amax(1))
+        if not bool(finite_R.all()):
+            grads_RP = torch.where(finite_R[:, None], grads_RP, 0.0)
+        rankings = [part.ranking(grads_RP) for part in self._parts]
+        chosen_R = self._nearest(rankings)
+        for part, ranking in zip(self._parts, rankings, strict=True):
+            bounds_RD = ranking.bounds(part.bounds_nK[chosen_R])
+            encoded_RD = torch.minimum(grads_RP[:, part.columns], bounds_RD)
+            encoded_RP[:, part.columns] = torch.maximum(encoded_RD, bounds_RD.neg_())
+
+    def _nearest(self, rankings: list[Ranking]) -> Tensor:
+        """(R,): the codeword of largest cosine similarity; in float64, for they are nearly alike."""
+        if len(self._parts[0].levels_nK) == 1:
+            return torch.zeros(len(rankings[0].cells), dtype=torch.int64, device=self.device)
+        products_Rn = sum(
+            ranking.weights() @ part.levels_nK.T for part, ranking in zip(self._parts, rankings, strict=True)
+        )
+        return torch.as_tensor(products_Rn).argmax(1)
+
+    def check(self, parameters: int) -> None:
+        """Raises ValueError: the codebook is for another number of parameters."""
+        if parameters != self.dimension:
+            raise ValueError(f"a codebook for {self.dimension:,} parameters can't encode gradients of {parameters:,}")
+
+
+def encoded_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, encoder: Encoder, physical_batch: int) -> ClippedSum:
+    """Encode each unit's gradient and add them up, `physical_batch` records at a time.
+
+    A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
+
+    Guarantees: adding or removing one unit moves the result by a vector in the box of one codeword: see `Encoder`; an
+    empty batch gives exactly zero, and the model is not called; memory is that of one physical batch and the encoder's.
+    """
+    encoder.check(sum(p.numel() for p in parameters_of(model).values()))
+    return ClippedSum(encoder.sum(per_unit_gradients(model, loss, batch, physical_batch)), encoder.bound)
+
+
+def _single_below(values: Tensor) -> Tensor:
+    """The largest float32 that are at most these float64."""
+    single = values.float()
+    return torch.where(single.double() > values, torch.nextafter(single, torch.zeros_like(single)), single)
+
+
+def _sound(codebook: Codebook) -> int:
+    """How many parameters the codebook covers."""
+    covered = 0
+    squares_n: Any = 0.0
+    for group in codebook.groups:
+        starts = np.append(group.ranks, group.size)
+        if group.start != covered or starts[0] != 0 or (np.diff(starts) <= 0).any():
+            raise ValueError("the groups or the ranks of a codebook leave gaps")
+        if not (np.diff(group.levels, axis=1, prepend=0) >= 0).all():
+            raise ValueError("a codeword does not ascend from zero or above")
+        squares_n = squares_n + group.levels**2 @ np.diff(starts)
+        covered += group.size
+    if not (squares_n <= 1 + 1e-12).all():
+        raise ValueError("a codeword has a norm above 1")
+    return covered
