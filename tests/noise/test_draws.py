@@ -7,11 +7,21 @@ import math
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from scipy.stats import binom
 
-from dprecipe.noise.draws import BLOCK, gaussian
+from dprecipe.noise.draws import BLOCK, draw, gaussian
 from dprecipe.noise.entropy import Stream
+from dprecipe.noise.laws import Law
 
 COUNT = 400_001
+LAWS = [
+    Law("gaussian"),
+    Law("laplace"),
+    *(Law("student_t", df) for df in (0.5, 2.5, 9.0, 1000.0)),
+    Law("cauchy"),
+    *(Law("variance_gamma", float(n)) for n in (1, 2, 5, 8)),
+    Law("sech"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +58,91 @@ def test_any_count(count: int) -> None:
     assert values.shape == (count,)
     assert np.isfinite(values).all()
     assert len(np.unique(values)) == count
+
+
+@pytest.fixture(scope="module", params=LAWS, ids=lambda law: f"{law.family}-{law.shape}")
+def drawn(request: pytest.FixtureRequest) -> tuple[Law, np.ndarray]:
+    key = f"{request.param.family} {request.param.shape}".encode().ljust(32, b".")
+    return request.param, draw(request.param, Stream(key), COUNT)
+
+
+def test_every_sampler_draws_from_its_law(drawn: tuple[Law, np.ndarray]) -> None:
+    """Kolmogorov–Smirnov, and Anderson–Darling, which weighs the tails: 1e-9 each.
+
+    The latter beyond z by chance: sqrt(3/(π z)) exp(-z), as Σ Z_j²/(j(j+1)) has it.
+    """
+    law, draws = drawn
+    ordered, n = np.sort(draws), len(draws)
+    below, above = law.cdf(ordered), law.cdf(-ordered)
+    ranks = np.arange(1, n + 1)
+    distance = max(np.max(ranks / n - below), np.max(below - (ranks - 1) / n))
+    assert distance < math.sqrt(math.log(2 / 1e-9) / 2 / n)
+    assert -n - np.mean((2 * ranks - 1) * (np.log(below) + np.log(above[::-1]))) < 19.3
+
+
+def test_both_tails_of_every_sampler(drawn: tuple[Law, np.ndarray]) -> None:
+    """Counts beyond a level are binomial: each of eight is out of bounds with probability 1e-9."""
+    law, draws = drawn
+    for tail in (1e-1, 1e-2, 1e-3, 1e-4):
+        level = 1.0
+        while law.cdf(-level) > tail:
+            level *= 1.1
+        low, high = binom.ppf([5e-10, 1 - 5e-10], COUNT, float(law.cdf(-level)))
+        for side in (draws, -draws):
+            assert low <= np.count_nonzero(side > level) <= high
+
+
+def test_moments_of_every_sampler(drawn: tuple[Law, np.ndarray]) -> None:
+    """Six standard errors each, 2e-9, where the law has the moments that they need."""
+    law, draws = drawn
+    variance = law.standard_deviation**2
+    if not math.isfinite(variance):
+        return
+    assert abs(draws.mean()) < 6 * math.sqrt(variance / COUNT)
+    assert abs(np.abs(draws).mean() - law.mean_absolute) < 6 * math.sqrt((variance - law.mean_absolute**2) / COUNT)
+    if law.shape != 2.5:
+        squares = draws**2
+        assert abs(squares.mean() - variance) < 6 * squares.std() / math.sqrt(COUNT)
+
+
+def test_no_draw_of_any_sampler_tells_of_its_neighbours(drawn: tuple[Law, np.ndarray]) -> None:
+    """Correlations of P(X <= x) and of P(|X| <= |x|), whose variance is 1/12: six standard errors, 2e-9."""
+    law, draws = drawn
+    for uniform in (law.cdf(draws) - 0.5, 0.5 - 2 * law.cdf(-np.abs(draws))):
+        for lag in (1, 2, BLOCK):
+            assert abs(np.mean(uniform[:-lag] * uniform[lag:])) < 6 / 12 / math.sqrt(COUNT)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.family}-{law.shape}")
+def test_any_count_of_any_law(law: Law) -> None:
+    for count in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1):
+        values = draw(law, Stream(bytes(32)), count)
+        assert values.shape == (count,)
+        assert values.dtype == np.float64
+        assert np.isfinite(values).all()
+        assert len(np.unique(values)) == count
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.family}-{law.shape}")
+def test_the_ends_of_the_uniforms_reach_as_far_as_documented(monkeypatch: pytest.MonkeyPatch, law: Law) -> None:
+    shape = law.shape or 1.0
+    reach = {
+        "gaussian": 8.5,
+        "laplace": 36.0,
+        "student_t": math.sqrt(shape * math.expm1(106 / shape * math.log(2))) * (1 - 1e-9),
+        "cauchy": 2.8e15,
+        "variance_gamma": 36.0 * shape,
+        "sech": 36.2,
+    }[law.family]
+    extremes = []
+    for word in (0, 2**64 - 1):
+        monkeypatch.setattr(Stream, "words", lambda self, count, w=word: np.full(count, w, dtype=np.uint64))
+        extremes.append(abs(float(draw(law, Stream(bytes(32)), 1)[0])))
+    assert reach <= max(extremes) < math.inf
+
+
+def test_the_sign_comes_from_the_half_of_the_uniform(monkeypatch: pytest.MonkeyPatch) -> None:
+    for word, sign in [(0, -1.0), (2**63 - 1, -1.0), (2**63, 1.0), (2**64 - 1, 1.0)]:
+        monkeypatch.setattr(Stream, "words", lambda self, count, w=word: np.full(count, w, dtype=np.uint64))
+        for family in ("laplace", "cauchy", "sech"):
+            assert math.copysign(1.0, float(draw(Law(family), Stream(bytes(32)), 1)[0])) == sign
