@@ -10,7 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import UnionType
 from typing import Any, ClassVar
 
@@ -96,7 +96,7 @@ class Encoded:
     noise_multiplier: float
     family: str
     shape: float | None
-    shifts: tuple[tuple[float, int], ...]
+    shifts: tuple[tuple[float, int], ...] = field(repr=False)
     exchanged: bool
     codebook: str
 

@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dprecipe.training.engine.clipped_sum import Batch
-from dprecipe.training.engine.encoded_sum import Encoder, encoded_sum
+from dprecipe.training.engine.encoded_sum import Codebook, Encoder, Group, encoded_sum
 from dprecipe.training.probe_case import TOLERANCE, Case, Failed, ProbeTest
 from dprecipe.training.probe_sums import SumTests
 
+Envelopes = Sequence[tuple[slice, Tensor]]
+"""For each group its coordinates, and the most that their magnitudes may be, rank by rank."""
 
-def encoding_tests(encoder: Encoder) -> SumTests:
-    """The tests of sums that encode each unit."""
+
+def encoding_tests(encoder: Encoder, codebook: Codebook, norm: float) -> SumTests:
+    """The tests of sums that encode each unit into the box of one of the codewords, scaled to `norm`."""
+    envelopes = [
+        (slice(group.start, group.start + group.size), norm * _by_rank(group)) for group in codebook.groups
+    ]
 
     def tests(case: Case) -> Iterator[ProbeTest]:
         yield (
             "encoded_sum",
             "the encoded sum equals that of a loop over single records, and each code lies in its codeword's box",
-            lambda: _encoded_sum_equal(case, encoder),
+            lambda: _encoded_sum_equal(case, encoder, envelopes),
         )
         yield (
             "encoded_sum_edges",
             "an empty lot gives zero, a non-finite record adds zero, and a unit adds one code",
-            lambda: _encoded_sum_edges(case, encoder),
+            lambda: _encoded_sum_edges(case, encoder, envelopes),
         )
 
     return tests
 
 
-def _encoded_sum_equal(case: Case, encoder: Encoder) -> str:
+def _encoded_sum_equal(case: Case, encoder: Encoder, envelopes: Envelopes) -> str:
     codes, worst = [], 0.0
     for index, gradient in enumerate(case.single_gradients):
         code = _encoded(case, encoder, Batch(case.features[index : index + 1], case.labels[index : index + 1]))
         bounded = code.abs() <= gradient.abs().double() * (1 + TOLERANCE) + 1e-30
         if not bool((bounded & (code * gradient >= 0)).all()):
             raise Failed(f"the code of record {index} is no clipped gradient")
-        worst = max(worst, _fullness(code, encoder))
+        worst = max(worst, _fullness(code, envelopes))
         codes.append(code)
     if not worst <= 1:
         raise Failed(f"a code reaches {worst:.9f} of its box")
@@ -51,18 +58,22 @@ def _encoded_sum_equal(case: Case, encoder: Encoder) -> str:
     return f"largest relative error {error:.1e}, at most {worst:.6f} of the box"
 
 
-def _fullness(code: Tensor, encoder: Encoder) -> float:
+def _by_rank(group: Group) -> Tensor:
+    """(D,): the envelope of a group's codewords, rank by rank."""
+    counts_K = torch.from_numpy(np.diff(np.append(group.ranks, group.size)))
+    return torch.from_numpy(group.levels.max(axis=0)).repeat_interleave(counts_K)
+
+
+def _fullness(code: Tensor, envelopes: Envelopes) -> float:
     """The largest share of the envelope that a code fills, rank by rank."""
     worst = 0.0
-    for group in encoder.codebook.groups:
-        ranked = code[group.start : group.start + group.size].abs().double().cpu().sort().values
-        envelope = torch.from_numpy(group.levels.max(axis=0)).repeat_interleave(torch.from_numpy(group.counts))
-        bound = encoder.norm * envelope
+    for columns, bound in envelopes:
+        ranked = code[columns].abs().double().cpu().sort().values
         worst = max(worst, float(torch.where(ranked > 0, ranked / bound, 0.0).max()))
     return worst
 
 
-def _encoded_sum_edges(case: Case, encoder: Encoder) -> str:
+def _encoded_sum_edges(case: Case, encoder: Encoder, envelopes: Envelopes) -> str:
     empty = _encoded(case, encoder, Batch(case.features[:0], case.labels[:0]))
     if bool((empty != 0).any()):
         raise Failed("an empty lot gave a sum that is not zero")
@@ -73,7 +84,7 @@ def _encoded_sum_edges(case: Case, encoder: Encoder) -> str:
     if not float((found - without).abs().max()) <= TOLERANCE * (float(without.abs().max()) + 1e-30):
         raise Failed("a record of NaN changed the sum")
     one_unit = torch.zeros(len(case.labels), dtype=torch.long, device=case.labels.device)
-    share = _fullness(_encoded(case, encoder, Batch(case.features, case.labels, one_unit)), encoder)
+    share = _fullness(_encoded(case, encoder, Batch(case.features, case.labels, one_unit)), envelopes)
     if not share <= 1:
         raise Failed(f"a unit of {len(case.labels)} records reaches {share:.6f} of the box of one code")
     return f"zero, zero, {share:.6f} of the box"

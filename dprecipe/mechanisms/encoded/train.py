@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from dprecipe.data.lots import Lot
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.encoded.codebook import Codebook
 from dprecipe.mechanisms.encoded.files import codebook_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
@@ -34,19 +35,21 @@ def build(plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secre
     if slots is not None:
         # Dealt unit by unit from a stream of its own: one more unit moves no other.
         slot_of = secrets.stream("sampling", SLOTS).integers(slots, store.units)
-    return NoisySteps(plan, model, store, gate, secrets, Encoding(plan, encoder_of(plan, model), slot_of))
+    encoder = encoder_of(plan, model, codebook_of(plan))
+    return NoisySteps(plan, model, store, gate, secrets, Encoding(plan, encoder, slot_of))
 
 
 def tests(plan: Plan, model: nn.Module) -> SumTests:
     """What the probe asks of this mechanism's sums."""
-    return encoding_tests(encoder_of(plan, model))
+    codebook = codebook_of(plan)
+    return encoding_tests(encoder_of(plan, model, codebook), codebook, float(plan.settings["codebook"]["norm"]))
 
 
-def encoder_of(plan: Plan, model: nn.Module) -> Encoder:
+def encoder_of(plan: Plan, model: nn.Module, codebook: Codebook) -> Encoder:
     """The encoder of a plan, on the model's device.
 
     Raises:
-        RunFailed: the codebook is not the planned one, or is not for this model.
+        RunFailed: the codebook is not for this model.
     """
     trained = parameters_of(model)
     found, planned = sum(p.numel() for p in trained.values()), plan.settings["dimension"]
@@ -56,8 +59,8 @@ def encoder_of(plan: Plan, model: nn.Module) -> Encoder:
             "pass a model with the recipe's layers, or use mechanism dpsgd",
         )
     device = next(iter(trained.values())).device
-    exchanged = plan.settings["slots"] is not None
-    return Encoder(codebook_of(plan), float(plan.settings["codebook"]["norm"]), device, exchanged)
+    norm, exchanged = float(plan.settings["codebook"]["norm"]), plan.settings["slots"] is not None
+    return Encoder(codebook, norm, device, exchanged=exchanged)
 
 
 def _layers(trained: dict[str, Tensor]) -> list[int]:

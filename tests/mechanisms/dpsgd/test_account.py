@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dprecipe.faults import PlanRefused, Severity
 from dprecipe.data.schema import Data
+from dprecipe.faults import PlanRefused, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd import account
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd

@@ -83,7 +83,11 @@ def test_the_floor_turns_small_entries_to_zero() -> None:
 
 
 def test_a_codebook_is_a_function_of_its_arguments() -> None:
-    one, again, other = gaussian([500, 20], 9, 1e-5, 4), gaussian([500, 20], 9, 1e-5, 4), gaussian([500, 20], 9, 1e-5, 5)
+    one, again, other = (
+        gaussian([500, 20], 9, 1e-5, 4),
+        gaussian([500, 20], 9, 1e-5, 4),
+        gaussian([500, 20], 9, 1e-5, 5),
+    )
     assert one.digest == again.digest != other.digest
     assert one.digest != gaussian([520], 9, 1e-5, 4).digest
     # Pinned: a certificate made today has to be planned again tomorrow.

@@ -1,0 +1,246 @@
+"""The account of encoding: what a recipe costs, and what it releases."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dprecipe.faults import PlanRefused
+from dprecipe.mechanisms.encoded import codebook
+from dprecipe.planning.make import plan
+from dprecipe.planning.model import Plan
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, Encoded, Gaussian, PoissonGaussian
+from dprecipe.recipe.read import read, read_source, read_text
+
+RECIPE = """\
+recipe: dprecipe/v1
+name: small
+data:
+  train: {{source: npz, path: absent.npz, shape: [20], classes: 3}}
+  size: 10000
+model: {{kind: mlp, hidden: [60]}}
+mechanism:
+{mechanism}
+budget: {{epsilon: 2.0, delta: 1e-6}}
+training:
+  epochs: 4
+  optimizer: {{kind: sgd, lr: 1.0}}
+"""
+ENCODED = """\
+  kind: encoded
+  codebook: {source: gaussian, size: 50}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 100}
+"""
+DPSGD = """\
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 100}
+"""
+STUDENT_T = "mechanism.noise={family: student_t, df: 9, multiplier: auto}"
+DIMENSION = 20 * 60 + 60 + 60 * 3 + 3
+
+
+def planned(*overrides: str, mechanism: str = ENCODED) -> Plan:
+    return plan(read_text(RECIPE.format(mechanism=mechanism), "small.yaml", overrides))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("budget.epsilon=0.3",),
+        ("mechanism.noise.multiplier=1.1", "training.epochs=auto"),
+        ("mechanism.noise.multiplier=1.1", "budget.epsilon=auto"),
+        ("mechanism.sampling={scheme: full_batch}",),
+        ("budget.accountant=rdp",),
+        ("budget.neighbouring=replace_one",),
+    ],
+)
+def test_gaussian_noise_spends_what_dpsgd_spends(overrides: tuple[str, ...]) -> None:
+    encoded, dpsgd = planned(*overrides), planned(*overrides, mechanism=DPSGD)
+    assert encoded.events == dpsgd.events
+    assert encoded.guarantee.epsilon == pytest.approx(dpsgd.guarantee.epsilon, rel=1e-6)
+    assert encoded.solved == dpsgd.solved
+    assert encoded.length == dpsgd.length
+
+
+def test_the_plan_names_its_codebook_and_its_coordinates() -> None:
+    made = planned("mechanism.codebook.norm=0.5", "mechanism.noise.multiplier=3.0")
+    settings = made.settings
+    assert settings["dimension"] == DIMENSION
+    assert settings["codebook"]["digest"] == codebook.gaussian([DIMENSION], 50, 1e-5, 0).digest
+    assert settings["noise_scale"] == settings["noise_std"] == 1.5
+    assert settings["sensitivity"] == 0.5
+    assert settings["denoise"] == {"method": "kolmogorov_smirnov", "per": "model", "shrink": False}
+
+
+def test_another_codebook_is_another_plan() -> None:
+    first = planned("mechanism.noise.multiplier=3.0")
+    assert first.digest != planned("mechanism.noise.multiplier=3.0", "mechanism.codebook.seed=1").digest
+    assert first.digest == planned("mechanism.noise.multiplier=3.0").digest
+
+
+@pytest.mark.parametrize("family", ["laplace", "student_t, df: 9", "variance_gamma, shape: 2", "sech"])
+def test_other_noise_is_solved_within_the_budget(family: str) -> None:
+    made = planned(f"mechanism.noise={{family: {family}, multiplier: auto}}")
+    (charge,) = made.events
+    assert isinstance(charge.event, Encoded)
+    assert charge.event.dimension == DIMENSION
+    assert 0.999 * 2.0 <= made.guarantee.epsilon <= 2.0
+    assert made.guarantee.accountant == "pld"
+    assert made.guarantee.cross_check_epsilon >= made.guarantee.epsilon
+
+
+def test_the_box_of_the_event_is_the_envelope_of_the_codebook() -> None:
+    made = planned(STUDENT_T, "mechanism.codebook.norm=0.25")
+    (charge,) = made.events
+    event = charge.event
+    assert isinstance(event, Encoded)
+    book = codebook.gaussian([DIMENSION], 50, 1e-5, 0)
+    assert event.codebook == book.digest
+    assert event.shifts == book.box.shifts()[1]  # in units of the norm, whatever the norm is
+    assert event.noise_multiplier == made.solved["mechanism.noise.multiplier"]
+    assert made.settings["noise_scale"] == pytest.approx(0.25 * event.noise_multiplier)
+    assert made.settings["noise_std"] == pytest.approx(0.25 * event.noise_multiplier * math.sqrt(9 / 7))
+
+
+def test_one_codeword_costs_less_than_many() -> None:
+    many = planned(STUDENT_T).solved["mechanism.noise.multiplier"]
+    one = planned(STUDENT_T, "mechanism.codebook.size=1").solved["mechanism.noise.multiplier"]
+    assert 0.9 * many < one < many
+
+
+def test_groups_are_layers() -> None:
+    made = planned(STUDENT_T, "mechanism.groups=layer")
+    assert made.settings["groups"] == [20 * 60 + 60, 60 * 3 + 3]
+    (charge,) = made.events
+    assert isinstance(charge.event, Encoded)
+    assert charge.event.dimension == DIMENSION
+
+
+def test_noise_scales_of_layers_divide_their_bounds() -> None:
+    """A layer with all the noise hardly counts; the others cost what they cost with their share of the norm."""
+    plain = planned("mechanism.noise.multiplier=1.0", "budget.epsilon=auto", "mechanism.groups=layer")
+    scaled = planned(
+        "mechanism.noise.multiplier=1.0",
+        "budget.epsilon=auto",
+        "mechanism.groups=layer",
+        "mechanism.group_noise=[1.0, 1e4]",
+    )
+    (before,), (after,) = plain.events, scaled.events
+    share = math.sqrt((20 * 60 + 60) / DIMENSION)  # of a codeword's norm in the first layer, about
+    assert isinstance(before.event, PoissonGaussian)
+    assert isinstance(after.event, PoissonGaussian)
+    assert after.event.noise_multiplier == pytest.approx(before.event.noise_multiplier / share, rel=0.06)
+    assert scaled.settings["sensitivity"] == pytest.approx(share, rel=0.06)
+
+
+def test_equal_scales_of_layers_change_nothing() -> None:
+    terms = ("mechanism.noise.multiplier=1.0", "budget.epsilon=auto", "mechanism.groups=layer")
+    assert planned(*terms, "mechanism.group_noise=[1.0, 1.0]").events == planned(*terms).events
+
+
+def test_microbatches_cost_twice_the_noise() -> None:
+    one = planned("mechanism.noise.multiplier=2.0", "budget.epsilon=auto")
+    several = planned("mechanism.noise.multiplier=4.0", "budget.epsilon=auto", "mechanism.microbatch=5")
+    assert several.events == one.events
+    assert several.settings["slots"] == 20
+    assert several.length.expected_lot == 20.0  # the divisor: the public number of codes
+    assert several.settings["expected_lot"] == 100.0
+
+
+def test_microbatches_with_other_noise_are_bounded_by_renyi_alone() -> None:
+    made = planned(STUDENT_T, "mechanism.microbatch=5")
+    (charge,) = made.events
+    assert isinstance(charge.event, Encoded)
+    assert charge.event.exchanged
+    assert made.guarantee.accountant == "rdp"
+    single = planned(STUDENT_T, "budget.accountant=rdp").solved["mechanism.noise.multiplier"]
+    assert made.solved["mechanism.noise.multiplier"] == pytest.approx(2 * single, rel=0.02)
+
+
+PHASES = (
+    "mechanism.noise=[{family: gaussian, multiplier: 2.0, epochs: 1}, "
+    "{family: student_t, df: 9, multiplier: %s, steps: 50}, {family: gaussian, multiplier: %s}]"
+)
+
+
+def test_phases_are_composed_as_they_are() -> None:
+    made = planned(PHASES % ("1.5", "3.0"), "budget.epsilon=auto")
+    assert [charge.count for charge in made.events] == [100, 50, 250]
+    kinds = [type(charge.event) for charge in made.events]
+    assert kinds == [PoissonGaussian, Encoded, PoissonGaussian]
+    assert [phase["steps"] for phase in made.settings["phases"]] == [100, 50, 250]
+    parts = [accountants.epsilon([charge], 1e-6, made.guarantee.neighbouring, "pld") for charge in made.events]
+    assert max(parts) < made.guarantee.epsilon < sum(parts)
+
+
+@pytest.mark.parametrize(("index", "multipliers"), [(1, ("auto", "3.0")), (2, ("1.5", "auto"))])
+def test_one_phase_may_be_solved(index: int, multipliers: tuple[str, str]) -> None:
+    made = planned(PHASES % multipliers)
+    assert list(made.solved) == [f"mechanism.noise.{index}.multiplier"]
+    assert made.settings["phases"][index]["noise_multiplier"] == made.solved[f"mechanism.noise.{index}.multiplier"]
+    assert 0.999 * 2.0 <= made.guarantee.epsilon <= 2.0
+
+
+def test_the_last_phase_lasts_as_long_as_the_budget_holds() -> None:
+    made = planned(PHASES % ("1.5", "3.0"), "training.epochs=auto")
+    assert made.guarantee.epsilon <= 2.0
+    longer = [*made.events[:-1], Charge(made.events[-1].event, made.events[-1].count + 1)]
+    assert accountants.epsilon(longer, 1e-6, made.guarantee.neighbouring, "pld") > 2.0 * (1 - 1e-5)
+
+
+def test_phases_that_spend_the_budget_are_refused() -> None:
+    with pytest.raises(PlanRefused) as refused:
+        planned(PHASES % ("0.3", "3.0"), "training.epochs=auto")
+    assert "the earlier phases leave nothing for the last" in str(refused.value.findings[0].message)
+
+
+def test_full_batches_are_unsampled() -> None:
+    (charge,) = planned("mechanism.sampling={scheme: full_batch}").events
+    assert isinstance(charge.event, Gaussian)
+    (charge,) = planned("mechanism.sampling={scheme: full_batch}", STUDENT_T).events
+    assert isinstance(charge.event, Encoded)
+    assert charge.event.sampling_rate == 1.0
+
+
+def file_recipe(folder: Path, book: codebook.Codebook) -> Path:
+    book.save(folder / "book.npz")
+    recipe = folder / "small.yaml"
+    mechanism = ENCODED.replace("source: gaussian, size: 50", "source: file, path: book.npz")
+    recipe.write_text(RECIPE.format(mechanism=mechanism), encoding="utf-8")
+    return recipe
+
+
+def test_a_codebook_file_travels_with_the_plan(tmp_path: Path) -> None:
+    """A stranger plans again from the texts alone; the texts' digest covers the codebook."""
+    recipe = file_recipe(tmp_path, codebook.gaussian([DIMENSION], 7, 1e-5, 3))
+    made = plan(read(recipe, [STUDENT_T]))
+    (tmp_path / "book.npz").unlink()
+    again = plan(read_source(made.source))
+    assert again.digest == made.digest
+    assert again.source.digest == made.source.digest
+    assert made.settings["codebook"]["size"] == 7
+    assert any(a.id == "codebook" and a.checked_by == "declaration" for a in made.assumptions)
+
+
+def test_a_codebook_file_for_another_model_is_refused(tmp_path: Path) -> None:
+    recipe = file_recipe(tmp_path, codebook.gaussian([DIMENSION], 7, 1e-5, 3))
+    made = read(recipe)
+    with pytest.raises(PlanRefused) as refused:
+        plan(read_text(made.source.text.replace("[60]", "[61]"), "a.yaml", attachments=made.source.attachments))
+    assert [finding.code for finding in refused.value.findings if finding.is_error] == ["R260"]
+
+
+def test_attachments_of_a_stranger_are_not_believed(tmp_path: Path) -> None:
+    made: Any = read(file_recipe(tmp_path, codebook.gaussian([DIMENSION], 7, 1e-5, 3)))
+    for text in ("", "{", "[]", "null", '{"groups": 1}', "[" * 100_000):
+        with pytest.raises(PlanRefused) as refused:
+            plan(read_text(made.source.text, "a.yaml", attachments=[("codebook", text)]))
+        assert "R260" in {finding.code for finding in refused.value.findings}
