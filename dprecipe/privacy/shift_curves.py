@@ -40,6 +40,7 @@ Shifts = tuple[tuple[float, int], ...]
 _RATIO = 1.03
 """Between neighbouring points of the grid of `_convex_majorant`."""
 _BELOW = 64.0
+"""The least shift over the grid's first point."""
 _MOST_POINTS = 1000
 
 
@@ -81,8 +82,8 @@ def fisher(event: Encoded, orders: Sequence[float]) -> Array:
     """The curve of Gaussian noise with the same Fisher information: log M_k(τ) <= k(k-1)/2 I τ².
 
     Proved for gaussian, for laplace (ε-DP is ε²/2-zCDP) and for cauchy (whose M_k is a Legendre polynomial); for the
-    others it is an observation (τ from 1e-3 to 8, k up to 256), so that no claim may rest on it. It shows what an
-    encoded sum costs at best: the bound is reached as the shifts vanish.
+    others it is an observation (τ from 1e-3 to 8, k up to 256), so that no claim may rest on it. At whole orders it is
+    what `encoded` stays below, and what it comes to as the shifts vanish.
     """
     norm = math.sqrt(math.fsum(count * bound * bound for bound, count in event.shifts))
     information = Law(event.family, event.shape).fisher
@@ -117,11 +118,12 @@ def _log_moments_of_sum(law: Law, shifts: Shifts, noise_multiplier: float, excha
     bounds_T, counts_T = np.array(shifts, dtype=np.float64).T
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # infinity is a bound
         taus_T = bounds_T / noise_multiplier
-        if not np.isfinite(taus_T).all():
-            return np.full(MOST_ORDER - 1, math.inf)
-        logs_TK = _convex_majorant(law, taus_T) if exchanged else log_moments(law, taus_T)
-        sums_K: Array = np.maximum((1 + MARGIN) * (counts_T @ logs_TK), 1e-300)  # its logarithm is finite
-    sums_K[np.isnan(sums_K)] = math.inf
+        if np.isfinite(taus_T).all():
+            logs_TK = _convex_majorant(law, taus_T) if exchanged else log_moments(law, taus_T)
+            sums_K: Array = (1 + MARGIN) * (counts_T @ logs_TK)
+        else:
+            sums_K = np.full(MOST_ORDER - 1, math.inf)
+    sums_K = np.where(np.isnan(sums_K), math.inf, np.maximum(sums_K, 1e-300))  # its logarithm is taken
     sums_K.flags.writeable = False
     return sums_K
 
