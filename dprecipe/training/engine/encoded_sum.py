@@ -161,8 +161,9 @@ def encoded_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, encoder: Encod
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
 
-    Guarantees: adding or removing one unit moves the result by a vector in the box of one codeword: see `Encoder`; an
-    empty batch gives exactly zero, and the model is not called; memory is that of one physical batch and the encoder's.
+    Guarantees: adding or removing one unit moves the result by a vector in the box of one codeword (see `Encoder`), but
+    for the rounding of float64 sums, and by at most the bound in L2 norm; an empty batch gives exactly zero, and the
+    model is not called; memory is that of one physical batch and the encoder's.
     """
     encoder.check(sum(p.numel() for p in parameters_of(model).values()))
     return ClippedSum(encoder.sum(per_unit_gradients(model, loss, batch, physical_batch)), encoder.bound)
