@@ -127,7 +127,7 @@ def solve(problem: Problem) -> Solution:
             multiplier = calibrate.noise_multiplier(lambda sigma: problem.charges(sigma, count), *terms)
         except calibrate.CalibrationError as error:
             if error.reason == "too_tight":
-                raise PlanRefused([_too_tight(error.tried)]) from None
+                raise PlanRefused([_too_tight(problem, error.tried)]) from None
             raise PlanRefused([_too_loose("is met without noise")]) from None
         solved[problem.path] = multiplier
         if not multiplier >= LEAST_NOISE:
@@ -224,15 +224,17 @@ def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
         remedies.append(f"set {problem.path} to {sigma:.6g}")
     except calibrate.CalibrationError as error:
         if not problem.opening:
-            return _too_tight(error.tried)
+            return _too_tight(problem, error.tried)
     if further:
         steps = (problem.opening + further) * pace.steps_per_event
         if facts.training.steps is not None:
             remedies.insert(0, f"lower training.steps to {steps}")
         else:
             epochs = Fraction(steps) / pace.epoch
-            shown = math.floor(epochs) if epochs >= 1 else math.floor(epochs * 10_000) / 10_000
-            if shown > 0:
+            shown: float = math.floor(epochs)
+            if not shown or pace.events_for(shown, None) <= problem.opening:
+                shown = math.floor(epochs * 10_000) / 10_000
+            if shown and pace.events_for(shown, None) > problem.opening:
                 remedies.insert(0, f"lower training.epochs to {shown}")
     code, start = ("P102", "") if further else ("P106", "not even one step fits: one ")
     if not further and problem.opening:
@@ -245,11 +247,12 @@ def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
     )
 
 
-def _too_tight(tried: float) -> Finding:
+def _too_tight(problem: Problem, tried: float) -> Finding:
+    others = ", or raise the noise of the other phases" if problem.opening else ""
     return Finding(
         "P106",
-        f"no noise keeps this budget: even a multiplier of {tried:g} spends more",
-        "raise budget.epsilon or budget.delta, or shorten the run",
+        f"no noise keeps this budget: even with {problem.path} = {tried:g} the run spends more",
+        f"raise budget.epsilon or budget.delta, or shorten the run{others}",
         "budget.epsilon",
     )
 

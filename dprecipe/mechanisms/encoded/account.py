@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dprecipe.faults import Finding, Severity
+from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.mechanisms import solve
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, GradientCodebook, Slots
@@ -41,14 +41,18 @@ def check(spec: Encoded, facts: Facts) -> list[Finding]:
     findings = [finding for rule in RULES for finding in rule(spec, facts)]
     if any(finding.is_error for finding in findings):
         return findings
-    return [*findings, *solve.check(_Run(spec, facts).problem)]
+    try:
+        return [*findings, *solve.check(_Run(spec, facts).problem)]
+    except PlanRefused as refusal:
+        return [*findings, *refusal.findings]
 
 
 def plan(spec: Encoded, facts: Facts) -> MechanismPlan:
     """Solve the free variable.
 
     Raises:
-        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
+        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107); or
+            there is no such codebook (R260).
     """
     run = _Run(spec, facts)
     solution = solve.solve(run.problem)
@@ -91,11 +95,20 @@ def plan(spec: Encoded, facts: Facts) -> MechanismPlan:
 
 
 def box_of(spec: Encoded, facts: Facts) -> Box:
-    """The envelope of the recipe's codebook: drawn again from its seed, or as it came with the recipe's texts."""
-    sizes = groups_of(spec, facts)
-    if isinstance(spec.codebook, GaussianCodebook):
-        return _drawn(sizes, spec.codebook.size, spec.codebook.floor, spec.codebook.seed)
-    return _attached(facts.attachments[ATTACHMENT])
+    """The envelope of the recipe's codebook: drawn again from its seed, or as it came with the recipe's texts.
+
+    Raises:
+        PlanRefused: there is no such codebook: too large a table, or a floor above every magnitude (R260).
+    """
+    if not isinstance(spec.codebook, GaussianCodebook):
+        return _attached(facts.attachments[ATTACHMENT])
+    from dprecipe.mechanisms.encoded.codebook import CodebookError
+
+    try:
+        return _drawn(groups_of(spec, facts), spec.codebook.size, spec.codebook.floor, spec.codebook.seed)
+    except CodebookError as error:
+        remedy = "lower mechanism.codebook.size or mechanism.codebook.floor"
+        raise PlanRefused([Finding("R260", str(error), remedy, "mechanism.codebook")]) from None
 
 
 def groups_of(spec: Encoded, facts: Facts) -> tuple[int, ...]:
@@ -289,11 +302,12 @@ def denoising(spec: Encoded, facts: Facts) -> Iterator[Finding]:
         return
     sizes = groups_of(spec, facts) if chosen.per == "group" else (sum(facts.layers),)
     if min(sizes) < FEW_COORDINATES:
+        enough = sum(sizes) >= FEW_COORDINATES
         yield Finding(
             "P139",
             f"a step multiplier over {min(sizes):,} coordinates: pure noise gives it about "
             f"{0.87 / math.sqrt(min(sizes)):.2g}, which drowns the signal",
-            "set mechanism.denoise to none, or one factor for the whole model (per: model)",
+            ("set mechanism.denoise.per to model, or " if enough else "set ") + "mechanism.denoise to none",
             "mechanism.denoise",
             severity=Severity.WARNING,
         )
@@ -326,18 +340,19 @@ def laws(spec: Encoded, facts: Facts) -> Iterator[Finding]:
         try:
             families.check(noise.family, shape_of(noise))
         except ValueError as error:
+            name = families.SHAPED[noise.family]
             yield Finding(
                 "P101",
                 f"no bound for this noise: {error}",
-                "choose a shape in that range",
-                f"{path}.{families.SHAPED[noise.family]}",
+                f"choose a {name} in that range",
+                f"{path}.{name}",
             )
             continue
         if isinstance(noise, CauchyNoise) and not noise.force:
             yield Finding(
                 "P137",
                 "cauchy noise has neither mean nor variance: sums of it never settle, and training on them rarely does",
-                "choose student_t, or set force: true to have it all the same",
+                "choose family: student_t with a df, or add force: true to have it all the same",
                 f"{path}.family",
             )
         elif noise.family != "gaussian" and sum(facts.layers) > MANY_COORDINATES:
@@ -360,11 +375,20 @@ def phase_lengths(spec: Encoded, facts: Facts) -> Iterator[Finding]:
         given = [name for name in ("epochs", "steps") if getattr(phase, name) is not None]
         if last and given:
             yield Finding(
-                "R262", "the last phase lasts to the end of the run", f"remove {given[0]}", f"{path}.{given[0]}"
+                "R262",
+                "the last phase lasts to the end of the run and has no length of its own",
+                f"remove {' and '.join(given)}",
+                f"{path}.{given[0]}",
             )
-        elif not last and len(given) != 1:
-            what = "both epochs and steps" if given else "no length"
-            yield Finding("R262", f"a phase with {what}", "give it epochs or steps", path)
+        elif not last and not given:
+            yield Finding(
+                "R262",
+                "a phase before the last does not say how long it lasts",
+                "add epochs (passes over the data) or steps",
+                path,
+            )
+        elif not last and len(given) == 2:
+            yield Finding("R262", "the phase has both epochs and steps", "remove one of them", f"{path}.steps")
 
 
 def phases_end(spec: Encoded, facts: Facts) -> Iterator[Finding]:
@@ -374,11 +398,13 @@ def phases_end(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     if spec.sampling.scheme == "shuffle" or getattr(spec.sampling, "batch_size", 0) > facts.size:
         return
     problem = _Run(spec, facts).problem
-    if problem.events is not None and problem.events <= problem.opening:
+    most = solve.MOST_STEPS if problem.events is None else problem.events
+    if most <= problem.opening:
+        has = "the most a run can have is" if problem.events is None else "the run has"
         yield Finding(
             "R262",
-            f"the phases before the last take {problem.opening:,} steps, the run has {problem.events:,}",
-            "shorten them, or lengthen the run",
+            f"the phases before the last take {problem.opening:,} steps, {has} {most:,}",
+            "shorten them" + ("" if problem.events is None else ", or lengthen the run"),
             "mechanism.noise",
         )
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -262,11 +264,7 @@ def load(path: Path, sizes: Sequence[int]) -> Codebook:
     Raises:
         CodebookError: not such a file, of other sizes, signed, or unsorted.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise CodebookError("file", f"{path.name} is no codebook: {error}") from None
+    arrays = _arrays(path)
     if "codewords" in arrays:
         codewords = arrays["codewords"]
         if codewords.dtype.kind != "f":
@@ -277,26 +275,40 @@ def load(path: Path, sizes: Sequence[int]) -> Codebook:
         found = tuple(int(size) for size in arrays["sizes"])
         ranks = tuple(np.asarray(arrays[f"ranks_{i}"], dtype=np.int64) for i in range(len(found)))
         tables = tuple(arrays[f"levels_{i}"] for i in range(len(found)))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise CodebookError("file", f"{path.name} holds neither codewords nor levels") from None
     if found != tuple(sizes):
         raise CodebookError(
             "shape",
             f"{path.name} is for groups of {_listed(found)} coordinates, this recipe needs {_listed(sizes)}",
         )
-    words = {len(table) for table in tables}
+    words = len(tables[0]) if tables[0].ndim else 0
     for size, firsts, table in zip(found, ranks, tables, strict=True):
+        expected = rank_starts(size)
         if (
-            table.dtype != np.uint16
-            or table.shape != (min(words), len(firsts))
-            or not np.array_equal(firsts, rank_starts(size))
+            not words
+            or table.dtype != np.uint16
+            or table.shape != (words, len(expected))
+            or not np.array_equal(firsts, expected)
         ):
             raise CodebookError("file", f"{path.name}: tables of the wrong kind or shape")
         if (table[:, 1:] < table[:, :-1]).any():
             raise CodebookError("unsorted", f"{path.name}: a codeword that does not ascend")
-    if not all(any(table[i].any() for table in tables) for i in range(min(words))):
+    if not all(any(table[i].any() for table in tables) for i in range(words)):
         raise CodebookError("file", f"{path.name}: a codeword of zeros")
     return Codebook(found, ranks, tables)
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        raise CodebookError("file", f"there is no file {path.name}")
+    if not zipfile.is_zipfile(path):
+        raise CodebookError("file", f"{path.name} is no archive of arrays (.npz)")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
+        raise CodebookError("file", f"{path.name} is damaged, or holds more than arrays") from None
 
 
 def rank_starts(size: int) -> NDArray[np.int64]:
@@ -344,5 +356,5 @@ def _held(words: int, levels: int, dimension: int) -> None:
 
 
 def _listed(sizes: Sequence[int]) -> str:
-    shown = " + ".join(f"{size:,}" for size in sizes[:6])
+    shown = " + ".join(f"{size:,}" for size in sizes[:6]) or "no"
     return shown if len(sizes) <= 6 else f"{shown} + …"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprecipe.data.facts import facts as data_facts
 from dprecipe.faults import Finding, RecipeError, RunFailed
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.account import ATTACHMENT, groups_of
 from dprecipe.mechanisms.encoded.schema import Encoded, FileCodebook
+from dprecipe.models import checks as models
 from dprecipe.planning.model import Plan, canonical_json
 from dprecipe.recipe.root import Recipe
 
@@ -25,10 +27,9 @@ def attachments(recipe: Recipe, folder: Path) -> tuple[dict[str, str], list[Find
         return {}, []
     from dprecipe.mechanisms.encoded.codebook import CodebookError, load
 
-    try:
-        sizes = groups_of(spec, Facts.of(recipe))
-    except RecipeError:
-        return {}, []  # the data contradict themselves, and their own checks say how
+    if not _has_a_model(recipe):
+        return {}, []  # the checks of data and model say why
+    sizes = groups_of(spec, Facts.of(recipe))
     try:
         found = load(folder / spec.codebook.path, sizes)
     except CodebookError as error:
@@ -55,6 +56,13 @@ def codebook_of(plan: Plan) -> Codebook:
     if found.digest != chosen["digest"]:
         raise RunFailed("the codebook is not the one that was planned with", "put it back, or plan again")
     return found
+
+
+def _has_a_model(recipe: Recipe) -> bool:
+    try:
+        return not models.check(recipe.model, data_facts(recipe.data))
+    except RecipeError:
+        return False
 
 
 def _finding(error: CodebookError) -> Finding:

@@ -8,9 +8,10 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.mechanisms.sampling import Sampling
 from dprecipe.noise.schema import PhasedNoise
-from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Text, form
+from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveInt, Text, form
 
 Norm = Annotated[float, Field(ge=1e-6, le=1e6)]
+Relative = Annotated[float, Field(ge=1e-6, le=1e6)]
 NORM = "L2 norm of every codeword: the most one unit can move the sum"
 
 
@@ -84,7 +85,7 @@ class Encoded(Block):
     groups: Literal["model", "layer"] = Field(
         "model", description="rank and bound all coordinates together, or each layer among its own"
     )
-    group_noise: tuple[PositiveFloat, ...] | None = Field(
+    group_noise: tuple[Relative, ...] | None = Field(
         None, description="relative scale of the noise in each layer; needs `groups: layer`"
     )
     divide_by: Literal["expected_lot", "lot"] = Field(
