@@ -41,7 +41,7 @@ def test_golden(row: dict[str, float | str]) -> None:
 
 
 @given(
-    st.integers(1, 200),
+    st.integers(1, 2000),
     st.sampled_from(LAWS),
     st.floats(-3, 3),
     st.floats(0.01, 5),

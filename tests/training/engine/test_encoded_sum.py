@@ -143,15 +143,19 @@ def test_chooses_one_codeword_over_all_groups() -> None:
 SHAPES = {"flat": np.ones(5000), "steep": np.arange(5000.0) ** 12, "gaussian": np.sort(np.abs(np.sin(np.arange(5000))))}
 
 
-def test_counting_chooses_the_codeword_that_sorting_would() -> None:
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 3.4028234663852886e38])
+@pytest.mark.parametrize("counted", [False, True])
+def test_chooses_the_nearest_codeword_at_every_scale(scale: float, counted: bool) -> None:
+    """Far outside the boxes, a code is its whole codeword."""
     book = codebook.fitted(np.stack(list(SHAPES.values())), (5000,))
-    random = torch.Generator().manual_seed(0)
-    shuffled = torch.randperm(5000, generator=random)
-    gradients = torch.stack([torch.from_numpy(shape / np.linalg.norm(shape))[shuffled] for shape in SHAPES.values()])
-    encoded, counted = (encoder_of(book, 0.5, counted=counted).encode(gradients) for counted in (False, True))
-    torch.testing.assert_close(counted, encoded, rtol=0, atol=0.02)
-    for word, row in enumerate(counted):  # half of the gradient, so that it touches the box it chose
-        assert float(row.norm()) == pytest.approx(0.5, rel=0.03), list(SHAPES)[word]
+    shuffled = torch.randperm(5000, generator=torch.Generator().manual_seed(0))
+    gradients = torch.stack([torch.from_numpy(shape / shape.max()).float()[shuffled] for shape in SHAPES.values()])
+    norm = 1e-3 * scale
+    encoded = encoder_of(book, norm, counted=counted).encode(gradients * scale).abs().sort().values.numpy() / norm
+    words = by_rank(book.groups[0])
+    for word, code in enumerate(encoded):
+        assert float(np.linalg.norm(code - words[word])) < 0.15
+        assert np.argmin(np.linalg.norm(code - words, axis=1)) == word
 
 
 def random_gradients(count: int, size: int) -> dict[str, Tensor]:
@@ -367,6 +371,18 @@ def test_t11_adding_one_record_moves_the_sum_within_the_box(book: codebook.Codeb
         assert float(moved.norm()) <= norm
         if 1 <= scale < math.inf:
             assert float(moved.norm()) >= 0.9 * norm
+
+
+def test_rounding_of_the_sum_does_not_pass_the_bound() -> None:
+    """The box (0.5, 0.5, 0.5, 0.5) is filled exactly, were it not for a little room left inside."""
+    encoder, model = Encoder(book_of([[1.0] * 4]), 1.0, CPU), Direct(4)
+    random = torch.Generator().manual_seed(0)
+    full = torch.ones(1, 4)
+    for _ in range(20):
+        many = torch.rand(300, 4, generator=random) ** 9
+        before = encoded_sum(model, itself, direct(many), encoder, 400).value
+        after = encoded_sum(model, itself, direct(torch.cat([many, full])), encoder, 400).value
+        assert 1 - 1e-6 < math.sqrt(math.fsum(((after - before) ** 2).tolist())) <= 1
 
 
 def test_an_exchanged_record_moves_the_sum_by_no_more_than_twice_the_norm() -> None:
