@@ -9,7 +9,7 @@ from dprecipe.faults import Finding
 from dprecipe.recipe.base import Block
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import near_word
-from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, required, tag_key
+from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, offered, required, tag_key
 from dprecipe.text.scalars import NotFiniteError, resolve
 from dprecipe.text.tree import Mapping, Node, Scalar, Sequence
 
@@ -71,6 +71,8 @@ def _remedy(at: Spot, form: Expect, node: Node | None) -> str:
 
 def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
     value = node.value
+    if "none" in form.words and not value and not isinstance(value, str):
+        return "write `none`"
     if value is None:
         if not form.is_scalar and form.blocks and not any(map(required, form.blocks)):
             return "write `{}` for its defaults, or remove the line"
@@ -81,7 +83,7 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
         return f"write {int(value)}"
     if form.text and not isinstance(value, bool):
         return f'write it in quotes: "{value}"'
-    if form.items is not None and not form.is_scalar:
+    if form.items is not None and form.items.is_scalar and not form.is_scalar:
         return f"write it in brackets: [{str(value).lower()}]"
     if isinstance(value, int) and not isinstance(value, bool) and form.boolean and value in (0, 1):
         return f"write {'true' if value else 'false'}"
@@ -99,7 +101,7 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
         return "write true"
     if form.boolean and value.lower() in ("no", "off", "false", "n", "0"):
         return "write false"
-    words = [str(word) for word in form.words]
+    words = [str(word) for word in offered(form.words)]
     close = near_word(value, words)
     if close is not None:
         return f"write `{close}`" + (", without quotes" if close == value and node.quoted else "")
@@ -107,14 +109,14 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
     kind = value if value in names else near_word(value, list(names))
     if kind is not None:
         return f"write a block: {_example(names[kind], kind)}"
-    if form.items is not None and not form.is_scalar:
+    if form.items is not None and form.items.is_scalar and not form.is_scalar:
         return f"write it in brackets: [{value}]" if len(value) < 40 else "write a list"
     if at.path[:2] == ("data", "preprocess") and form.blocks and value in keys(form.blocks[0]):
         step = keys(form.blocks[0])[value]
         return f"write `- {value}: {{{'…' if any(map(required, step.blocks)) else ''}}}`"
-    if form.blocks and form.words:
-        return f"write {either([code(word) for word in form.words])}, or the keys {_keys(form)}"
-    if form.blocks:
+    if form.blocks and words:
+        return f"write {either([code(word) for word in words])}, or the keys {_keys(form)}"
+    if form.blocks and not form.is_scalar:
         tag = tag_key(form.blocks)
         known = f"; known: {', '.join(names)}" if names else ""
         return f"write a block with a `{tag}`{known}" if tag else f"write its keys: {_keys(form)}"
@@ -150,7 +152,7 @@ def of_kind(at: Spot) -> Spot:
 
 def unknown_kind(at: Spot) -> Finding:
     """The finding for a block whose kind is not one of the known ones; all of them are listed."""
-    tag, names = str(at.path[-1]), list(kinds(at.owners))
+    tag, names = str(at.path[-1]), [str(word) for word in offered(kinds(at.owners))]
     known = ", ".join(code(name) for name in names)
     value = at.node.value if isinstance(at.node, Scalar) else None
     if not isinstance(value, str):

@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Collection, Iterable
 
 from dprecipe.recipe.places import Spot
-from dprecipe.recipe.synonyms import SYNONYMS, WORDS, Synonym
-from dprecipe.recipe.vocabulary import Known, every_key, keys, kinds, tag_key
+from dprecipe.recipe.synonyms import NOISE, SYNONYMS, WORDS, Synonym
+from dprecipe.recipe.vocabulary import Known, every_key, has_place, keys, kinds, tag_key
 from dprecipe.text.merge import TAGS
-from dprecipe.text.tree import Mapping, Scalar
+from dprecipe.text.tree import Mapping, Path, Scalar
 
 CLOSE = 0.7
 
@@ -34,9 +34,13 @@ def _loose(word: str) -> str:
     return word.lower().replace("-", "_").replace(" ", "_")
 
 
-def synonym(key: str) -> Synonym | None:
-    """The entry of the table for another tool's name."""
-    return SYNONYMS.get(_loose(key))
+def synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
+    """The entry of the tables for another tool's name, as it applies to this recipe."""
+    in_noise = NOISE.get(_loose(key)) if spot.path[:2] == ("mechanism", "noise") else None
+    found = in_noise or SYNONYMS.get(_loose(key))
+    while found is not None and found.instead is not None and not has_place(tree, found.path):
+        found = found.instead
+    return found
 
 
 def misspelt_tag(spot: Spot) -> str | None:
@@ -57,24 +61,33 @@ def _word(node: Mapping, key: str) -> str | None:
     return value.value if isinstance(value, Scalar) and isinstance(value.value, str) else None
 
 
-def elsewhere(key: str, spot: Spot) -> list[Known]:
-    """The places of the language that have a key of this name, the nearest first; at most three."""
+def first_item(path: Path) -> list[str]:
+    """The steps of a path as `every_key` has them: all items of a list are like the first."""
+    return ["0" if isinstance(step, int) else step for step in path]
+
+
+def elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:
+    """The places of the language that have a key of this name, the nearest first; at most three. Where this recipe's
+    blocks have none, being of other kinds, it is the nearest of those."""
     if key in TAGS or key == "recipe":
         return []
-    block = spot.path[:-1]
+    *block, _ = first_item(spot.path)
     found: dict[str, Known] = {}
+    absent: dict[str, Known] = {}
     for known in every_key():
         *above, name = known.path.split(".")
         if name == key:
-            found.setdefault(f"{known.path} {known.kind}" if tuple(above) == block else known.path, known)
+            here = above == block
+            into = found if here or has_place(tree, known.path) else absent
+            into.setdefault(f"{known.path} {known.kind}" if here else known.path, known)
 
     def distance(known: Known) -> tuple[int, int]:
         above = known.path.split(".")[:-1]
         shared = 0
-        for ours, theirs in zip(map(str, block), above, strict=False):
+        for ours, theirs in zip(block, above, strict=False):
             if ours != theirs:
                 break
             shared += 1
         return (-shared, len(above))
 
-    return sorted(found.values(), key=distance)[:3]
+    return sorted(found.values(), key=distance)[:3] or sorted(absent.values(), key=distance)[:1]

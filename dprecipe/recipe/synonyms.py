@@ -1,5 +1,5 @@
-"""The names other tools use for what a recipe says: Opacus, TF Privacy, JAX Privacy, Lightning, Hugging
-Face.
+"""The names other tools and papers use for what a recipe says: Opacus, TF Privacy, JAX Privacy, Lightning, Hugging
+Face, gradient encoding.
 
 A name maps to the dotted path that holds the same idea (or none) and to what has to be done: often it is
 not the same number that goes there."""
@@ -15,11 +15,24 @@ class Synonym:
 
     path: str
     remedy: str
+    instead: Synonym | None = None
+    """Where the idea lives in a recipe whose mechanism has no such path."""
 
 
-_CLIP = Synonym("mechanism.clip.norm", "set mechanism.clip.norm")
+_CODEWORD = Synonym("mechanism.codebook.norm", "set mechanism.codebook.norm")
+_CLIP = Synonym("mechanism.clip.norm", "set mechanism.clip.norm", _CODEWORD)
 _MULTIPLIER = Synonym("mechanism.noise.multiplier", "set mechanism.noise.multiplier, or `auto` to have it solved")
-_DEVIATION = Synonym("mechanism.noise.multiplier", "set mechanism.noise.multiplier: the deviation divided by clip.norm")
+_DEVIATION = Synonym(
+    "mechanism.noise.multiplier",
+    "set mechanism.noise.multiplier: the deviation divided by the norm of clip or codebook",
+)
+_SCALE = Synonym(
+    "mechanism.noise.multiplier",
+    "set mechanism.noise.multiplier: the scale divided by the norm of clip or codebook",
+)
+_FAMILY = Synonym("mechanism.noise.family", "set mechanism.noise.family")
+_FREEDOM = Synonym("mechanism.noise.df", "set mechanism.noise.df: degrees of freedom, for student_t")
+_SHAPE = Synonym("mechanism.noise.shape", "set mechanism.noise.shape: λ, for variance_gamma")
 _EPSILON = Synonym("budget.epsilon", "set budget.epsilon")
 _DELTA = Synonym("budget.delta", "set budget.delta")
 _EPOCHS = Synonym("training.epochs", "set training.epochs, or `auto` to run until the budget ends")
@@ -30,10 +43,12 @@ _ACCUMULATE = Synonym(
     "remove it: lots are split by themselves; set mechanism.sampling.batch_size to the records of one update "
     "and runtime.physical_batch to what fits in memory",
 )
-_MICROBATCH = Synonym(
-    "",
-    "remove it: gradients are clipped record by record; runtime.physical_batch bounds the memory",
+_MICROBATCHES = Synonym(
+    "mechanism.microbatch",
+    "set mechanism.microbatch to the units that share a code; 1 needs least noise",
+    Synonym("", "remove it: gradients are clipped record by record; runtime.physical_batch bounds the memory"),
 )
+_MICROBATCH = Synonym(_MICROBATCHES.path, _MICROBATCHES.remedy, _PHYSICAL)
 _LOT = Synonym("mechanism.sampling.batch_size", "set mechanism.sampling.batch_size: the expected records of one update")
 _RATE = Synonym("mechanism.sampling.batch_size", "set mechanism.sampling.batch_size to the rate times data.size")
 _POISSON = Synonym("mechanism.sampling.scheme", "write mechanism.sampling: {scheme: poisson, batch_size: …}")
@@ -41,6 +56,18 @@ _SHUFFLE = Synonym(
     "mechanism.sampling.scheme",
     "write mechanism.sampling: {scheme: shuffle, batch_size: …}; it is accounted without amplification",
 )
+_PER_LAYER = Synonym(
+    "mechanism.groups",
+    "set mechanism.groups to layer",
+    Synonym("", "remove it: one norm bounds the gradient of all parameters together"),
+)
+_LAYER_NOISE = Synonym("mechanism.group_noise", "set mechanism.group_noise, with mechanism.groups: layer")
+_ENCODING = Synonym("mechanism.kind", "set mechanism.kind to encoded")
+_CODEBOOK = Synonym("mechanism.codebook", "write mechanism.codebook: {source: …}")
+_CODEBOOK_SIZE = Synonym("mechanism.codebook.size", "set mechanism.codebook.size")
+_CODEBOOK_SEED = Synonym("mechanism.codebook.seed", "set mechanism.codebook.seed: it is public")
+_CODEBOOK_FILE = Synonym("mechanism.codebook.path", "write mechanism.codebook: {source: file, path: …}")
+_DENOISE = Synonym("mechanism.denoise", "set mechanism.denoise to kolmogorov_smirnov or none")
 _SECURE = Synonym("", "remove it: the noise always comes from a cryptographic generator")
 _NOISE_SEED = Synonym("", "remove it: a known seed undoes the noise; runtime.seed is for the initial weights")
 _RELATION = Synonym("budget.neighbouring", "set budget.neighbouring to add_or_remove_one or replace_one")
@@ -74,7 +101,7 @@ SYNONYMS: dict[str, Synonym] = {
     "grad_sample_mode": _TRAINER,
     # TF Privacy
     "l2_norm_clip": _CLIP,
-    "num_microbatches": _MICROBATCH,
+    "num_microbatches": _MICROBATCHES,
     "stddev": _DEVIATION,
     "noise_std": _DEVIATION,
     "noise_stddev": _DEVIATION,
@@ -87,11 +114,35 @@ SYNONYMS: dict[str, Synonym] = {
     "l2_clip": _CLIP,
     "clip_norm": _CLIP,
     "max_norm": _CLIP,
-    "microbatch_size": _PHYSICAL,
+    "microbatch_size": _MICROBATCH,
     "normalize_by": _DIVISOR,
     "rescale_to_unit_norm": _DIVISOR,
     "sampling_prob": _RATE,
     "neighboring_relation": _RELATION,
+    # gradient encoding
+    "gradient_encoding": _ENCODING,
+    "codewords": _CODEBOOK,
+    "codebook_size": _CODEBOOK_SIZE,
+    "num_codewords": _CODEBOOK_SIZE,
+    "n_codewords": _CODEBOOK_SIZE,
+    "codebook_seed": _CODEBOOK_SEED,
+    "codebook_norm": _CODEWORD,
+    "codeword_norm": _CODEWORD,
+    "codebook_file": _CODEBOOK_FILE,
+    "codebook_path": _CODEBOOK_FILE,
+    "denoising": _DENOISE,
+    "denoising_method": _DENOISE,
+    "micro_batch": _MICROBATCH,
+    "micro_batch_size": _MICROBATCH,
+    "micro_batches": _MICROBATCHES,
+    "num_micro_batches": _MICROBATCHES,
+    "per_layer": _PER_LAYER,
+    "layerwise": _PER_LAYER,
+    "per_layer_noise": _LAYER_NOISE,
+    "layer_noise": _LAYER_NOISE,
+    "noise_family": _FAMILY,
+    "noise_type": _FAMILY,
+    "noise_distribution": _FAMILY,
     # the field's own symbols
     "sigma": _MULTIPLIER,
     "noise_scale": _MULTIPLIER,
@@ -154,13 +205,41 @@ SYNONYMS: dict[str, Synonym] = {
     "n_classes": _CLASSES,
 }
 
+NOISE: dict[str, Synonym] = {
+    "scale": _SCALE,
+    "std": _DEVIATION,
+    "nu": _FREEDOM,
+    "dof": _FREEDOM,
+    "degrees_of_freedom": _FREEDOM,
+    "lambda": _SHAPE,
+    "lam": _SHAPE,
+    "lambda_": _SHAPE,
+}
+"""Names that mean this in a noise block, and elsewhere something else or nothing."""
+
 WORDS: dict[str, str] = {
     "dp-sgd": "dpsgd",
     "dp_sgd": "dpsgd",
+    "gradient_encoding": "encoded",
     "normal": "gaussian",
     "gauss": "gaussian",
     "student": "student_t",
     "t": "student_t",
+    "double_exponential": "laplace",
+    "lorentz": "cauchy",
+    "vg": "variance_gamma",
+    "hyperbolic_secant": "sech",
+    "ks": "kolmogorov_smirnov",
+    "off": "none",
+    "no": "none",
+    "global": "model",
+    "flat": "model",
+    "per_layer": "layer",
+    "layerwise": "layer",
+    "layer": "group",
+    "record": "unit",
+    "example": "unit",
+    "npz": "file",
     "add_remove": "add_or_remove_one",
     "add_or_remove": "add_or_remove_one",
     "unbounded": "add_or_remove_one",

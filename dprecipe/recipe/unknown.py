@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from dprecipe.faults import Finding
 from dprecipe.recipe.places import Spot
-from dprecipe.recipe.suggest import elsewhere, near, synonym
+from dprecipe.recipe.suggest import elsewhere, first_item, near, synonym
+from dprecipe.recipe.synonyms import Synonym
 from dprecipe.recipe.vocabulary import Known, code, keys
 from dprecipe.text.tree import Mapping, Path
 
 
-def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot]) -> tuple[list[Finding], set[Path]]:
+def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot], tree: Mapping) -> tuple[list[Finding], set[Path]]:
     """A finding for each unknown key, and the missing keys that those were meant to be."""
     lacking: dict[Path, list[Spot]] = defaultdict(list)
     for at in missing:
@@ -22,7 +23,7 @@ def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot]) -> tuple[list[F
     found: set[Path] = set()
     unsolved: dict[Path, list[Spot]] = defaultdict(list)
     for at in extra:
-        finding, meant = _meant(at, lacking[at.path[:-1]])
+        finding, meant = _meant(at, lacking[at.path[:-1]], tree)
         if finding is None:
             unsolved[at.path[:-1]].append(at)
             continue
@@ -43,20 +44,21 @@ def _same_or_above(path: Path, meant: str) -> bool:
     return meant == dotted or meant.startswith(dotted + ".")
 
 
-def _meant(at: Spot, lacking: Sequence[Spot]) -> tuple[Finding | None, str]:
+def _meant(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | None, str]:
     """The finding where the key can be made out, and the dotted path that was meant."""
     key = str(at.path[-1])
     known = _known(at)
     block = ".".join(map(str, at.path[:-1]))
-    # A near neighbour that is missing comes first: `epsilom` is a slip, whatever other tools call things.
+    # A near neighbour that is missing comes first: `epsilom` is a slip, whatever other tools call things. But what is
+    # known to lie inside that neighbour is no slip: `codebook_size` is not `codebook`.
     slip = near(key, [str(spot.path[-1]) for spot in lacking])
-    if slip is not None:
+    other = synonym(key, at, tree)
+    inside = other is not None and other.path.startswith(f"{block}.{slip}.")
+    if slip is not None and not inside:
         return _misspelt(at, slip), f"{block}.{slip}" if block else slip
-    other = synonym(key)
-    if other is not None and key not in {path.rpartition(".")[2] for path in [other.path]}:
-        what = f"this is `{other.path}` here" if other.path else "a recipe has no such setting"
-        return Finding("R112", f"`{key}` is another tool's name; {what}", other.remedy, at.dotted, at.key), other.path
-    places = elsewhere(key, at)
+    if other is not None and key != other.path.rpartition(".")[2]:
+        return _named_elsewhere(at, other, known)
+    places = elsewhere(key, at, tree)
     if places:
         return _elsewhere(at, places), places[0].path
     close = near(key, known) or near(key, _written(at))
@@ -65,10 +67,21 @@ def _meant(at: Spot, lacking: Sequence[Spot]) -> tuple[Finding | None, str]:
     return None, ""
 
 
+def _named_elsewhere(at: Spot, other: Synonym, known: Sequence[str]) -> tuple[Finding, str]:
+    """The finding for another tool's name; a key that the block itself could have is nearest."""
+    key, name = str(at.path[-1]), other.path.rpartition(".")[2]
+    path, remedy = other.path, other.remedy
+    here = ".".join(map(str, (*at.path[:-1], name)))
+    if name in known and here != path:
+        path, remedy = here, f"write `{name}`"
+    what = f"this is `{path}` here" if path else "a recipe has no such setting"
+    return Finding("R112", f"`{key}` is another tool's name; {what}", remedy, at.dotted, at.key), path
+
+
 def _elsewhere(at: Spot, known: Sequence[Known]) -> Finding:
     here = ".".join(map(str, at.path[:-1]))
     key = str(at.path[-1])
-    same = [place.kind for place in known if place.path == at.dotted and place.kind]
+    same = [place.kind for place in known if place.path == ".".join(first_item(at.path)) and place.kind]
     if same:
         kinds = " and ".join(code(kind) for kind in same)
         message, remedy = (

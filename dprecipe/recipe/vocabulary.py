@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -11,9 +11,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from dprecipe.recipe.base import Block
 from dprecipe.recipe.root import Recipe
 from dprecipe.text.merge import TAGS
-from dprecipe.text.tree import Mapping, Node, Scalar
+from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, child
 
 Word = str | int | bool
+
+REFUSED = frozenset({"gradients", "position", "clean_sum", "lot"})
+"""Words that are known only so that they can be refused with a reason: no message offers them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,19 @@ def below(form: Expect | None, node: Node | None, step: str | int) -> Expect | N
     return form.values if isinstance(step, str) else form.items
 
 
+def has_place(tree: Mapping, dotted: str) -> bool:
+    """Whether a path of the language can stand in a recipe, by the kinds that its blocks state."""
+    form: Expect | None = Expect(blocks=(Recipe,))
+    node: Node | None = tree
+    for name in dotted.split("."):
+        step = int(name) if name.isdecimal() else name
+        if isinstance(node, Mapping if isinstance(step, int) else Sequence):
+            return False
+        form = below(form, node, step)
+        node = None if node is None else child(node, step)
+    return form is not None
+
+
 @cache
 def every_key() -> tuple[Known, ...]:
     """All keys of the language, in the order of the models."""
@@ -167,7 +183,7 @@ def describe(form: Expect) -> str:
         parts.append("true or false")
     if form.text:
         parts.append("text")
-    parts += [code(word) for word in form.words]
+    parts += [code(word) for word in offered(form.words)]
     if form.blocks or form.values:
         parts.append(_describe_block(form))
     if form.items:
@@ -188,6 +204,11 @@ def _describe_block(form: Expect) -> str:
     if len(form.blocks) == 1:
         return "a block of " + ", ".join(code(key) for key in keys(form.blocks[0]))
     return "a block"
+
+
+def offered(words: Iterable[Word]) -> list[Word]:
+    """The words that a message may name."""
+    return [word for word in words if word not in REFUSED]
 
 
 def code(word: Word) -> str:

@@ -5,7 +5,7 @@ could."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Mapping as AnyMapping
 from typing import Any
 
@@ -16,8 +16,8 @@ from dprecipe.recipe.mismatch import mismatch, of_kind, unknown_kind
 from dprecipe.recipe.places import Spot, spot
 from dprecipe.recipe.suggest import misspelt_tag
 from dprecipe.recipe.unknown import unknown_keys
-from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, tag_key
-from dprecipe.text.tree import Mapping, Scalar, Sequence
+from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, offered, tag_key
+from dprecipe.text.tree import Mapping, Path, Scalar, Sequence
 
 Context = AnyMapping[str, Any]
 Writer = Callable[[Spot, Context], Finding]
@@ -27,13 +27,12 @@ def word(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> li
     """Every error as a finding. Places in `handled` have been spoken of already."""
     spots: dict[str, list[Spot]] = {"missing": [], "extra_forbidden": []}
     findings: list[Finding] = []
-    # The validator counts the good items of a list, not those that are there.
-    listed = [item["loc"][:-1] for item in error.errors(include_url=False, include_input=False) if item["loc"]]
+    locations = [item["loc"] for item in error.errors(include_url=False, include_input=False)]
     lost: list[tuple[str | int, ...]] = []
     for item in error.errors(include_url=False, include_input=False):
         kind, context = item["type"], item.get("ctx", {})
         at = spot(tree, item["loc"], missing=kind == "missing")
-        if _spoken(at, handled) or (kind == "too_short" and item["loc"] in listed):
+        if _spoken(at, handled) or (kind == "too_short" and _inside(item["loc"], locations)):
             continue
         if kind in spots and at.path:
             spots[kind].append(at)
@@ -44,10 +43,15 @@ def word(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> li
             lost.append(at.path[:-1])  # a block of an unknown kind: what it lacks is unknown, too
     missing = [at for at in spots["missing"] if at.path[:-1] not in lost]
     extra = [at for at in spots["extra_forbidden"] if at.path[:-1] not in lost]
-    named, found = unknown_keys(extra, missing)
+    named, found = unknown_keys(extra, missing, tree)
     findings += named
     findings += [_missing(at) for at in missing if at.path not in found]
     return findings
+
+
+def _inside(listed: Path, locations: Iterable[Path]) -> bool:
+    """Whether items of a list are wrong: the validator counts the good ones, not those that are there."""
+    return any(location != listed and location[: len(listed)] == listed for location in locations)
 
 
 def _spoken(at: Spot, handled: frozenset[Place]) -> bool:
@@ -76,7 +80,7 @@ def _is_tag(at: Spot) -> bool:
 
 def _no_kind(at: Spot) -> Finding:
     form = at.form or Expect()
-    tag, names = tag_key(form.blocks) or "kind", list(kinds(form.blocks))
+    tag, names = tag_key(form.blocks) or "kind", offered(kinds(form.blocks))
     meant = misspelt_tag(at)
     path = f"{at.dotted}.{tag}"
     choice = either([code(name) for name in names])

@@ -13,13 +13,15 @@ from pydantic_core.core_schema import ErrorType
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.json_schema import schema_text
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.synonyms import SYNONYMS, WORDS
-from dprecipe.recipe.vocabulary import every_key, keys
+from dprecipe.recipe.synonyms import NOISE, SYNONYMS, WORDS, Synonym
+from dprecipe.recipe.vocabulary import REFUSED, every_key, has_place, keys
 from dprecipe.recipe.wording import word
 from dprecipe.text.codes import CODES
 from dprecipe.text.load import load
 
-FINE = (Path(__file__).parents[1] / "golden" / "recipes" / "fine.yaml").read_text("utf-8")
+ROOT = Path(__file__).parents[1]
+FINE = (ROOT / "golden" / "recipes" / "fine.yaml").read_text("utf-8")
+ENCODED = FINE.replace("  kind: dpsgd\n  clip: {norm: 1.0}\n", "  kind: encoded\n  codebook: {source: gaussian}\n")
 KNOWN_PATHS = {known.path for known in every_key()}
 ERRORS = get_args(ErrorType)
 RAW = re.compile(r"Input should|Field required|not permitted|valid (?:dictionary|integer|number|string|tuple)|pydantic")
@@ -69,28 +71,62 @@ def test_a_value_that_cannot_be_placed_has_a_code_too() -> None:
     assert [finding.code for finding in word(error, load(text, "r.yaml"), frozenset())] == ["R199"]
 
 
-@pytest.mark.parametrize("name", SYNONYMS)
-def test_every_synonym_leads_to_a_key_of_the_language(name: str) -> None:
-    synonym = SYNONYMS[name]
-    assert synonym.remedy
-    assert not synonym.path or synonym.path in KNOWN_PATHS
-    for path in re.findall(r"\b(?:data|mechanism|budget|training|runtime)\.[a-z_.]*[a-z]", synonym.remedy):
-        assert path in KNOWN_PATHS, path
+def alternatives(synonym: Synonym | None) -> list[Synonym]:
+    return [] if synonym is None else [synonym, *alternatives(synonym.instead)]
 
 
+@pytest.mark.parametrize(
+    ("name", "first"), [*SYNONYMS.items(), *NOISE.items()], ids=[*SYNONYMS, *(f"noise.{name}" for name in NOISE)]
+)
+def test_every_synonym_leads_to_a_key_of_the_language(name: str, first: Synonym) -> None:
+    for synonym in alternatives(first):
+        assert synonym.remedy
+        assert not synonym.path or synonym.path in KNOWN_PATHS
+        for path in re.findall(r"\b(?:data|mechanism|budget|training|runtime)\.[a-z_.]*[a-z]", synonym.remedy):
+            assert path in KNOWN_PATHS, path
+
+
+@pytest.mark.parametrize("base", [FINE, ENCODED], ids=["dpsgd", "encoded"])
 @pytest.mark.parametrize("name", sorted(set(SYNONYMS) - {known.path.rpartition(".")[2] for known in every_key()}))
-def test_a_synonym_is_answered_wherever_it_stands(name: str) -> None:
-    for text in (FINE + f"{name}: 1\n", FINE.replace("  kind: dpsgd", f"  kind: dpsgd\n  {name}: 1")):
+def test_a_synonym_is_answered_wherever_it_stands(name: str, base: str) -> None:
+    choices = alternatives(SYNONYMS[name])
+    placed = [synonym for synonym in choices if not synonym.path or has_place(load(base, "r.yaml"), synonym.path)]
+    for text in (f"{base}{name}: 1\n", re.sub(r"(  kind: \w+)", rf"\1\n  {name}: 1", base, count=1)):
         with pytest.raises(RecipeError) as caught:
             read_text(text)
         (finding,) = caught.value.findings
         assert finding.code == "R112"
-        assert finding.remedy == SYNONYMS[name].remedy
+        assert finding.remedy == (placed or choices)[0].remedy
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_a_name_of_noise_is_answered_in_every_noise_block(name: str) -> None:
+    meant = NOISE[name].path.rpartition(".")[2]
+    keys = {"student_t": ["df", "multiplier"], "variance_gamma": ["shape", "multiplier"]}
+    family = next(family for family in keys if meant in keys[family])
+    others = "".join(f", {key}: 2" for key in keys[family] if key != meant)
+    block = f"{{family: {family}, {name}: 1{others}}}"
+    for noise in (block, f"[{block}]"):
+        with pytest.raises(RecipeError) as caught:
+            read_text(re.sub(r"noise: .*", f"noise: {noise}", ENCODED))
+        (finding,) = caught.value.findings
+        assert finding.path.rpartition(".")[2] == name
+        assert meant in finding.remedy
+
+
+def test_what_is_known_only_to_be_refused_is_never_offered() -> None:
+    assert words_of_the_language() >= REFUSED
+    for path in (ROOT / "golden" / "recipes").glob("*.out"):
+        assert not re.search(rf"`({'|'.join(REFUSED)})`", path.read_text("utf-8")), path.name
+
+
+def words_of_the_language() -> set[str]:
+    enums = re.findall(r'"(?:const|enum)": (\[[^\]]*\]|"[^"]*")', schema_text("recipe.schema.json"))
+    return set(re.findall(r'"([^"]*)"', " ".join(enums)))
 
 
 def test_every_translated_word_is_a_word_of_the_language() -> None:
-    enums = re.findall(r'"(?:const|enum)": (\[[^\]]*\]|"[^"]*")', schema_text("recipe.schema.json"))
-    assert set(WORDS.values()) <= set(re.findall(r'"([^"]*)"', " ".join(enums)))
+    assert set(WORDS.values()) <= words_of_the_language()
 
 
 def test_keys_of_the_table_are_not_keys_at_the_same_place() -> None:
