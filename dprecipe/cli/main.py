@@ -217,6 +217,36 @@ def verify(
 
 @app.command()
 @guarded
+def noise(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
+    out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
+) -> None:
+    """Compare all noise laws at the recipe's budget; reads no data."""
+    from dprecipe.cli.noise import noise
+
+    noise(recipe, overrides or (), format, out)
+
+
+@app.command()
+@guarded
+def codebook(
+    recipe: RecipePath,
+    out: Annotated[Path, typer.Option(help="The .npz file to be written.")],
+    overrides: Overrides = None,
+    size: Annotated[int, typer.Option(help="How many codewords at most.", min=1, max=100_000)] = 1000,
+    data_root: DataRoot = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+) -> None:
+    """Make a codebook from the gradients of public held-out records."""
+    from dprecipe.cli.codebook import codebook
+
+    codebook(recipe, out, overrides or (), size, data_root, force)
+
+
+@app.command()
+@guarded
 def schema(
     out: Annotated[Path | None, typer.Option(help="The folder; `schemas` when left out.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is not current.")] = False,

@@ -16,7 +16,7 @@ import hashlib
 import math
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +80,11 @@ class Box:
     @property
     def dimension(self) -> int:
         return sum(size for size, _ in self.groups)
+
+    @property
+    def length(self) -> float:
+        """L2 norm of the envelope, rounded up; that of a codeword is 1."""
+        return up(math.sqrt(math.fsum(count * bound * bound for _, table in self.groups for bound, count in table)))
 
     def shifts(self, scales: Sequence[float] | None = None) -> tuple[float, Shifts]:
         """The L2 norm of a codeword, and the envelope over it; both rounded up.
@@ -241,21 +246,34 @@ def fitted(codewords: NDArray[np.floating[Any]], sizes: Sequence[int]) -> Codebo
     Raises:
         CodebookError: no vector, a wrong length, values that are not finite, or a vector of zeros.
     """
-    if codewords.ndim != 2 or not len(codewords) or codewords.shape[1] != sum(sizes):
-        raise CodebookError(
-            "shape", f"expected codewords of {sum(sizes):,} coordinates, got an array of shape {codewords.shape}"
-        )
-    if not np.isfinite(codewords).all():
-        raise CodebookError("shape", "codewords with values that are not finite")
+    return fitted_in_batches([codewords], sizes)
+
+
+def fitted_in_batches(batches: Iterable[NDArray[np.floating[Any]]], sizes: Sequence[int]) -> Codebook:
+    """`fitted`, of vectors that come in arrays (n, D), one of which is held at a time.
+
+    Raises:
+        CodebookError: as `fitted`; or more vectors than a codebook may hold.
+    """
     ranks = tuple(rank_starts(size) for size in sizes)
-    _held(len(codewords), sum(map(len, ranks)), sum(sizes))
-    levels, start = [], 0
-    for size, firsts in zip(sizes, ranks, strict=True):
-        sorted_ND = np.sort(np.abs(codewords[:, start : start + size]).astype(np.float64), axis=1)
-        counts_K = np.diff(np.append(firsts, size))
-        levels.append(np.sqrt(np.add.reduceat(sorted_ND**2, firsts, axis=1) / counts_K))
-        start += size
-    return _of_levels(tuple(sizes), ranks, levels)
+    levels: list[list[NDArray[np.float64]]] = [[] for _ in sizes]
+    words = 0
+    for codewords in batches:
+        _of_length(codewords, sizes)
+        words += len(codewords)
+        _held(words, sum(map(len, ranks)), sum(sizes))
+        for row_D in codewords:
+            magnitudes_D = np.abs(row_D).astype(np.float64)
+            magnitudes_D /= magnitudes_D.max() or 1.0  # squares of extreme values would leave the range
+            start = 0
+            for size, firsts, table in zip(sizes, ranks, levels, strict=True):
+                squares_D = np.sort(magnitudes_D[start : start + size]) ** 2
+                counts_K = np.diff(np.append(firsts, size))
+                table.append(np.sqrt(np.add.reduceat(squares_D, firsts) / counts_K))
+                start += size
+    if not words:
+        raise CodebookError("shape", "not one codeword")
+    return _of_levels(tuple(sizes), ranks, [np.stack(table) for table in levels])
 
 
 def load(path: Path, sizes: Sequence[int]) -> Codebook:
@@ -335,11 +353,17 @@ def _of_levels(
     return Codebook(sizes, ranks, whole)
 
 
-def _ascending(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
+def _of_length(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
     if codewords.ndim != 2 or codewords.shape[1] != sum(sizes):
         raise CodebookError(
             "shape", f"expected codewords of {sum(sizes):,} coordinates, got an array of shape {codewords.shape}"
         )
+    if not np.isfinite(codewords).all():
+        raise CodebookError("shape", "codewords with values that are not finite")
+
+
+def _ascending(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
+    _of_length(codewords, sizes)
     if (codewords < 0).any():
         raise CodebookError("signed", "a codeword has negative entries: it would bound nothing useful")
     start = 0

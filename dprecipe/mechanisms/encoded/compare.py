@@ -1,0 +1,294 @@
+"""What every noise law would cost and blur in one run: the search over noise of Nasr, Shokri and Houmansadr 2020.
+
+A law is compared at the least scale that keeps the budget, solved as a plan solves it: by the account of this room,
+from the events that the run would be charged. So what is compared is what would be run. No data is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dprecipe.faults import PlanRefused, UsageFault
+from dprecipe.mechanisms.contract import Facts, MechanismPlan
+from dprecipe.mechanisms.encoded import account
+from dprecipe.mechanisms.encoded.schema import Encoded
+from dprecipe.noise.laws import Law
+from dprecipe.noise.schema import (
+    CauchyNoise,
+    GaussianNoise,
+    LaplaceNoise,
+    Noise,
+    SechNoise,
+    StudentTNoise,
+    VarianceGammaNoise,
+    phases,
+    shape_of,
+)
+from dprecipe.privacy import accountants
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.rounding import up
+
+GAUSSIAN = Law("gaussian")
+LAWS = (
+    GAUSSIAN,
+    Law("laplace"),
+    *(Law("student_t", df) for df in (3.0, 5.0, 9.0, 18.0, 30.0)),
+    Law("cauchy"),
+    *(Law("variance_gamma", shape) for shape in (2.0, 3.0, 4.0)),
+    Law("sech"),
+)
+"""What is always compared; the recipe's own law joins them."""
+
+MOST_L1_GAIN = 0.0079
+"""No law has an L1 error further below that of Gaussian noise of the same Fisher information.
+
+Source: docs/noise.md (the density Ai², the ground state of -ψ'' + |x| ψ, has 0.99213 of it).
+"""
+RESOLUTION = 5e-4
+"""Relative differences below this are those of the solver, which stops within 1e-4 of the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is the same for all laws."""
+
+    epsilon: float
+    delta: float
+    neighbouring: Neighbouring
+    accountant: str
+    steps: int
+    sampling_rate: float | None
+    codes: float
+    """Codes that a sum holds, as expected: its public divisor."""
+    dimension: int
+    norm: float
+    """L2 norm of a codeword."""
+    words: int
+    envelope: float
+    """L2 norm of the codewords' envelope over `norm`: what all noise but Gaussian noise is accounted with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A law at the scale that just keeps the budget. Errors are those of one coordinate of the noisy sum."""
+
+    law: Law
+    chosen: bool
+    """It is the recipe's own."""
+    multiplier: float
+    scale: float
+    l1: float
+    """E|noise|, averaged over coordinates; infinite for laws without a mean."""
+    l2: float
+    """Root mean square; infinite for laws without a variance."""
+    l1_ratio: float
+    l2_ratio: float
+    """Over those of Gaussian noise."""
+    equal_fisher_scale: float
+    """The standard deviation of Gaussian noise with the same Fisher information."""
+    signal_to_noise: float
+    """Norm of a sum of parallel codewords over the root mean square norm of its noise; 0 where that is infinite."""
+    epsilon: float
+    accountant: str
+    cross_check_epsilon: float
+    cross_check_accountant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All laws at one budget and length, the smallest L2 error first, then the smallest L1 error."""
+
+    terms: Terms
+    laws: tuple[Compared, ...]
+    left_out: tuple[tuple[Law, str], ...]
+    """Laws that this budget refuses, and why."""
+
+    @property
+    def least_l1(self) -> Compared:
+        return _least(self.laws, lambda found: found.l1_ratio)
+
+    @property
+    def least_l2(self) -> Compared:
+        return _least(self.laws, lambda found: found.l2_ratio)
+
+    @property
+    def matters(self) -> bool:
+        """Whether a law beats Gaussian noise by more than is possible where only Fisher information counts."""
+        return self.least_l2.l2_ratio < 1 - RESOLUTION or self.least_l1.l1_ratio < 1 - MOST_L1_GAIN - RESOLUTION
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of the document `dprecipe.noise/v1`."""
+        terms = self.terms
+        return {
+            "budget": {
+                "epsilon": terms.epsilon,
+                "delta": terms.delta,
+                "neighbouring": terms.neighbouring.value,
+                "accountant": terms.accountant,
+            },
+            "steps": terms.steps,
+            "sampling_rate": terms.sampling_rate,
+            "codes": terms.codes,
+            "dimension": terms.dimension,
+            "codebook": {"words": terms.words, "norm": terms.norm, "envelope": terms.envelope},
+            "laws": [_to_json(found) for found in self.laws],
+            "left_out": [{"family": law.family, "shape": law.shape, "why": why} for law, why in self.left_out],
+            "least_l1": {"family": self.least_l1.law.family, "shape": self.least_l1.law.shape},
+            "least_l2": {"family": self.least_l2.law.family, "shape": self.least_l2.law.shape},
+            "matters": self.matters,
+        }
+
+
+def compare(
+    spec: Encoded, facts: Facts, report: Callable[[int, int, Law], None] = lambda done, all_of_them, law: None
+) -> Comparison:
+    """Every law of `LAWS`, and those of the recipe, at the ε and the length of the recipe's run.
+
+    ε is the budget where the recipe's noise is `auto`, and what its run spends where the noise is given; a length that
+    is `auto` is the one that the recipe's noise solves to. Phases are compared as one noise for the whole run.
+    `report(done, all, law)` is called before each law.
+
+    Raises:
+        PlanRefused: the recipe can't be planned, or not with Gaussian noise.
+        UsageFault: its run spends nothing, so that there is nothing to compare.
+    """
+    facts = _fixed(spec, facts)
+    own = [Law(noise.family, shape_of(noise)) for _, noise in phases(spec.noise)]
+    laws = list(dict.fromkeys([*LAWS, *own]))
+    found: list[Compared] = []
+    left_out: list[tuple[Law, str]] = []
+    reference: Compared | None = None
+    for index, law in enumerate(laws):
+        report(index, len(laws), law)
+        try:
+            plan = account.plan(spec.model_copy(update={"noise": noise_of(law)}), facts)
+        except PlanRefused as refusal:
+            if law == GAUSSIAN:
+                raise
+            left_out.append((law, refusal.findings[0].message))
+            continue
+        row = _compared(law, law in own, plan, facts, reference)
+        reference = reference or row
+        found.append(row)
+    found.sort(key=lambda row: (row.l2, row.l1, row.multiplier))
+    return Comparison(_terms(spec, facts, plan), tuple(found), tuple(left_out))
+
+
+def noise_of(law: Law) -> Noise:
+    """The noise block of a law, its multiplier to be solved."""
+    shape = law.shape or 1.0
+    match law.family:
+        case "gaussian":
+            return GaussianNoise(family="gaussian", multiplier="auto")
+        case "laplace":
+            return LaplaceNoise(family="laplace", multiplier="auto")
+        case "student_t":
+            return StudentTNoise(family="student_t", df=shape, multiplier="auto")
+        case "cauchy":
+            return CauchyNoise(family="cauchy", multiplier="auto", force=True)
+        case "variance_gamma":
+            return VarianceGammaNoise(family="variance_gamma", shape=shape, multiplier="auto")
+        case _:
+            return SechNoise(family="sech", multiplier="auto")
+
+
+def _fixed(spec: Encoded, facts: Facts) -> Facts:
+    """The same facts with ε and the length given as numbers."""
+    if any(noise.multiplier == "auto" for _, noise in phases(spec.noise)):
+        return facts
+    plan = account.plan(spec, facts)
+    budget = facts.budget
+    relation = Neighbouring(budget.neighbouring)
+    epsilon = up(accountants.epsilon(plan.events, budget.delta, relation, budget.accountant))
+    if not 0 < epsilon < math.inf:
+        raise UsageFault(
+            f"the recipe's run spends ε = {epsilon:g}: there is nothing to compare at",
+            "set mechanism.noise.multiplier to auto and budget.epsilon to a number",
+        )
+    return replace(
+        facts,
+        budget=budget.model_copy(update={"epsilon": epsilon}),
+        training=facts.training.model_copy(update={"epochs": None, "steps": plan.length.steps}),
+    )
+
+
+def _compared(law: Law, chosen: bool, plan: MechanismPlan, facts: Facts, reference: Compared | None) -> Compared:
+    settings, budget = plan.settings, facts.budget
+    scale, norm = float(settings["noise_scale"]), float(settings["codebook"]["norm"])
+    sizes = settings["groups"]
+    relative = settings["group_noise"] or [1.0] * len(sizes)
+    dimension = sum(sizes)
+    mean = math.fsum(size * r for size, r in zip(sizes, relative, strict=True)) / dimension
+    square = math.fsum(size * r * r for size, r in zip(sizes, relative, strict=True)) / dimension
+    l1 = scale * law.mean_absolute * mean
+    l2 = scale * law.standard_deviation * math.sqrt(square)
+    relation = Neighbouring(budget.neighbouring)
+    second = "rdp" if budget.accountant in ("pld", "gdp") else "pld"
+    answer, check = (
+        accountants.epsilon_answer(plan.events, budget.delta, relation, name) for name in (budget.accountant, second)
+    )
+    return Compared(
+        law=law,
+        chosen=chosen,
+        multiplier=float(settings["noise_multiplier"]),
+        scale=scale,
+        l1=l1,
+        l2=l2,
+        l1_ratio=1.0 if reference is None else l1 / reference.l1,
+        l2_ratio=1.0 if reference is None else l2 / reference.l2,
+        equal_fisher_scale=scale / math.sqrt(law.fisher),
+        signal_to_noise=plan.length.expected_lot * norm / (l2 * math.sqrt(dimension)),
+        epsilon=up(answer.value),
+        accountant=answer.accountant,
+        cross_check_epsilon=up(check.value),
+        cross_check_accountant=check.accountant,
+    )
+
+
+def _terms(spec: Encoded, facts: Facts, plan: MechanismPlan) -> Terms:
+    budget, box = facts.budget, account.box_of(spec, facts)
+    return Terms(
+        epsilon=float(budget.epsilon),
+        delta=budget.delta,
+        neighbouring=Neighbouring(budget.neighbouring),
+        accountant=budget.accountant,
+        steps=plan.length.steps,
+        sampling_rate=plan.sampling_rate,
+        codes=plan.length.expected_lot,
+        dimension=box.dimension,
+        norm=spec.codebook.norm,
+        words=box.words,
+        envelope=box.length,
+    )
+
+
+def _least(laws: tuple[Compared, ...], error: Callable[[Compared], float]) -> Compared:
+    """The law with the smallest error; Gaussian noise where none is smaller by more than the solver's resolution."""
+    found = min(laws, key=error)
+    gaussian = next(row for row in laws if row.law == GAUSSIAN)
+    return found if error(found) < error(gaussian) * (1 - RESOLUTION) else gaussian
+
+
+def _to_json(found: Compared) -> dict[str, Any]:
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    return {
+        "family": found.law.family,
+        "shape": found.law.shape,
+        "chosen": found.chosen,
+        "multiplier": found.multiplier,
+        "scale": found.scale,
+        "l1": finite(found.l1),
+        "l2": finite(found.l2),
+        "l1_ratio": finite(found.l1_ratio),
+        "l2_ratio": finite(found.l2_ratio),
+        "equal_fisher_scale": found.equal_fisher_scale,
+        "signal_to_noise": found.signal_to_noise,
+        "epsilon": found.epsilon,
+        "accountant": found.accountant,
+        "cross_check": {"accountant": found.cross_check_accountant, "epsilon": found.cross_check_epsilon},
+    }

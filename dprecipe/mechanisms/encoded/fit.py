@@ -1,0 +1,121 @@
+"""A codebook from the gradients of public records, at the model's initial weights.
+
+Torch is imported on use: only the making needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.load import load
+from dprecipe.data.records import Records
+from dprecipe.data.schema import Data, Digits, Idx, Source
+from dprecipe.faults import DataFault, Finding, RunFailed
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.encoded.account import groups_of
+from dprecipe.mechanisms.encoded.codebook import Codebook, CodebookError, fitted_in_batches
+from dprecipe.mechanisms.encoded.schema import Encoded
+from dprecipe.recipe.root import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A codebook, and the public records it was made from."""
+
+    codebook: Codebook
+    without_gradient: int
+    """Records that were left out: their gradient is zero, or not finite."""
+
+
+def public_records(data: Data) -> Iterator[Finding]:
+    """A codebook is published: the records it is fitted to have to be public."""
+    if data.test is None:
+        yield Finding(
+            "P130",
+            "there are no public records to make a codebook from: the recipe has no data.test",
+            "add data.test with access: public, or use source: gaussian",
+            "data",
+        )
+    elif data.test.access != "public":
+        yield Finding(
+            "P130",
+            "a codebook fitted to the gradients of private records would publish them unpaid",
+            "set data.test.access to public if publishing them harms nobody, or use source: gaussian",
+            "data.test.access",
+        )
+
+
+def fit(recipe: Recipe, spec: Encoded, root: Path, size: int) -> Fitted:
+    """A codeword from the gradient of each of `size` records of `data.test`, or of all of them where there are fewer.
+
+    The records are drawn with `runtime.seed`, which also gives the weights; both are public. Memory is that of one
+    physical batch of gradients. `public_records` and `dprecipe.planning.rules` have to have passed.
+
+    Raises:
+        DataFault: the records are not what the recipe declares, or lie in the file of the training records.
+        RunFailed: no record has a gradient, or the table would be too large.
+    """
+    source = recipe.data.test
+    if source is None or source.access != "public":
+        raise DataFault("a codebook is made from public records only", "declare data.test with access: public")
+    _hold_apart(recipe.data, source, root)
+    records = load(source, recipe.data, root, "test")
+    order = np.random.default_rng(recipe.runtime.seed).permutation(len(records))
+    gradients = _Gradients(recipe, records, np.sort(order[:size]))
+    try:
+        found = fitted_in_batches(gradients, groups_of(spec, Facts.of(recipe)))
+    except CodebookError as error:
+        if gradients.without == gradients.seen:
+            raise RunFailed(
+                f"none of {gradients.seen:,} public records has a gradient that is finite and not zero",
+                "take other initial weights (runtime.seed), or source: gaussian",
+            ) from None
+        raise RunFailed(str(error), "ask for fewer codewords with --size") from None
+    return Fitted(found, gradients.without)
+
+
+class _Gradients:
+    """Gradients (n, D) of records, a physical batch at a time, without those that are zero or not finite."""
+
+    def __init__(self, recipe: Recipe, records: Records, chosen: NDArray[np.int64]) -> None:
+        self._recipe, self._records, self._chosen = recipe, records, chosen
+        self.seen = self.without = 0
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        import torch
+
+        from dprecipe.models.build import build
+        from dprecipe.training.engine.clipped_sum import per_record_gradients
+        from dprecipe.training.losses import cross_entropy
+        from dprecipe.training.program import device_of
+
+        found, runtime = data_facts(self._recipe.data), self._recipe.runtime
+        device = device_of(runtime.device)
+        model = build(self._recipe.model, found.shape, found.classes, runtime.seed).to(device)
+        for start in range(0, len(self._chosen), runtime.physical_batch):
+            arrays = self._records.batch(self._chosen[start : start + runtime.physical_batch])
+            features, labels = (torch.from_numpy(array).to(device) for array in arrays)
+            grads_ND = per_record_gradients(model, cross_entropy, features, labels)
+            kept_N = torch.isfinite(grads_ND).all(dim=1) & (grads_ND != 0).any(dim=1)
+            self.seen += len(kept_N)
+            self.without += int((~kept_N).sum())
+            yield grads_ND[kept_N].cpu().numpy()
+
+
+def _hold_apart(data: Data, test: Source, root: Path) -> None:
+    """Public records don't come from the training file under another name, which only the disk can tell."""
+    if isinstance(data.train, Digits) or isinstance(test, Digits) or (data.train.records and test.records):
+        return
+    one, other = (root / (source.images if isinstance(source, Idx) else source.path) for source in (data.train, test))
+    if one.exists() and other.exists() and one.samefile(other):
+        raise DataFault(
+            f"{other}: declared public, and the same file as the training records",
+            "name other records, or use source: gaussian",
+        )
