@@ -1,0 +1,102 @@
+"""What a lot of 256 costs with gradient encoding against DP-SGD, and where the time goes.
+
+Rounds alternate A B A B …, so that a machine whose speed drifts gives honest ratios; memory is the peak of a fresh
+process. Records are made up, the codebook has 1,000 codewords. Run: python benchmarks/encoder.py
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+from dprecipe.mechanisms.encoded.codebook import gaussian
+from dprecipe.models.zoo.cnn import PRESETS
+from dprecipe.noise.laws import Law
+from dprecipe.training.denoise import kolmogorov_smirnov
+from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, per_record_gradients
+from dprecipe.training.engine.encoded_sum import Encoder, encoded_sum
+from dprecipe.training.losses import cross_entropy
+
+BATCH = 256
+MODELS = {"tempered-mnist": ((1, 28, 28), 256, 11), "tempered-cifar": ((3, 32, 32), 64, 5)}
+"""Shape of a record, records of a physical batch, rounds."""
+WORDS = 1000
+
+
+def steps(name: str) -> dict[str, Callable[[], object]]:
+    """What is timed: two whole sums, and the pieces of the second."""
+    shape, physical, _ = MODELS[name]
+    torch.manual_seed(0)
+    net = PRESETS[name](shape, 10)
+    batch = Batch(torch.randn(BATCH, *shape), torch.randint(10, (BATCH,)))
+    parameters = sum(p.numel() for p in net.parameters())
+    encoder = Encoder(gaussian((parameters,), WORDS, 1e-5, 0), 1.0, torch.device("cpu"))
+    noisy, law = torch.randn(parameters, dtype=torch.float64), Law("student_t", 9.0)
+
+    def gradients(part: Batch) -> torch.Tensor:
+        return per_record_gradients(net, cross_entropy, part.features, part.labels)
+
+    def kept() -> torch.Tensor:
+        if not held:
+            held.append(gradients(next(batch.parts(physical))))
+        return held[0]
+
+    held: list[torch.Tensor] = []
+    return {
+        "dpsgd": lambda: clipped_sum(net, cross_entropy, batch, 0.1, physical),
+        "encoded": lambda: encoded_sum(net, cross_entropy, batch, encoder, physical),
+        "  gradients": lambda: [gradients(part) for part in batch.parts(physical)],
+        "  encoding": lambda: encoder.sum(kept() for _ in range(BATCH // physical)),
+        "  denoising": lambda: kolmogorov_smirnov(noisy, law, 1.0),
+    }
+
+
+def seconds(step: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def compare(name: str) -> None:
+    timed = steps(name)
+    times: dict[str, list[float]] = {piece: [] for piece in timed}
+    for round_ in range(1 + MODELS[name][2]):
+        for piece, step in timed.items():
+            taken = seconds(step)
+            if round_:  # the first one warms up
+                times[piece].append(taken)
+    ratios = [encoded / dpsgd for dpsgd, encoded in zip(times["dpsgd"], times["encoded"], strict=True)]
+    title = f"{name}, {torch.get_num_threads()} thread(s), ms"
+    print(f"{title:32} {'min':>7} {'median':>7}   peak MB")
+    for piece, taken in times.items():
+        peak = f"{peak_of(name, piece):7.0f}" if not piece.startswith(" ") else ""
+        print(f"{piece:32} {1000 * min(taken):7.1f} {1000 * statistics.median(taken):7.1f} {peak}")
+    print(f"encoded / dpsgd: median {statistics.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}\n")
+
+
+def peak_of(name: str, piece: str) -> float:
+    """Peak memory of a fresh process that takes two such steps, in MB."""
+    command = [sys.executable, __file__, name, piece]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    if len(sys.argv) == 3:
+        step = steps(sys.argv[1])[sys.argv[2]]
+        step(), step()
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        return
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        for name in MODELS:
+            compare(name)
+
+
+if __name__ == "__main__":
+    main()
