@@ -98,7 +98,9 @@ def failed(module: nn.Module, loss=cross_entropy, gradients=per_record_gradients
     ids=["logistic_regression", "mlp", "tempered-mnist", "tempered-cifar", "lenet"],
 )
 def test_the_zoo_passes(model, shape: tuple[int, ...]) -> None:
-    checks = probe(build(model, shape, 4, 0), cross_entropy, shape, 4, per_record_gradients, clipping_tests(clipped_sum))
+    checks = probe(
+        build(model, shape, 4, 0), cross_entropy, shape, 4, per_record_gradients, clipping_tests(clipped_sum)
+    )
     assert [check.id for check in checks] == ALL
     assert all(check.passed and check.measured for check in checks)
 
@@ -124,7 +126,9 @@ def test_t3_without_statistics_it_still_mixes() -> None:
 @pytest.mark.parametrize("weight", [1.0, 1e-9])
 def test_t3_subtracting_the_batch_mean_fails_however_small_its_weight(weight: float) -> None:
     with pytest.raises(RunFailed, match=r"first in layer '1 \(SubtractMean\)'") as caught:
-        probe(with_layer(SubtractMean(weight)), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+        probe(
+            with_layer(SubtractMean(weight)), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum)
+        )
     assert "GroupNorm" in caught.value.remedy
 
 
