@@ -15,7 +15,7 @@ from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.mechanisms.encoded import account
-from dprecipe.mechanisms.encoded.compare import MOST_L1_GAIN, Compared, Comparison, compare
+from dprecipe.mechanisms.encoded.compare import MOST_L1_GAIN, Compared, Comparison, compare, name_of
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
 from dprecipe.noise.laws import Law
 from dprecipe.planning import rules
@@ -99,7 +99,7 @@ def text(name: str, kind: str, found: Comparison) -> str:
             f"{terms.dimension:,} coordinates, codewords of norm {terms.norm:g}"
         ],
         _table([HEAD, *(_row(row) for row in found.laws)]),
-        [f"{label(law)} is left out: {why}" for law, why in found.left_out],
+        [f"{name_of(law)} is left out: {why}" for law, why in found.left_out],
         LEGEND,
         DPSGD if kind == "dpsgd" else [],
         [verdict(found)],
@@ -109,9 +109,9 @@ def text(name: str, kind: str, found: Comparison) -> str:
 
 HEAD = ("noise", "multiplier", "scale", "L1", "L2", "L1 rel.", "L2 rel.", "equal σ", "signal", "ε", "cross-check")
 LEGEND = (
-    "L1, L2: E|noise| of a coordinate of the sum, and its root mean square; rel.: over those of gaussian noise.",
-    "equal σ: the gaussian noise with the same Fisher information. signal: norm of a lot of parallel codewords over",
-    "the norm of the noise, in one step.",
+    "* the recipe's own. L1, L2: E|noise| of a coordinate of the sum, and its root mean square; rel.: over those of",
+    "gaussian noise. equal σ: gaussian noise with the same Fisher information. signal: norm of a lot of parallel",
+    "codewords over the norm of the noise, in one step.",
 )
 DPSGD = (
     "dpsgd can be accounted with gaussian noise only. This is what `mechanism.kind: encoded` with one codeword of its",
@@ -148,17 +148,12 @@ def verdict(found: Comparison) -> str:
 
 def _gain(row: Compared, error: str) -> str:
     gain = 1 - float(getattr(row, error))
-    return label(row.law) if row.law.family == "gaussian" else f"{label(row.law)}, {gain:.1%} below gaussian"
-
-
-def label(law: Law) -> str:
-    """`student_t(9)`."""
-    return law.family if law.shape is None else f"{law.family}({law.shape:g})"
+    return name_of(row.law) if row.law.family == "gaussian" else f"{name_of(row.law)}, {gain:.1%} below gaussian"
 
 
 def _row(row: Compared) -> tuple[str, ...]:
     return (
-        label(row.law) + (" *" if row.chosen else ""),
+        name_of(row.law) + (" *" if row.chosen else ""),
         f"{row.multiplier:.5g}",
         f"{row.scale:.4g}",
         _finite(row.l1, ".4g"),
@@ -196,7 +191,7 @@ def _progress() -> Callable[[int, int, Law], None]:
         nonlocal last
         if time.monotonic() - last >= PATIENCE:
             last = time.monotonic()
-            sys.stderr.write(f"{done} of {of} laws compared; now {label(law)}\n")
+            sys.stderr.write(f"{done} of {of} laws compared; now {name_of(law)}\n")
             sys.stderr.flush()
 
     return report

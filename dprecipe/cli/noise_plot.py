@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from dprecipe.mechanisms.encoded.compare import Comparison
+from dprecipe.mechanisms.encoded.compare import Comparison, name_of
 from dprecipe.release.plots import CAP, INK, LINE, MARK, SOFT
 
 LEFT, WIDTH, RIGHT, ROW, TOP, BOTTOM = 140, 330, 150, 24, 60, 50
@@ -18,13 +18,13 @@ def plot(found: Comparison) -> str:
     """One row a law, in the order of the table: a disc for its L1 error, a square for its L2 error."""
     ratios = [ratio for row in found.laws for ratio in (row.l1_ratio, row.l2_ratio)]
     low = min(ratios) - MARGIN
-    high = min(max(ratios), FARTHEST) + MARGIN
+    high = max(ratio for ratio in ratios if ratio <= FARTHEST) + MARGIN
 
     def x(ratio: float) -> float:
         return LEFT + WIDTH * (ratio - low) / (high - low)
 
     bottom = TOP + ROW * len(found.laws)
-    parts = [_text(LEFT, 22, "Error at equal privacy, gaussian = 1", INK, "start", "font-weight='600'")]
+    parts = [_text(LEFT, 22, "Error at equal privacy, gaussian = 1", INK, "start", bold=True)]
     parts += [_disc(LEFT + 5, 40), _text(LEFT + 14, 44, "L1, E|noise|", SOFT, "start")]
     parts += [_square(LEFT + 115, 40), _text(LEFT + 124, 44, "L2, root mean square", SOFT, "start")]
     for head, column in (("L1", 70), ("L2", 140)):
@@ -35,9 +35,7 @@ def plot(found: Comparison) -> str:
     parts.append(_line(x(1), TOP, x(1), bottom, INK, 1))
     for index, row in enumerate(found.laws):
         y = TOP + ROW * index + ROW / 2
-        name = row.law.family if row.law.shape is None else f"{row.law.family}({row.law.shape:g})"
-        weight = "font-weight='600'" if row.chosen else ""
-        parts.append(_text(LEFT - 10, y + 4, name, INK, "end", weight))
+        parts.append(_text(LEFT - 10, y + 4, name_of(row.law), INK, "end", bold=row.chosen))
         for ratio, mark, column in ((row.l2_ratio, _square, 140), (row.l1_ratio, _disc, 70)):
             parts.append(mark(x(ratio), y) if ratio <= FARTHEST else _arrow(x(high), y))
             shown = f"{ratio:.3f}" if math.isfinite(ratio) else "infinite"
@@ -58,8 +56,9 @@ def _ticks(low: float, high: float) -> list[float]:
     return [round(n * step, 2) for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _text(x: float, y: float, text: str, fill: str, anchor: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" text-anchor="{anchor}" {more}>{escape(text)}</text>'
+def _text(x: float, y: float, text: str, fill: str, anchor: str, *, bold: bool = False) -> str:
+    weight = ' font-weight="600"' if bold else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, stroke: str, width: float) -> str:

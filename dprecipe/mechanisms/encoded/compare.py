@@ -177,6 +177,11 @@ def compare(
     return Comparison(_terms(spec, facts, plan), tuple(found), tuple(left_out))
 
 
+def name_of(law: Law) -> str:
+    """`student_t(9)`."""
+    return law.family if law.shape is None else f"{law.family}({law.shape:g})"
+
+
 def noise_of(law: Law) -> Noise:
     """The noise block of a law, its multiplier to be solved."""
     shape = law.shape or 1.0
