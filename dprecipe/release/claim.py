@@ -108,7 +108,7 @@ def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilo
     work = workload(charges, neighbouring)
     if work.empty or not 0 < epsilon < math.inf:
         return None
-    if not work.sampled:
+    if work.gaussian:
         return GaussianBound(mu=rounding.up(work.mu * (1 + 1e-12)), from_epsilon=0.0, to_epsilon=None)
     grid = [2 * epsilon * i / GRID for i in range(GRID + 1)]
     deltas = [delta for _, delta in accountants.profile(charges, neighbouring, "pld", grid)]

@@ -52,15 +52,21 @@ def encoder_of(plan: Plan, model: nn.Module, codebook: Codebook) -> Encoder:
         RunFailed: the codebook is not for this model.
     """
     trained = parameters_of(model)
-    found, planned = sum(p.numel() for p in trained.values()), plan.settings["dimension"]
-    if found != planned or (len(plan.settings["groups"]) > 1 and _layers(trained) != plan.settings["groups"]):
+    groups = list(plan.settings["groups"])
+    found = _layers(trained) if len(groups) > 1 else [sum(p.numel() for p in trained.values())]
+    if found != groups:
         raise RunFailed(
-            f"the codebook is for the recipe's model, of {planned:,} parameters; this one has {found:,}",
+            f"the codebook is for the recipe's model, with layers of {_listed(groups)} parameters; this one has "
+            f"{_listed(found)}",
             "pass a model with the recipe's layers, or use mechanism dpsgd",
         )
     device = next(iter(trained.values())).device
     norm, exchanged = float(plan.settings["codebook"]["norm"]), plan.settings["slots"] is not None
     return Encoder(codebook, norm, device, exchanged=exchanged)
+
+
+def _listed(sizes: list[int]) -> str:
+    return ", ".join(f"{size:,}" for size in sizes)
 
 
 def _layers(trained: dict[str, Tensor]) -> list[int]:

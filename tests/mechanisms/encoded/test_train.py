@@ -24,6 +24,7 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read, read_text
 from dprecipe.release.verify import verify
 from dprecipe.training.denoise import kolmogorov_smirnov
+from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, law_of
 from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.records import Store
@@ -86,7 +87,7 @@ class Seen(lightning.Callback):
         real = Gate.release
 
         def seeing(gate: Gate, ticket: Any, clipped: Any) -> Tensor:
-            self.clean.append(clipped)
+            self.clean.append(ClippedSum(clipped.value.clone(), clipped.bound))
             self.noisy.append(real(gate, ticket, clipped))
             if noise is not None:
                 self.noisy[-1] = noise(clipped.value)
@@ -203,14 +204,14 @@ def test_one_more_unit_moves_no_other_to_another_slot() -> None:
 
 def test_a_model_of_another_size_is_refused(program: Make) -> None:
     made, _ = program()
-    with pytest.raises(RunFailed, match="26 parameters"):
+    with pytest.raises(RunFailed, match="26 parameters; this one has 8"):
         train.encoder_of(made, nn.Linear(3, 2), codebook_of(made))
 
 
 def test_layers_of_other_sizes_are_refused(program: Make) -> None:
     made, _ = program("mechanism.groups=layer")
     swapped = nn.Sequential(nn.Linear(4, 2), nn.Linear(3, 4))  # 10 + 16 parameters
-    with pytest.raises(RunFailed, match="layers"):
+    with pytest.raises(RunFailed, match="16, 10 parameters; this one has 10, 16"):
         train.encoder_of(made, swapped, codebook_of(made))
 
 
