@@ -24,7 +24,7 @@ from dprecipe.training.engine.clipped_sum import (
     per_unit_gradients,
     wide,
 )
-from dprecipe.training.engine.ranks import CELLS, SORTED, Ranking, by_counting, by_sorting, spread
+from dprecipe.training.engine.ranks import CELLS, LARGEST, SORTED, Ranking, by_counting, by_sorting, spread
 
 BLOCK = 1 << 17
 """Coordinates that are encoded at a time on a CPU: few enough to stay in its cache."""
@@ -71,11 +71,11 @@ class _Part:
         """Numbers that a gradient's ranking takes, or more."""
         return self._size if self._spread_D is None else max(self._size, CELLS)
 
-    def ranking(self, grads_RP: Tensor) -> Ranking:
-        grads_RD = grads_RP[:, self.columns]
+    def ranking(self, bits_RP: Tensor) -> Ranking:
+        bits_RD = bits_RP[:, self.columns]
         if self._spread_D is None:
-            return by_sorting(grads_RD, self._ranks_K)
-        return by_counting(grads_RD, self._ranks_K, self._spread_D)
+            return by_sorting(bits_RD, self._ranks_K)
+        return by_counting(bits_RD, self._ranks_K, self._spread_D)
 
 
 @final
@@ -106,7 +106,7 @@ class Encoder:
         self._rows = max(1, block // sum(part.cells for part in self._parts))
 
     def encode(self, grads_UP: Tensor) -> Tensor:
-        """(U, P) float64: the encoded gradients; one that is not finite becomes zero."""
+        """(U, P) float64: the encoded gradients; one that is not finite as float32 becomes zero."""
         self.check(grads_UP.shape[1])
         encoded_UP = torch.empty(grads_UP.shape, dtype=torch.float64, device=self.device)
         for start, grads_RP in self._blocks(grads_UP):
@@ -131,15 +131,16 @@ class Encoder:
             yield start, grads_UP[start : start + self._rows].to(self.device)
 
     def _encode(self, grads_RP: Tensor, encoded_RP: Tensor) -> None:
-        finite_R = torch.isfinite(grads_RP.abs().amax(1))
-        if not bool(finite_R.all()):
-            grads_RP = torch.where(finite_R[:, None], grads_RP, 0.0)
-        rankings = [part.ranking(grads_RP) for part in self._parts]
+        bits_RP = grads_RP.abs().float().view(torch.int32)
+        finite_R1 = bits_RP.amax(1, keepdim=True) <= LARGEST
+        if not bool(finite_R1.all()):
+            grads_RP, bits_RP = torch.where(finite_R1, grads_RP, 0), torch.where(finite_R1, bits_RP, 0)
+        rankings = [part.ranking(bits_RP) for part in self._parts]
         chosen_R = self._nearest(rankings)
         for part, ranking in zip(self._parts, rankings, strict=True):
             bounds_RD = ranking.bounds(part.bounds_nK[chosen_R])
             encoded_RD = torch.minimum(grads_RP[:, part.columns], bounds_RD)
-            encoded_RP[:, part.columns] = torch.maximum(encoded_RD, bounds_RD.neg_())
+            encoded_RP[:, part.columns] = torch.maximum(encoded_RD, bounds_RD.neg_(), out=encoded_RD)
 
     def _nearest(self, rankings: list[Ranking]) -> Tensor:
         """(R,): the codeword of largest cosine similarity; in float64, for they are nearly alike."""

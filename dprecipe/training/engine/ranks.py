@@ -15,11 +15,10 @@ from typing import final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 SORTED = 4096
 """Up to this many coordinates are sorted: their ranks are exact."""
-OCTAVES = 32
+OCTAVES = 24
 """Magnitudes further below the largest one than this share the lowest cell."""
 CELLS_PER_OCTAVE = 512
 CELLS = OCTAVES * CELLS_PER_OCTAVE
@@ -45,9 +44,9 @@ class Ranking:
 
     def weights(self) -> Tensor:
         """(R, K) float64: the magnitudes at each level added up: what a codeword's levels are multiplied with."""
-        sums_RC1 = pad(self.sums.cumsum(1), (1, 0))
-        ends_RK1 = pad(self.widths.cumsum(1), (1, 0))
-        return sums_RC1.gather(1, ends_RK1).diff(dim=1)
+        # The lowest level covers a cell at least.
+        sums_RK = self.sums.cumsum(1).gather(1, self.widths.cumsum(1).sub_(1))
+        return torch.diff(sums_RK, dim=1, prepend=sums_RK.new_zeros(len(sums_RK), 1))
 
     def bounds(self, levels_RK: Tensor) -> Tensor:
         """(R, D): each coordinate's bound, given the levels of the codeword of each gradient."""
@@ -55,24 +54,23 @@ class Ranking:
         return bounds.index_select(0, self.cells.flatten()).view(self.cells.shape)
 
 
-def by_sorting(grads_RD: Tensor, ranks_K: Tensor) -> Ranking:
+def by_sorting(bits_RD: Tensor, ranks_K: Tensor) -> Ranking:
     """A cell for each rank. Of equal magnitudes the first coordinate ranks lowest.
 
-    `ranks_K` (K,) int64: the first rank of each level.
+    `bits_RD`: (R, D) int32, of magnitudes in float32; `ranks_K`: (K,) int64, the first rank of each level.
     """
-    count, size = grads_RD.shape
-    bits_RD = grads_RD.abs().float().view(torch.int32).long()
+    count, size = bits_RD.shape
     # Magnitude and index in one number: numpy's vectorised sort is then many times faster than an argsort.
-    packed_RD = bits_RD << 32 | torch.arange(size, device=grads_RD.device)
+    packed_RD = bits_RD.long() << 32 | torch.arange(size, device=bits_RD.device)
     if packed_RD.device.type == "cpu":
         packed_RD = torch.from_numpy(np.sort(packed_RD.numpy(), axis=1))
     else:
         packed_RD = packed_RD.sort(dim=1).values
     order_RD = packed_RD & 0xFFFFFFFF
-    numbered_RD = torch.arange(count * size, dtype=torch.int32, device=grads_RD.device).view(count, size)
+    cells_RD = torch.arange(count * size, dtype=torch.int32, device=bits_RD.device).view(count, size)
     widths_K = torch.diff(ranks_K, append=ranks_K.new_tensor([size]))
     return Ranking(
-        torch.empty_like(numbered_RD).scatter_(1, order_RD, numbered_RD),
+        torch.empty_like(cells_RD).scatter_(1, order_RD, cells_RD),
         widths_K.expand(count, -1),
         (packed_RD >> 32).int().view(torch.float32).double(),
     )
@@ -89,22 +87,24 @@ def spread(size: int, device: torch.device) -> Tensor:
     return ((turns * (SPREAD << SHIFT)) >> 32).int().to(device)
 
 
-def by_counting(grads_RD: Tensor, ranks_K: Tensor, spread_D: Tensor) -> Ranking:
+def by_counting(bits_RD: Tensor, ranks_K: Tensor, spread_D: Tensor) -> Ranking:
     """Cells of nearly equal magnitude, counted and not sorted: `CELLS` of them, below the largest magnitude.
 
-    `ranks_K` (K,) int64: the first rank of each level; `spread_D`: of `spread`.
+    `bits_RD`: (R, D) int32, of magnitudes in float32, overwritten; `ranks_K`: (K,) int64, the first rank of each level;
+    `spread_D`: of `spread`.
     """
-    count = len(grads_RD)
+    count = len(bits_RD)
     # The bits of a float ascend with its magnitude, each octave in as many steps.
-    bits_RD = grads_RD.abs().float().view(torch.int32)
     largest_R1 = bits_RD.amax(1, keepdim=True)
     cells_RD = bits_RD.sub_(largest_R1).add_(spread_D).bitwise_right_shift_(SHIFT).add_(CELLS - SPREAD).clamp_(min=0)
-    cells_RD += CELLS * torch.arange(count, dtype=torch.int32, device=cells_RD.device)[:, None]
+    cells_RD += CELLS * torch.arange(count, dtype=torch.int32, device=bits_RD.device)[:, None]
     counts_RC = torch.bincount(cells_RD.flatten(), minlength=count * CELLS).view(count, CELLS)
     lowest_RC = counts_RC.cumsum(1).sub_(counts_RC)
     first_RK = torch.searchsorted(lowest_RC, ranks_K.expand(count, -1).contiguous())
-    below_C = torch.arange(-CELLS, 0, dtype=torch.int32, device=cells_RD.device).add_(SPREAD // 2) << SHIFT
+    below_C = torch.arange(-CELLS, 0, dtype=torch.int32, device=bits_RD.device).add_(SPREAD // 2) << SHIFT
     typical_RC = (largest_R1 + below_C).clamp_(0, LARGEST).view(torch.float32)
     return Ranking(
-        cells_RD, torch.diff(first_RK, append=first_RK.new_full((count, 1), CELLS)), counts_RC.mul(typical_RC.double())
+        cells_RD,
+        torch.diff(first_RK, append=first_RK.new_full((count, 1), CELLS)),
+        typical_RC.double().mul_(counts_RC),
     )

@@ -207,7 +207,7 @@ def test_one_huge_coordinate_costs_the_others_next_to_nothing() -> None:
     encoder = encoder_of(book, math.sqrt(size), counted=True)
     without = similarity(encoder.encode(gradients), gradients)
     huge = gradients.clone()
-    huge[:, 5] = 1e9
+    huge[:, 5] = 1e6
     assert float((similarity(encoder.encode(huge)[:, 6:], gradients[:, 6:]) / without).min()) > 0.99
 
 
