@@ -23,8 +23,6 @@ data:
   test: {source: digits, split: test, access: public}    # public: its accuracy may be published
   size: 1438                 # number of training records; declared, and treated as public
   unit: record               # who is protected: one record
-
-model: {kind: logistic_regression}
 """,
     "idx": """\
 data:
@@ -35,8 +33,6 @@ data:
   unit: record               # who is protected: one record
   preprocess:
     - scale: {mean: 0.1307, std: 0.3081}     # constants that are public knowledge, never measured
-
-model: {kind: cnn, preset: tempered-mnist}
 """,
     "csv": """\
 data:
@@ -47,8 +43,6 @@ data:
   unit: record               # or {column: user_id, max_records: 8}: all records of a user
   preprocess:
     - one_hot: {}            # every category column to indicators
-
-model: {kind: logistic_regression}
 """,
     "parquet": """\
 data:
@@ -59,8 +53,6 @@ data:
   unit: record               # or {column: user_id, max_records: 8}: all records of a user
   preprocess:
     - one_hot: {}            # every category column to indicators
-
-model: {kind: logistic_regression}
 """,
     "npz": """\
 data:
@@ -71,9 +63,25 @@ data:
   unit: record               # who is protected: one record
   preprocess:
     - clip_features: {norm: 1.0}    # shrink each record to at most this length
-
-model: {kind: mlp, hidden: [32], activation: tanh}
 """,
+}
+
+MODEL = {
+    "dpsgd": {
+        "digits": "{kind: logistic_regression}",
+        "idx": "{kind: cnn, preset: tempered-mnist}",
+        "csv": "{kind: logistic_regression}",
+        "parquet": "{kind: logistic_regression}",
+        "npz": "{kind: mlp, hidden: [32], activation: tanh}",
+    },
+    # More than a thousand parameters: below, the step multiplier sees little but noise.
+    "encoded": {
+        "digits": "{kind: mlp, hidden: [32], activation: tanh}",
+        "idx": "{kind: cnn, preset: tempered-mnist}",
+        "csv": "{kind: mlp, hidden: [32, 32], activation: tanh}",
+        "parquet": "{kind: mlp, hidden: [32, 32], activation: tanh}",
+        "npz": "{kind: mlp, hidden: [32, 32], activation: tanh}",
+    },
 }
 
 TABLE = """\
@@ -103,6 +111,27 @@ training:
 runtime: {device: auto, seed: 0}       # nothing here can change what is spent
 release: {report: true}
 """,
+    "encoded": """\
+
+mechanism:
+  kind: encoded              # clip each record's gradient rank by rank, add noise to the sum, denoise, step
+  # The shape a gradient is expected to have: sorted normal magnitudes, drawn from a public seed, so no secret.
+  codebook: {source: gaussian, size: 1000, norm: 1.0, seed: 0}   # norm: the most one record can move the sum
+  # Or laplace, student_t with a df, variance_gamma with a shape, sech. With more than a hundred parameters none is
+  # noticeably better than gaussian: `dprecipe noise` compares them for this recipe.
+  noise: {family: gaussian, multiplier: auto}    # auto: solved, so that the run just fits the budget
+  denoise: kolmogorov_smirnov                    # steps are scaled by how far the noisy sum stands out; or `none`
+  sampling: {scheme: poisson, batch_size: 256}   # records of one step, on average
+
+budget: {epsilon: 3.0, delta: 1e-6}    # the most that may be spent; delta far below 1 / data.size
+
+training:
+  epochs: 20                 # passes over the data; or `steps`
+  optimizer: {kind: sgd, lr: 10.0, momentum: 0.9}    # denoising makes steps small, so lr is large
+
+runtime: {device: auto, seed: 0}       # nothing here can change what is spent
+release: {report: true}
+""",
 }
 
 SOURCES = tuple(DATA)
@@ -112,4 +141,4 @@ MECHANISMS = tuple(MECHANISM)
 def starter(mechanism: str, source: str, name: str) -> str:
     """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`."""
     data = DATA[source].replace(" &TRAIN", TABLE.format(source=source))
-    return HEAD.format(name=name) + data + MECHANISM[mechanism]
+    return f"{HEAD.format(name=name)}{data}\nmodel: {MODEL[mechanism][source]}\n{MECHANISM[mechanism]}"

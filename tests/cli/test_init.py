@@ -9,7 +9,9 @@ import pytest
 from dprecipe.cli.init import init, name_from
 from dprecipe.cli.validate import check
 from dprecipe.faults import UsageFault
-from dprecipe.recipe.starters import MECHANISMS, SOURCES
+from dprecipe.planning.make import plan
+from dprecipe.recipe.read import read_text
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -21,6 +23,14 @@ def test_starters_validate_without_a_finding(mechanism: str, source: str, tmp_pa
     assert findings == ()
     assert path.read_text("utf-8").startswith("# yaml-language-server: $schema=")
     assert "name: my-recipe\n" in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_starters_are_planned_within_their_budget(mechanism: str, source: str) -> None:
+    made = plan(read_text(starter(mechanism, source, "s")))
+    assert 0.99 * made.budget.epsilon < made.guarantee.epsilon <= made.budget.epsilon
+    assert made.warnings == ()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

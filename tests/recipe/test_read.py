@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -139,7 +138,9 @@ def test_the_order_of_overrides_does_not_matter(overrides: list[str]) -> None:
     assert read_text(FINE, overrides=overrides).recipe == read_text(FINE, overrides=DISJOINT).recipe
 
 
-TEXTS = [FINE, *(starter(mechanism, source, "s") for mechanism in MECHANISMS for source in SOURCES)]
+STARTERS = [(mechanism, source) for mechanism in MECHANISMS for source in SOURCES]
+FINE_ENCODED = (FOLDER / "fine-encoded.yaml").read_text("utf-8")
+TEXTS = [FINE, FINE_ENCODED, *(starter(mechanism, source, "s") for mechanism, source in STARTERS)]
 
 
 def keys_of(text: str) -> list[tuple[int, int, str]]:
@@ -159,7 +160,7 @@ def mutated(text: str, line: int, column: int, old: str, new: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=["fine", *itertools.islice(SOURCES, len(TEXTS))])
+@pytest.mark.parametrize("text", TEXTS, ids=["fine", "fine-encoded", *map("-".join, STARTERS)])
 def test_every_misspelt_key_is_one_finding_on_its_line(text: str) -> None:
     for line, column, name in keys_of(text):
         for new in (name + "x", name[:-1] + "q" + name[-1], "q" + name, "zzz"):
