@@ -84,8 +84,8 @@ class Encoder:
 
     `exchanged`: a neighbour changes a unit's gradient instead of adding a unit, so one code replaces another.
 
-    Memory beyond the gradients: that of the codebook as float64 and float32, and about 24 bytes for each coordinate of
-    a block, which is `BLOCK` of them or one gradient on a CPU, 256 times as many on other devices.
+    Memory beyond the gradients: the codebook's levels as float64 and float32, 4 bytes a parameter, and about 24 bytes
+    for each coordinate of a block, which is `BLOCK` of them or one gradient on a CPU, 256 times that elsewhere.
 
     Guarantees: in each group the magnitudes of an encoded gradient, sorted, are at most `norm` times those of one
     codeword, the same for all groups, whatever the gradient; so its L2 norm is at most `norm`. It depends on that

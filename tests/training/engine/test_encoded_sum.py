@@ -221,7 +221,7 @@ FLOATS = st.one_of(
 BOXES = [codebook.gaussian(sizes, words, 0.3, 1) for sizes, words in itertools.product([(9,), (4, 1, 4)], (1, 4))]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     hnp.arrays(np.float32, st.tuples(st.integers(1, 4), st.just(9)), elements=FLOATS),
     st.sampled_from(BOXES),
