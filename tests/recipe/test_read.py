@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from hypothesis import assume, given, settings
@@ -119,6 +121,19 @@ def test_findings_of_every_text_are_reported_at_once() -> None:
         read("leaf.yaml", ["budget.epsilon=.inf"], open_text=texts.__getitem__)
     found = [(f.code, f.place.file) for f in caught.value.findings if f.place]
     assert found == [("R109", "leaf.yaml"), ("R103", "root.yaml"), ("Y106", "root.yaml"), ("Y114", "--set #1")]
+
+
+def test_the_mechanisms_that_the_documents_show_are_read() -> None:
+    before, after = FINE[: FINE.index("mechanism:")], FINE[FINE.index("budget:") :]
+    rest = "mechanism:\n  kind: encoded\n  codebook: {source: gaussian}\n  sampling: {scheme: full_batch}\n"
+    documents = Path(__file__).parents[2] / "docs"
+    text = "".join((documents / name).read_text("utf-8") for name in ("recipe.md", "encoding.md"))
+    fences = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shown = [fence for fence in fences if fence.startswith("mechanism:")]
+    shown += [rest + indent(fence, "  ") for fence in fences if fence.startswith("noise:")]
+    assert len(shown) >= 4
+    for mechanism in shown:
+        assert read_text(before + mechanism + after).recipe.mechanism.kind == "encoded"
 
 
 DISJOINT = (
