@@ -23,9 +23,7 @@ data:
   preprocess: [{clip_features: {norm: 4.0}}]
 model: {kind: logistic_regression}
 mechanism:
-  kind: dpsgd
-  clip: {norm: 1.0}
-  noise: {family: gaussian, multiplier: auto}
+  %s
   sampling: {scheme: %s}
 budget: {epsilon: 3.0, delta: 1e-5}
 training:
@@ -35,19 +33,29 @@ runtime: {checkpoint_seconds: 0.02}
 """
 
 
+DPSGD = """kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}"""
+ENCODED = """kind: encoded
+  codebook: {source: gaussian, size: 5}
+  noise: [{family: laplace, multiplier: 3.0, steps: 100}, {family: gaussian, multiplier: auto}]"""
+
+
 @pytest.mark.parametrize(
-    ("scheme", "steps", "kills"),
+    ("mechanism", "scheme", "steps", "kills"),
     [
-        ("poisson, batch_size: 64", 600, 8),
-        ("shuffle, batch_size: 128", 480, 4),
-        pytest.param("poisson, batch_size: 64", 3000, 50, marks=pytest.mark.slow),
-        pytest.param("full_batch", 1500, 50, marks=pytest.mark.slow),
-        pytest.param("shuffle, batch_size: 128", 2400, 50, marks=pytest.mark.slow),
+        (DPSGD, "poisson, batch_size: 64", 600, 8),
+        (DPSGD, "shuffle, batch_size: 128", 480, 4),
+        (ENCODED, "poisson, batch_size: 64", 300, 4),
+        pytest.param(DPSGD, "poisson, batch_size: 64", 3000, 50, marks=pytest.mark.slow),
+        pytest.param(DPSGD, "full_batch", 1500, 50, marks=pytest.mark.slow),
+        pytest.param(DPSGD, "shuffle, batch_size: 128", 2400, 50, marks=pytest.mark.slow),
+        pytest.param(ENCODED, "poisson, batch_size: 64", 1500, 50, marks=pytest.mark.slow),
     ],
 )
-def test_t24_killed_runs(tmp_path: Path, scheme: str, steps: int, kills: int) -> None:
+def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int, kills: int) -> None:
     recipe, out = tmp_path / "killed.yaml", tmp_path / "run"
-    recipe.write_text(RECIPE % (scheme, steps), encoding="utf-8")
+    recipe.write_text(RECIPE % (mechanism, scheme, steps), encoding="utf-8")
     driver = Path(__file__).with_name("kill_driver.py")
     done = subprocess.run(
         [sys.executable, str(driver), str(recipe), str(out), str(kills), "11"],
