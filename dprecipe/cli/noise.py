@@ -68,13 +68,13 @@ def comparable(loaded: Loaded) -> Encoded:
         UsageFault: a mechanism whose noise is not added to the coordinates of a bounded sum.
     """
     recipe, mechanism = loaded.recipe, loaded.recipe.mechanism
-    _refuse(loaded, rules.check(recipe, loaded.source.attachments))
-    if isinstance(mechanism, Encoded):
-        return mechanism
-    if not isinstance(mechanism, Dpsgd):
+    if not isinstance(mechanism, Encoded | Dpsgd):
         raise UsageFault(
             f"mechanism {mechanism.kind} has no choice of noise to compare", "use mechanism encoded or dpsgd"
         )
+    _refuse(loaded, rules.check(recipe, loaded.source.attachments))
+    if isinstance(mechanism, Encoded):
+        return mechanism
     spec = Encoded(
         kind="encoded",
         codebook=GaussianCodebook(source="gaussian", size=1, norm=mechanism.clip.norm),
@@ -126,9 +126,8 @@ def verdict(found: Comparison) -> str:
     best += f"Smallest L2 error: {_gain(found.least_l2, 'l2_ratio')}."
     if found.matters:
         return (
-            f"{best}\nThe choice matters here: over few coordinates, single ones are moved by a good part of the "
-            "noise's scale,\nand there the law counts, not its Fisher information alone. The gain fades as "
-            "coordinates become many."
+            f"{best}\nThe law counts here, not its Fisher information alone: over few coordinates, single ones are "
+            "moved by a good\npart of the noise's scale. The gain fades as coordinates become many."
         )
     lines = [
         best,

@@ -57,7 +57,8 @@ def test_nothing_left_of_the_wall_imports_torch() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["validate", "recipes"], ["plan", "recipes/quickstart.yaml"], ["plan", "recipes/mnist-dpsgd.yaml"],
-     ["show", "recipes/quickstart.yaml"], ["schema", "--check", "--out", "schemas"]],
+     ["noise", "recipes/quickstart.yaml", "--set", "budget.accountant=rdp"], ["show", "recipes/quickstart.yaml"],
+     ["schema", "--check", "--out", "schemas"]],
 )  # fmt: skip
 def test_commands_left_of_the_wall_run_without_torch(arguments: list[str]) -> None:
     root = str(PACKAGE.parent)
