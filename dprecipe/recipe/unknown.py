@@ -61,7 +61,8 @@ def _meant(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | 
     places = elsewhere(key, at, tree)
     if places:
         return _elsewhere(at, places), places[0].path
-    close = near(key, known) or near(key, _written(at))
+    # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
+    close = near(key, known) or (None if lacking else near(key, _written(at)))
     if close is not None:
         return _misspelt(at, close), f"{block}.{close}" if block else close
     return None, ""
