@@ -140,7 +140,7 @@ def verdict(found: Comparison) -> str:
     if longer > 1e-3:
         lines.append(
             f"All others pay {longer:.1%} for the envelope of {terms.words:,} codewords, gaussian noise does not; with "
-            "size 1 none does."
+            "one codeword none does."
         )
     return "\n".join(lines)
 

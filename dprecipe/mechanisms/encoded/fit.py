@@ -24,6 +24,9 @@ from dprecipe.mechanisms.encoded.codebook import Codebook, CodebookError, fitted
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.recipe.root import Recipe
 
+HELD = 1 << 27
+"""Numbers of gradients held at a time, unless one record has more: 512 MiB of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
@@ -55,8 +58,8 @@ def public_records(data: Data) -> Iterator[Finding]:
 def fit(recipe: Recipe, spec: Encoded, root: Path, size: int) -> Fitted:
     """A codeword from the gradient of each of `size` records of `data.test`, or of all of them where there are fewer.
 
-    The records are drawn with `runtime.seed`, which also gives the weights; both are public. Memory is that of one
-    physical batch of gradients. `public_records` and `dprecipe.planning.rules` have to have passed.
+    The records are drawn with `runtime.seed`, which also gives the weights; both are public. Memory is that of `HELD`
+    numbers, or of one gradient, a few times over. `public_records` and `dprecipe.planning.rules` have to have passed.
 
     Raises:
         DataFault: the records are not what the recipe declares, or lie in the file of the training records.
@@ -82,7 +85,7 @@ def fit(recipe: Recipe, spec: Encoded, root: Path, size: int) -> Fitted:
 
 
 class _Gradients:
-    """Gradients (n, D) of records, a physical batch at a time, without those that are zero or not finite."""
+    """Gradients (n, D) of records, as many at a time as can be held, without those that are zero or not finite."""
 
     def __init__(self, recipe: Recipe, records: Records, chosen: NDArray[np.int64]) -> None:
         self._recipe, self._records, self._chosen = recipe, records, chosen
@@ -99,8 +102,9 @@ class _Gradients:
         found, runtime = data_facts(self._recipe.data), self._recipe.runtime
         device = device_of(runtime.device)
         model = build(self._recipe.model, found.shape, found.classes, runtime.seed).to(device)
-        for start in range(0, len(self._chosen), runtime.physical_batch):
-            arrays = self._records.batch(self._chosen[start : start + runtime.physical_batch])
+        size = max(1, min(runtime.physical_batch, HELD // sum(p.numel() for p in model.parameters())))
+        for start in range(0, len(self._chosen), size):
+            arrays = self._records.batch(self._chosen[start : start + size])
             features, labels = (torch.from_numpy(array).to(device) for array in arrays)
             grads_ND = per_record_gradients(model, cross_entropy, features, labels)
             kept_N = torch.isfinite(grads_ND).all(dim=1) & (grads_ND != 0).any(dim=1)

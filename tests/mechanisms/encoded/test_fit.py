@@ -87,9 +87,20 @@ def test_fewer_codewords_are_a_draw_with_the_public_seed() -> None:
     assert fit(other, spec, Path(), 20).codebook.digest != some.codebook.digest
 
 
-def test_the_physical_batch_changes_nothing_but_memory() -> None:
+def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = (fit(*recipe(f"runtime.physical_batch={size}"), Path(), 50).codebook for size in (7, 512))
     np.testing.assert_allclose(one.groups[0].levels, other.groups[0].levels, atol=2e-5)
+    held: list[int] = []
+    real = module.fitted_in_batches
+    monkeypatch.setattr(
+        module,
+        "fitted_in_batches",
+        lambda batches, sizes: real((held.append(len(batch)) or batch for batch in batches), sizes),
+    )
+    monkeypatch.setattr(module, "HELD", 3 * sum(SIZES) + 1)
+    few = fit(*recipe(), Path(), 50).codebook
+    np.testing.assert_allclose(few.groups[0].levels, other.groups[0].levels, atol=2e-5)
+    assert held == [3] * 16 + [2]
 
 
 def test_batches_are_one_array() -> None:
