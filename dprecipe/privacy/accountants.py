@@ -2,10 +2,14 @@
 
 "pld"          privacy-loss distributions (Koskela et al. 2020; Doroshenko et al. 2022), the tightest. For
                unsampled Gaussians alone the exact Gaussian-DP formula is used and reported as "gdp"; where
-               the Rényi bound is smaller (only on grids that had to be coarse) it is reported as "rdp"
+               the Rényi bound is smaller (only on grids that had to be coarse, and for exchanged codes, of
+               which no such distribution is known) it is reported as "rdp"
 "rdp"          Rényi curves with the improved conversion (Canonne, Kamath & Steinke 2020)
 "rdp_classic"  Rényi curves with Mironov's conversion, to reproduce papers
-"gdp"          the exact Gaussian-DP formula; answers infinity when anything was sampled
+"gdp"          the exact Gaussian-DP formula; answers infinity when anything was sampled or encoded
+
+Replacing a unit is removing one and adding another. Where encoded sums are among the charges it is accounted for as
+that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε).
 """
 
 from __future__ import annotations
@@ -17,17 +21,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dprecipe.faults import Fault
-from dprecipe.privacy import conversion, curves, gdp, pld, rounding
+from dprecipe.privacy import conversion, curves, gdp, pld, rounding, shift_curves
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
-from dprecipe.privacy.events import Charge
+from dprecipe.privacy.events import Charge, Encoded
 from dprecipe.privacy.workload import Workload, workload
 
 if TYPE_CHECKING:
     from dprecipe.planning.model import Guarantee
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
+
+_LARGEST_HALF = 300.0
+"""No ε is looked for beyond twice this where a replacement counts as two steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +99,19 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
     _check_accountant(accountant)
     if not 0 < delta < 1:
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
+    charges = tuple(charges)
     work = workload(charges, neighbouring)
     if work.empty:
         return Answer(0.0, accountant)
-    if accountant == "gdp" or (accountant == "pld" and not work.sampled):
-        return Answer(math.inf if work.sampled else gdp.epsilon(work.mu, delta), "gdp")
+    if accountant == "gdp" or (accountant == "pld" and work.gaussian):
+        return Answer(gdp.epsilon(work.mu, delta) if work.gaussian else math.inf, "gdp")
     if accountant == "pld" and work.mu == 0 and work.ever_sampled <= delta:
         return Answer(0.0, accountant)  # the outputs differ only if the unit was ever sampled
+    if work.encoded and work.neighbouring is Neighbouring.REPLACE_ONE:
+        return _epsilon_of_two(charges, delta, accountant)
     best = _over_orders(work, lambda o, r: conversion.epsilon(o, r, delta, _conversion(accountant)))
     renyi = _rdp_answer(best, accountant)
-    if accountant != "pld" or best.value == 0:
+    if accountant != "pld" or not 0 < best.value < math.inf:
         return renyi
     return _tighter(pld.epsilon(work, delta, best.value, best.order), renyi)
 
@@ -117,17 +127,22 @@ def delta_answers(
     _check_accountant(accountant)
     if not all(e >= 0 for e in epsilons):
         raise ValueError(f"expected epsilon >= 0, got {list(epsilons)}")
+    charges = tuple(charges)
     work = workload(charges, neighbouring)
     if work.empty:
         return [Answer(0.0, accountant) for _ in epsilons]
-    if accountant == "gdp" or (accountant == "pld" and not work.sampled):
-        return [Answer(1.0 if work.sampled else gdp.delta(work.mu, e), "gdp") for e in epsilons]
+    if accountant == "gdp" or (accountant == "pld" and work.gaussian):
+        return [Answer(gdp.delta(work.mu, e) if work.gaussian else 1.0, "gdp") for e in epsilons]
+    if work.encoded and work.neighbouring is Neighbouring.REPLACE_ONE:
+        return _deltas_of_two(charges, epsilons, accountant)
     kind = _conversion(accountant)
     bests = [_over_orders(work, functools.partial(_delta_at, epsilon=e, kind=kind)) for e in epsilons]
     renyi = [_rdp_answer(best, accountant) for best in bests]
     if accountant != "pld" or not epsilons:
         return renyi
     kl = float(rdp_curve(work, curves.DEFAULT_ORDERS[:1])[0])  # half the variance of the loss, roughly
+    if not kl < math.inf:
+        return renyi
     bounds = pld.deltas(work, epsilons, [(best.value, best.order) for best in bests], math.sqrt(2 * kl))
     return [_tighter(bound, answer) for bound, answer in zip(bounds, renyi, strict=True)]
 
@@ -140,8 +155,12 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
     """
     total_A = curves.gaussian(work.mu, orders)
     replaced = work.neighbouring is Neighbouring.REPLACE_ONE
+    if replaced and work.encoded:
+        return total_A + math.inf  # no curve is known
     for phase in work.sampled:
         total_A = total_A + phase.count * _one_step(phase.q, phase.sigma, tuple(orders), replaced)
+    for steps in work.encoded:
+        total_A = total_A + steps.count * _one_encoded(steps.event, tuple(orders))
     return total_A
 
 
@@ -149,6 +168,11 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
 def _one_step(q: float, sigma: float, orders: tuple[float, ...], replaced: bool) -> Array:
     curve = curves.poisson_gaussian_replaced if replaced else curves.poisson_gaussian
     return curve(q, sigma, orders)
+
+
+@functools.lru_cache(maxsize=128)
+def _one_encoded(event: Encoded, orders: tuple[float, ...]) -> Array:
+    return shift_curves.encoded(event, orders)
 
 
 def _conversion(accountant: str) -> Conversion:
@@ -166,6 +190,36 @@ def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Opt
         if longer.value < best.value:
             return longer
     return best
+
+
+def _epsilon_of_two(charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
+    """2 ε of removing a unit and adding another, for nearly the least ε with (1 + exp(ε)) δ(ε) <= δ.
+
+    With g(x) = ε at δ/(1 + exp(x)), g(x) will do wherever g(x) <= x; the secant rule finds where they meet.
+
+    Source: Dwork & Roth 2014, Theorem 2.2 with the δ of two steps, δ(ε) + exp(ε) δ(ε).
+    """
+    last, x = (-1.0, 0.0), 0.0
+    for _ in range(30):
+        found = epsilon_answer(charges, delta / (1 + math.exp(x)), Neighbouring.ADD_OR_REMOVE_ONE, accountant)
+        if found.value <= x <= found.value * (1 + 1e-5):
+            return Answer(2 * found.value, found.accountant, found.at_edge)
+        slope = (found.value - last[1]) / (x - last[0]) if x > 0 else 0.0
+        slope, last = min(max(slope, 0.0), 0.9), (x, found.value)
+        x = (found.value - slope * x) / (1 - slope) * (1 + 3e-6)
+        if not x < _LARGEST_HALF:
+            break
+    return Answer(math.inf, found.accountant)
+
+
+def _deltas_of_two(charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str) -> list[Answer]:
+    """(1 + exp(ε/2)) δ(ε/2): as `_epsilon_of_two`."""
+    halves = [min(e / 2, _LARGEST_HALF) for e in epsilons]
+    found = delta_answers(charges, halves, Neighbouring.ADD_OR_REMOVE_ONE, accountant)
+    return [
+        Answer(min(1.0, (1 + math.exp(e)) * answer.value), answer.accountant, answer.at_edge)
+        for e, answer in zip(halves, found, strict=True)
+    ]
 
 
 def _rdp_answer(best: Optimum, accountant: str) -> Answer:

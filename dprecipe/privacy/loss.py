@@ -21,6 +21,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
 
+LARGEST_LOSS = 600.0
+"""Of one step: beyond it exp(-loss) leaves the range of doubles and the grid would be loose."""
+
+
+class LossRangeError(Exception):
+    """One step's losses are beyond what doubles can hold."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loss:

@@ -8,11 +8,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dprecipe.privacy import pairs
+from dprecipe.privacy import pairs, shift_pairs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition, WindowError
-from dprecipe.privacy.loss import Loss, swapped
+from dprecipe.privacy.loss import LARGEST_LOSS, Loss, LossRangeError, sampled, swapped
 from dprecipe.privacy.pairs import GridError
+from dprecipe.privacy.shift_pairs import NoPairError
 from dprecipe.privacy.workload import Workload
 
 TOLERANCE = 5e-5
@@ -21,14 +22,6 @@ TOLERANCE = 5e-5
 _MOST_BINS = 1 << 21
 _TAIL_SHARE = 1e-8
 """Share of δ that each direction's truncated tails may add."""
-
-
-_LARGEST_LOSS = 600.0
-"""Of one step: beyond it exp(-loss) leaves the range of doubles and the grid would be loose."""
-
-
-class LossRangeError(Exception):
-    """One step's losses are beyond what doubles can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +51,7 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
                 found = composition.epsilon(delta, theta)
                 worst = max(worst, math.inf if found is None else found)
             return Bound(worst, attempt > 0)
-        except LossRangeError:
+        except (LossRangeError, NoPairError):
             break
         except (GridError, WindowError):
             step *= 2
@@ -84,7 +77,7 @@ def deltas(
                 for i, (e, theta) in enumerate(zip(epsilons, thetas, strict=True)):
                     values[i] = max(values[i], composition.delta(e, theta, values[i]))
             return [Bound(value, attempt > 0) for value in values]
-        except LossRangeError:
+        except (LossRangeError, NoPairError):
             break
         except (GridError, WindowError):
             step *= 2
@@ -100,14 +93,22 @@ def _step(work: Workload, epsilon: float, theta: float, tolerance: float) -> flo
 
 def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
     replaced = work.neighbouring is Neighbouring.REPLACE_ONE
+    if replaced and work.encoded:
+        raise NoPairError
     one_step = pairs.poisson_gaussian_replaced if replaced else pairs.poisson_gaussian
     share = tail / (3 * (work.steps + 1))
     losses: list[Loss] = [one_step(s.q, s.sigma, step, share, _MOST_BINS) for s in work.sampled]
     counts = [s.count for s in work.sampled]
+    for phase in work.encoded:
+        whole = shift_pairs.encoded(phase.event, share)
+        if 2 * whole.losses[-1] > _MOST_BINS * step:
+            raise GridError
+        losses.append(sampled(whole, phase.event.sampling_rate, step))
+        counts.append(phase.count)
     if work.mu > 0:
         losses.append(pairs.gaussian(work.mu, step, share, _MOST_BINS))
         counts.append(1)
-    if max(abs(end) for loss in losses for end in (loss.losses[0], loss.losses[-1])) > _LARGEST_LOSS:
+    if max(abs(end) for loss in losses for end in (loss.losses[0], loss.losses[-1])) > LARGEST_LOSS:
         raise LossRangeError
     forward = Composition(losses, counts, _MOST_BINS)
     if replaced:  # every pair is its own mirror image

@@ -1,4 +1,4 @@
-"""Charges as the accountants see them: one unsampled Gaussian, and sampled Gaussians with their counts."""
+"""Charges as the accountants see them: one unsampled Gaussian, sampled Gaussians and encoded sums with their counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,31 +20,52 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedSteps:
+    """`count` steps of one encoded sum."""
+
+    event: Encoded
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Everything a list of charges releases, in the order-free form that composition allows.
 
     `mu` is the sensitivity over the standard deviation of all unsampled Gaussians together, the doubling of
-    replace-one included; `sampled` holds each distinct sampled step once, sorted.
+    replace-one included; `sampled` holds each distinct sampled Gaussian step once, sorted, and `encoded` each distinct
+    `Encoded`, sampled or not.
     """
 
     mu: float
     sampled: tuple[Sampled, ...]
     neighbouring: Neighbouring
+    encoded: tuple[EncodedSteps, ...] = ()
 
     @property
     def steps(self) -> int:
-        """How many sampled steps there are."""
-        return sum(phase.count for phase in self.sampled)
+        """How many steps there are besides the unsampled Gaussians."""
+        return sum(count for _, count in self._rates)
 
     @property
     def ever_sampled(self) -> float:
-        """Probability that a given unit takes part in any sampled step, rounded up."""
-        logs = math.fsum(phase.count * math.log1p(-phase.q) for phase in self.sampled)
+        """Probability that a given unit takes part in any step but the unsampled Gaussians, rounded up."""
+        if any(q == 1 for q, _ in self._rates):
+            return 1.0
+        logs = math.fsum(count * math.log1p(-q) for q, count in self._rates)
         return min(1.0, -math.expm1(logs) * (1 + 1e-12))
 
     @property
+    def gaussian(self) -> bool:
+        """Whether there is nothing but unsampled Gaussians: `mu` says it all."""
+        return not self.sampled and not self.encoded
+
+    @property
+    def _rates(self) -> list[tuple[float, int]]:
+        return [(s.q, s.count) for s in self.sampled] + [(e.event.sampling_rate, e.count) for e in self.encoded]
+
+    @property
     def empty(self) -> bool:
-        return self.mu == 0 and not self.sampled
+        return self.mu == 0 and self.gaussian
 
 
 def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
@@ -52,7 +73,7 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
 
     Unsampled Gaussians compose to one with μ = sqrt(Σ 1/σ²); sampling at rate 1 is no sampling; an epoch over
     disjoint lots costs one Gaussian (parallel composition). Replacing a unit moves an unsampled sum twice as
-    far.
+    far. An encoded sum is kept as it is.
 
     Source: Dong, Roth & Su 2022, Corollary 3.3; McSherry 2009, Theorem 4.
 
@@ -61,11 +82,14 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
     """
     squares: list[float] = []
     counts: dict[tuple[float, float], int] = {}
+    encoded: dict[Encoded, int] = {}
     for charge in charges:
         event, count = charge.event, charge.count
         if count == 0:
             continue
-        if isinstance(event, PoissonGaussian) and event.sampling_rate < 1:
+        if isinstance(event, Encoded):
+            encoded[event] = encoded.get(event, 0) + count
+        elif isinstance(event, PoissonGaussian) and event.sampling_rate < 1:
             key = (float(event.sampling_rate), float(event.noise_multiplier))
             counts[key] = counts.get(key, 0) + count
         elif isinstance(event, Gaussian | PartitionedGaussian | PoissonGaussian):
@@ -78,4 +102,5 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
         moved * math.sqrt(math.fsum(squares)),
         tuple(Sampled(q, sigma, counts[q, sigma]) for q, sigma in sorted(counts)),
         neighbouring,
+        tuple(EncodedSteps(event, encoded[event]) for event in sorted(encoded, key=repr)),
     )
