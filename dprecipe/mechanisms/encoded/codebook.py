@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.privacy.events import MOST_SHIFTS
 from dprecipe.privacy.rounding import up
 
 LEVELS = 256
@@ -34,6 +36,7 @@ MOST_WORDS = 100_000
 MOST_DIMENSION = 10**9
 MOST_TABLE = 1 << 28
 """Bytes of a codebook's table."""
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class CodebookError(ValueError):
@@ -91,6 +94,8 @@ class Box:
 
         `scales`: of the noise in each group relative to the others. What is bounded then is the code divided by
         them, coordinate by coordinate, and its norm is that of the envelope.
+
+        Guarantees: at most `MOST_SHIFTS` bounds; where many layers have more, neighbours are rounded up to one.
         """
         scales = [1.0] * len(self.groups) if scales is None else scales
         counted: dict[float, int] = {}
@@ -101,9 +106,13 @@ class Box:
         if any(scale != 1 for scale in scales):
             norm = up(math.sqrt(math.fsum(count * bound * bound for bound, count in counted.items())))
         rounded: dict[float, int] = {}
-        for bound, count in counted.items():
-            key = up(bound / norm, 7)
-            rounded[key] = rounded.get(key, 0) + count
+        for digits in range(7, 0, -1):
+            rounded = {}
+            for bound, count in counted.items():
+                key = up(bound / norm, digits)
+                rounded[key] = rounded.get(key, 0) + count
+            if len(rounded) <= MOST_SHIFTS:
+                break
         return norm, tuple(sorted(rounded.items()))
 
     def to_json(self) -> dict[str, Any]:
@@ -128,11 +137,15 @@ class Box:
             box = Box(str(content["digest"]), int(content["words"]), groups)
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not the summary of a codebook: {error}") from None
+        if not _DIGEST.fullmatch(box.digest):
+            raise ValueError("not the summary of a codebook: it has no digest")
         squares = 0.0
         for size, table in groups:
             bounds = [bound for bound, _ in table]
             if not (
                 0 < size == sum(count for _, count in table)
+                and size <= MOST_DIMENSION
+                and len(table) <= LEVELS + 1
                 and all(count > 0 for _, count in table)
                 and all(0 <= bound <= 1 for bound in bounds)
                 and bounds == sorted(set(bounds))
