@@ -34,8 +34,15 @@ TOP = 65535
 """The largest level of a codeword, as a whole number."""
 MOST_WORDS = 100_000
 MOST_DIMENSION = 10**9
-MOST_TABLE = 1 << 28
+MOST_TABLE = 1 << 26
 """Bytes of a codebook's table."""
+UNREADABLE = (
+    *(OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What reading an archive of arrays can raise when it is not what it says; memory too, for arrays declare their size."""
+MOST_FILE = 1 << 30
+"""Bytes that a codebook file may unpack to."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -336,9 +343,16 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     if not zipfile.is_zipfile(path):
         raise CodebookError("file", f"{path.name} is no archive of arrays (.npz)")
     try:
+        with zipfile.ZipFile(path) as archive:
+            # What the archive says of its sizes is what is read of it.
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > MOST_FILE:
+            raise CodebookError("file", f"{path.name} unpacks to {unpacked:,} bytes; the most is {MOST_FILE:,}")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
+    except CodebookError:
+        raise
+    except UNREADABLE:
         raise CodebookError("file", f"{path.name} is damaged, or holds more than arrays") from None
 
 

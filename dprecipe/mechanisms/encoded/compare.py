@@ -69,6 +69,8 @@ class Terms:
     words: int
     envelope: float
     """L2 norm of the codewords' envelope over `norm`: what all noise but Gaussian noise is accounted with."""
+    exchanged: bool
+    """Units exchange codes of micro-batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,7 @@ def _terms(spec: Encoded, facts: Facts, plan: MechanismPlan) -> Terms:
         norm=spec.codebook.norm,
         words=box.words,
         envelope=box.length,
+        exchanged=spec.microbatch_size > 1,
     )
 
 

@@ -236,3 +236,24 @@ def test_tables_beyond_memory_are_refused() -> None:
         gaussian([10**9 + 1], 1, 1e-5, 0)
     with pytest.raises(CodebookError, match="may hold"):
         gaussian([1000] * 9000, 1000, 1e-5, 0)
+
+
+def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "big.npz", codewords=np.zeros((100, 3)))
+    monkeypatch.setattr("dprecipe.mechanisms.encoded.codebook.MOST_FILE", 1000)
+    with pytest.raises(CodebookError, match="unpacks to"):
+        load(path, [3])
+
+
+def test_an_array_that_says_it_is_larger_than_its_file_is_refused(tmp_path: Path) -> None:
+    """The header of an array is believed only as far as the bytes behind it go."""
+    import io
+    import zipfile
+
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 3)})
+    with zipfile.ZipFile(tmp_path / "liar.npz", "w") as archive:
+        archive.writestr("codewords.npy", header.getvalue() + bytes(24))
+    with pytest.raises(CodebookError) as caught:
+        load(tmp_path / "liar.npz", [3])
+    assert caught.value.reason == "file"

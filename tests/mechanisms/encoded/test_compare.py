@@ -55,7 +55,7 @@ training:
 """
 DRAWN = "{source: gaussian, size: 1}"
 STUDENT_T = Law("student_t", 9.0)
-TERMS = module.Terms(3.0, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld", 10, 0.01, 100.0, 10, 1.0, 1, 1.0)
+TERMS = module.Terms(3.0, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld", 10, 0.01, 100.0, 10, 1.0, 1, 1.0, False)
 
 
 def loaded(
