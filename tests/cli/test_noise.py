@@ -78,6 +78,17 @@ def test_what_follows_in_many_coordinates(recipe: Path, capsys: pytest.CaptureFi
     assert "envelope" not in capsys.readouterr().out
 
 
+def test_what_lies_in_the_bounds_and_not_in_the_laws_is_told(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    noise(recipe, MANY)
+    plain = capsys.readouterr().out
+    assert "looser bounds" not in plain
+    assert "a unit removed and one added" not in plain
+    noise(recipe, [*MANY, "budget.neighbouring=replace_one", "mechanism.microbatch=2"])
+    told = capsys.readouterr().out
+    assert "looser bounds" in told
+    assert "a unit removed and one added" in told
+
+
 def test_the_document_fits_its_schema_and_is_what_is_written(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
