@@ -107,8 +107,8 @@ def check(problem: Problem) -> list[Finding]:
     return [_overspent(problem, multiplier, events)]
 
 
-def solve(problem: Problem) -> Solution:
-    """Solve the free variable.
+def solve(problem: Problem, least: float = LEAST_NOISE) -> Solution:
+    """Solve the free variable; a multiplier below `least` is hardly any noise.
 
     Raises:
         PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
@@ -130,7 +130,7 @@ def solve(problem: Problem) -> Solution:
                 raise PlanRefused([_too_tight(problem, error.tried)]) from None
             raise PlanRefused([_too_loose("is met without noise")]) from None
         solved[problem.path] = multiplier
-        if not multiplier >= LEAST_NOISE:
+        if not multiplier >= least:
             raise PlanRefused([_too_loose(f"is met with a noise multiplier of {multiplier:g}, hardly any noise")])
     elif events is None and multiplier is not None and epsilon is not None:
         most = problem.opening + math.ceil(MOST_STEPS / pace.steps_per_event)

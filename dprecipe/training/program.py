@@ -15,6 +15,7 @@ from torch import nn
 from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import DataFacts, facts
 from dprecipe.data.load import load
+from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, PlanRefused, RunFailed
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.models.build import build
@@ -105,18 +106,16 @@ def hold_unit(plan: Plan, train: RecordSource) -> None:
             )
 
 
-def hold_apart(plan: Plan, root: Path) -> None:
+def hold_apart(data: Data, root: Path) -> None:
     """Public held-out records don't come from the training file under another name.
 
     Raises:
         DataFault: they do.
     """
-    train, test = (
-        getattr(source, "images", getattr(source, "path", None)) for source in (plan.data.train, plan.data.test)
-    )
-    if train is None or test is None or plan.data.test is None or plan.data.test.access != "public":
+    train, test = (getattr(source, "images", getattr(source, "path", None)) for source in (data.train, data.test))
+    if train is None or test is None or data.test is None or data.test.access != "public":
         return
-    ranges = plan.data.train.records is not None and plan.data.test.records is not None
+    ranges = data.train.records is not None and data.test.records is not None
     files = (root / train, root / test)
     if not ranges and all(file.exists() for file in files) and files[0].samefile(files[1]):
         raise DataFault(
@@ -131,7 +130,7 @@ def declared(plan: Plan, root: Path, train: RecordSource | None = None, test: Re
     if train is None:
         train = load(plan.data.train, plan.data, root, "train")
     if test is None and plan.data.test is not None:
-        hold_apart(plan, root)
+        hold_apart(plan.data, root)
         test = load(plan.data.test, plan.data, root, "test")
     return Sets(train, test, custom, custom_test)
 

@@ -55,7 +55,7 @@ def plan(spec: Encoded, facts: Facts) -> MechanismPlan:
             there is no such codebook (R260).
     """
     run = _Run(spec, facts)
-    solution = solve.solve(run.problem)
+    solution = solve.solve(run.problem, run.least_noise)
     multipliers = [solution.multiplier if noise.multiplier == "auto" else noise.multiplier for _, noise in run.phases]
     box, pace = run.box, run.problem.pace
     noises = [
@@ -157,6 +157,14 @@ class _Run:
         given = None if auto or noise.multiplier == "auto" else noise.multiplier
         path = auto[0] if auto else f"{last}.multiplier"
         return solve.Problem(self.facts, self.pace, self.split, given, path, sum(self._openings()))
+
+    @property
+    def least_noise(self) -> float:
+        """The multiplier at which a phase's law tells as much as Gaussian noise of the least multiplier does."""
+        from dprecipe.noise.laws import Law
+
+        solved = [noise for _, noise in self.phases if noise.multiplier == "auto"]
+        return min((solve.LEAST_NOISE * math.sqrt(Law(n.family, shape_of(n)).fisher) for n in solved), default=0.0)
 
     def split(self, multiplier: float, count: int) -> tuple[Charge, ...]:
         """`count` events over the phases; `multiplier` is the solved one, or else the last phase's."""

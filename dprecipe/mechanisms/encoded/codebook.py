@@ -40,7 +40,7 @@ UNREADABLE = (
     *(OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What reading an archive of arrays can raise when it is not what it says; memory too, for arrays declare their size."""
+"""What reading an archive of arrays can raise when it is not what it says; arrays declare how large they are."""
 MOST_FILE = 1 << 30
 """Bytes that a codebook file may unpack to."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.data.load import load
 from dprecipe.data.records import Records
-from dprecipe.data.schema import Data, Digits, Idx, Source
+from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, Finding, RunFailed
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.account import groups_of
@@ -68,7 +68,9 @@ def fit(recipe: Recipe, spec: Encoded, root: Path, size: int) -> Fitted:
     source = recipe.data.test
     if source is None or source.access != "public":
         raise DataFault("a codebook is made from public records only", "declare data.test with access: public")
-    _hold_apart(recipe.data, source, root)
+    from dprecipe.training.program import hold_apart
+
+    hold_apart(recipe.data, root)
     records = load(source, recipe.data, root, "test")
     order = np.random.default_rng(recipe.runtime.seed).permutation(len(records))
     gradients = _Gradients(recipe, records, np.sort(order[:size]))
@@ -111,15 +113,3 @@ class _Gradients:
             self.seen += len(kept_N)
             self.without += int((~kept_N).sum())
             yield grads_ND[kept_N].cpu().numpy()
-
-
-def _hold_apart(data: Data, test: Source, root: Path) -> None:
-    """Public records don't come from the training file under another name, which only the disk can tell."""
-    if isinstance(data.train, Digits) or isinstance(test, Digits) or (data.train.records and test.records):
-        return
-    one, other = (root / (source.images if isinstance(source, Idx) else source.path) for source in (data.train, test))
-    if one.exists() and other.exists() and one.samefile(other):
-        raise DataFault(
-            f"{other}: declared public, and the same file as the training records",
-            "name other records, or use source: gaussian",
-        )

@@ -85,7 +85,7 @@ class Encoder:
     `exchanged`: a neighbour changes a unit's gradient instead of adding a unit, so one code replaces another.
 
     Memory beyond the gradients: the codebook's levels as float64 and float32, 4 bytes a parameter, and about 24 bytes
-    for each coordinate of a block, which is `BLOCK` of them or one gradient on a CPU, 256 times that elsewhere.
+    for each coordinate of a block, which is `BLOCK` of them or one gradient on a CPU, 64 times that elsewhere.
 
     Guarantees: in each group the magnitudes of an encoded gradient, sorted, are at most `norm` times those of one
     codeword, the same for all groups, whatever the gradient; so its L2 norm is at most `norm`. It depends on that
@@ -102,7 +102,8 @@ class Encoder:
         self.bound = 2 * norm if exchanged else norm
         """How far one neighbour moves a sum of encoded gradients, in L2 norm."""
         self._parts = [_Part(group, norm, self.device) for group in codebook.groups]
-        block = BLOCK if self.device.type == "cpu" else BLOCK << 8
+        self._words = len(self._parts[0].levels_nK)
+        block = BLOCK if self.device.type == "cpu" else BLOCK << 6
         self._rows = max(1, block // sum(part.cells for part in self._parts))
 
     def encode(self, grads_UP: Tensor) -> Tensor:
@@ -144,12 +145,11 @@ class Encoder:
 
     def _nearest(self, rankings: list[Ranking]) -> Tensor:
         """(R,): the codeword of largest cosine similarity; in float64, for they are nearly alike."""
-        if len(self._parts[0].levels_nK) == 1:
-            return torch.zeros(len(rankings[0].cells), dtype=torch.int64, device=self.device)
-        products_Rn = sum(
-            ranking.weights() @ part.levels_nK.T for part, ranking in zip(self._parts, rankings, strict=True)
-        )
-        return torch.as_tensor(products_Rn).argmax(1)
+        products_Rn = torch.zeros(len(rankings[0].cells), self._words, dtype=torch.float64, device=self.device)
+        if self._words > 1:
+            for part, ranking in zip(self._parts, rankings, strict=True):
+                products_Rn.addmm_(ranking.weights(), part.levels_nK.T)
+        return products_Rn.argmax(1)
 
     def check(self, parameters: int) -> None:
         """Raises ValueError: the codebook is for another number of parameters."""
