@@ -47,6 +47,10 @@ def text(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _in_groups(groups: Sequence[int]) -> str:
+    return "" if len(groups) == 1 else f", ranked in {len(groups)} groups"
+
+
 def _noise(plan: Plan) -> list[tuple[str, str]]:
     settings = plan.settings
     codebook = settings.get("codebook")
@@ -54,7 +58,7 @@ def _noise(plan: Plan) -> list[tuple[str, str]]:
         return [("noise multiplier", f"{settings['noise_multiplier']:g} × clip norm {settings['clip_norm']:g}")]
     rows = [
         ("codebook", f"{codebook['size']:,} codewords of norm {codebook['norm']:g}, {codebook['digest'][:23]}…"),
-        ("coordinates", f"{settings['dimension']:,} in {len(settings['groups'])} groups"),
+        ("coordinates", f"{settings['dimension']:,}{_in_groups(settings['groups'])}"),
     ]
     if settings["slots"] is not None:
         rows.append(("micro-batches", f"{settings['slots']:,} a lot: twice the sensitivity"))
