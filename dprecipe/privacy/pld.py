@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dprecipe.privacy import pairs, shift_pairs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition, WindowError
+from dprecipe.privacy.events import Encoded
 from dprecipe.privacy.loss import LARGEST_LOSS, Loss, LossRangeError, sampled, swapped
 from dprecipe.privacy.pairs import GridError
 from dprecipe.privacy.shift_pairs import NoPairError
@@ -100,10 +101,7 @@ def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
     losses: list[Loss] = [one_step(s.q, s.sigma, step, share, _MOST_BINS) for s in work.sampled]
     counts = [s.count for s in work.sampled]
     for phase in work.encoded:
-        whole = shift_pairs.encoded(phase.event, share)
-        if 2 * whole.losses[-1] > _MOST_BINS * step:
-            raise GridError
-        losses.append(sampled(whole, phase.event.sampling_rate, step))
+        losses.append(_encoded(phase.event, step, share))
         counts.append(phase.count)
     if work.mu > 0:
         losses.append(pairs.gaussian(work.mu, step, share, _MOST_BINS))
@@ -114,3 +112,18 @@ def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
     if replaced:  # every pair is its own mirror image
         return [forward]
     return [forward, Composition([swapped(loss) for loss in losses], counts, _MOST_BINS)]
+
+
+def _encoded(event: Encoded, step: float, tail: float) -> Loss:
+    """One step, sampled or not, when a unit is removed.
+
+    Raises:
+        GridError: too many points.
+        NoPairError: as `shift_pairs.encoded`.
+    """
+    q, whole = event.sampling_rate, shift_pairs.encoded(event, tail)
+    largest = float(whole.losses[-1])
+    span = 2 * largest if q == 1 else math.log1p(q * math.expm1(largest)) - math.log1p(-q)
+    if span > _MOST_BINS * step:
+        raise GridError
+    return sampled(whole, q, step)

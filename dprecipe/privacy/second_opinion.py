@@ -269,8 +269,8 @@ def _log_moments(event: Encoded) -> Array:
     table = np.geomspace(taus[0], taus[-1], _TABLE)
     logs = np.empty((_TABLE, len(k_K)))
     for row, tau in zip(logs, table.tolist(), strict=True):
-        q_N, _, losses_N = _nodes(event, tau, 4 * _SPACING)
-        exponents_KN = np.log(q_N) + np.multiply.outer(k_K, losses_N)
+        log_q_N, _, losses_N = _nodes(event, tau, 4 * _SPACING)
+        exponents_KN = log_q_N + np.multiply.outer(k_K, losses_N)
         top_K = exponents_KN.max(axis=1)
         row[:] = np.log(np.exp(exponents_KN - top_K[:, None]).sum(axis=1)) + top_K
     if event.exchanged:
@@ -285,7 +285,7 @@ def _log_moments(event: Encoded) -> Array:
 
 
 def _nodes(event: Encoded, tau: float, spacing: float) -> tuple[Array, Array, Array]:
-    """Q-masses, P-masses and losses of one coordinate, at nodes around both peaks, -τ/2 of Q and τ/2 of P.
+    """Logs of Q-masses, P-masses, losses of one coordinate, at nodes around both peaks, -τ/2 of Q and τ/2 of P.
 
     They are each other's mirror image to the last bit, so that small losses have no error but in their size.
     """
@@ -294,8 +294,10 @@ def _nodes(event: Encoded, tau: float, spacing: float) -> tuple[Array, Array, Ar
     between = tau / 2 * np.arange(-15, 16) / 16
     u_N = np.unique(np.concatenate([around - tau / 2, between, around + tau / 2]))
     log_q_N, log_p_N = _log_density(event, u_N + tau / 2), _log_density(event, u_N - tau / 2)
-    q_N, p_N = np.gradient(u_N) * np.exp(log_q_N), np.gradient(u_N) * np.exp(log_p_N)
-    return q_N / q_N.sum(), p_N / p_N.sum(), log_p_N - log_q_N
+    log_widths_N = np.log(np.gradient(u_N))
+    log_p_masses_N = log_widths_N + log_p_N
+    total = np.logaddexp.reduce(log_p_masses_N)
+    return log_widths_N + log_q_N - total, np.exp(log_p_masses_N - total), log_p_N - log_q_N
 
 
 def _log_density(event: Encoded, x_N: Array) -> Array:

@@ -62,7 +62,9 @@ _HALF_WIDTH, _TRUSTED, _BETWEEN = 8.5, 5.5, 10.0
 _NEGLIGIBLE = -60.0
 """Log of a spectrum (which is 1 at 0) that is bounded and not computed."""
 _STEEPEST = 500.0
+"""Largest exponent of a tilt."""
 _TAILS = (1e-40, 1e-100, 1e-200)
+"""Of the products that are kept: one serves all questions that need no deeper tail."""
 _UNIT = 2.0**-53
 
 
@@ -103,8 +105,9 @@ def _product(
     with np.errstate(over="ignore"):
         bounds_K, counts_K = np.array([pair for pair in shifts if pair[0] > 0], dtype=np.float64).T
         taus_K = bounds_K / noise_multiplier
-    if not (taus_K[0] > 1e-150 and law.largest_loss(float(taus_K[-1])) < LARGEST_LOSS):
+    if not (taus_K[-1] > 1e-100 and law.largest_loss(float(taus_K[-1])) < LARGEST_LOSS):
         raise NoPairError
+    taus_K = np.maximum(taus_K, 1e-12 * taus_K[-1])  # larger shifts cost more
     means_K, spreads_K = _typical(law, taus_K)
     variance = float(counts_K @ spreads_K**2)
     if not (variance > 0 and float(counts_K @ means_K) < LARGEST_LOSS):

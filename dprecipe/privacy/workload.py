@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
@@ -102,5 +102,5 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
         moved * math.sqrt(math.fsum(squares)),
         tuple(Sampled(q, sigma, counts[q, sigma]) for q, sigma in sorted(counts)),
         neighbouring,
-        tuple(EncodedSteps(event, encoded[event]) for event in sorted(encoded, key=repr)),
+        tuple(EncodedSteps(event, encoded[event]) for event in sorted(encoded, key=astuple)),
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dprecipe.privacy import accountants, gdp, pld
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())
@@ -18,6 +18,10 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").r
 
 def sampled(q, sigma, steps):
     return [Charge(PoissonGaussian(q, sigma), steps)]
+
+
+def code(q=0.01, scale=1.0, family="student_t", shape=9.0, shifts=((0.01, 5000), (0.02, 1250)), exchanged=False):
+    return Encoded(q, scale, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
 
 
 def pld_goldens():
@@ -235,8 +239,92 @@ def test_renyi_needs_no_scipy():
     code = (
         "import sys; from dprecipe.privacy import accountants as a; from dprecipe.privacy.events import *;"
         "from dprecipe.privacy.adjacency import Neighbouring as N;"
-        "[a.epsilon([Charge(PoissonGaussian(.01, 1.), 9)], 1e-5, n, 'rdp') for n in N];"
+        "code = Encoded(.01, 1., 'student_t', 9., ((.1, 50), (.2, 5)), False, 'sha256:' + '0' * 64);"
+        "[a.epsilon([Charge(e, 9)], 1e-5, n, 'rdp') for n in N for e in (PoissonGaussian(.01, 1.), code)];"
         "bad = {'scipy', 'torch', 'dp_accounting'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize(
+    ("event", "names"),
+    [
+        (code(), ("pld", "rdp")),
+        (code(family="cauchy", shape=None, shifts=((1.0, 1),)), ("pld", "rdp")),
+        (code(q=1.0, scale=20.0), ("pld", "rdp")),
+        (code(family="laplace", shape=None, exchanged=True), ("rdp", "rdp")),
+    ],
+)
+def test_guarantee_of_encoded_sums(event, names, relation):
+    charges = [Charge(event, 400 if event.sampling_rate < 1 else 2)]
+    found = accountants.guarantee(charges, 1e-5, relation, "record", "pld")
+    assert (found.accountant, found.cross_check_accountant) == names
+    assert found.epsilon == float(f"{found.epsilon:.6g}")
+    assert found.epsilon <= found.cross_check_epsilon < 1.4 * found.epsilon
+    assert 12 <= len(found.profile) <= 20
+    for (e0, d0), (e1, d1) in zip(found.profile, found.profile[1:], strict=False):
+        assert e0 < e1
+        assert d0 > d1 > 0
+    assert any(e >= found.epsilon and d <= 1e-5 for e, d in found.profile)
+    other = accountants.guarantee(charges, 1e-5, relation, "record", "rdp")
+    assert (other.epsilon, other.accountant) == (found.cross_check_epsilon, "rdp")
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_classic"])
+def test_replacing_an_encoded_unit_is_removing_it_and_adding_another(accountant):
+    """Group privacy: the least 2 ε with (1 + exp(ε)) δ(ε) <= δ, and nothing but that."""
+    charges, delta = [Charge(code(), 300), Charge(PoissonGaussian(0.02, 2.0), 100), Charge(Gaussian(20.0), 1)], 1e-5
+    found = accountants.epsilon_answer(charges, delta, REPLACE, accountant)
+    assert found.accountant == accountant
+    half = found.value / 2
+    least = (1 + math.exp(half)) * accountants.delta(charges, half, ADD, accountant)
+    assert 0.995 * delta <= least <= delta * (1 + 1e-3)
+    assert accountants.delta(charges, found.value, REPLACE, accountant) == pytest.approx(least)
+    assert found.value > 2 * accountants.epsilon(charges, delta, ADD, accountant)
+    # for Gaussian noise the pair of a replacement is known and costs less
+    gaussian = [Charge(PoissonGaussian(0.01, 1.0), 300), *charges[1:]]
+    assert accountants.epsilon(gaussian, delta, REPLACE, accountant) < found.value
+
+
+def test_replacing_costs_infinity_where_two_steps_have_no_bound():
+    huge = [Charge(code(q=0.5, scale=0.01), 1000)]
+    assert accountants.epsilon(huge, 1e-5, REPLACE, "rdp") == math.inf
+    assert accountants.delta(huge, 1.0, REPLACE, "rdp") == 1.0
+    assert accountants.epsilon([Charge(code(), 1)], 1e-5, REPLACE, "gdp") == math.inf
+    assert accountants.delta([Charge(code(), 1)], 1.0, REPLACE, "gdp") == 1.0
+
+
+def test_a_unit_that_is_hardly_ever_sampled_costs_nothing():
+    for relation in (ADD, REPLACE):
+        assert accountants.epsilon([Charge(code(q=1e-7), 50)], 1e-5, relation, "pld") == 0.0
+
+
+def test_exchanged_codes_have_only_a_renyi_bound():
+    charges = [Charge(code(exchanged=True), 300)]
+    tight, loose = (accountants.epsilon_answer(charges, 1e-5, ADD, name) for name in ("pld", "rdp"))
+    assert tight == loose
+    assert tight.accountant == "rdp"
+    # no less than what the corner of the box costs
+    assert loose.value >= accountants.epsilon([Charge(code(), 300)], 1e-5, ADD, "rdp")
+    mixed = [*charges, Charge(PoissonGaussian(0.01, 1.0), 100)]
+    assert accountants.epsilon_answer(mixed, 1e-5, ADD, "pld").accountant == "rdp"
+    assert accountants.delta_answers(mixed, [1.0], ADD, "pld")[0].accountant == "rdp"
+
+
+def test_gdp_does_not_pretend_to_know_codes():
+    for q in (0.1, 1.0):
+        charges = [Charge(Gaussian(5.0), 1), Charge(code(q=q, scale=20.0), 1)]
+        assert accountants.epsilon(charges, 1e-5, ADD, "gdp") == math.inf
+        assert accountants.delta(charges, 1.0, ADD, "gdp") == 1.0
+        gaussian = accountants.epsilon(charges[:1], 1e-5, ADD, "pld")
+        assert accountants.epsilon_answer(charges, 1e-5, ADD, "pld").accountant == "pld"
+        assert accountants.epsilon(charges, 1e-5, ADD, "pld") > gaussian
+
+
+def test_an_encoded_step_beyond_all_bounds_answers_infinity():
+    for charges in ([Charge(code(scale=1e-300), 1)], [Charge(code(shifts=((1.0, 10**15),), scale=1e-3), 10**15)]):
+        for name in ("pld", "rdp"):
+            assert accountants.epsilon(charges, 1e-5, ADD, name) > 1e3
+            assert accountants.delta(charges, 1.0, ADD, name) <= 1.0

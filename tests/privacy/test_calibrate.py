@@ -8,7 +8,7 @@ import pytest
 from dprecipe.privacy import accountants, calibrate, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.calibrate import CalibrationError
-from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
@@ -122,3 +122,68 @@ def test_nonsense_budgets_are_refused(epsilon):
         calibrate.noise_multiplier(lambda s: [Charge(Gaussian(s), 1)], epsilon, 1e-5, ADD, "pld")
     with pytest.raises(ValueError, match="finite epsilon > 0"):
         calibrate.count(Gaussian(1.0), epsilon, 1e-5, ADD, "pld")
+
+
+LAWS = [("laplace", None), ("student_t", 9.0), ("student_t", 1.5), ("cauchy", None), ("variance_gamma", 3.0)]
+
+
+def codes(number, seed):
+    """Random encoded runs: dimensions, laws, rates, lengths, budgets; both relations and accountants."""
+    draw = random.Random(seed)
+    for index in range(number):
+        family, shape = draw.choice(LAWS)
+        dimension = int(10 ** draw.uniform(0, 5))
+        shifts = ((dimension**-0.5 * 0.8, dimension), (min(1.0, 3 * dimension**-0.5), 1 + dimension // 40))
+        q = draw.choice([1.0, 10 ** draw.uniform(-3, -0.5), 10 ** draw.uniform(-3, -0.5)])
+        steps = draw.choice([1, 30, 1000]) if q < 1 else 3
+        yield pytest.param(
+            *(family, shape, shifts, q, steps, round(10 ** draw.uniform(-0.5, 1), 3), 10 ** draw.uniform(-8, -4)),
+            *(draw.choice([ADD, ADD, REPLACE]), draw.choice(["pld", "pld", "rdp"]), draw.random() < 0.2),
+            id=f"{index}-{family}-{dimension}",
+        )
+
+
+def check_codes(family, shape, shifts, q, steps, epsilon, delta, relation, accountant, exchanged):
+    def make(sigma):
+        code = Encoded(q, sigma, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
+        return [Charge(code, steps), Charge(PoissonGaussian(0.001, 3.0), 20)]
+
+    sigma = calibrate.noise_multiplier(make, epsilon, delta, relation, accountant)
+    spent = accountants.epsilon(make(sigma), delta, relation, accountant)
+    assert 0.999 * epsilon <= spent <= rounding.up(spent) <= epsilon
+    assert sigma == float(f"{sigma:.6g}")
+
+
+@pytest.mark.parametrize("run", [r.values for r in codes(12, 5)])
+def test_noise_of_codes_spends_between_99_9_and_100_percent(run):
+    check_codes(*run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [r.values for r in codes(120, 6)])
+def test_noise_of_codes_spends_between_99_9_and_100_percent_of_120_budgets(run):
+    check_codes(*run)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_the_count_of_codes_is_the_most_that_fits(accountant):
+    code = Encoded(0.02, 1.2, "student_t", 9.0, ((0.01, 10_000),), False, "sha256:" + "0" * 64)
+    spent = [Charge(PoissonGaussian(0.01, 1.0), 100)]
+
+    def cost(n):
+        return accountants.epsilon([*spent, Charge(code, n)], 1e-5, ADD, accountant)
+
+    n = calibrate.count(code, 2.0, 1e-5, ADD, accountant, spent)
+    assert rounding.up(cost(n)) <= 2.0 < rounding.up(cost(n + 1))
+
+
+def test_what_no_encoded_noise_can_do():
+    def make(sigma):
+        return [Charge(Encoded(0.1, sigma, "sech", None, ((0.1, 100),), False, "sha256:" + "0" * 64), 10)]
+
+    with pytest.raises(CalibrationError) as caught:
+        calibrate.noise_multiplier(lambda s: [Charge(Gaussian(1.0), 1), *make(s)], 1.0, 1e-5, ADD, "pld")
+    assert caught.value.reason == "too_tight"
+    with pytest.raises(CalibrationError) as caught:
+        calibrate.noise_multiplier(make, 1.0, 1e-5, ADD, "gdp")
+    assert caught.value.reason == "too_tight"

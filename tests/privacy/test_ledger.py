@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dprecipe.faults import RunFailed
-from dprecipe.privacy.events import Charge, PoissonGaussian, total
+from dprecipe.privacy.events import Charge, Encoded, PoissonGaussian, total
 from dprecipe.privacy.ledger import GENESIS, LedgerWriter, parse, read
 
 EVENT = PoissonGaussian(0.1, 2.0)
@@ -179,3 +179,21 @@ def test_numbers_out_of_all_proportion_are_refused(number: str) -> None:
     with pytest.raises(RunFailed):
         parse(start + b"\n" + line.encode() + b"\n")
     assert parse(start + b"\n" + line.replace(number, "2.0").encode() + b"\n").charges
+
+
+def test_encoded_events_are_kept_to_the_last_bit(tmp_path: Path) -> None:
+    shifts = tuple((0.001 * (k + 1) / 3, 10 + k) for k in range(300))
+    code = Encoded(0.01, 1.234567, "student_t", 9.0, shifts, False, "sha256:" + "b" * 64)
+    louder = Encoded(0.01, 2.5, "laplace", None, shifts, False, "sha256:" + "b" * 64)
+    writer = LedgerWriter(tmp_path / "ledger.jsonl", PLAN)
+    for event, reserved, ran in [(code, 100, 100), (code, 100, 60), (louder, 50, 50)]:
+        writer.reserve(event, reserved)
+        writer.settle(event, ran)
+    writer.reserve(louder, 7)
+    writer.abandon()
+    ledger = read(tmp_path / "ledger.jsonl")
+    assert ledger.charges == (Charge(code, 160), Charge(louder, 57))
+    assert ledger.unsettled == (Charge(louder, 7),)
+    lines = (tmp_path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    with pytest.raises(RunFailed, match="shifts"):
+        parse(lines[0] + lines[1].replace(b'"shifts":[[', b'"shifts":[[-'))

@@ -6,7 +6,7 @@ import pytest
 
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
 from dprecipe.privacy.screen import surely_within
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
@@ -28,6 +28,26 @@ def test_it_agrees_with_the_renyi_accountant_but_for_the_choice_of_orders(charge
 
 def test_it_never_decides_what_it_has_no_bound_for() -> None:
     assert not surely_within([Charge(Gaussian(1e6), 1)], 3.0, 1e-5, Neighbouring.REPLACE_ONE)
+
+
+def code(family: str, shape: float | None, q: float, exchanged: bool = False) -> Encoded:
+    return Encoded(q, 2.0, family, shape, ((0.005, 30_000), (0.02, 400), (0.3, 1)), exchanged, "sha256:" + "0" * 64)
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+@pytest.mark.parametrize("q", [0.01, 1.0])
+@pytest.mark.parametrize("family", ["laplace", "cauchy"])
+def test_it_bounds_codes_by_their_information_where_that_is_proved(family: str, q: float, exchanged: bool) -> None:
+    charges = [Charge(code(family, None, q, exchanged), 300 if q < 1 else 1), Charge(PoissonGaussian(0.01, 2.0), 100)]
+    epsilon = accountants.epsilon(charges, 1e-5, RELATION, "rdp")
+    assert not surely_within(charges, epsilon * (1 - 1e-6) - 1e-8, 1e-5, RELATION)
+    assert surely_within(charges, epsilon * 1.1, 1e-5, RELATION)
+    assert not surely_within(charges, epsilon * 2, 1e-5, Neighbouring.REPLACE_ONE)
+
+
+@pytest.mark.parametrize(("family", "shape"), [("student_t", 9.0), ("sech", None), ("variance_gamma", 2.0)])
+def test_it_leaves_other_codes_to_the_accountants(family: str, shape: float | None) -> None:
+    assert not surely_within([Charge(code(family, shape, 0.01), 1)], 100.0, 1e-5, RELATION)
 
 
 def test_it_loads_neither_numpy_nor_scipy() -> None:

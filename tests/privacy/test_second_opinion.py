@@ -1,13 +1,14 @@
 """dp-accounting behind its function agrees with our own distributions, quietly."""
 
 import logging
+import math
 import warnings
 
 import pytest
 
 from dprecipe.privacy import accountants, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
@@ -81,3 +82,55 @@ def test_nothing_costs_nothing_and_nonsense_is_refused():
     assert second_opinion.epsilon([], 1e-5, ADD) == 0.0
     with pytest.raises(ValueError, match="delta"):
         second_opinion.epsilon([], 0.0, ADD)
+
+
+def code(family, shape, shifts, q=0.02, scale=1.0, exchanged=False):
+    return Encoded(q, scale, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
+
+
+LAWS = [
+    ("laplace", None),
+    ("student_t", 9.0),
+    ("student_t", 0.7),
+    ("cauchy", None),
+    ("variance_gamma", 3.0),
+    ("sech", None),
+]
+FEW, MANY = ((0.2, 7), (0.5, 2)), ((0.002, 20_000), (0.01, 3000), (0.04, 30))
+
+
+def codes_agree(charges, relation, name, rel):
+    ours = accountants.epsilon(charges, 1e-6, relation, "pld" if name == "dp_accounting.pld" else "rdp")
+    theirs = second_opinion.opinion(charges, 1e-6, relation)
+    assert theirs.name == name
+    assert theirs.epsilon == pytest.approx(ours, rel=rel)
+
+
+@pytest.mark.parametrize("shifts", [FEW, MANY])
+@pytest.mark.parametrize(("family", "shape"), LAWS)
+def test_two_independent_distributions_of_codes_agree(family, shape, shifts):
+    for event, count in [(code(family, shape, shifts), 1000), (code(family, shape, shifts, q=1.0, scale=10.0), 2)]:
+        codes_agree([Charge(event, count)], ADD, "dp_accounting.pld", 5e-4)
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_codes_among_other_events_and_other_laws(relation):
+    charges = [Charge(code("laplace", None, FEW), 300), Charge(code("sech", None, MANY, scale=2.0), 500)]
+    charges += [Charge(PoissonGaussian(0.01, 1.0), 500), Charge(Gaussian(5.0), 2)]
+    codes_agree(charges, relation, "dp_accounting.pld", 5e-4)
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize(("family", "shape"), LAWS)
+def test_exchanged_codes_and_too_many_are_left_to_renyi(family, shape, relation):
+    codes_agree([Charge(code(family, shape, FEW, exchanged=True), 300)], relation, "dp_accounting.rdp", 5e-3)
+    huge = ((1e-4, 3 * 10**7), *((1e-3 + k * 1e-6, 100) for k in range(300)))
+    charges = [Charge(code(family, shape, huge), 500), Charge(PoissonGaussian(0.01, 1.0), 50), Charge(Gaussian(8.0), 1)]
+    codes_agree(charges, relation, "dp_accounting.rdp", 5e-3)
+
+
+def test_steep_codes_are_left_to_renyi():
+    assert second_opinion.opinion([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, ADD).epsilon > 1e3
+    assert (
+        second_opinion.opinion([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, REPLACE).epsilon == math.inf
+    )

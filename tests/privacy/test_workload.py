@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
-from dprecipe.privacy.workload import Sampled, workload
+from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.workload import EncodedSteps, Sampled, workload
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 RECORDS = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())["records"]
@@ -51,3 +51,28 @@ def test_the_chance_of_ever_being_sampled():
 def test_an_event_that_nobody_knows_is_refused():
     with pytest.raises(TypeError, match="no accountant knows"):
         workload([Charge("a coin", 1)], ADD)  # type: ignore[arg-type]
+
+
+def code(q, family="student_t", shape=9.0, scale=1.0, bound=0.1):
+    return Encoded(q, scale, family, shape, ((bound, 100),), False, "sha256:" + "0" * 64)
+
+
+def test_encoded_steps_are_kept_and_counted_in_any_order():
+    a, b, c = code(0.1), code(0.1, "laplace", None), code(1.0, "student_t", 3.0)
+    charges = [Charge(a, 3), Charge(b, 1), Charge(Gaussian(2.0), 1), Charge(c, 2), Charge(a, 4)]
+    found = workload(charges, ADD)
+    assert set(found.encoded) == {EncodedSteps(a, 7), EncodedSteps(b, 1), EncodedSteps(c, 2)}
+    assert found == workload(charges[::-1], ADD)
+    boxes = [Charge(code(0.1, bound=bound), 1) for bound in (0.3, 0.1, 0.2)]
+    assert workload(boxes, ADD) == workload(boxes[::-1], ADD)
+    assert (found.steps, found.ever_sampled, found.mu) == (10, 1.0, 0.5)
+    assert not found.gaussian
+    assert not found.empty
+
+
+def test_the_chance_of_ever_being_encoded():
+    found = workload([Charge(code(0.1), 2), Charge(PoissonGaussian(0.2, 1.0), 1)], ADD)
+    assert found.ever_sampled == pytest.approx(1 - 0.9**2 * 0.8, rel=1e-11)
+    assert found.steps == 3
+    assert workload([Charge(Gaussian(1.0), 2)], ADD).gaussian
+    assert not workload([Charge(code(1.0), 1)], ADD).gaussian

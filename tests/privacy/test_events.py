@@ -1,0 +1,183 @@
+"""Events on their way to JSON and back, and everything untrusted that is refused."""
+
+import copy
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dprecipe.privacy.events import (
+    KINDS,
+    LARGEST,
+    MOST_SHIFTS,
+    Charge,
+    Encoded,
+    Gaussian,
+    PartitionedGaussian,
+    PoissonGaussian,
+    charge_from_json,
+    drop_first,
+    run_lengths,
+    take_first,
+    total,
+)
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+CODE = Encoded(0.01, 1.2, "student_t", 9.0, ((0.0, 3), (0.01, 5000), (0.02, 1250)), False, DIGEST)
+EVENTS = [
+    Gaussian(1.5),
+    PoissonGaussian(0.01, 1.1),
+    PartitionedGaussian(2.0, 117),
+    CODE,
+    Encoded(1.0, 1e-3, "laplace", None, ((1.0, 1),), True, DIGEST),
+    Encoded(1e-9, 1e6, "variance_gamma", 2.0, ((1e-12, 10**12),), False, DIGEST),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_there_and_back(event):
+    charge = Charge(event, 7)
+    written = json.dumps(charge.to_json())
+    read = charge_from_json(json.loads(written))
+    assert read == charge
+    assert hash(read) == hash(charge)
+    assert json.dumps(read.to_json()) == written
+
+
+def test_every_kind_is_tried():
+    assert {event.kind for event in EVENTS} == set(KINDS)
+
+
+def test_an_encoded_event_is_written_in_full():
+    """The compatibility contract: these names and meanings stay."""
+    assert json.loads(json.dumps(Charge(CODE, 3).to_json())) == {
+        "count": 3,
+        "kind": "encoded",
+        "sampling_rate": 0.01,
+        "noise_multiplier": 1.2,
+        "family": "student_t",
+        "shape": 9.0,
+        "shifts": [[0.0, 3], [0.01, 5000], [0.02, 1250]],
+        "exchanged": False,
+        "codebook": DIGEST,
+    }
+    assert CODE.dimension == 6253
+
+
+shifts = st.lists(
+    st.tuples(st.floats(0, 1e6, allow_subnormal=False), st.integers(1, 10**12)),
+    min_size=1,
+    max_size=30,
+    unique_by=lambda pair: pair[0],
+).map(lambda pairs: tuple(sorted(pairs)))
+laws = st.one_of(
+    st.sampled_from([("laplace", None), ("cauchy", None), ("sech", None)]),
+    st.tuples(st.just("student_t"), st.floats(0.5, 1000)),
+    st.tuples(st.just("variance_gamma"), st.integers(1, 8).map(float)),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(1e-12, 1), st.floats(1e-6, 1e6), laws, shifts, st.booleans(), st.integers(0, LARGEST))
+def test_any_encoded_event_survives(q, scale, law, table, exchanged, count):
+    if table[-1][0] == 0:
+        table = ((1.0, 1),)
+    charge = Charge(Encoded(q, scale, *law, table, exchanged, DIGEST), count)
+    assert charge_from_json(json.loads(json.dumps(charge.to_json()))) == charge
+
+
+WRONG = [
+    ("kind", "coded", "unknown event kind"),
+    ("kind", None, "unknown event kind"),
+    ("kind", ["encoded"], "unknown event kind"),
+    ("count", -1, "count"),
+    ("count", True, "count"),
+    ("count", 1.0, "count"),
+    ("count", 10**16, "out of all proportion"),
+    ("sampling_rate", 0, "sampling_rate"),
+    ("sampling_rate", 1.0000001, "sampling_rate"),
+    ("sampling_rate", math.nan, "out of all proportion"),
+    ("sampling_rate", "0.1", "right type"),
+    ("sampling_rate", True, "right type"),
+    ("noise_multiplier", 0.0, "noise_multiplier"),
+    ("noise_multiplier", math.inf, "out of all proportion"),
+    ("noise_multiplier", None, "right type"),
+    ("family", "gaussian", "has no shape"),
+    ("family", "uniform", "unknown noise family"),
+    ("family", 3, "right type"),
+    ("family", ["laplace"], "right type"),
+    ("shape", None, "expected a shape"),
+    ("shape", 0.1, "df"),
+    ("shape", math.nan, "out of all proportion"),
+    ("shape", "9", "right type"),
+    ("shifts", [], "between 1 and"),
+    ("shifts", {}, "not a list"),
+    ("shifts", "abc", "not a list"),
+    ("shifts", [[0.1, 2]] * (MOST_SHIFTS + 1), "at most"),
+    ("shifts", [0.1, 2], "pairs"),
+    ("shifts", ["ab", "cd"], "pairs"),
+    ("shifts", [[0.1, 2, 3]], "pairs"),
+    ("shifts", [[0.1, 2.5]], "right type"),
+    ("shifts", [[0.1, True]], "right type"),
+    ("shifts", [["0.1", 2]], "right type"),
+    ("shifts", [[0.1, 0]], "counts > 0"),
+    ("shifts", [[0.1, -5]], "counts > 0"),
+    ("shifts", [[0.1, 10**16]], "out of all proportion"),
+    ("shifts", [[-0.1, 5]], "shifts >= 0"),
+    ("shifts", [[0.0, 5]], "not all of them 0"),
+    ("shifts", [[0.2, 5], [0.1, 5]], "increasing"),
+    ("shifts", [[0.1, 5], [0.1, 5]], "increasing"),
+    ("shifts", [[math.nan, 5]], "out of all proportion"),
+    ("shifts", [[math.inf, 5]], "out of all proportion"),
+    ("shifts", [[1e7, 5]], "increasing"),
+    ("exchanged", 0, "right type"),
+    ("exchanged", "false", "right type"),
+    ("exchanged", None, "right type"),
+    ("codebook", "", "digest"),
+    ("codebook", "sha256:" + "0" * 63, "digest"),
+    ("codebook", "sha256:" + "0" * 64 + "\n", "digest"),
+    ("codebook", "SHA256:" + "0" * 64, "digest"),
+    ("codebook", None, "right type"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "match"), WRONG)
+def test_untrusted_fields_are_refused(name, value, match):
+    data = json.loads(json.dumps(Charge(CODE, 1).to_json()))
+    with pytest.raises(ValueError, match=match):
+        charge_from_json({**data, name: value})
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_missing_and_unknown_fields_are_refused(event):
+    data = json.loads(json.dumps(Charge(event, 1).to_json()))
+    for name in data:
+        rest = copy.deepcopy(data)
+        del rest[name]
+        with pytest.raises(ValueError, match="event"):
+            charge_from_json(rest)
+    with pytest.raises(ValueError, match="expected the fields"):
+        charge_from_json({**data, "epsilon": 0.1})
+
+
+@pytest.mark.parametrize(("family", "shape"), [("laplace", 1.0), ("sech", 2.0), ("student_t", None), ("cauchy", 1.0)])
+def test_shapes_belong_to_their_families(family, shape):
+    with pytest.raises(ValueError, match="shape"):
+        Encoded(0.1, 1.0, family, shape, ((0.1, 1),), False, DIGEST)
+
+
+def test_gaussian_noise_has_an_event_of_its_own():
+    with pytest.raises(ValueError, match="poisson_gaussian event"):
+        Encoded(0.1, 1.0, "gaussian", None, ((0.1, 1),), False, DIGEST)
+
+
+def test_run_lengths_of_encoded_events():
+    other = Encoded(0.01, 1.2, "student_t", 9.0, CODE.shifts, True, DIGEST)
+    charges = [Charge(CODE, 3), Charge(CODE, 0), Charge(CODE, 4), Charge(other, 2), Charge(CODE, 1)]
+    runs = run_lengths(charges)
+    assert runs == (Charge(CODE, 7), Charge(other, 2), Charge(CODE, 1))
+    assert total(runs) == 10
+    assert take_first(runs, 8) == (Charge(CODE, 7), Charge(other, 1))
+    assert drop_first(runs, 8) == (Charge(other, 1), Charge(CODE, 1))
