@@ -37,6 +37,8 @@ def noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
+    if out is not None:
+        _write(out, {})  # a folder that can't be written is known before the work
     loaded = read(recipe, overrides)
     spec = comparable(loaded)
     facts = Facts.of(loaded.recipe, loaded.source.attachments)

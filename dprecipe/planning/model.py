@@ -123,6 +123,11 @@ class Plan:
     warnings: tuple[Finding, ...] = ()
 
     @property
+    def reads(self) -> frozenset[str]:
+        """The names of the attachments that the plan was made with."""
+        return frozenset(self.settings.get("attachments", ()))
+
+    @property
     def digest(self) -> str:
         """SHA-256 over everything but the runtime and the texts' layout."""
         content = self._content()

@@ -123,7 +123,9 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
 def _mechanism(plan: Plan) -> schema.MechanismFacts:
     settings, clip = plan.settings, plan.settings.get("clip_norm")
     what = "clipped gradients" if clip is not None else "codes"
-    each = "clipped to the norm" if clip is not None else "bounded rank by rank by a codeword"
+    each = "each unit's clipped to the norm" if clip is not None else "each unit's bounded rank by rank by a codeword"
+    if settings.get("slots") is not None:
+        each = "the mean of each micro-batch bounded rank by rank by a codeword"
     return schema.MechanismFacts(
         kind=plan.mechanism,
         noise=schema.NoiseFacts(
@@ -140,7 +142,7 @@ def _mechanism(plan: Plan) -> schema.MechanismFacts:
         else schema.ClippingFacts(norm=clip, mode=plan.resolved["mechanism"]["clip"]["mode"]),
         encoding=None if "codebook" not in settings else _encoding(settings),
         aggregation=schema.AggregationFacts(
-            of=f"sum of a lot's gradients, each unit's {each}; an empty lot is a zero sum",
+            of=f"sum of a lot's gradients, {each}; an empty lot is a zero sum",
             divisor=plan.length.expected_lot,
         ),
         projection=None,

@@ -157,6 +157,16 @@ def sentence(
 def privacy_unit(plan: Plan) -> PrivacyUnit:
     """Who is protected, and what enforces it."""
     unit = plan.data.unit
+    if plan.settings.get("slots") is not None:
+        name, most = ("record", 1) if unit == "record" else (unit.column, unit.max_records)
+        return PrivacyUnit(
+            name=name,
+            max_records=most,
+            enforced_by=(
+                f"each {name} is sampled, and dealt to a micro-batch, by itself; the mean gradient of a micro-batch is "
+                "encoded, so one code is exchanged for another"
+            ),
+        )
     if unit == "record":
         return PrivacyUnit(
             name="record",

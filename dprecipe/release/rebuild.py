@@ -6,6 +6,7 @@ Nothing here touches the file system: all that is read stands in the certificate
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,7 @@ from dprecipe.faults import Fault, PlanRefused, RecipeError
 from dprecipe.noise.schema import phases
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan, Source
-from dprecipe.privacy.events import Charge, charge_from_json, total
+from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
 from dprecipe.recipe.read import Loaded, read_source
 from dprecipe.release import certificate
 from dprecipe.release.claim import Numbers
@@ -40,6 +41,9 @@ def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     """Plan again from the texts in the certificate; None, and failures appended, where that can't be done."""
     same = stated.provenance.versions.get("dprecipe") == __version__
     plan = _plan(stated, same, failures)
+    if plan is not None and sorted(name for name, _ in plan.source.attachments) != sorted(plan.reads):
+        failures.append("provenance.recipe.attachments: not what this recipe takes from other files")
+        return None
     charges = _charges(stated, failures)
     if plan is None or charges is None:
         return None
@@ -48,7 +52,30 @@ def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     if foreign:
         failures += [f"events.run_length.{i}: not an event that this recipe plans" for i in foreign[:5]]
         return None
+    if not _in_order(stated, plan, charges):
+        failures.append("events.run_length: not the events of a run of this recipe: its phases follow one another")
+        return None
     return Rebuilt(plan, charges, same)
+
+
+def _in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> bool:
+    """Whether a run through the plan's phases, one after the other, can have charged these events.
+
+    Attempts that crashed may charge any phase more often than it is planned, never less often than a later one needs.
+    """
+    if stated.budget.stop_reason == "completed" and stated.budget.attempts == 1:
+        return run_lengths(charges) == run_lengths(plan.events)
+    charged: Counter[Event] = Counter()
+    for charge in charges:
+        charged[charge.event] += charge.count
+    before: Counter[Event] = Counter()
+    for phase in plan.events:
+        # An event that an earlier phase has too may be that phase's, run again after a crash.
+        reached = stated.budget.stop_reason == "completed" or (charged[phase.event] > 0 and not before[phase.event])
+        if reached and any(charged[event] < count for event, count in before.items()):
+            return False
+        before[phase.event] += phase.count
+    return stated.budget.stop_reason != "completed" or all(charged[event] >= n for event, n in before.items())
 
 
 def _plan(stated: Predicate, same_version: bool, failures: list[str]) -> Plan | None:

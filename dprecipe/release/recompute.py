@@ -46,10 +46,12 @@ def early_stop(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     if stated.budget.stop_reason != "budget":
         return []
     plan = rebuilt.plan
-    budget, following = plan.budget, Charge(plan.events[-1].event, 1)
+    budget = plan.budget
     terms = (budget.delta, budget.neighbouring, budget.accountant)
+    following = dict.fromkeys(charge.event for charge in plan.events)
     try:
-        epsilon = accountants.epsilon([*rebuilt.charges, following], *terms)
+        # Which phase the run was in is not known: it may have been the dearest.
+        epsilon = max(accountants.epsilon([*rebuilt.charges, Charge(event, 1)], *terms) for event in following)
     except (Fault, ValueError, ArithmeticError):
         return []  # `check` says why
     if epsilon <= budget.epsilon * (1 - GRID):

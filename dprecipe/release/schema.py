@@ -68,9 +68,14 @@ class NoiseFacts(Block):
 
     family: Word
     shape: PositiveFloat | None = Field(None, description="the family's parameter beyond its scale: df, or λ")
-    multiplier: PositiveFloat = Field(description="scale over the sensitivity of what it protects")
-    scale: PositiveFloat | None = Field(None, description="absolute; of Gaussian noise, its standard deviation")
-    standard_deviation: PositiveFloat | None = Field(description="absolute, of the noise on the sum; null: infinite")
+    multiplier: PositiveFloat = Field(description="scale over the clip norm, or over the codeword norm")
+    scale: PositiveFloat | None = Field(
+        None,
+        description="absolute; of Gaussian noise, its standard deviation; where layers differ, of relative scale 1",
+    )
+    standard_deviation: PositiveFloat | None = Field(
+        description="absolute, of the noise on the sum, at that scale; null: infinite"
+    )
     added_to: Sentence
 
 
@@ -97,7 +102,9 @@ class EncodingFacts(Block):
     source: Literal["gaussian", "file"]
     codewords: PositiveInt
     norm: PositiveFloat = Field(description="L2 norm of every codeword")
-    sensitivity: PositiveFloat = Field(description="the most one unit moves a sum in L2 norm, noise scales aside")
+    sensitivity: PositiveFloat = Field(
+        description="the most one unit moves a sum in L2 norm, each layer in units of its relative noise"
+    )
     dimension: PositiveInt
     groups: Annotated[tuple[PositiveInt, ...], Field(max_length=10_000)] = Field(
         description="coordinates that are ranked together"

@@ -150,6 +150,11 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
         f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
         f"all {len(stated.checks)} recorded checks of the program passed; the randomness was not fixed",
     ]
+    if rebuilt.plan.reads:
+        case.notes.append(
+            f"what the certificate says of other files ({', '.join(sorted(rebuilt.plan.reads))}) is taken as stated: "
+            "they are not part of a release, so they were not held against it"
+        )
     if not rebuilt.same_version:
         version = ascii(stated.provenance.versions.get("dprecipe"))
         case.notes.append(f"made by dprecipe {version}: plan digest, wording and defaults were not compared")

@@ -147,9 +147,10 @@ class Gate:
     def _reserve(self, following: Charge) -> bool:
         event = following.event
         longest = min(LONGEST_BLOCK, max(1, total(self.planned) // 50), following.count)
-        wanted = 1
+        # An event of many coordinates takes a long line: reserve more of them by one.
+        wanted = math.ceil(len(event.shifts) / 64) if isinstance(event, Encoded) else 1
         if self._step_seconds > 0:
-            wanted = math.ceil(self._ledger_seconds / (LEDGER_SHARE * self._step_seconds))
+            wanted = max(wanted, math.ceil(self._ledger_seconds / (LEDGER_SHARE * self._step_seconds)))
         count = min(max(1, wanted), longest, self._affordable(event, longest))
         if count < 1:
             return False

@@ -68,6 +68,8 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
     findings = inspect(built)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(findings)
+    if not any(parameter.requires_grad for parameter in built.parameters()):
+        raise RunFailed("the model has no parameter that is trained", "leave requires_grad on where it should learn")
     built.to(device)
     sums = trainer_of(plan.mechanism).tests(plan, built)
     checks = probe(built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, sums)

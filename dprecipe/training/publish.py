@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,11 +47,13 @@ def publish(
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         insecure_seed=ledger.insecure_seed,
         commitment=identity["commitment"],
-        score=PublicScore(score.accuracy, score.loss, score.records) if public and score is not None else None,
+        score=_published(score) if public else None,
         model=identity["model"],
         data=identity["data"],
     )
-    history = folder.history() if public else []
+    history = []
+    if public:
+        history = [point for point in folder.history() if all(map(math.isfinite, point.values()))]
 
     def write(path: Path) -> None:
         cpu = {name: value.detach().to("cpu").contiguous() for name, value in weights.items()}
@@ -59,6 +62,13 @@ def publish(
         (path / "model.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
 
     return release_folder.publish(folder.release, plan, ledger, facts, history, write)
+
+
+def _published(score: Score | None) -> PublicScore | None:
+    """A diverged model has no loss that could be stated: it is released without a score."""
+    if score is None or not math.isfinite(score.loss):
+        return None
+    return PublicScore(score.accuracy, score.loss, score.records)
 
 
 def identity_of(folder: RunFolder, program: Program) -> dict[str, Any]:

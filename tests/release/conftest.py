@@ -66,7 +66,8 @@ def plan_of(text: str = RECIPE, overrides: tuple[str, ...] = (), file: str = "/s
 
 
 def facts_of(**changes: object) -> RunFacts:
-    checks = (*(CheckResult(name, f"{name} holds", True) for name in sorted(REQUIRED_CHECKS["dpsgd"])),)
+    mechanism = str(changes.pop("mechanism", "dpsgd"))
+    checks = (*(CheckResult(name, f"{name} holds", True) for name in sorted(REQUIRED_CHECKS[mechanism])),)
     fields = {
         "checks": checks,
         "versions": package_versions(),
@@ -83,18 +84,18 @@ def facts_of(**changes: object) -> RunFacts:
 def spend(path: Path, plan: Plan, *, crash_after: int = 0) -> Ledger:
     """A ledger of a complete run; with `crash_after`, of one that died with that many events reserved."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    (charge,) = plan.events
     if crash_after:
         writer = LedgerWriter(path, plan.digest)
-        writer.reserve(charge.event, crash_after)
+        writer.reserve(plan.events[0].event, crash_after)
         writer.abandon()
     writer = LedgerWriter(path, plan.digest)
-    left = charge.count
-    while left:
-        block = min(25, left)
-        writer.reserve(charge.event, block)
-        writer.settle(charge.event, block)
-        left -= block
+    for charge in plan.events:
+        left = charge.count
+        while left:
+            block = min(25, left)
+            writer.reserve(charge.event, block)
+            writer.settle(charge.event, block)
+            left -= block
     writer.close("completed")
     return read(path)
 

@@ -21,7 +21,7 @@ from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, Gradie
 from dprecipe.mechanisms.sampling import Pace
 from dprecipe.noise import families
 from dprecipe.noise.schema import CauchyNoise, Noise, phases, shape_of
-from dprecipe.planning.model import Assumption, Length
+from dprecipe.planning.model import Assumption, Length, canonical_json
 from dprecipe.privacy import events
 from dprecipe.privacy.events import Charge, Event, Gaussian, PoissonGaussian
 
@@ -66,6 +66,7 @@ def plan(spec: Encoded, facts: Facts) -> MechanismPlan:
         "scheme": spec.sampling.scheme,
         "sampling_rate": pace.sampling_rate,
         "expected_lot": pace.expected_lot,
+        "attachments": [] if isinstance(spec.codebook, GaussianCodebook) else [ATTACHMENT],
         "codebook": {
             **spec.codebook.model_dump(mode="json", exclude={"size"}),
             "size": box.words,
@@ -127,7 +128,10 @@ def _drawn(sizes: tuple[int, ...], words: int, floor: float, seed: int) -> Box:
 def _attached(text: str) -> Box:
     from dprecipe.mechanisms.encoded.codebook import Box
 
-    return Box.of_json(json.loads(text))
+    box = Box.of_json(json.loads(text))
+    if canonical_json(box.to_json()) != text:
+        raise ValueError("not the summary of a codebook as it is written")
+    return box
 
 
 class _Run:

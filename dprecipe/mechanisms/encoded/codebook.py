@@ -138,14 +138,16 @@ class Box:
         """
         try:
             groups = tuple(
-                (int(group["size"]), tuple((float(bound), int(count)) for bound, count in group["bounds"]))
+                (_whole(group["size"]), tuple((float(bound), _whole(count)) for bound, count in group["bounds"]))
                 for group in content["groups"]
             )
-            box = Box(str(content["digest"]), int(content["words"]), groups)
+            box = Box(str(content["digest"]), _whole(content["words"]), groups)
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not the summary of a codebook: {error}") from None
         if not _DIGEST.fullmatch(box.digest):
             raise ValueError("not the summary of a codebook: it has no digest")
+        if box.words > MOST_WORDS:
+            raise ValueError("not the summary of a codebook: too many codewords")
         squares = 0.0
         for size, table in groups:
             bounds = [bound for bound, _ in table]
@@ -337,23 +339,33 @@ def load(path: Path, sizes: Sequence[int]) -> Codebook:
     return Codebook(found, ranks, tables)
 
 
+def _whole(value: Any) -> int:
+    """A count of JSON, and nothing that merely turns into one."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise TypeError(f"expected a count, got {value!r}")
+    return value
+
+
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
-        raise CodebookError("file", f"there is no file {path.name}")
-    if not zipfile.is_zipfile(path):
-        raise CodebookError("file", f"{path.name} is no archive of arrays (.npz)")
     try:
+        if not path.is_file():
+            raise CodebookError("file", f"there is no file {path.name} in {path.parent.name or 'this folder'}")
+        if not zipfile.is_zipfile(path):
+            raise CodebookError("file", f"{path.name} is no archive of arrays (.npz)")
         with zipfile.ZipFile(path) as archive:
             # What the archive says of its sizes is what is read of it.
             unpacked = sum(member.file_size for member in archive.infolist())
         if unpacked > MOST_FILE:
             raise CodebookError("file", f"{path.name} unpacks to {unpacked:,} bytes; the most is {MOST_FILE:,}")
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
     except CodebookError:
         raise
     except UNREADABLE:
         raise CodebookError("file", f"{path.name} is damaged, or holds more than arrays") from None
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise CodebookError("file", f"{path.name} holds more than arrays")
+    return arrays
 
 
 def rank_starts(size: int) -> NDArray[np.int64]:

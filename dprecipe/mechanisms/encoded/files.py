@@ -73,4 +73,9 @@ def _finding(error: CodebookError) -> Finding:
             "store magnitudes in ascending order: `dprecipe codebook` does",
             PATH,
         )
-    return Finding("R260", str(error), "give a file that `dprecipe codebook` wrote for this model", PATH)
+    return Finding(
+        "R260",
+        str(error),
+        "give a file that `dprecipe codebook` wrote for this model, relative to the recipe that is run",
+        PATH,
+    )

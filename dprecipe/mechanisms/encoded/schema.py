@@ -29,7 +29,7 @@ class FileCodebook(Block):
     """Codewords from a file, made from public data: `dprecipe codebook` writes one."""
 
     source: Literal["file"]
-    path: Text = Field(description="an .npz file, relative to the recipe")
+    path: Text = Field(description="an .npz file; relative to the recipe that is run, not to one it extends")
     norm: Norm = Field(1.0, description=NORM)
 
 

@@ -56,8 +56,7 @@ def encoder_of(plan: Plan, model: nn.Module, codebook: Codebook) -> Encoder:
     found = _layers(trained) if len(groups) > 1 else [sum(p.numel() for p in trained.values())]
     if found != groups:
         raise RunFailed(
-            f"the codebook is for the recipe's model, with layers of {_listed(groups)} parameters; this one has "
-            f"{_listed(found)}",
+            f"the codebook is for the recipe's model, {_listed(groups)}; this one has {_listed(found)}",
             "pass a model with the recipe's layers, or use mechanism dpsgd",
         )
     device = next(iter(trained.values())).device
@@ -66,7 +65,8 @@ def encoder_of(plan: Plan, model: nn.Module, codebook: Codebook) -> Encoder:
 
 
 def _listed(sizes: list[int]) -> str:
-    return ", ".join(f"{size:,}" for size in sizes)
+    shown = ", ".join(f"{size:,}" for size in sizes)
+    return f"{shown} parameters" if len(sizes) == 1 else f"layers of {shown} parameters"
 
 
 def _layers(trained: dict[str, Tensor]) -> list[int]:

@@ -211,7 +211,7 @@ def test_a_model_of_another_size_is_refused(program: Make) -> None:
 def test_layers_of_other_sizes_are_refused(program: Make) -> None:
     made, _ = program("mechanism.groups=layer")
     swapped = nn.Sequential(nn.Linear(4, 2), nn.Linear(3, 4))  # 10 + 16 parameters
-    with pytest.raises(RunFailed, match="16, 10 parameters; this one has 10, 16"):
+    with pytest.raises(RunFailed, match="layers of 16, 10 parameters; this one has layers of 10, 16"):
         train.encoder_of(made, swapped, codebook_of(made))
 
 
