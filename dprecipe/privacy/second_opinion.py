@@ -15,7 +15,7 @@ import importlib.metadata
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -40,6 +40,11 @@ _TAIL = 1e-20
 _NOISE = 1e-19
 """Masses that a transform may have made of nothing."""
 _MOST_CELLS = 400_000
+_MOST_POINTS = 1 << 20
+_LEAST_DELTA = 1e-12
+"""Below it a transform's rounding, and what is cut off, would decide what the library answers."""
+_TOLERANCE = 2e-4
+"""Share of ε that the grid of the composition may add."""
 _TABLE = 200
 _ORDER = 256
 _LARGEST_LOSS = 600.0
@@ -133,46 +138,56 @@ def _with_encoded(work: Workload, delta: float, twice: bool) -> tuple[str, float
     """Name and ε for work under add-or-remove-one; `twice`: for removing a unit and adding another."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
-    whole = _distribution(work, delta)
-    high = math.inf if whole is None else float(whole.get_epsilon_for_delta(delta))
-    name = "dp_accounting.pld"
-    if not high < math.inf:
-        whole, curve = None, _curve(work)
-        high = float(rdp.compute_epsilon(DEFAULT_ORDERS, curve, delta)[0])
-        name = "dp_accounting.rdp"
-    if not twice:
-        return name, high
-
-    def enough(half: float) -> bool:
-        """(1 + exp(ε)) δ(ε) <= δ."""
+    curve = _curve(work)
+    if not all(map(math.isfinite, curve)):
+        return "dp_accounting.rdp", math.inf
+    high, order = (float(value) for value in rdp.compute_epsilon(DEFAULT_ORDERS, curve, delta))
+    # Half of a replacement is asked for at a smaller δ.
+    asked = delta / (1 + math.exp(min(high, 300.0))) if twice else delta
+    if asked >= _LEAST_DELTA and 0 < high < math.inf:
+        finest = math.sqrt(_TOLERANCE * 12 * high / ((work.steps + 1) * order))
+        whole = _distribution(work, delta, finest)
         if whole is not None:
-            own = whole.get_delta_for_epsilon(half)
-        else:
-            own = rdp.compute_delta(DEFAULT_ORDERS, curve, half)[0]
-        return bool((1 + math.exp(half)) * own <= delta)
+            found = float(whole.get_epsilon_for_delta(delta))
+            found = _of_both(whole.get_delta_for_epsilon, found, delta) if twice else found
+            if found < math.inf:
+                return "dp_accounting.pld", found
+    if twice:
+        high = _of_both(lambda half: rdp.compute_delta(DEFAULT_ORDERS, curve, half)[0], high, delta)
+    return "dp_accounting.rdp", high
 
-    low = 0.0
-    while high < 300 and not enough(high):
+
+def _of_both(delta_of: Callable[[float], float], start: float, delta: float) -> float:
+    """ε of removing a unit and adding another: twice the least h >= `start` with (1 + exp(h)) δ(h) <= δ; infinity above
+    600."""
+    low, high = 0.0, start
+    while high < 300 and not (1 + math.exp(high)) * delta_of(high) <= delta:
         low, high = high, 1.2 * high + 1e-6
     if not high < 300:
-        return name, math.inf
+        return math.inf
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return name, 2 * high
+        low, high = (low, middle) if (1 + math.exp(middle)) * delta_of(middle) <= delta else (middle, high)
+    return 2 * high
 
 
-def _distribution(work: Workload, delta: float) -> Any:
-    """The library's distribution of everything, in both directions; None where there is none, or none soon enough."""
+def _distribution(work: Workload, delta: float, finest: float) -> Any:
+    """The library's distribution of everything, in both directions; None where there is none, or none soon enough.
+
+    `finest`: the step of the grid, where that many points are allowed.
+    """
     from dp_accounting.pld import privacy_loss_distribution as library
 
     events = [phase.event for phase in work.encoded]
     effort = sum(len(event.shifts) * math.sqrt(event.dimension) for event in events)
     if effort > _MOST_WORK or any(event.exchanged or not _mild(event) for event in events):
         return None
-    pairs = [_product(event) for event in events]
+    products = [_product(event) for event in events]
+    pairs = [product for product in products if product is not None]
+    if len(pairs) < len(products):
+        return None
     reach = max(step * len(masses) for step, masses in pairs)
-    step, tail = max(_interval(work), reach / _MOST_CELLS), min(1e-15, 1e-6 * delta)
+    step, tail = max(min(_interval(work), finest), reach / _MOST_CELLS), min(1e-15, 1e-6 * delta)
     parts = []
     for s in work.sampled:
         one = library.from_gaussian_mechanism(
@@ -200,8 +215,11 @@ def _mild(event: Encoded) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _product(event: Encoded) -> tuple[float, Array]:
-    """Step of a grid, and the masses of the unsampled sum's loss at 0, h, 2h, …; the rest is their mirror image."""
+def _product(event: Encoded) -> tuple[float, Array] | None:
+    """Step of a grid, and the masses of the unsampled sum's loss at 0, h, 2h, …; the rest is their mirror image.
+
+    None where a coordinate is so much larger than most that the grid would be out of all proportion.
+    """
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
     shifts = [(bound / event.noise_multiplier, count) for bound, count in event.shifts if bound > 0]
@@ -210,6 +228,9 @@ def _product(event: Encoded) -> tuple[float, Array]:
         _, p_N, losses_N = _nodes(event, tau, 4 * _SPACING)
         variance += count * float(p_N @ losses_N**2 - (p_N @ losses_N) ** 2)
     step = _FINE * math.sqrt(variance / sum(count for _, count in shifts))
+    _, _, largest_N = _nodes(event, shifts[-1][0], 4 * _SPACING)
+    if float(np.abs(largest_N).max()) > _MOST_POINTS * step:
+        return None
     queue: list[tuple[int, int, Any]] = []
     for index, (tau, count) in enumerate(shifts):
         _, p_N, losses_N = _nodes(event, tau, _SPACING)
@@ -266,7 +287,7 @@ def _log_moments(event: Encoded) -> Array:
     """
     bounds, counts = np.array([shift for shift in event.shifts if shift[0] > 0]).T
     taus, k_K = bounds / event.noise_multiplier, np.arange(2, _ORDER + 1)
-    table = np.geomspace(taus[0], taus[-1], _TABLE)
+    table = np.geomspace(0.9 * taus[0], taus[-1], _TABLE)
     logs = np.empty((_TABLE, len(k_K)))
     for row, tau in zip(logs, table.tolist(), strict=True):
         log_q_N, _, losses_N = _nodes(event, tau, 4 * _SPACING)

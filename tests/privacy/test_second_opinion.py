@@ -9,6 +9,7 @@ import pytest
 from dprecipe.privacy import accountants, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.release import recompute
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
@@ -134,3 +135,58 @@ def test_steep_codes_are_left_to_renyi():
     assert (
         second_opinion.opinion([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, REPLACE).epsilon == math.inf
     )
+
+
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize("shifts", [((0.125, 64),), ((0.0, 3), (0.125, 64))])
+def test_exchanged_codes_of_one_bound_have_a_second_opinion(shifts):
+    charges = [Charge(Encoded(0.01, 0.5, "sech", None, shifts, True, DIGEST), 1000)]
+    for relation in Neighbouring:
+        ours = accountants.epsilon(charges, 1e-5, relation, "rdp")
+        assert second_opinion.epsilon(charges, 1e-5, relation) == pytest.approx(ours, rel=2e-2)
+
+
+def test_a_replacement_at_a_tiny_delta_is_not_left_to_transforms():
+    """An independent inversion of characteristic functions finds δ at ε = 28.80 to be 3.3 times what is allowed."""
+    event = Encoded(1.0, 36.87, "variance_gamma", 1.0, ((0.107435, 12), (0.267938, 12)), False, DIGEST)
+    found = second_opinion.opinion([Charge(event, 4090)], 4.75e-9, Neighbouring.REPLACE_ONE)
+    assert found.epsilon > 29.4
+
+
+@pytest.mark.parametrize("small", [10**9 - 1, 10**8])
+def test_a_grid_out_of_all_proportion_is_not_made(small):
+    event = Encoded(0.01, 0.02, "laplace", None, ((1e-7, small), (1.0, 1)), False, DIGEST)
+    found = second_opinion.opinion([Charge(event, 10)], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
+    assert found.name == "dp_accounting.rdp"
+    assert math.isfinite(found.epsilon)
+
+
+@pytest.mark.parametrize(
+    ("event", "steps", "delta", "relation"),
+    [
+        (Encoded(0.001, 2.826, "student_t", 0.5, ((0.00216508, 825), (0.0347481, 825)), False, DIGEST), 212, 1.6e-8, 1),
+        (Encoded(0.001, 2.97, "cauchy", None, ((0.0076889, 16915),), False, DIGEST), 6857, 2.75e-6, 0),
+        (Encoded(0.001, 0.1376, "variance_gamma", 8.0, ((0.00465757, 46098),), False, DIGEST), 8044, 6.41e-8, 1),
+        (Encoded(0.3, 2.618, "student_t", 3.0, ((0.00354292, 79667),), False, DIGEST), 315, 1.27e-7, 1),
+    ],
+)
+def test_codes_on_coarse_grids_stay_within_what_verify_allows(event, steps, delta, relation):
+    relation = list(Neighbouring)[relation]
+    ours = accountants.epsilon([Charge(event, steps)], delta, relation, "pld")
+    found = second_opinion.opinion([Charge(event, steps)], delta, relation)
+    part, much = recompute.ENCODED
+    if found.name == "dp_accounting.pld":
+        assert found.epsilon <= ours * (1 + part) + much
+    else:
+        renyi = accountants.epsilon([Charge(event, steps)], delta, relation, "rdp")
+        assert found.epsilon == pytest.approx(renyi, rel=recompute.RENYI_ORDERS)
+
+
+def test_phases_of_gaussian_and_other_noise_are_counted_together():
+    event = Encoded(0.01, 1.0, "laplace", None, ((0.1, 100),), False, DIGEST)
+    parts = [Charge(PoissonGaussian(0.01, 1.0), 300), Charge(event, 300)]
+    both = second_opinion.epsilon(parts, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
+    assert both > max(second_opinion.epsilon([part], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE) for part in parts)
+    assert both == pytest.approx(accountants.epsilon(parts, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld"), rel=5e-3)
