@@ -109,12 +109,11 @@ def sampled(loss: Loss, q: float, step: float) -> Loss:
     """
     if not 0 < q <= 1:
         raise ValueError(f"expected 0 < q <= 1, got {q}")
+    if q == 1:
+        return from_atoms(loss.losses, loss.masses, step, loss.infinity, loss.missing)
     w, log_p = loss.losses, np.log(np.maximum(loss.masses, 1e-320))
-    mixed = np.where(w < 30, np.log1p(q * np.expm1(np.minimum(w, 30.0))), np.log(q) + w)
-    if q < 1:  # above w = 30 the term 1-q still counts
-        mixed = np.where(w < 30, mixed, np.logaddexp(np.log1p(-q), np.log(q) + w))
-        masses = q * loss.masses + np.exp(np.minimum(np.log1p(-q) + log_p - w, 0.0))
-        losses = np.append(mixed, np.log1p(-q))
-        masses = np.append(masses, (1 - q) * loss.missing)
-        return from_atoms(losses, masses, step, q * loss.infinity)
-    return from_atoms(w, loss.masses, step, loss.infinity, loss.missing)
+    mixed = np.where(w < 30, np.log1p(q * np.expm1(np.minimum(w, 30.0))), np.logaddexp(np.log1p(-q), np.log(q) + w))
+    masses = q * loss.masses + np.exp(np.minimum(np.log1p(-q) + log_p - w, 0.0))
+    losses = np.append(mixed, np.log1p(-q))
+    masses = np.append(masses, (1 - q) * loss.missing)
+    return from_atoms(losses, masses, step, q * loss.infinity)

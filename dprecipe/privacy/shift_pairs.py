@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -192,9 +193,10 @@ def _coordinate(law: Law, tau: float, step: float) -> Array:
         (p_N * np.exp(-low_N / 2) - q_N * np.exp(low_N / 2)) / across_N,
         np.maximum(p_N * np.exp(-high_N / 2), q_N * np.exp(high_N / 2)),
     )
-    lower_N = np.where(apart_N, (q_N * np.exp(high_N / 2) - p_N * np.exp(-high_N / 2)) / across_N, 0.0)
+    upper_N = np.maximum(upper_N, 0.0)
+    lower_N = np.maximum(p_N * np.exp(-low_N / 2) - upper_N * np.exp((high_N - low_N) / 2), 0.0)
     at_M = np.concatenate([low_N, high_N])
-    s_M = np.maximum(np.concatenate([lower_N, upper_N]), 0.0)
+    s_M = np.concatenate([lower_N, upper_N])
     cell_M = np.floor(at_M / step)
     up_M = np.clip(np.sinh((at_M - cell_M * step) / 2) / math.sinh(step / 2), 0.0, 1.0)
     down_M = np.clip(np.sinh(((cell_M + 1) * step - at_M) / 2) / math.sinh(step / 2), 0.0, 1.0)
@@ -298,8 +300,7 @@ class _Power:
         """
         points = size * ratio
         f_F, left_out = self._audible(eta, points)
-        omega_F = 2 * math.pi / points * f_F
-        log_size_F, phase_F, growth_F = self._log_spectrum(eta, omega_F)
+        log_size_F, phase_F, growth_F = self._log_spectrum(eta, f_F, points)
         size_F = np.exp(log_size_F)
         error_F = np.where(growth_F < 1, size_F * np.expm1(np.minimum(growth_F, 1.0)), np.exp(log_size_F + growth_F))
         error_F += 4 * _UNIT * (np.abs(log_size_F) + np.abs(phase_F) + 8) * size_F
@@ -307,14 +308,15 @@ class _Power:
         hat_R = np.sinh((ratio - np.abs(r_R)) * self._step / 2) / math.sinh(ratio * self._step / 2)
         hat_R *= np.exp(-eta * self._step * r_R)
         turned_F = 2 * math.pi / size * ((f_F % size) * (middle % size) % size)
-        at_F = size_F * np.exp(1j * (turned_F - phase_F)) * (np.exp(1j * np.outer(omega_F, r_R)) @ hat_R)
+        at_F = size_F * np.exp(1j * (turned_F - phase_F)) * (np.exp(2j * math.pi / points * np.outer(f_F, r_R)) @ hat_R)
         twice_F = np.where((f_F == 0) | (2 * f_F == points), 1.0, 2.0)
         spectrum = np.zeros(size, dtype=np.complex128)
         np.add.at(spectrum, f_F % size, twice_F * at_F)
         masses = np.roll(np.fft.ifft(spectrum).real * (size / points), size // 2)
         rounding = 8 * _UNIT * (math.log2(size) + 4) * float(twice_F @ size_F)
         raised = (float(twice_F @ error_F) + left_out + rounding) * float(hat_R.sum()) / points
-        bounded: Array = (np.maximum(masses, 0.0) + raised) * (1 + 1e-11 * (1 + abs(log_m)))
+        uncertain = 4 * _UNIT * (len(self._losses_J) + 16) * (1 + abs(log_m))  # of exp(K)
+        bounded: Array = (np.maximum(masses, 0.0) + raised) * (1 + uncertain)
         return bounded
 
     def _audible(self, eta: float, points: int) -> tuple[NDArray[np.int64], float]:
@@ -323,17 +325,11 @@ class _Power:
 
         Π |φ_k|^n_k <= B^(n/2), B the mean of |φ_k|² over the n coordinates: the spectrum of a mean autocorrelation.
         """
-        (m_K, _), number = self._moments(eta), float(self._counts_K.sum())
+        number = float(self._counts_K.sum())
         short = _fast(4 * len(self._losses_J) + 2)
         squares_F = np.zeros(short // 2 + 1)
-        rows = max(1, _AT_ONCE // short)
-        for start in range(0, len(m_K), rows):
-            k = slice(start, start + rows)
-            up_KJ = self._s_KJ[k] * np.exp(eta * self._losses_J) / m_K[k, None]
-            down_KJ = self._s_KJ[k] * np.exp(-eta * self._losses_J) / m_K[k, None]
-            zero_K = np.maximum(1 - up_KJ.sum(axis=1) - down_KJ.sum(axis=1), 0.0)
-            both_KI = np.concatenate([down_KJ[:, ::-1], zero_K[:, None], up_KJ], axis=1)
-            squares_F += self._counts_K[k] @ np.abs(np.fft.rfft(both_KI, short, axis=1)) ** 2 / number
+        for k, rows_KI in self._tilted_rows(eta, short):
+            squares_F += self._counts_K[k] @ np.abs(np.fft.rfft(rows_KI, short, axis=1)) ** 2 / number
         correlation = np.fft.irfft(squares_F, short)
         lag = np.arange(short)
         lag = np.where(lag <= short // 2, lag, lag - short)
@@ -342,28 +338,60 @@ class _Power:
         heard_F = log_bound_F > _NEGLIGIBLE
         return np.flatnonzero(heard_F), 2 * float(np.exp(log_bound_F[~heard_F]).sum())
 
-    def _log_spectrum(self, eta: float, omega_F: Array) -> tuple[Array, Array, Array]:
-        """Logarithm of its size, its phase, and by how much the logarithm may be too small."""
-        m_K1 = self._moments(eta)[0][:, None]
-        l_J, s_KJ = self._losses_J, self._s_KJ
-        even_J, odd_J = 2 * np.cosh(eta * l_J), 2 * np.sinh(eta * l_J)
-        steep_K1, flat_K1 = (s_KJ @ (odd_J * self._index_J))[:, None] / m_K1, (s_KJ @ odd_J)[:, None] / m_K1
-        parts = []
-        for omega_G in np.array_split(omega_F, 1 + len(l_J) * len(omega_F) // _AT_ONCE):
-            angle_JG = np.outer(self._index_J, omega_G)
-            x_KG = s_KJ @ (even_J[:, None] * (-2 * np.sin(angle_JG / 2) ** 2)) / m_K1
-            y_KG = s_KJ @ (odd_J[:, None] * np.sin(angle_JG)) / m_K1
-            square_KG = 2 * x_KG + x_KG**2 + y_KG**2  # of the size, less 1
-            near_KG = square_KG > -0.5
-            far_KG = np.maximum((1 + x_KG) ** 2 + y_KG**2, 1e-290)
-            log_size_KG = np.where(near_KG, np.log1p(np.where(near_KG, square_KG, 0.0)), np.log(far_KG)) / 2
-            # what was summed, without its signs: a sine is at most its angle and at most 1
-            summed_KG = np.minimum(steep_K1 * omega_G, flat_K1) - x_KG
-            error_KG = 4 * _UNIT * (len(l_J) + 16) * summed_KG * np.exp(-log_size_KG)
-            phase_KG = np.arctan2(y_KG, 1 + x_KG)
-            parts.append(self._counts_K @ np.stack([log_size_KG, phase_KG, np.log1p(error_KG)]))
-        log_size_F, phase_F, growth_F = np.concatenate(parts, axis=1)
-        return log_size_F, phase_F, growth_F
+    def _log_spectrum(self, eta: float, f_F: NDArray[np.int64], points: int) -> tuple[Array, Array, Array]:
+        """Logarithm of its size, its phase, and by how much the logarithm may be too small.
+
+        By sums of sines over the losses or, where there are many frequencies (so that the powers are low), by FFT.
+        """
+        width, length = self._s_KJ.shape
+        if (width + 20) * length * len(f_F) <= 100 * width * points:
+            chunks = np.array_split(f_F, 1 + length * len(f_F) // _AT_ONCE)
+            parts = np.concatenate([self._by_sums(eta, 2 * math.pi / points * f_G) for f_G in chunks], axis=1)
+        else:
+            parts = np.zeros((3, len(f_F)))
+            error = 8 * _UNIT * (math.log2(points) + 4)
+            for k, rows_KI in self._tilted_rows(eta, points):
+                wrapped_KI = np.zeros((len(rows_KI), points))
+                for start in range(0, rows_KI.shape[1], points):
+                    piece_KI = rows_KI[:, start : start + points]
+                    wrapped_KI[:, : piece_KI.shape[1]] += piece_KI
+                spectrum_KF = np.fft.rfft(wrapped_KI, axis=1)[:, f_F]
+                spectrum_KF *= np.exp(2j * math.pi / points * (f_F * length % points))  # the first is at -length
+                parts += _logs(self._counts_K[k], spectrum_KF.real - 1, -spectrum_KF.imag, np.full(len(f_F), error))
+        return parts[0], parts[1], parts[2]
+
+    def _by_sums(self, eta: float, omega_F: Array) -> Array:
+        m_K1, s_KJ = self._moments(eta)[0][:, None], self._s_KJ
+        even_J, odd_J = 2 * np.cosh(eta * self._losses_J), 2 * np.sinh(eta * self._losses_J)
+        angle_JF = np.outer(self._index_J, omega_F)
+        x_KF = s_KJ @ (even_J[:, None] * (-2 * np.sin(angle_JF / 2) ** 2)) / m_K1
+        y_KF = s_KJ @ (odd_J[:, None] * np.sin(angle_JF)) / m_K1
+        # what was summed, without its signs: a sine is at most its angle and at most 1
+        steep_K1, flat_K1 = (s_KJ @ (odd_J * self._index_J))[:, None], (s_KJ @ odd_J)[:, None]
+        summed_KF = np.minimum(steep_K1 * omega_F, flat_K1) / m_K1 - x_KF
+        return _logs(self._counts_K, x_KF, y_KF, 4 * _UNIT * (len(self._index_J) + 16) * summed_KF)
+
+    def _tilted_rows(self, eta: float, size: int) -> Iterator[tuple[slice, Array]]:
+        """Tilted masses from the least loss to the largest, of as many coordinates at a time as fit rows of `size`."""
+        m_K, _ = self._moments(eta)
+        rows = max(1, _AT_ONCE // size)
+        for start in range(0, len(m_K), rows):
+            k = slice(start, start + rows)
+            up_KJ = self._s_KJ[k] * np.exp(eta * self._losses_J) / m_K[k, None]
+            down_KJ = self._s_KJ[k] * np.exp(-eta * self._losses_J) / m_K[k, None]
+            zero_K = np.maximum(1 - up_KJ.sum(axis=1) - down_KJ.sum(axis=1), 0.0)
+            yield k, np.concatenate([down_KJ[:, ::-1], zero_K[:, None], up_KJ], axis=1)
+
+
+def _logs(counts_K: Array, x_KF: Array, y_KF: Array, error_KF: Array) -> Array:
+    """Of Π (1 + x + iy)^n: logarithm of the size, phase, and what an error of that much adds to the logarithm."""
+    square_KF = 2 * x_KF + x_KF**2 + y_KF**2  # of the size, less 1
+    near_KF = square_KF > -0.5
+    far_KF = np.maximum((1 + x_KF) ** 2 + y_KF**2, 1e-290)
+    log_size_KF = np.where(near_KF, np.log1p(np.where(near_KF, square_KF, 0.0)), np.log(far_KF)) / 2
+    grown_KF = np.log1p(error_KF * np.exp(-log_size_KF))
+    logs: Array = counts_K @ np.stack([log_size_KF, np.arctan2(y_KF, 1 + x_KF), grown_KF])
+    return logs
 
 
 def _fast(least: int) -> int:
