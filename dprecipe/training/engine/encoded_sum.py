@@ -26,7 +26,7 @@ from dprecipe.training.engine.clipped_sum import (
 )
 from dprecipe.training.engine.ranks import CELLS, LARGEST, SORTED, Ranking, by_counting, by_sorting, spread
 
-BLOCK = 1 << 17
+BLOCK = 1 << 19
 """Coordinates that are encoded at a time on a CPU: few enough to stay in its cache."""
 
 
