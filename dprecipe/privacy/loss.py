@@ -13,7 +13,7 @@ Source: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022, "Connect the dots"; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -102,7 +102,8 @@ def swapped(loss: Loss) -> Loss:
 def sampled(loss: Loss, q: float, step: float) -> Loss:
     """The pair ((1-q) Q + q P, Q): what Poisson sampling at rate q, 0 < q <= 1, makes of any (P, Q).
 
-    This is the direction of removing a unit; `swapped` of the result is the direction of adding one.
+    This is the direction of removing a unit; `swapped` of the result is the direction of adding one, and
+    `sampled_added` a tighter one.
 
     Guarantees: dominates the sampled pair when `loss` dominates (P, Q).
     Source: Zhu, Dong & Wang 2022, Theorem 11; Balle, Barthe & Gaboardi 2018, Theorem 2.
@@ -117,3 +118,18 @@ def sampled(loss: Loss, q: float, step: float) -> Loss:
     losses = np.append(mixed, np.log1p(-q))
     masses = np.append(masses, (1 - q) * loss.missing)
     return from_atoms(losses, masses, step, q * loss.infinity)
+
+
+def sampled_added(loss: Loss, q: float, step: float) -> Loss:
+    """The pair (Q, (1-q) Q + q P): as `sampled`, in the direction of adding a unit.
+
+    The Q-mass where there is no P, which has the finite loss -log(1-q), counts as infinite: at large q that lies far
+    beyond all other losses, where a tilt would make next to nothing decide.
+
+    Guarantees: dominates the sampled pair when `loss` dominates (P, Q).
+    """
+    removed = sampled(replace(loss, missing=0.0), q, step)
+    some = np.flatnonzero(removed.masses)
+    masses = removed.masses[some[0] : some[-1] + 1]
+    added = swapped(replace(removed, first=removed.first + int(some[0]), masses=masses))
+    return replace(added, infinity=added.infinity + loss.missing)

@@ -12,7 +12,7 @@ from dprecipe.privacy import pairs, shift_pairs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition, WindowError
 from dprecipe.privacy.events import Encoded
-from dprecipe.privacy.loss import LARGEST_LOSS, Loss, LossRangeError, sampled, swapped
+from dprecipe.privacy.loss import LARGEST_LOSS, Loss, LossRangeError, sampled, sampled_added, swapped
 from dprecipe.privacy.pairs import GridError
 from dprecipe.privacy.shift_pairs import NoPairError
 from dprecipe.privacy.workload import Workload
@@ -98,24 +98,24 @@ def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
         raise NoPairError
     one_step = pairs.poisson_gaussian_replaced if replaced else pairs.poisson_gaussian
     share = tail / (3 * (work.steps + 1))
-    losses: list[Loss] = [one_step(s.q, s.sigma, step, share, _MOST_BINS) for s in work.sampled]
+    removed: list[Loss] = [one_step(s.q, s.sigma, step, share, _MOST_BINS) for s in work.sampled]
     counts = [s.count for s in work.sampled]
-    for phase in work.encoded:
-        losses.append(_encoded(phase.event, step, share))
-        counts.append(phase.count)
     if work.mu > 0:
-        losses.append(pairs.gaussian(work.mu, step, share, _MOST_BINS))
+        removed.append(pairs.gaussian(work.mu, step, share, _MOST_BINS))
         counts.append(1)
-    if max(abs(end) for loss in losses for end in (loss.losses[0], loss.losses[-1])) > LARGEST_LOSS:
+    added = [] if replaced else [swapped(loss) for loss in removed]  # a replacing pair is its own mirror image
+    for phase in work.encoded:
+        one, other = _encoded(phase.event, step, share)
+        removed.append(one)
+        added.append(other)
+        counts.append(phase.count)
+    if max(abs(end) for loss in (*removed, *added) for end in (loss.losses[0], loss.losses[-1])) > LARGEST_LOSS:
         raise LossRangeError
-    forward = Composition(losses, counts, _MOST_BINS)
-    if replaced:  # every pair is its own mirror image
-        return [forward]
-    return [forward, Composition([swapped(loss) for loss in losses], counts, _MOST_BINS)]
+    return [Composition(losses, counts, _MOST_BINS) for losses in (removed, added) if losses]
 
 
-def _encoded(event: Encoded, step: float, tail: float) -> Loss:
-    """One step, sampled or not, when a unit is removed.
+def _encoded(event: Encoded, step: float, tail: float) -> tuple[Loss, Loss]:
+    """One step, sampled or not, when a unit is removed, and when one is added.
 
     Raises:
         GridError: too many points.
@@ -126,4 +126,4 @@ def _encoded(event: Encoded, step: float, tail: float) -> Loss:
     span = 2 * largest if q == 1 else math.log1p(q * math.expm1(largest)) - math.log1p(-q)
     if span > _MOST_BINS * step:
         raise GridError
-    return sampled(whole, q, step)
+    return sampled(whole, q, step), sampled_added(whole, q, step)

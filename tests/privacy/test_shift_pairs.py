@@ -357,3 +357,20 @@ def test_many_dimensions_cost_what_a_gaussian_of_equal_information_costs():
         gaussian = [Charge(PoissonGaussian(0.01, 1 / math.sqrt(law.fisher)), 1000)]
         expected = accountants.epsilon(gaussian, 1e-5, ADD, "pld")
         assert accountants.epsilon(charges, 1e-5, ADD, "pld") == pytest.approx(expected, rel=5e-4)
+
+
+@pytest.mark.parametrize(("q", "scale"), [(0.9, 300.0), (0.99, 1000.0), (0.999, 3000.0)])
+def test_nearly_everybody_sampled_costs_no_more_than_everybody(q, scale):
+    """What adding a unit puts at the loss -log(1-q), next to nothing, must not decide."""
+    event = Encoded(q, q * scale * math.sqrt(2 / 3), "student_t", 3.0, ((0.01, 10_000),), False, "sha256:" + "0" * 64)
+    charges, delta = [Charge(event, 1000)], 1e-5
+    found = accountants.epsilon(charges, delta, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    again = accountants.delta(charges, found, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    assert again == pytest.approx(delta, rel=2e-3)
+
+
+@pytest.mark.parametrize("gap", [1e-12, 1e-9, 1e-3])
+def test_the_accountants_agree_where_hardly_anybody_is_left_out(gap):
+    event = Encoded(1 - gap, 1.0, "laplace", None, ((1.0, 1),), False, "sha256:" + "0" * 64)
+    found = accountants.epsilon([Charge(event, 1)], 1e-15, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    assert 0.99 < found < 1.01  # one Laplace coordinate moved by its scale: ε = 1 at δ = 0
