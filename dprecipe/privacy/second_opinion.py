@@ -31,11 +31,12 @@ from dprecipe.privacy.workload import Workload, workload
 Array = NDArray[np.floating[Any]]
 
 _MOST_WORK = 2e5
-"""Shifts times the square root of the coordinates, over all encoded sums: some ten seconds of convolutions."""
+"""Shifts (and some) times the square root of the coordinates, over all encoded sums: ten seconds of convolutions."""
 _SPACING = 0.015
 """Between nodes, over their distance from the nearer peak or 1, whichever is more."""
 _FINE = 0.03
-"""Step of a grid over the typical loss of a coordinate; its square over 6 is what dots add to the variance."""
+"""Step of a grid over the typical loss of a coordinate (and a tenth of that over the loss of all): its square over 6 is
+what dots add to the variance."""
 _TAIL = 1e-20
 _NOISE = 1e-19
 """Masses that a transform may have made of nothing."""
@@ -179,7 +180,7 @@ def _distribution(work: Workload, delta: float, finest: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as library
 
     events = [phase.event for phase in work.encoded]
-    effort = sum(len(event.shifts) * math.sqrt(event.dimension) for event in events)
+    effort = sum((len(event.shifts) + 200) * math.sqrt(event.dimension) for event in events)
     if effort > _MOST_WORK or any(event.exchanged or not _mild(event) for event in events):
         return None
     products = [_product(event) for event in events]
@@ -187,7 +188,7 @@ def _distribution(work: Workload, delta: float, finest: float) -> Any:
     if len(pairs) < len(products):
         return None
     reach = max(step * len(masses) for step, masses in pairs)
-    step, tail = max(min(_interval(work), finest), reach / _MOST_CELLS), min(1e-15, 1e-6 * delta)
+    step, tail = max(min(1e-4, finest), 1e-6, reach / _MOST_CELLS), min(1e-15, 1e-6 * delta)
     parts = []
     for s in work.sampled:
         one = library.from_gaussian_mechanism(
@@ -227,7 +228,7 @@ def _product(event: Encoded) -> tuple[float, Array] | None:
     for tau, count in shifts:
         _, p_N, losses_N = _nodes(event, tau, 4 * _SPACING)
         variance += count * float(p_N @ losses_N**2 - (p_N @ losses_N) ** 2)
-    step = _FINE * math.sqrt(variance / sum(count for _, count in shifts))
+    step = min(_FINE / math.sqrt(sum(count for _, count in shifts)), _FINE / 10) * math.sqrt(variance)
     _, _, largest_N = _nodes(event, shifts[-1][0], 4 * _SPACING)
     if float(np.abs(largest_N).max()) > _MOST_POINTS * step:
         return None
@@ -240,8 +241,9 @@ def _product(event: Encoded) -> tuple[float, Array] | None:
         (_, index, one), (_, _, other) = heapq.heappop(queue), heapq.heappop(queue)
         both = one.compose(other, _TAIL)
         heapq.heappush(queue, (both.size, index, both))
-    whole = queue[0][2]
-    upper = whole._probs[-whole._lower_loss :]
+    whole, k_K = queue[0][2], np.arange(2, _ORDER + 1)
+    reach = float(np.min((_log_moments(event) - math.log(_NOISE)) / (k_K - 1)))  # Chernoff: nothing is beyond
+    upper = whole._probs[-whole._lower_loss :][: math.ceil(reach / step) + 1]
     return step, np.where(upper > _NOISE, upper, 0.0)
 
 
