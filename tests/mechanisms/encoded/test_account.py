@@ -18,6 +18,7 @@ from dprecipe.mechanisms.encoded.account import ATTACHMENT
 from dprecipe.mechanisms.encoded.codebook import Box, gaussian, rank_starts
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan
+from dprecipe.planning.model import canonical_json
 from dprecipe.privacy.events import MOST_SHIFTS
 from dprecipe.recipe.read import read, read_text
 
@@ -56,7 +57,7 @@ def test_the_text_of_a_recipe_is_not_enough_where_a_file_belongs_to_it() -> None
 
 
 def test_a_summary_takes_the_place_of_the_file() -> None:
-    summary = json.dumps(gaussian([2410], 2, 1e-5, 0).box.to_json())
+    summary = canonical_json(gaussian([2410], 2, 1e-5, 0).box.to_json())
     assert findings_of(FROM_FILE, attachments=[(ATTACHMENT, summary)]) == []
     (finding,) = findings_of(FROM_FILE, "mechanism.groups=layer", attachments=[(ATTACHMENT, summary)])
     assert finding.code == "R260"
@@ -64,7 +65,8 @@ def test_a_summary_takes_the_place_of_the_file() -> None:
 
 
 def bounds(*pairs: tuple[Any, Any], size: Any = 2410, digest: Any = "sha256:" + "0" * 64) -> str:
-    return json.dumps({"digest": digest, "words": 1, "groups": [{"size": size, "bounds": pairs}]})
+    content = {"digest": digest, "words": 1, "groups": [{"size": size, "bounds": pairs}]}
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 @pytest.mark.parametrize(
