@@ -195,18 +195,20 @@ def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Opt
 def _epsilon_of_two(charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
     """2 ε of removing a unit and adding another, for nearly the least ε with (1 + exp(ε)) δ(ε) <= δ.
 
-    With g(x) = ε at δ/(1 + exp(x)), g(x) will do wherever g(x) <= x; the secant rule finds where they meet.
+    With g(x) = ε at δ/(1 + exp(x)), g(x) will do wherever g(x) <= x; the secant rule finds where they meet. g is known
+    no better than on its grids, so x may lie a little above, and the more so the longer it takes.
 
     Source: Dwork & Roth 2014, Theorem 2.2 with the δ of two steps, δ(ε) + exp(ε) δ(ε).
     """
     last, x = (-1.0, 0.0), 0.0
-    for _ in range(30):
+    for attempt in range(30):
+        room = 1e-5 * 1.5**attempt
         found = epsilon_answer(charges, delta / (1 + math.exp(x)), Neighbouring.ADD_OR_REMOVE_ONE, accountant)
-        if found.value <= x <= found.value * (1 + 1e-5):
+        if found.value <= x <= found.value * (1 + room):
             return Answer(2 * found.value, found.accountant, found.at_edge)
         slope = (found.value - last[1]) / (x - last[0]) if x > 0 else 0.0
         slope, last = min(max(slope, 0.0), 0.9), (x, found.value)
-        x = (found.value - slope * x) / (1 - slope) * (1 + 3e-6)
+        x = (found.value - slope * x) / (1 - slope) * (1 + room / 3)
         if not x < _LARGEST_HALF:
             break
     return Answer(math.inf, found.accountant)
