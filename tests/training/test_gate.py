@@ -13,7 +13,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Budget
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Event, Gaussian, PartitionedGaussian, PoissonGaussian, total
+from dprecipe.privacy.events import Charge, Encoded, Event, Gaussian, PartitionedGaussian, PoissonGaussian, total
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate
@@ -160,3 +160,14 @@ def test_heterogeneous_plans_keep_their_order(tmp_path: Path) -> None:
     gated.close()
     assert seen == [Gaussian(20.0)] * 3 + [Gaussian(30.0)] * 2
     assert read(tmp_path / "l").charges == tuple(events)
+
+
+def test_events_with_long_lines_are_reserved_several_at_a_time(tmp_path: Path) -> None:
+    """An event of 256 bounds takes kilobytes of ledger: four of them share a line, one of few bounds has its own."""
+    for shifts, reserved in ((256, 4), (3, 1)):
+        table = tuple((0.001 * (i + 1), 1) for i in range(shifts))
+        event = Encoded(0.001, 20.0, "laplace", None, table, False, PLAN)
+        path = tmp_path / f"{shifts}"
+        gated = gate(path, 400, event)
+        assert gated.admit() is not None
+        assert read(path).charges == (Charge(event, reserved),)

@@ -381,3 +381,20 @@ def test_public_records_that_are_the_training_file_under_another_name_are_refuse
     )
     with pytest.raises(DataFault, match="same file"):
         run(plan, tmp_path / "run", data_root=tmp_path)
+
+
+def test_a_diverged_run_is_released_without_a_score(small: Small, tmp_path: Path) -> None:
+    """The budget is spent and the weights are covered, though they have no loss that could be stated."""
+    done = run(small("training.optimizer.lr=1e38"), tmp_path / "run")
+    assert done.score is not None
+    assert not np.isfinite(done.score.loss)
+    assert dprecipe.verify(done.release).statement.predicate.data_access.evaluation.released is None
+    metrics = (done.release / "metrics.json").read_text("utf-8")
+    json.loads(metrics, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+def test_a_model_with_nothing_to_train_is_refused_before_anything_is_spent(small: Small, tmp_path: Path) -> None:
+    frozen = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).requires_grad_(False)
+    with pytest.raises(RunFailed, match="no parameter that is trained"):
+        run(small(), tmp_path / "run", model=frozen)
+    assert not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dprecipe.faults import Finding, PlanRefused, Severity
@@ -26,7 +26,7 @@ from dprecipe.privacy import events
 from dprecipe.privacy.events import Charge, Event, Gaussian, PoissonGaussian
 
 if TYPE_CHECKING:
-    from dprecipe.mechanisms.encoded.codebook import Box
+    from dprecipe.mechanisms.encoded.codebook import Box, Shifts
 
 ATTACHMENT = "codebook"
 """The name under which the summary of a codebook file comes with the recipe's texts."""
@@ -144,14 +144,18 @@ class _Run:
         self.exchanged = spec.microbatch_size > 1
         self.slots = max(1, round(self.pace.expected_lot / spec.microbatch_size)) if self.exchanged else None
 
-    @property
+    @cached_property
     def box(self) -> Box:
         return box_of(self.spec, self.facts)
 
-    @property
+    @cached_property
+    def _relative(self) -> tuple[float, Shifts]:
+        return self.box.shifts(self.spec.group_noise)
+
+    @cached_property
     def sensitivity(self) -> float:
         """How far one unit moves a sum, in codeword norms, each group over its relative noise."""
-        relative = 1.0 if self.spec.group_noise is None else self.box.shifts(self.spec.group_noise)[0]
+        relative = 1.0 if self.spec.group_noise is None else self._relative[0]
         return relative * (2 if self.exchanged else 1)
 
     @property
@@ -194,13 +198,12 @@ class _Run:
         scale = multiplier / self.sensitivity
         if noise.family == "gaussian":
             return Gaussian(scale) if q is None else PoissonGaussian(q, scale)
-        _, shifts = self.box.shifts(self.spec.group_noise)
         return events.Encoded(
             sampling_rate=1.0 if q is None else q,
             noise_multiplier=scale,
             family=noise.family,
             shape=shape_of(noise),
-            shifts=shifts,
+            shifts=self._relative[1],
             exchanged=self.exchanged,
             codebook=self.box.digest,
         )
@@ -427,7 +430,7 @@ def optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "P140",
             f"{facts.training.optimizer.kind} divides the scale of a gradient away: the step multiplier is applied to "
-            "its learning rate instead",
+            "its updates instead",
             "prefer sgd with denoising, or set mechanism.denoise to none",
             "training.optimizer.kind",
             severity=Severity.WARNING,

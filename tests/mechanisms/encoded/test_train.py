@@ -149,7 +149,7 @@ def test_an_adaptive_optimizer_has_its_update_scaled(program: Make, monkeypatch:
     torch.testing.assert_close(seen.moves[0].abs(), torch.full((26,), 0.5 * kappa).double(), rtol=1e-3, atol=1e-6)
 
 
-def test_the_noise_has_the_planned_law_and_scale(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sum_carries_its_sensitivity_in_units_of_the_noise(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     _, module = program("mechanism.group_noise=[1.0, 8.0]", "mechanism.groups=layer")
     seen = ran(module, Seen(monkeypatch, noise=lambda value: value))
     assert seen.clean[0].bound == pytest.approx(module._plan.settings["sensitivity"])
