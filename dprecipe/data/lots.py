@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +35,8 @@ def draw(event: Event, units: int, stream: Stream) -> Iterator[Lot]:
             ends = np.searchsorted(lot_of[order], np.arange(lots + 1))
             for start, end in pairwise(ends):
                 yield order[start:end]
-        case other:
-            assert_never(other)
+        case _:
+            raise TypeError(f"an event of kind {event.kind} draws no lot")
 
 
 def poisson(q: float, units: int, stream: Stream) -> Lot:

@@ -123,6 +123,72 @@ class Npz(Block):
 Source = Annotated[Digits | Idx | Csv | Parquet | Npz, Field(discriminator="source")]
 
 
+UNREAD = "accepted so that a set can be named as it is; never read"
+
+
+class PublicDigits(Block):
+    """The embedded handwritten digits, without their labels."""
+
+    source: Literal["digits"]
+    split: Literal["train", "test"]
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"
+
+
+class PublicIdx(Block):
+    """Images in the IDX format; no labels."""
+
+    source: Literal["idx"]
+    images: Text
+    labels: Text | None = Field(None, description=UNREAD)
+    shape: Shape = Field((28, 28), description="of one image, checked against the file")
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"
+
+
+class PublicCsv(Block):
+    """A table with a header line; columns that are not declared, a label among them, are never read."""
+
+    source: Literal["csv"]
+    path: Text
+    columns: Columns
+    label: Label | None = Field(None, description=UNREAD)
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"
+
+
+class PublicParquet(Block):
+    """A Parquet file: a table (`columns`) or images (`image`); exactly one of the two. No labels."""
+
+    source: Literal["parquet"]
+    path: Text
+    columns: Columns | None = None
+    image: ImageColumn | None = None
+    label: Label | None = Field(None, description=UNREAD)
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"
+
+
+class PublicNpz(Block):
+    """An array in a NumPy archive; no labels."""
+
+    source: Literal["npz"]
+    path: Text
+    features: Text = "features"
+    labels: Text | None = Field(None, description=UNREAD)
+    shape: Shape = Field(description="of one record's features, checked against the file")
+    classes: Classes | None = Field(None, description=UNREAD)
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"
+
+
+PublicSource = Annotated[
+    PublicDigits | PublicIdx | PublicCsv | PublicParquet | PublicNpz, Field(discriminator="source")
+]
+"""Where unlabelled public records come from. Their labels may be named and are never read."""
+
+
 class UnitColumn(Block):
     """Protect everything that shares a value of this column (a user, a patient), not a single record."""
 
@@ -208,6 +274,7 @@ class Data(Block):
     """What is private, what is public, who is protected."""
 
     train: Source
+    public: PublicSource | None = Field(None, description="unlabelled records that may be published: what is asked")
     test: Source | None = None
     size: PositiveInt = Field(
         description="number of training records (of units, where `unit` is a column): declared, public"

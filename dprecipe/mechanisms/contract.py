@@ -19,7 +19,8 @@ from dprecipe.models.size import layer_sizes
 from dprecipe.planning.model import Assumption, Length
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import down
-from dprecipe.recipe.root import Budget, Recipe, Training
+from dprecipe.recipe.root import Budget, Recipe
+from dprecipe.recipe.training import Training
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.mechanisms.encoded.schema import Encoded
+from dprecipe.mechanisms.pate.schema import Pate
 
 if TYPE_CHECKING:
     from dprecipe.faults import Finding
@@ -39,9 +40,13 @@ ROOMS: dict[str, Room] = {
         "clip each record's gradient rank by rank, add noise of any family, step by what stands out of it",
         reads_files=True,
     ),
+    "pate": Room(
+        "dprecipe.mechanisms.pate",
+        "teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
+    ),
 }
 
-Mechanism = Annotated[Dpsgd | Encoded, Field(discriminator="kind")]
+Mechanism = Annotated[Dpsgd | Encoded | Pate, Field(discriminator="kind")]
 
 
 def account_of(kind: str) -> Any:

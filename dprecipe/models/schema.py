@@ -32,4 +32,28 @@ class Cnn(Block):
     )
 
 
-Model = Annotated[LogisticRegression | Mlp | Cnn, Field(discriminator="kind")]
+class RandomForest(Block):
+    """Decision trees on random parts of the records and features, averaged; for tables."""
+
+    kind: Literal["random_forest"]
+    trees: Annotated[int, Field(ge=1, le=10_000)] = 100
+    max_depth: PositiveInt | None = Field(None, description="levels of a tree; until leaves are pure when left out")
+    min_leaf: PositiveInt = Field(1, description="least records in a leaf")
+
+
+class GradientBoosting(Block):
+    """Small decision trees, each on what those before it got wrong; for tables."""
+
+    kind: Literal["gradient_boosting"]
+    trees: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="rounds; each grows a tree for every class")
+    max_depth: PositiveInt = Field(3, description="levels of a tree")
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+
+Network = LogisticRegression | Mlp | Cnn
+"""Models that learn by gradient steps; logistic regression can also be fitted at once."""
+
+Trees = RandomForest | GradientBoosting
+"""Models that are fitted at once."""
+
+Model = Annotated[LogisticRegression | Mlp | Cnn | RandomForest | GradientBoosting, Field(discriminator="kind")]

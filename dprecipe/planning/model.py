@@ -17,7 +17,8 @@ from dprecipe.faults import Finding
 from dprecipe.models.schema import Model
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.recipe.root import Release, Runtime, Training
+from dprecipe.recipe.root import Release, Runtime
+from dprecipe.recipe.training import Training
 
 CheckedBy = Literal["code", "test", "declaration"]
 

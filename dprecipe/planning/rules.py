@@ -17,7 +17,6 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import account_of
 from dprecipe.models import checks as model_checks
-from dprecipe.noise.schema import phases
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -48,7 +47,7 @@ def one_length(recipe: Recipe) -> Iterator[Finding]:
 def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
     """At most one of noise, length and budget is `auto`."""
     free = {
-        **{f"{path}.multiplier": noise.multiplier for path, noise in phases(recipe.mechanism.noise)},
+        **recipe.mechanism.solvable,
         "training.epochs": recipe.training.epochs,
         "training.steps": recipe.training.steps,
         "budget.epsilon": recipe.budget.epsilon,

@@ -125,9 +125,80 @@ class Encoded:
         return sum(count for _, count in self.shifts)
 
 
-Event = Gaussian | PoissonGaussian | PartitionedGaussian | Encoded
+@dataclass(frozen=True, slots=True)
+class NoisyMax:
+    """The class with the most votes, noise added to the count of each.
 
-KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in (Gaussian, PoissonGaussian, PartitionedGaussian, Encoded)}
+    Units are dealt to voters, one voter a unit, so adding, removing or replacing a unit moves at most one vote from one
+    class to another: two counts by one each. `noise_multiplier` is the noise's scale in votes: for `gaussian` its
+    standard deviation, for `laplace` its scale parameter.
+    """
+
+    kind: ClassVar[str] = "noisy_max"
+    family: str
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _positive(noise_multiplier=self.noise_multiplier)
+        if self.family not in ("gaussian", "laplace"):
+            raise ValueError(f"expected family gaussian or laplace, got {self.family!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyThreshold:
+    """Whether the largest count of votes, less a public constant a class, reaches a threshold with Gaussian noise.
+
+    One moved vote moves it by at most one; `noise_multiplier` is the standard deviation in votes.
+    """
+
+    kind: ClassVar[str] = "noisy_threshold"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _positive(noise_multiplier=self.noise_multiplier)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRest:
+    """What a filter allowed and the run left: as much as a Gaussian of sensitivity 1 and this standard deviation.
+
+    Which events come next was decided by what earlier ones released, so that the sum of what ran is no bound known in
+    advance. The filter's limit is one: the rest counts as spent.
+    """
+
+    kind: ClassVar[str] = "filter_rest"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _positive(noise_multiplier=self.noise_multiplier)
+
+
+@dataclass(frozen=True, slots=True)
+class SanitisedCost:
+    """A cost that depends on the votes, with Gaussian noise of `noise_multiplier` times its `beta`-smooth sensitivity,
+    and the logarithm of that sensitivity, which moves by at most `beta`, with Gaussian noise of `scale_multiplier` times
+    `beta`. One moved vote a query is what the sensitivity is about, under either relation.
+    """
+
+    kind: ClassVar[str] = "sanitised_cost"
+    beta: float
+    noise_multiplier: float
+    scale_multiplier: float
+
+    def __post_init__(self) -> None:
+        _positive(beta=self.beta, noise_multiplier=self.noise_multiplier, scale_multiplier=self.scale_multiplier)
+
+
+VOTES = (NoisyMax, NoisyThreshold, FilterRest, SanitisedCost)
+"""Events that a unit can move by one vote, whether it is added, removed or replaced."""
+
+Event = (
+    Gaussian | PoissonGaussian | PartitionedGaussian | Encoded | NoisyMax | NoisyThreshold | FilterRest | SanitisedCost
+)
+
+KINDS: dict[str, type[Event]] = {
+    cls.kind: cls for cls in (Gaussian, PoissonGaussian, PartitionedGaussian, Encoded, *VOTES)
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Charges as the accountants see them: one unsampled Gaussian, sampled Gaussians and encoded sums with their counts."""
+"""Charges as the accountants see them: one unsampled Gaussian, sampled Gaussians, encoded sums and sanitised costs with
+their counts."""
 
 from __future__ import annotations
 
@@ -7,7 +8,20 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import (
+    VOTES,
+    Charge,
+    Encoded,
+    FilterRest,
+    Gaussian,
+    NoisyMax,
+    NoisyThreshold,
+    PartitionedGaussian,
+    PoissonGaussian,
+    SanitisedCost,
+)
+
+_NO_CODEBOOK = "sha256:" + "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +42,30 @@ class EncodedSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class Sanitised:
+    """`count` sanitised costs."""
+
+    event: SanitisedCost
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Everything a list of charges releases, in the order-free form that composition allows.
 
     `mu` is the sensitivity over the standard deviation of all unsampled Gaussians together, the doubling of
     replace-one included; `sampled` holds each distinct sampled Gaussian step once, sorted, and `encoded` each distinct
-    `Encoded`, sampled or not.
+    `Encoded`, sampled or not. `sanitised` holds what has a Rényi curve and nothing else.
+
+    `neighbouring` is the relation the rest has to be accounted for: votes alone cost under either what they cost under
+    add-or-remove-one.
     """
 
     mu: float
     sampled: tuple[Sampled, ...]
     neighbouring: Neighbouring
     encoded: tuple[EncodedSteps, ...] = ()
+    sanitised: tuple[Sanitised, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -49,7 +75,7 @@ class Workload:
     @property
     def ever_sampled(self) -> float:
         """Probability that a given unit takes part in any step but the unsampled Gaussians, rounded up."""
-        if any(q == 1 for q, _ in self._rates):
+        if self.sanitised or any(q == 1 for q, _ in self._rates):
             return 1.0
         logs = math.fsum(count * math.log1p(-q) for q, count in self._rates)
         return min(1.0, -math.expm1(logs) * (1 + 1e-12))
@@ -57,7 +83,7 @@ class Workload:
     @property
     def gaussian(self) -> bool:
         """Whether there is nothing but unsampled Gaussians: `mu` says it all."""
-        return not self.sampled and not self.encoded
+        return not self.sampled and not self.encoded and not self.sanitised
 
     @property
     def _rates(self) -> list[tuple[float, int]]:
@@ -73,21 +99,35 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
 
     Unsampled Gaussians compose to one with μ = sqrt(Σ 1/σ²); sampling at rate 1 is no sampling; an epoch over
     disjoint lots costs one Gaussian (parallel composition). Replacing a unit moves an unsampled sum twice as
-    far. An encoded sum is kept as it is.
+    far. An encoded sum is kept as it is. A moved vote moves two counts by one each, so the most votes under Gaussian
+    noise are one Gaussian of sensitivity √2, and under Laplace noise an encoded sum of two coordinates; the choice of the
+    largest is post-processing.
 
-    Source: Dong, Roth & Su 2022, Corollary 3.3; McSherry 2009, Theorem 4.
+    Source: Dong, Roth & Su 2022, Corollary 3.3; McSherry 2009, Theorem 4; Papernot et al. 2018, Proposition 8.
 
     Raises:
         TypeError: an event that the accountants don't know.
     """
     squares: list[float] = []
     counts: dict[tuple[float, float], int] = {}
+    votes: list[float] = []
     encoded: dict[Encoded, int] = {}
+    sanitised: dict[SanitisedCost, int] = {}
+    only_votes = True
     for charge in charges:
         event, count = charge.event, charge.count
         if count == 0:
             continue
-        if isinstance(event, Encoded):
+        only_votes = only_votes and isinstance(event, VOTES)
+        if isinstance(event, NoisyMax) and event.family == "laplace":
+            event = Encoded(1.0, event.noise_multiplier, "laplace", None, ((1.0, 2),), False, _NO_CODEBOOK)
+        if isinstance(event, NoisyMax):
+            votes.append(2 * count / float(event.noise_multiplier) ** 2)
+        elif isinstance(event, NoisyThreshold | FilterRest):
+            votes.append(count / float(event.noise_multiplier) ** 2)
+        elif isinstance(event, SanitisedCost):
+            sanitised[event] = sanitised.get(event, 0) + count
+        elif isinstance(event, Encoded):
             encoded[event] = encoded.get(event, 0) + count
         elif isinstance(event, PoissonGaussian) and event.sampling_rate < 1:
             key = (float(event.sampling_rate), float(event.noise_multiplier))
@@ -96,11 +136,12 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
             squares.append(count / float(event.noise_multiplier) ** 2)
         else:
             raise TypeError(f"no accountant knows the event {event!r}")
-    neighbouring = Neighbouring(neighbouring)
+    neighbouring = Neighbouring.ADD_OR_REMOVE_ONE if only_votes else Neighbouring(neighbouring)
     moved = 2.0 if neighbouring is Neighbouring.REPLACE_ONE else 1.0
     return Workload(
-        moved * math.sqrt(math.fsum(squares)),
+        math.sqrt(moved**2 * math.fsum(squares) + math.fsum(votes)),
         tuple(Sampled(q, sigma, counts[q, sigma]) for q, sigma in sorted(counts)),
         neighbouring,
         tuple(EncodedSteps(event, encoded[event]) for event in sorted(encoded, key=astuple)),
+        tuple(Sanitised(event, sanitised[event]) for event in sorted(sanitised, key=astuple)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from dprecipe.data.schema import Data
 from dprecipe.mechanisms.rooms import Mechanism
@@ -13,15 +13,13 @@ from dprecipe.recipe.base import (
     Auto,
     Block,
     Fraction,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     SolvableFloat,
-    SolvableInt,
     Text,
-    form,
 )
+from dprecipe.recipe.training import Training
 
 
 class Budget(Block):
@@ -34,67 +32,6 @@ class Budget(Block):
     )
     accountant: Literal["pld", "rdp"] = Field(
         "pld", description="`pld`: privacy-loss distributions, tightest; `rdp`: Rényi, looser and simpler"
-    )
-
-
-class LearningRateSchedule(Block):
-    """A learning rate that moves from one value to another, then stays."""
-
-    schedule: Literal["linear", "cosine"]
-    from_: PositiveFloat = Field(alias="from", description="at the first step")
-    to: NonNegativeFloat = Field(description="at the last step of the schedule")
-    epochs: PositiveFloat | None = Field(None, description="length; the whole run when left out")
-
-
-LearningRate = Annotated[
-    Annotated[PositiveFloat, Tag("number")] | Annotated[LearningRateSchedule, Tag("block")],
-    Discriminator(lambda value: "block" if form(value) == "block" else "number"),
-]
-
-
-class Sgd(Block):
-    """Stochastic gradient descent."""
-
-    kind: Literal["sgd"]
-    lr: LearningRate = Field(description="learning rate: a number or a schedule")
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    nesterov: bool = False
-    weight_decay: NonNegativeFloat = Field(0.0, description="decoupled: it reads the weights, never the data")
-
-
-class Adam(Block):
-    """Adam, with decoupled weight decay (AdamW)."""
-
-    kind: Literal["adam"]
-    lr: LearningRate = Field(description="learning rate: a number or a schedule")
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    eps: PositiveFloat = 1e-8
-    weight_decay: NonNegativeFloat = Field(0.0, description="decoupled: it reads the weights, never the data")
-
-
-class EmaAverage(Block):
-    """Release the exponential moving average of the iterates."""
-
-    kind: Literal["ema"]
-    decay: Fraction = Field(description="weight of the past at each step")
-
-
-class TailAverage(Block):
-    """Release the mean of the last iterates."""
-
-    kind: Literal["tail"]
-    fraction: Annotated[float, Field(gt=0, le=1)] = Field(description="part of the run that is averaged")
-
-
-class Training(Block):
-    """Optimiser, length, schedules. Exactly one of `epochs` and `steps`."""
-
-    epochs: SolvableFloat | None = Field(None, description="passes over the data; `auto`: until the budget ends")
-    steps: SolvableInt | None = Field(None, description="noisy updates; `auto`: until the budget ends")
-    optimizer: Annotated[Sgd | Adam, Field(discriminator="kind")]
-    average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
-        None, description="release an average of the iterates: post-processing, it costs no privacy"
     )
 
 
@@ -140,7 +77,7 @@ class Recipe(Block):
     model: Model
     mechanism: Mechanism
     budget: Budget
-    training: Training
+    training: Training = Field(default_factory=Training)
     runtime: Runtime = Field(default_factory=Runtime)
     release: Release = Field(default_factory=Release)
     meta: dict[str, Any] = Field(default_factory=dict, description="free-form; nothing reads it")

@@ -18,7 +18,7 @@ from dprecipe.data.lots import Lot, draw
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Event
-from dprecipe.recipe.root import Sgd
+from dprecipe.recipe.training import Sgd
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
 from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
@@ -66,8 +66,8 @@ class NoisySteps(lightning.LightningModule):
         self._sums = sums
         self._store = store
         self._secrets = secrets
-        self._lr = learning_rate(plan.training.optimizer, plan.length)
-        self._optimizer = optimizer_of(plan.training.optimizer, model)
+        self._lr = learning_rate(plan.training.descent, plan.length)
+        self._optimizer = optimizer_of(plan.training.descent, model)
         self._pending: tuple[Ticket, Iterator[Lot]] | None = None
 
     @property
@@ -106,7 +106,7 @@ class NoisySteps(lightning.LightningModule):
             self.events_done += 1
 
     def _update(self, gradient: Tensor, factor: Tensor | float) -> None:
-        spec, lr = self._plan.training.optimizer, self._lr(self.steps_done)
+        spec, lr = self._plan.training.descent, self._lr(self.steps_done)
         optimizer = self.optimizers()
         raw = self._optimizer
         for group in raw.param_groups:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.planning.model import Length
-from dprecipe.recipe.root import Adam, EmaAverage, LearningRateSchedule, Sgd, TailAverage
+from dprecipe.recipe.training import Adam, EmaAverage, LearningRateSchedule, Sgd, TailAverage
 
 
 def optimizer_of(spec: Sgd | Adam, model: nn.Module) -> torch.optim.Optimizer:

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dprecipe.mechanisms.sampling import Sampling
-from dprecipe.noise.schema import Noise
-from dprecipe.recipe.base import Block
+from dprecipe.noise.schema import Noise, phases
+from dprecipe.recipe.base import Auto, Block
 
 
 class Clip(Block):
@@ -25,3 +25,8 @@ class Dpsgd(Block):
     clip: Clip
     noise: Noise
     sampling: Sampling
+
+    @property
+    def solvable(self) -> dict[str, float | int | Auto]:
+        """What can be `auto`, by dotted path."""
+        return {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}

@@ -426,10 +426,10 @@ def phases_end(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """An adaptive optimiser divides any factor of the gradient away again."""
-    if spec.denoising is not None and facts.training.optimizer.kind != "sgd":
+    if spec.denoising is not None and facts.training.descent.kind != "sgd":
         yield Finding(
             "P140",
-            f"{facts.training.optimizer.kind} divides the scale of a gradient away: the step multiplier is applied to "
+            f"{facts.training.descent.kind} divides the scale of a gradient away: the step multiplier is applied to "
             "its updates instead",
             "prefer sgd with denoising, or set mechanism.denoise to none",
             "training.optimizer.kind",

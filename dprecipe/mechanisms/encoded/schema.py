@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from dprecipe.mechanisms.sampling import Sampling
-from dprecipe.noise.schema import PhasedNoise
-from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveInt, Text, form
+from dprecipe.noise.schema import PhasedNoise, phases
+from dprecipe.recipe.base import Auto, Block, NonNegativeFloat, NonNegativeInt, PositiveInt, Text, form
 
 Norm = Annotated[float, Field(ge=1e-6, le=1e6)]
 Relative = Annotated[float, Field(ge=1e-6, le=1e6)]
@@ -103,3 +103,8 @@ class Encoded(Block):
         if isinstance(self.denoise, KolmogorovSmirnov):
             return self.denoise
         return None if self.denoise == "none" else KolmogorovSmirnov(method="kolmogorov_smirnov")
+
+    @property
+    def solvable(self) -> dict[str, float | int | Auto]:
+        """What can be `auto`, by dotted path."""
+        return {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}

@@ -1,0 +1,159 @@
+"""The `mechanism` block of PATE: teachers on disjoint parts of the private records vote, noise is added to their votes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dprecipe.data.schema import Records
+from dprecipe.models.schema import Model
+from dprecipe.noise.schema import Noise
+from dprecipe.recipe.base import (
+    Auto,
+    Block,
+    Fraction,
+    PositiveFloat,
+    PositiveInt,
+    SolvableInt,
+    Text,
+)
+from dprecipe.recipe.training import Optimizer
+
+MOST_TEACHERS = 60_000
+
+
+class TeacherTraining(Block):
+    """How each teacher learns its part by gradient steps. Exactly one of `epochs` and `steps`."""
+
+    epochs: PositiveFloat | None = Field(None, description="passes over the teacher's own part")
+    steps: PositiveInt | None = Field(None, description="updates of each teacher")
+    batch_size: PositiveInt = Field(32, description="records in one update")
+    optimizer: Optimizer
+
+
+class VotesFile(Block):
+    """The votes of an ensemble that was trained elsewhere: a NumPy archive."""
+
+    path: Text
+    array: Text = Field(
+        "votes", description="name of the array: counts (queries, classes), or the class each teacher votes for"
+    )
+    records: Records | None = Field(None, description="[first, end): the rows that are of `data.public`, in its order")
+
+
+class Teachers(Block):
+    """The ensemble: a model to be trained on each part, or the votes of one trained elsewhere; exactly one of the two."""
+
+    count: Annotated[int, Field(ge=2, le=MOST_TEACHERS)] = Field(description="N, the number of teachers")
+    identity: Text | None = Field(
+        None, description="column that names a record for good; else its number in the source does"
+    )
+    model: Model | None = None
+    training: TeacherTraining | None = Field(None, description="of teachers that learn by gradient steps")
+    votes: VotesFile | None = None
+
+
+class Selection(Block):
+    """Which queries are answered: those on which the largest count, with noise, reaches the threshold."""
+
+    threshold: PositiveFloat = Field(description="T, in votes")
+    noise: Noise
+
+
+class Interaction(Block):
+    """How the student takes part from the second round on: what it and the teachers agree on is not asked for."""
+
+    rounds: Annotated[int, Field(ge=2, le=100)] = Field(
+        2, description="parts of the queries; after each the student is trained on all answers so far"
+    )
+    threshold: PositiveFloat | None = Field(
+        None, description="how far the votes must exceed what the student expects; `selection.threshold` when left out"
+    )
+    confidence: Fraction = Field(0.95, description="above it the student's own prediction becomes a label, for free")
+
+
+class LnMax(Block):
+    """The class with the most votes under Laplace noise; every query is answered (Papernot et al. 2017)."""
+
+    kind: Literal["lnmax"]
+    noise: Noise
+
+
+class GnMax(Block):
+    """The class with the most votes under Gaussian noise; every query is answered."""
+
+    kind: Literal["gnmax"]
+    noise: Noise
+
+
+class ConfidentGnMax(Block):
+    """As `gnmax`, for queries on which the teachers agree."""
+
+    kind: Literal["confident_gnmax"]
+    noise: Noise
+    selection: Selection
+
+
+class InteractiveGnMax(Block):
+    """As `confident_gnmax` in the first round; then for queries on which the teachers tell the student something new."""
+
+    kind: Literal["interactive_gnmax"]
+    noise: Noise
+    selection: Selection
+    interaction: Interaction = Field(default_factory=Interaction)
+
+
+Aggregator = Annotated[LnMax | GnMax | ConfidentGnMax | InteractiveGnMax, Field(discriminator="kind")]
+
+
+class Queries(Block):
+    """How much the teachers are asked."""
+
+    max: SolvableInt = Field(
+        description="most queries that are put to the teachers; `auto`: as many as the budget holds"
+    )
+    answers: PositiveInt | None = Field(None, description="most queries that are answered, where not every one is")
+
+
+class SmoothSensitivity(Block):
+    """Make the data-dependent ε publishable: noise in proportion to its smooth sensitivity. All constants are fixed
+    before the votes are seen."""
+
+    method: Literal["smooth_sensitivity"]
+    order: Annotated[float, Field(gt=1, le=10_000)] = Field(description="α, the Rényi order of the bound")
+    beta: PositiveFloat = Field(description="β of the smooth sensitivity")
+    multiplier: PositiveFloat = Field(description="standard deviation of the bound's noise over its smooth sensitivity")
+    scale_multiplier: PositiveFloat = Field(
+        description="standard deviation of the noise of the sensitivity's logarithm, over β"
+    )
+    delta: Fraction = Field(
+        1e-6, description="chance that a noise exceeds its allowance; the statement's δ gains twice it"
+    )
+
+
+class Pate(Block):
+    """PATE (Papernot et al. 2017, 2018)."""
+
+    kind: Literal["pate"]
+    teachers: Teachers
+    aggregator: Aggregator
+    queries: Queries
+    analysis: Literal["data_independent", "data_dependent"] = Field(
+        "data_independent",
+        description="`data_dependent`: also work out what these votes cost, for a report that stays in `private/`",
+    )
+    sanitize: SmoothSensitivity | None = Field(None, description="publish the data-dependent ε too; it costs privacy")
+
+    @property
+    def solvable(self) -> dict[str, float | int | Auto]:
+        """What can be `auto`, by dotted path."""
+        return {
+            "mechanism.aggregator.noise.multiplier": self.aggregator.noise.multiplier,
+            "mechanism.queries.max": self.queries.max,
+        }
+
+    @property
+    def selection(self) -> Selection | None:
+        """Which queries are answered; None where every one is."""
+        return self.aggregator.selection if isinstance(self.aggregator, ConfidentGnMax | InteractiveGnMax) else None

@@ -1,0 +1,57 @@
+"""The Gaussian privacy filter: a limit set in advance, whatever earlier answers make of the events to come.
+
+Guarantees: a run that asks `holds` before every event, and stops or asks for less where it answers no, is as private as one
+Gaussian of parameter √limit, although which events it runs is decided by what earlier ones released.
+
+Source: Koskela, Tobaben & Honkela 2022, Theorem 8; Smith & Thakurta 2022, Theorem 1: fully adaptive composition of Gaussian
+differential privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, FilterRest
+from dprecipe.privacy.workload import workload
+
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianFilter:
+    """`limit` is the largest μ² of all events together."""
+
+    limit: float
+
+    @staticmethod
+    def of(charges: Iterable[Charge]) -> GaussianFilter:
+        """The filter that holds these events and nothing more.
+
+        Raises:
+            ValueError: one of them is not Gaussian.
+        """
+        return GaussianFilter(spent(charges))
+
+    def holds(self, charges: Iterable[Charge]) -> bool:
+        """Whether all these events together stay within the limit (up to rounding, 1e-12 of it)."""
+        return spent(charges) <= self.limit * (1 + _ROUNDING)
+
+    def rest(self, charges: Iterable[Charge]) -> FilterRest | None:
+        """What is left after these events, as an event; None where nothing is, up to rounding."""
+        left = self.limit - spent(charges)
+        return None if left <= self.limit * _ROUNDING else FilterRest(1 / math.sqrt(left))
+
+
+def spent(charges: Iterable[Charge]) -> float:
+    """μ² of Gaussian events of votes together.
+
+    Raises:
+        ValueError: one of them is not Gaussian.
+    """
+    work = workload(charges, Neighbouring.ADD_OR_REMOVE_ONE)
+    if not work.gaussian:
+        raise ValueError("a Gaussian filter can't hold events of other kinds")
+    return work.mu**2
