@@ -3,8 +3,10 @@
 Guarantees: a run that asks `holds` before every event, and stops or asks for less where it answers no, is as private as one
 Gaussian of parameter √limit, although which events it runs is decided by what earlier ones released.
 
-Source: Koskela, Tobaben & Honkela 2022, Theorem 8; Smith & Thakurta 2022, Theorem 1: fully adaptive composition of Gaussian
-differential privacy.
+The reason in one sentence: Gaussians whose squared parameters sum up to at most the limit can be read off a Brownian motion
+with drift that is observed for that long, whoever chooses the next one and by what.
+
+Source: fully adaptive composition of Gaussian differential privacy, Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2022.
 """
 
 from __future__ import annotations
