@@ -175,9 +175,10 @@ class FilterRest:
 
 @dataclass(frozen=True, slots=True)
 class SanitisedCost:
-    """A cost that depends on the votes, with Gaussian noise of `noise_multiplier` times its `beta`-smooth sensitivity,
-    and the logarithm of that sensitivity, which moves by at most `beta`, with Gaussian noise of `scale_multiplier` times
-    `beta`. One moved vote a query is what the sensitivity is about, under either relation.
+    """A cost that depends on the votes, with Gaussian noise of `noise_multiplier` times its `beta`-smooth sensitivity.
+
+    And the logarithm of that sensitivity, which moves by at most `beta`, with Gaussian noise of `scale_multiplier` times
+    `beta`. The sensitivity is to one moved vote a query, which is what a unit does under either relation.
     """
 
     kind: ClassVar[str] = "sanitised_cost"

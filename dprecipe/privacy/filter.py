@@ -1,12 +1,13 @@
 """The Gaussian privacy filter: a limit set in advance, whatever earlier answers make of the events to come.
 
-Guarantees: a run that asks `holds` before every event, and stops or asks for less where it answers no, is as private as one
-Gaussian of parameter √limit, although which events it runs is decided by what earlier ones released.
+Guarantees: a run that asks `holds` before every event, and stops or asks for less where it answers no, is as private as
+one Gaussian of parameter √limit, although which events it runs is decided by what earlier ones released.
 
-The reason in one sentence: Gaussians whose squared parameters sum up to at most the limit can be read off a Brownian motion
-with drift that is observed for that long, whoever chooses the next one and by what.
+The reason in one sentence: Gaussians whose squared parameters sum up to at most the limit can be read off a Brownian
+motion with drift that is observed for that long, whoever chooses the next one and by what.
 
-Source: fully adaptive composition of Gaussian differential privacy, Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2022.
+Source: fully adaptive composition of Gaussian differential privacy, Smith & Thakurta 2022; Koskela, Tobaben & Honkela
+2022.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `mechanism` block of PATE: teachers on disjoint parts of the private records vote, noise is added to their votes."""
+"""The `mechanism` block of PATE: teachers on disjoint parts of the private records vote, and noise is added to votes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class VotesFile(Block):
 
 
 class Teachers(Block):
-    """The ensemble: a model to be trained on each part, or the votes of one trained elsewhere; exactly one of the two."""
+    """The ensemble: a model to be trained on each part, or the votes of one trained elsewhere; exactly one of them."""
 
     count: Annotated[int, Field(ge=2, le=MOST_TEACHERS)] = Field(description="N, the number of teachers")
     identity: Text | None = Field(
@@ -96,7 +96,7 @@ class ConfidentGnMax(Block):
 
 
 class InteractiveGnMax(Block):
-    """As `confident_gnmax` in the first round; then for queries on which the teachers tell the student something new."""
+    """First as `confident_gnmax`; then for queries on which the teachers tell the student something new."""
 
     kind: Literal["interactive_gnmax"]
     noise: Noise
