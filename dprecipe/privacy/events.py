@@ -177,8 +177,8 @@ class FilterRest:
 class SanitisedCost:
     """A cost that depends on the votes, with Gaussian noise of `noise_multiplier` times its `beta`-smooth sensitivity.
 
-    And the logarithm of that sensitivity, which moves by at most `beta`, with Gaussian noise of `scale_multiplier` times
-    `beta`. The sensitivity is to one moved vote a query, which is what a unit does under either relation.
+    And the logarithm of that sensitivity, which moves by at most `beta`, with Gaussian noise of `scale_multiplier`
+    times `beta`. The sensitivity is to one moved vote a query, which is what a unit does under either relation.
     """
 
     kind: ClassVar[str] = "sanitised_cost"

@@ -1,4 +1,4 @@
-"""The `mechanism` block of PATE: teachers on disjoint parts of the private records vote, and noise is added to votes."""
+"""The `mechanism` block of PATE: teachers on disjoint parts of the private records vote, votes get noise."""
 
 from __future__ import annotations
 
