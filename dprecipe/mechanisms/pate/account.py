@@ -1,0 +1,387 @@
+"""PATE's accounting: from a recipe's constants to the events of a run, with the free variable solved.
+
+Guarantees: the events returned by `plan` spend at most the budget, by the accountant the budget names. Where the votes
+select queries, how many are answered is not known in advance: the run then stands under a Gaussian filter, and the
+events are as many as are sure to fit and what the filter leaves, so that the plan states the filter's own limit.
+Source: Papernot et al. 2018, Algorithms 1 and 2; the accountants and the filter cite theirs in `dprecipe.privacy`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from dprecipe.data.facts import facts as data_facts
+from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms import solve
+from dprecipe.mechanisms.contract import Facts, MechanismPlan
+from dprecipe.mechanisms.pate import rules
+from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
+from dprecipe.planning.model import Assumption, Length
+from dprecipe.privacy import rounding
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy.screen import surely_within
+
+MULTIPLIER = "mechanism.aggregator.noise.multiplier"
+SELECTION_MULTIPLIER = "mechanism.aggregator.selection.noise.multiplier"
+QUERIES = "mechanism.queries.max"
+MOST_QUERIES = rules.MOST_QUERIES
+
+_INSIDE = 1 - 1e-9
+"""Of the largest μ that a budget allows: rounding in its sums shall not lead out of it."""
+
+
+def check(spec: Pate, facts: Facts) -> list[Finding]:
+    """What makes this block impossible or unaccountable."""
+    findings = rules.check(spec, facts)
+    if any(finding.is_error for finding in findings):
+        return findings
+    return [*findings, *_Run(spec, facts).check()]
+
+
+def plan(spec: Pate, facts: Facts) -> MechanismPlan:
+    """Solve the free variable.
+
+    Raises:
+        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
+    """
+    run = _Run(spec, facts)
+    multiplier, queries, solved = run.solve()
+    voted = run.votes_that_fit(multiplier, queries)
+    teachers, selection = spec.teachers, spec.selection
+    lot = facts.size / teachers.count
+    settings: dict[str, Any] = {
+        "aggregator": spec.aggregator.kind,
+        "teachers": teachers.count,
+        "teachers_from": "recipe" if teachers.votes is None else "file",
+        "partition_by": _identity(spec, facts),
+        "classes": data_facts(facts.data).classes,
+        "queries": queries,
+        "answers": run.answers(queries),
+        "noise_family": run.family,
+        "noise_multiplier": multiplier,
+        "noise_std": multiplier * (math.sqrt(2) if run.family == "laplace" else 1.0),
+        "scheme": "disjoint_parts",
+        "sampling_rate": None,
+        "expected_lot": lot,
+        "threshold": None if selection is None else selection.threshold,
+        "selection_multiplier": run.selection_multiplier,
+        "filter": run.filter_limit(voted),
+        "interaction": _interaction(spec),
+        "analysis": spec.analysis,
+        "sanitize": None if spec.sanitize is None else spec.sanitize.model_dump(mode="json"),
+    }
+    return MechanismPlan(
+        events=(*voted, *run.sanitising),
+        settings=settings,
+        solved=solved,
+        length=Length(queries, queries, lot),
+        sampling_rate=None,
+        released=("student's weights", "labels of the answered queries"),
+        assumptions=_assumptions(spec, facts),
+    )
+
+
+class _Run:
+    """A recipe's queries as arithmetic."""
+
+    def __init__(self, spec: Pate, facts: Facts) -> None:
+        self.spec, self.facts = spec, facts
+        noise, selection = spec.aggregator.noise, spec.selection
+        self.family = noise.family
+        self.multiplier = None if noise.multiplier == "auto" else noise.multiplier
+        self.queries = None if spec.queries.max == "auto" else spec.queries.max
+        self.selection_multiplier = None if selection is None else float(selection.noise.multiplier)
+        self.budget, self.relation = facts.budget, Neighbouring(facts.budget.neighbouring)
+        self.cap = math.inf if facts.cap is None else facts.cap
+
+    @property
+    def sanitising(self) -> tuple[Charge, ...]:
+        """What publishing the data-dependent ε costs."""
+        chosen = self.spec.sanitize
+        if chosen is None:
+            return ()
+        return (Charge(SanitisedCost(chosen.beta, chosen.multiplier, chosen.scale_multiplier), 1),)
+
+    def answers(self, queries: int) -> int:
+        """The most of `queries` that can be answered."""
+        asked = self.spec.queries.answers
+        return queries if asked is None or self.selection_multiplier is None else min(asked, queries)
+
+    def votes(self, multiplier: float, queries: int, answers: int) -> tuple[Charge, ...]:
+        """What `queries` queries release of which `answers` are answered."""
+        answered = Charge(NoisyMax(self.family, multiplier), answers)
+        if self.selection_multiplier is None:
+            return (answered,)
+        return Charge(NoisyThreshold(self.selection_multiplier), queries), answered
+
+    def check(self) -> list[Finding]:
+        """Whether what is written keeps its budget: all queries where every one is answered, else the first. Rényi
+        first; the tighter accountant only where it decides."""
+        if math.isinf(self.cap) or self.multiplier is None:
+            return []
+        queries = 1 if self.queries is None or self.selection_multiplier is not None else self.queries
+        charges = (*self.votes(self.multiplier, queries, queries), *self.sanitising)
+        if surely_within(charges, self.cap, self.budget.delta, self.relation):
+            return []
+        for accountant in dict.fromkeys(("rdp", self.budget.accountant)):
+            if self._epsilon(charges, accountant) <= self.cap:
+                return []
+        return [self._overspent(self.multiplier, queries)]
+
+    def solve(self) -> tuple[float, int, dict[str, float | int]]:
+        """The multiplier, the number of queries, and which of them was solved for.
+
+        Raises:
+            PlanRefused: as `plan`.
+        """
+        multiplier, queries = self.multiplier, self.queries
+        if multiplier is not None and queries is not None:
+            refused = self.check()
+            if refused:
+                raise PlanRefused(refused)
+            return multiplier, queries, {}
+        if math.isinf(self.cap):
+            raise PlanRefused([_two_free_variables()])
+        if queries is not None:
+            multiplier = self._solved_multiplier(queries)
+            return multiplier, queries, {MULTIPLIER: multiplier}
+        if multiplier is not None:
+            queries = self._solved_queries(multiplier)
+            return multiplier, queries, {QUERIES: queries}
+        raise PlanRefused([_two_free_variables()])
+
+    def _solved_multiplier(self, queries: int) -> float:
+        multiplier = self.least_multiplier(queries)
+        if multiplier is None:
+            raise PlanRefused([self._too_tight(queries)])
+        if not multiplier >= solve.LEAST_NOISE:
+            raise PlanRefused([_too_loose(f"is met with noise of {multiplier:g} votes, hardly any noise")])
+        return multiplier
+
+    def _solved_queries(self, multiplier: float) -> int:
+        queries, pool = self.most_queries(multiplier), rules.pool(self.facts.data)
+        if queries == 0:
+            raise PlanRefused([self._overspent(multiplier, 1)])
+        if pool is not None:
+            return min(queries, pool)
+        if queries > MOST_QUERIES:
+            raise PlanRefused([_too_loose(f"holds more than {MOST_QUERIES:,} queries at this noise")])
+        return queries
+
+    def votes_that_fit(self, multiplier: float, queries: int) -> tuple[Charge, ...]:
+        """What the run is planned to release. Where not all of it fits: as many queries as do even if every one is
+        answered, and what the budget leaves beyond them."""
+        from dprecipe.privacy.filter import GaussianFilter
+
+        answers = self.answers(queries)
+        everything = self.votes(multiplier, queries, answers)
+        if math.isinf(self.cap) or self.selection_multiplier is None:
+            return everything
+        budget = GaussianFilter(self.limit)
+        if budget.holds(everything):
+            return everything
+        most = self.most_queries(multiplier)
+        sure = self.votes(multiplier, most, min(answers, most))
+        rest = budget.rest(sure)
+        return sure if rest is None else (*sure, Charge(rest, 1))
+
+    def filter_limit(self, voted: Sequence[Charge]) -> float | None:
+        """μ² at which the run stops; None where the number of answers is known in advance."""
+        from dprecipe.privacy.filter import GaussianFilter
+
+        return None if self.selection_multiplier is None else GaussianFilter.of(voted).limit
+
+    @cached_property
+    def limit(self) -> float:
+        """The most that μ² of the Gaussian events of votes may come to within the budget; 0: nothing fits."""
+        from dprecipe.privacy import gdp
+        from dprecipe.privacy.events import FilterRest
+
+        budget, cap = self.budget, self.cap
+        high = gdp.mu_for(cap, budget.delta)
+        if budget.accountant == "pld" and not self.sanitising:
+            return (high * _INSIDE) ** 2
+        if self.sanitising and self._epsilon(self.sanitising, budget.accountant) > cap:
+            return 0.0
+        low = 0.0
+        while high - low > 1e-12 * high:
+            middle = (low + high) / 2
+            if not low < middle < high:
+                break
+            within = (Charge(FilterRest(1 / middle), 1), *self.sanitising)
+            if self._epsilon(within, budget.accountant) <= cap:
+                low = middle
+            else:
+                high = middle
+        return (low * _INSIDE) ** 2
+
+    def least_multiplier(self, queries: int) -> float | None:
+        """Least noise, of six digits, with which `queries` queries fit, all answered that can be; None: none does."""
+        if self.family == "laplace":
+            from dprecipe.privacy import calibrate
+
+            budget = self.budget
+            try:
+                return calibrate.noise_multiplier(
+                    lambda scale: (*self.votes(scale, queries, queries), *self.sanitising),
+                    self.cap,
+                    budget.delta,
+                    self.relation,
+                    budget.accountant,
+                )
+            except calibrate.CalibrationError as error:
+                return None if error.reason == "too_tight" else error.tried
+        left = self.limit - queries * self._check_square
+        return rounding.up(math.sqrt(2 * self.answers(queries) / left)) if left > 0 else None
+
+    def most_queries(self, multiplier: float) -> int:
+        """Most queries that fit even if every one is answered that can be; 0: not one fits."""
+        if self.family == "laplace":
+            from dprecipe.privacy import calibrate
+
+            budget = self.budget
+            event = NoisyMax(self.family, multiplier)
+            try:
+                return calibrate.count(event, self.cap, budget.delta, self.relation, budget.accountant, self.sanitising)
+            except calibrate.CalibrationError as error:
+                return int(error.tried)
+        check, answer = self._check_square, 2 / multiplier**2
+        pairs = int(self.limit / (check + answer))
+        answers = self.answers(pairs)
+        return pairs if answers == pairs else int((self.limit - answers * answer) / check)
+
+    @property
+    def _check_square(self) -> float:
+        """μ² of one check; 0 where there is none."""
+        return 0.0 if self.selection_multiplier is None else 1 / self.selection_multiplier**2
+
+    def _epsilon(self, charges: Sequence[Charge], accountant: str) -> float:
+        from dprecipe.privacy import accountants
+
+        return accountants.epsilon(charges, self.budget.delta, self.relation, accountant)
+
+    def _overspent(self, multiplier: float, queries: int) -> Finding:
+        """Say by how much, and which single change would mend it."""
+        budget = self.budget
+        most = self.most_queries(multiplier)
+        queries = queries if most else 1
+        charges = (*self.votes(multiplier, queries, queries), *self.sanitising)
+        spent, least = rounding.up(self._epsilon(charges, budget.accountant)), self.least_multiplier(queries)
+        remedies = [f"lower {QUERIES} to {most}"] if most else []
+        if least is not None:
+            remedies.append(f"set {MULTIPLIER} to {least:.6g}")
+        elif (quieter := self._least_selection(multiplier)) is not None:
+            remedies.append(f"set {SELECTION_MULTIPLIER} to {quieter:.6g}")
+        if self.sanitising and self.limit == 0:
+            remedies.append("raise mechanism.sanitize.multiplier and mechanism.sanitize.scale_multiplier")
+        if not most and math.isfinite(spent):
+            remedies.append(f"raise budget.epsilon to {spent:.6g}")
+        start = "" if most else "not even one query fits: one "
+        return Finding(
+            "P102" if most else "P106",
+            f"{start}spends ε = {spent:.4g} of {self.cap:g} at δ = {budget.delta:g}",
+            ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
+            "budget.epsilon",
+        )
+
+    def _least_selection(self, multiplier: float) -> float | None:
+        """Least noise of the check with which one query fits; None: none does."""
+        left = self.limit - 2 / multiplier**2
+        return None if self.selection_multiplier is None or left <= 0 else rounding.up(1 / math.sqrt(left))
+
+    def _too_tight(self, queries: int) -> Finding:
+        if self.selection_multiplier is None or self.limit == 0:
+            return Finding(
+                "P106",
+                "no noise of the votes keeps this budget: what else the run releases spends more",
+                "raise budget.epsilon or budget.delta"
+                + (", or raise the multipliers of mechanism.sanitize" if self.sanitising else ""),
+                "budget.epsilon",
+            )
+        half = int(self.limit * self.selection_multiplier**2 / 2)
+        quieter = rounding.up(math.sqrt(2 * queries / self.limit))
+        remedies = [f"lower {QUERIES} to {half}"] if half else []
+        remedies.append(f"set {SELECTION_MULTIPLIER} to {quieter:.6g}")
+        return Finding(
+            "P106",
+            f"no noise of the answers keeps this budget: {queries:,} checks alone spend more (with these remedies "
+            "checks take half of it)",
+            ", or ".join(remedies),
+            "budget.epsilon",
+        )
+
+
+def _two_free_variables() -> Finding:
+    return Finding(
+        "R302",
+        "noise, queries and budget are three faces of one equation: at most one of them can be `auto`",
+        f"give a number to all but one of {MULTIPLIER}, {QUERIES} and budget.epsilon",
+        MULTIPLIER,
+    )
+
+
+def _too_loose(what: str) -> Finding:
+    return Finding(
+        "P107",
+        f"the budget {what}: it protects next to nothing",
+        "lower budget.epsilon or budget.delta",
+        "budget.epsilon",
+    )
+
+
+def _identity(spec: Pate, facts: Facts) -> str:
+    """What names a unit for good: the column that does, or its records' number in the source."""
+    return spec.teachers.identity or (facts.unit if facts.data.unit != "record" else "record number")
+
+
+def _interaction(spec: Pate) -> dict[str, float | int] | None:
+    aggregator = spec.aggregator
+    if not isinstance(aggregator, InteractiveGnMax):
+        return None
+    chosen = aggregator.interaction
+    further = aggregator.selection.threshold if chosen.threshold is None else chosen.threshold
+    return {"rounds": chosen.rounds, "threshold": further, "confidence": chosen.confidence}
+
+
+def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
+    teachers, unit = spec.teachers, facts.unit
+    family = "Laplace" if spec.aggregator.kind == "lnmax" else "Gaussian"
+    if teachers.votes is None:
+        named = _identity(spec, facts)
+        parts = f"a keyed hash of the {named} deals each {unit} to one of {teachers.count} parts"
+        ensemble: tuple[Assumption, ...] = (
+            Assumption("parts", parts, "code"),
+            Assumption("one_vote", f"each teacher learns from its own part alone: one {unit} moves one vote", "test"),
+            Assumption("identity", f"the {named} of a record does not depend on other records", "declaration"),
+        )
+    else:
+        votes = f"the votes are of {teachers.count} teachers of disjoint parts: one {unit} moves one vote on a query"
+        ensemble = (Assumption("one_vote", votes, "declaration"),)
+    selected = (
+        ()
+        if spec.selection is None
+        else (
+            Assumption("filter", "the run stops at a limit that was set in advance, whatever was answered", "code"),
+            Assumption("selection", "checks of the votes use Gaussian noise of their own", "code"),
+        )
+    )
+    return (
+        *ensemble,
+        Assumption("noise", f"independent {family} noise is added to every count before a class is chosen", "code"),
+        *selected,
+        Assumption("replay", "a query that comes again gets the answer that was paid for", "code"),
+        Assumption("student", "the student learns from public records and released labels alone", "test"),
+        Assumption("queries", "data.public is public, and was chosen without looking at data.train", "declaration"),
+        Assumption(
+            "choices", "the recipe's constants were chosen without looking at the private records", "declaration"
+        ),
+        Assumption(
+            "floating_point",
+            "float64 noise on exact counts is treated as real-valued; timing is not protected",
+            "declaration",
+        ),
+    )
