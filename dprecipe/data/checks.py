@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from dprecipe.data.facts import (
     class_names,
@@ -15,6 +15,7 @@ from dprecipe.data.facts import (
     table_columns,
 )
 from dprecipe.data.schema import (
+    AnySource,
     Category,
     Crop,
     Csv,
@@ -25,6 +26,8 @@ from dprecipe.data.schema import (
     Numeric,
     OneHot,
     Parquet,
+    PublicCsv,
+    PublicParquet,
     Scale,
     Source,
     Step,
@@ -42,17 +45,17 @@ def check(data: Data) -> list[Finding]:
     findings += _declared_size(data)
     findings += _one_operation_a_step(data)
     if not findings:
-        findings = [*_steps(data), *_encoded(data), *_test_matches(data)]
+        findings = [*_steps(data), *_encoded(data), *_test_matches(data), *_public_matches(data)]
     return findings if findings else list(_fits_memory(data))
 
 
-def _sources(data: Data) -> Iterator[tuple[str, Source]]:
-    yield "data.train", data.train
-    if data.test is not None:
-        yield "data.test", data.test
+def _sources(data: Data) -> Iterator[tuple[str, AnySource]]:
+    for role, source in (("train", data.train), ("public", data.public), ("test", data.test)):
+        if source is not None:
+            yield f"data.{role}", source
 
 
-def _range_of_records(source: Source, path: str) -> Iterator[Finding]:
+def _range_of_records(source: AnySource, path: str) -> Iterator[Finding]:
     if source.records is not None and source.records[0] >= source.records[1]:
         first, end = source.records
         yield Finding(
@@ -63,8 +66,8 @@ def _range_of_records(source: Source, path: str) -> Iterator[Finding]:
         )
 
 
-def _label(source: Source, path: str) -> Iterator[Finding]:
-    if not isinstance(source, Csv | Parquet):
+def _label(source: AnySource, path: str) -> Iterator[Finding]:
+    if not isinstance(source, Csv | Parquet):  # of a public source it is never read
         return
     label = source.label
     if (label.values is None) == (label.classes is None):
@@ -85,7 +88,7 @@ def _label(source: Source, path: str) -> Iterator[Finding]:
         )
 
 
-def _columns(source: Source, path: str) -> Iterator[Finding]:
+def _columns(source: AnySource, path: str) -> Iterator[Finding]:
     for name, column in (table_columns(source) or {}).items():
         if isinstance(column, Category):
             yield from _repeated(column.values, f"{path}.columns.{name}.values")
@@ -110,8 +113,8 @@ def _repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
         )
 
 
-def _table_or_images(source: Source, path: str) -> Iterator[Finding]:
-    if isinstance(source, Parquet) and (source.columns is None) == (source.image is None):
+def _table_or_images(source: AnySource, path: str) -> Iterator[Finding]:
+    if isinstance(source, Parquet | PublicParquet) and (source.columns is None) == (source.image is None):
         yield Finding(
             "R204",
             "a parquet source is a table (`columns`) or images (`image`): exactly one of the two",
@@ -120,8 +123,8 @@ def _table_or_images(source: Source, path: str) -> Iterator[Finding]:
         )
 
 
-def _delimiter(source: Source, path: str) -> Iterator[Finding]:
-    if isinstance(source, Csv) and (source.delimiter in '"\r\n\\' or not source.delimiter.isascii()):
+def _delimiter(source: AnySource, path: str) -> Iterator[Finding]:
+    if isinstance(source, Csv | PublicCsv) and (source.delimiter in '"\r\n\\' or not source.delimiter.isascii()):
         yield Finding(
             "R217",
             "a delimiter is one ASCII character, and no quote, backslash or line break",
@@ -130,9 +133,9 @@ def _delimiter(source: Source, path: str) -> Iterator[Finding]:
         )
 
 
-def _shape(source: Source, path: str) -> Iterator[Finding]:
+def _shape(source: AnySource, path: str) -> Iterator[Finding]:
     shape = declared_shape(source)
-    where = f"{path}.image.shape" if isinstance(source, Parquet) else f"{path}.shape"
+    where = f"{path}.image.shape" if isinstance(source, Parquet | PublicParquet) else f"{path}.shape"
     if len(shape) > 3:
         yield Finding(
             "R213",
@@ -150,7 +153,7 @@ def _shape(source: Source, path: str) -> Iterator[Finding]:
         )
 
 
-_SOURCE_RULES: tuple[Callable[[Source, str], Iterator[Finding]], ...] = (
+_SOURCE_RULES: tuple[Callable[[AnySource, str], Iterator[Finding]], ...] = (
     _range_of_records,
     _label,
     _columns,
@@ -312,23 +315,39 @@ def _test_matches(data: Data) -> Iterator[Finding]:
     test = data.test
     if test is None:
         return
-    for what, train_value, test_value in (
+    labels = (
         ("classes", classes(data.train), classes(test)),
         ("class names", class_names(data.train), class_names(test)),
-        ("columns", _listed(data.train), _listed(test)),
-        ("shape", layout(declared_shape(data.train)), layout(declared_shape(test))),
-    ):
-        if train_value != test_value:
+    )
+    yield from _differ("data.test", (*labels, *_features(data.train, test)))
+
+
+def _public_matches(data: Data) -> Iterator[Finding]:
+    if data.public is not None:
+        yield from _differ("data.public", _features(data.train, data.public))
+
+
+def _features(train: Source, other: AnySource) -> tuple[tuple[str, object, object], ...]:
+    """What of the features has to agree, by name, in both sources."""
+    return (
+        ("columns", _listed(train), _listed(other)),
+        ("shape", layout(declared_shape(train)), layout(declared_shape(other))),
+    )
+
+
+def _differ(path: str, pairs: Sequence[tuple[str, object, object]]) -> Iterator[Finding]:
+    for what, train_value, other_value in pairs:
+        if train_value != other_value:
             yield Finding(
                 "R214",
-                f"data.test and data.train differ in their {what}: one model can't read both",
+                f"{path} and data.train differ in their {what}: one model can't read both",
                 f"give both the same {what}, in the same order",
-                "data.test",
+                path,
             )
             return
 
 
-def _listed(source: Source) -> list[tuple[str, object]]:
+def _listed(source: AnySource) -> list[tuple[str, object]]:
     return list((table_columns(source) or {}).items())
 
 

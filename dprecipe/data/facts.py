@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dprecipe.data.schema import (
+    AnySource,
     Category,
     Columns,
     Csv,
@@ -19,13 +20,18 @@ from dprecipe.data.schema import (
     Numeric,
     OneHot,
     Parquet,
+    PublicCsv,
+    PublicDigits,
+    PublicIdx,
+    PublicNpz,
+    PublicParquet,
     Source,
     Step,
 )
 from dprecipe.faults import RecipeError
 
 DIGITS_SHAPE = (8, 8)
-Role = Literal["train", "test"]
+Role = Literal["train", "test", "public"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,8 @@ class DataFacts:
 def facts(data: Data, role: Role = "train") -> DataFacts:
     """The facts of the training source, or of the test source (the training source's where there is none).
 
+    Public records have those of the training source: they have the same features, and no classes that were read.
+
     Raises:
         RecipeError: `data` contradicts itself (every finding of `dprecipe.data.checks`).
     """
@@ -87,19 +95,19 @@ def feature_shape(shape: tuple[int, ...], steps: Sequence[Step]) -> tuple[int, .
     return (math.prod(shape),) if any(step.flatten is not None for step in steps) else shape
 
 
-def table_columns(source: Source) -> Columns | None:
+def table_columns(source: AnySource) -> Columns | None:
     """The declared columns of a table; None for arrays and images."""
-    return source.columns if isinstance(source, Csv | Parquet) else None
+    return source.columns if isinstance(source, Csv | Parquet | PublicCsv | PublicParquet) else None
 
 
-def declared_shape(source: Source) -> tuple[int, ...]:
+def declared_shape(source: AnySource) -> tuple[int, ...]:
     """The shape of one record in the source's own layout: (H, W), (H, W, C) or (D,). Not for tables."""
     match source:
-        case Digits():
+        case Digits() | PublicDigits():
             return DIGITS_SHAPE
-        case Idx() | Npz():
+        case Idx() | Npz() | PublicIdx() | PublicNpz():
             return source.shape
-        case Parquet(image=image) if image is not None:
+        case Parquet(image=image) | PublicParquet(image=image) if image is not None:
             return image.shape
         case _:
             return ()

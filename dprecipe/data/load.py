@@ -6,66 +6,102 @@ that is otherwise is refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dprecipe.data.facts import DataFacts, Role, facts
 from dprecipe.data.files import data_root
 from dprecipe.data.raw import Raw
 from dprecipe.data.records import Records
-from dprecipe.data.schema import Csv, Data, Digits, Idx, Npz, Source
-from dprecipe.data.units import bounded
+from dprecipe.data.schema import (
+    AnySource,
+    Csv,
+    Data,
+    Digits,
+    Idx,
+    Npz,
+    PublicCsv,
+    PublicDigits,
+    PublicIdx,
+    PublicNpz,
+)
+from dprecipe.data.units import Identities, bounded
 from dprecipe.faults import DataFault
 
 __all__ = ["DataFacts", "Records", "data_root", "facts", "load"]
 
 
-def load(source: Source, data: Data, root: Path, role: Role) -> Records:
+def load(source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None) -> Records:
     """The records of a source, ready for `Records.batch`.
 
     As `train`, each unit is cut to its first `max_records` records and the number of units (of records, where
-    `unit` is `record`) has to be `data.size`. A `test` source has neither units nor a declared size.
+    `unit` is `record`) has to be `data.size`. `Records.identities` name the records for good: by the column
+    `identity`, else by the unit's column, else by their numbers in the source, counted before `records` selects.
+
+    As `test` or `public` there are neither units nor a declared size nor identities. As `public` no label is read,
+    whatever the recipe names and the file holds: they are zeros.
 
     Raises:
         RecipeError: `data` contradicts itself.
-        DataFault: a file is missing, or is not what the recipe declares.
+        DataFault: a file is missing, or is not what the recipe declares; a training record has no name.
     """
     facts(data, role)
-    unit = data.unit if role == "train" and data.unit != "record" else None
-    raw = _read(source, data, root, None if unit is None else unit.column)
-    units = None
-    features, labels = raw.features, raw.labels
-    if unit is not None and raw.units is not None:
-        kept, units = bounded(raw.units, unit.max_records)
-        features, labels = features[kept], labels[kept]
-    records = Records(features, labels, units, data.preprocess)
-    if role == "train":
-        _hold_size(records, data)
+    if role != "train":
+        raw = _read(source, data, root, None)
+        return Records(raw.features, raw.labels, None, data.preprocess).prepared()
+    raw = _read(source, data, root, _name_column(source, data, identity))
+    if raw.names is None:
+        first = 0 if source.records is None else source.records[0]
+        identities = Identities.numbered(len(raw.labels), first)
+    else:
+        identities = Identities.named(raw.names)
+    records = Records(raw.features, raw.labels, None, data.preprocess, identities)
+    if data.unit != "record":
+        kept = bounded(identities.of_record, data.unit.max_records)
+        of_record = identities.of_record[kept]
+        records = Records(
+            raw.features[kept], raw.labels[kept], of_record, data.preprocess, replace(identities, of_record=of_record)
+        )
+    _hold_size(records, data)
     return records.prepared()
 
 
-def _read(source: Source, data: Data, root: Path, unit_column: str | None) -> Raw:
+def _name_column(source: AnySource, data: Data, identity: str | None) -> str | None:
+    """The column that names training records; None where their numbers do."""
+    column = identity if data.unit == "record" else data.unit.column
+    if identity not in (None, column):
+        raise DataFault(
+            f"records are named by {identity!r}, and those of one {column!r} have to stay together",
+            f"name {column!r}, or no column",
+        )
+    if column is not None and isinstance(source, Digits | Idx):
+        raise DataFault(f"source {source.source} has no column {column!r}", "use a csv, parquet or npz source")
+    return column
+
+
+def _read(source: AnySource, data: Data, root: Path, name_column: str | None) -> Raw:
     # Each reader is imported on use: parquet brings pyarrow and pillow.
     match source:
-        case Digits():
+        case Digits() | PublicDigits():
             from dprecipe.data.sources import digits
 
             return digits.read(source)
-        case Idx():
+        case Idx() | PublicIdx():
             from dprecipe.data.sources import idx
 
             return idx.read(source, root)
-        case Npz():
+        case Npz() | PublicNpz():
             from dprecipe.data.sources import npz
 
-            return npz.read(source, root, unit_column)
-        case Csv():
+            return npz.read(source, root, name_column)
+        case Csv() | PublicCsv():
             from dprecipe.data.sources import csv_table
 
-            return csv_table.read(source, data, root, unit_column)
+            return csv_table.read(source, data, root, name_column)
         case _:
             from dprecipe.data.sources import parquet
 
-            return parquet.read(source, data, root, unit_column)
+            return parquet.read(source, data, root, name_column)
 
 
 def _hold_size(records: Records, data: Data) -> None:

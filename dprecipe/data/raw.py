@@ -12,11 +12,19 @@ from dprecipe.faults import DataFault
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Raw:
-    """The selected records of a source: features in the models' layout, labels, units in text."""
+    """The selected records of a source: features in the models' layout, labels, and the text that names each.
+
+    Labels of a public source are zeros: what the source holds of them is never read.
+    """
 
     features: NDArray[np.generic]
     labels: NDArray[np.int64]
-    units: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+
+
+def unlabelled(count: int) -> NDArray[np.int64]:
+    """What stands for the labels of public records."""
+    return np.zeros(count, np.int64)
 
 
 def span(records: tuple[int, ...] | None, count: int, what: str) -> slice:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dprecipe.data.preprocess import Floats, prepare
 from dprecipe.data.schema import Step
+from dprecipe.data.units import Identities
 
 PREPARE_ONCE_BYTES = 1 << 30
 """Below this many bytes of prepared features they are prepared once: simpler, and each step of training is
@@ -23,14 +24,16 @@ class Records:
     """N records, aligned: row i of each array is record i.
 
     `features` is (N, D) or (N, C, H, W): float32, or uint8 for pixels that are not prepared yet. `labels` is
-    int64 (N,). `units` is int64 (N,), dense ids 0 … U-1, or None where each record is a unit. `pending` are
-    the constant steps that `batch` has still to apply.
+    int64 (N,); zeros for public records, whose labels are never read. `units` is int64 (N,), dense ids
+    0 … U-1, or None where each record is a unit. `pending` are the constant steps that `batch` has still to
+    apply. `identities` name training records for good: what deals them to teachers.
     """
 
     features: NDArray[np.generic]
     labels: NDArray[np.int64]
     units: NDArray[np.int64] | None = None
     pending: tuple[Step, ...] = ()
+    identities: Identities | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -188,6 +188,8 @@ PublicSource = Annotated[
 ]
 """Where unlabelled public records come from. Their labels may be named and are never read."""
 
+AnySource = Source | PublicSource
+
 
 class UnitColumn(Block):
     """Protect everything that shares a value of this column (a user, a patient), not a single record."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import column_facts, hashes
-from dprecipe.data.raw import Raw
+from dprecipe.data.raw import Raw, unlabelled
 from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step
 from dprecipe.faults import DataFault
 
@@ -66,33 +66,35 @@ class TableEncoder:
 
 @final
 class Collector:
-    """The chunks of one table, put together."""
+    """The chunks of one table, put together. Without a label, labels are zeros and no column is read for them."""
 
-    def __init__(self, columns: Columns, steps: Sequence[Step], label: Label, unit_column: str | None) -> None:
+    def __init__(self, columns: Columns, steps: Sequence[Step], label: Label | None, name_column: str | None) -> None:
         self._encoder = encoder = TableEncoder(columns, steps)
         self._label = label
-        self._unit_column = unit_column
+        self._name_column = name_column
         self._features = [np.empty((0, encoder.width), np.float32)]
         self._labels = [np.empty(0, np.int64)]
-        self._units: list[str] = []
+        self._names: list[str] = []
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
-        extra = () if self._unit_column is None else (self._unit_column,)
-        return tuple(dict.fromkeys((*self._encoder.names, self._label.column, *extra)))
+        label = () if self._label is None else (self._label.column,)
+        name = () if self._name_column is None else (self._name_column,)
+        return tuple(dict.fromkeys((*self._encoder.names, *label, *name)))
 
     def add(self, columns: Mapping[str, Sequence[Value]], rows: int, place: Place) -> None:
         """Encode and keep a chunk of rows."""
         self._features.append(self._encoder.encode(columns, rows, place))
-        self._labels.append(encode_labels(columns[self._label.column], self._label, place))
-        if self._unit_column is not None:
-            self._units += unit_texts(columns[self._unit_column], self._unit_column, place)
+        label = self._label
+        self._labels.append(unlabelled(rows) if label is None else encode_labels(columns[label.column], label, place))
+        if self._name_column is not None:
+            self._names += name_texts(columns[self._name_column], self._name_column, place)
 
     def raw(self) -> Raw:
         """All records so far."""
-        units = None if self._unit_column is None else tuple(self._units)
-        return Raw(np.concatenate(self._features), np.concatenate(self._labels), units)
+        names = None if self._name_column is None else tuple(self._names)
+        return Raw(np.concatenate(self._features), np.concatenate(self._labels), names)
 
 
 @final
@@ -138,12 +140,14 @@ def encode_labels(values: Sequence[Value], label: Label, place: Place) -> NDArra
     return result
 
 
-def unit_texts(values: Sequence[Value], column: str, place: Place) -> list[str]:
-    """Who each row belongs to. A row that belongs to nobody is refused: it could be anybody's further one."""
+def name_texts(values: Sequence[Value], column: str, place: Place) -> list[str]:
+    """Which unit each row belongs to, or which record it is. A row without a name is refused: it could be anybody's."""
     texts = [text_of(value) for value in values]
     for row, text in enumerate(texts):
         if text == "":
-            raise _Where(column, place).fault(row, "names no unit", "say in each row whose it is, or leave the row out")
+            raise _Where(column, place).fault(
+                row, "is empty, and has to say whose row it is", "say it in each row, or leave the row out"
+            )
     return texts
 
 

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dprecipe.data.apart import hold_apart
 from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import DataFacts, facts
 from dprecipe.data.load import load
-from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, PlanRefused, RunFailed
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.models.build import build
@@ -106,24 +106,6 @@ def hold_unit(plan: Plan, train: RecordSource) -> None:
                 f"{unit.max_records}",
                 "number the units from 0 without gaps, and cut each to data.unit.max_records",
             )
-
-
-def hold_apart(data: Data, root: Path) -> None:
-    """Public held-out records don't come from the training file under another name.
-
-    Raises:
-        DataFault: they do.
-    """
-    train, test = (getattr(source, "images", getattr(source, "path", None)) for source in (data.train, data.test))
-    if train is None or test is None or data.test is None or data.test.access != "public":
-        return
-    ranges = data.train.records is not None and data.test.records is not None
-    files = (root / train, root / test)
-    if not ranges and all(file.exists() for file in files) and files[0].samefile(files[1]):
-        raise DataFault(
-            f"{test}: declared public, and the same file as the training records",
-            "name other records, or set data.test.access to private_internal",
-        )
 
 
 def declared(plan: Plan, root: Path, train: RecordSource | None = None, test: RecordSource | None = None) -> Sets:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from dprecipe.data.files import READ_ERRORS, locate, opened, unreadable
 from dprecipe.data.raw import Raw, span
-from dprecipe.data.schema import Csv, Data
+from dprecipe.data.schema import Csv, Data, PublicCsv
 from dprecipe.data.table import Collector
 from dprecipe.faults import DataFault
 
@@ -19,8 +19,8 @@ Row = tuple[int, list[str]]
 """A row's fields, and the line of the file on which it begins."""
 
 
-def read(source: Csv, data: Data, root: Path, unit_column: str | None) -> Raw:
-    """The selected records, encoded: features (N, D) float32.
+def read(source: Csv | PublicCsv, data: Data, root: Path, name_column: str | None) -> Raw:
+    """The selected records, encoded: features (N, D) float32, and the texts of `name_column`.
 
     Rows before `records` are split into fields but not looked at; rows after it are not read. Blank lines are
     passed over.
@@ -30,7 +30,8 @@ def read(source: Csv, data: Data, root: Path, unit_column: str | None) -> Raw:
         column.
     """
     file = locate(source.path, root)
-    collector = Collector(source.columns, data.preprocess, source.label, unit_column)
+    label = source.label if isinstance(source, Csv) else None
+    collector = Collector(source.columns, data.preprocess, label, name_column)
     first, end = source.records if source.records is not None else (0, None)
     total = 0
     try:

@@ -6,20 +6,21 @@ from importlib.resources import as_file, files
 
 import numpy as np
 
-from dprecipe.data.raw import Raw, channels_first, span
-from dprecipe.data.schema import Digits
+from dprecipe.data.raw import Raw, channels_first, span, unlabelled
+from dprecipe.data.schema import Digits, PublicDigits
 
 HELD_OUT_EVERY = 5
 DARKEST = np.float32(16)
 
 
-def read(source: Digits) -> Raw:
+def read(source: Digits | PublicDigits) -> Raw:
     """The records of a split: (N, 1, 8, 8) float32 in [0, 1]. Every fifth record of the set is `test`."""
     with (
         as_file(files("dprecipe.data") / "embedded" / "digits.npz") as path,
         np.load(path, allow_pickle=False) as archive,
     ):
-        features, labels = archive["features"], archive["labels"]
+        features = archive["features"]
+        labels = archive["labels"] if isinstance(source, Digits) else unlabelled(len(features))
     held_out = np.arange(len(labels)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     chosen = held_out if source.split == "test" else ~held_out
     features, labels = features[chosen], labels[chosen]

@@ -14,21 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, is_gzip, locate, opened, read_exactly, unreadable
-from dprecipe.data.raw import Raw, channels_first, class_labels, span
-from dprecipe.data.schema import Idx
+from dprecipe.data.raw import Raw, channels_first, class_labels, span, unlabelled
+from dprecipe.data.schema import Idx, PublicIdx
 from dprecipe.faults import DataFault
 
 UNSIGNED_BYTE = 0x08
 FORMAT = "expected an IDX file of unsigned bytes, plain or gzipped"
 
 
-def read(source: Idx, root: Path) -> Raw:
+def read(source: Idx | PublicIdx, root: Path) -> Raw:
     """The selected records: images as uint8 (N, C, H, W) or (N, D), labels in [0, classes).
 
     Raises:
         DataFault: a file is missing, damaged, no IDX, or not of the declared shape, length or classes.
     """
     images = read_array(locate(source.images, root), source.shape)
+    if isinstance(source, PublicIdx):
+        chosen = channels_first(images[span(source.records, len(images), source.images)])
+        return Raw(chosen, unlabelled(len(chosen)))
     labels = read_array(locate(source.labels, root), ())
     if len(images) != len(labels):
         raise DataFault(

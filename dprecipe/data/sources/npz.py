@@ -13,9 +13,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, locate, unreadable
-from dprecipe.data.raw import Raw, channels_first, class_labels, span
-from dprecipe.data.schema import Npz
-from dprecipe.data.table import unit_texts
+from dprecipe.data.raw import Raw, channels_first, class_labels, span, unlabelled
+from dprecipe.data.schema import Npz, PublicNpz
+from dprecipe.data.table import name_texts
 from dprecipe.faults import DataFault
 
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
@@ -27,8 +27,8 @@ _ERRORS = (*READ_ERRORS, ValueError, zipfile.BadZipFile, NotImplementedError, Ru
 """What reading a damaged or encrypted archive can raise."""
 
 
-def read(source: Npz, root: Path, unit_column: str | None) -> Raw:
-    """The selected records: features uint8 or float32, labels in [0, classes).
+def read(source: Npz | PublicNpz, root: Path, name_column: str | None) -> Raw:
+    """The selected records: features uint8 or float32, labels in [0, classes), the texts of `name_column`.
 
     Raises:
         DataFault: the file is missing, no archive, holds Python objects, or is not what the recipe declares.
@@ -37,28 +37,32 @@ def read(source: Npz, root: Path, unit_column: str | None) -> Raw:
     try:
         with zipfile.ZipFile(file) as archive:
             features = _array(archive, source.features, file, source.shape, "uint8, float32 or float64", _is_feature)
-            labels = _array(archive, source.labels, file, (), "integers", _is_integer)
-            units = None if unit_column is None else _array(archive, unit_column, file, (), "texts or integers", _is_id)
+            labels = unlabelled(len(features))
+            if isinstance(source, Npz):
+                labels = _array(archive, source.labels, file, (), "integers", _is_integer)
+            names = None if name_column is None else _array(archive, name_column, file, (), "texts or integers", _is_id)
     except zipfile.BadZipFile as error:
         raise DataFault(f"{file}: is no NumPy archive (.npz), or is damaged", SAVE) from error
     except _ERRORS as error:
         raise unreadable(file, error) from error
-    for name, array in ((source.labels, labels), (unit_column, units)):
+    for name, array in ((source.labels, labels), (name_column, names)):
         if array is not None and len(array) != len(features):
             raise DataFault(
                 f"{file}: {source.features!r} has {len(features)} records, {name!r} has {len(array)}",
                 "give each array one entry a record",
             )
-    part = span(source.records, len(labels), file.name)
+    part = span(source.records, len(features), file.name)
     chosen = features[part]
     if chosen.dtype != np.uint8:
         with np.errstate(over="ignore"):  # too large becomes infinite; such a record contributes nothing
             chosen = chosen.astype(np.float32)
-    return Raw(
-        channels_first(chosen),
-        class_labels(labels[part], source.classes, f"{file.name}, {source.labels!r}", part.start),
-        None if units is None or unit_column is None else _units(units[part], unit_column, file, part.start),
-    )
+    labels = labels[part]
+    if isinstance(source, Npz):
+        labels = class_labels(labels, source.classes, f"{file.name}, {source.labels!r}", part.start)
+    texts = None
+    if names is not None and name_column is not None:
+        texts = tuple(name_texts(names[part].tolist(), name_column, lambda row: _place(file, part.start + row)))
+    return Raw(channels_first(chosen), labels, texts)
 
 
 def _array(
@@ -101,8 +105,8 @@ def _array(
     return np.frombuffer(content, dtype=dtype).reshape(dims, order="F" if fortran else "C")
 
 
-def _units(units: NDArray[Any], column: str, file: Path, first: int) -> tuple[str, ...]:
-    return tuple(unit_texts(units.tolist(), column, lambda row: f"{file.name}, record {first + row} (counted from 0)"))
+def _place(file: Path, record: int) -> str:
+    return f"{file.name}, record {record} (counted from 0)"
 
 
 def _is_feature(dtype: np.dtype[Any]) -> bool:

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from dprecipe.data.files import locate, unreadable
 from dprecipe.data.images import decode
-from dprecipe.data.raw import Raw, channels_first, span
-from dprecipe.data.schema import Data, ImageColumn, Parquet
-from dprecipe.data.table import Collector, encode_labels, unit_texts
+from dprecipe.data.raw import Raw, channels_first, span, unlabelled
+from dprecipe.data.schema import Data, ImageColumn, Label, Parquet, PublicParquet
+from dprecipe.data.table import Collector, encode_labels, name_texts
 from dprecipe.faults import DataFault
 
 BATCH_ROWS = 1024
 
 
-def read(source: Parquet, data: Data, root: Path, unit_column: str | None) -> Raw:
-    """The selected records: a table's features (N, D) float32, or images (N, C, H, W) uint8.
+def read(source: Parquet | PublicParquet, data: Data, root: Path, name_column: str | None) -> Raw:
+    """The selected records: a table's features (N, D) float32, or images (N, C, H, W) uint8; texts of `name_column`.
 
     Only the columns that the recipe names are read.
 
@@ -30,10 +30,11 @@ def read(source: Parquet, data: Data, root: Path, unit_column: str | None) -> Ra
     import pyarrow as pa
 
     file = locate(source.path, root)
+    label = source.label if isinstance(source, Parquet) else None
     try:
         if source.image is not None:
-            return _images(source, source.image, file, unit_column)
-        collector = Collector(source.columns or {}, data.preprocess, source.label, unit_column)
+            return _images(source.image, label, source.records, file, name_column)
+        collector = Collector(source.columns or {}, data.preprocess, label, name_column)
         for first, batch in _batches(file, source.records, collector.names):
             columns = {name: _values(batch.column(name), name, file) for name in collector.names}
             collector.add(columns, batch.num_rows, lambda row, first=first: _row(file, first + row))  # type: ignore[misc]
@@ -42,25 +43,29 @@ def read(source: Parquet, data: Data, root: Path, unit_column: str | None) -> Ra
         raise unreadable(file, error) from error
 
 
-def _images(source: Parquet, image: ImageColumn, file: Path, unit_column: str | None) -> Raw:
-    label = source.label
-    extra = () if unit_column is None else (unit_column,)
-    names = tuple(dict.fromkeys((image.column, label.column, *extra)))
+def _images(
+    image: ImageColumn, label: Label | None, records: tuple[int, ...] | None, file: Path, name_column: str | None
+) -> Raw:
+    extra = (None if label is None else label.column, name_column)
+    columns = tuple(dict.fromkeys((image.column, *(name for name in extra if name is not None))))
     height, width, channels = image.shape
     pixels: list[NDArray[np.generic]] = [np.empty((0, channels, height, width), np.uint8)]
     labels = [np.empty(0, np.int64)]
-    units: list[str] = []
-    for first, batch in _batches(file, source.records, names):
+    names: list[str] = []
+    for first, batch in _batches(file, records, columns):
 
         def place(row: int, first: int = first) -> str:
             return _row(file, first + row)
 
         content = _bytes(batch.column(image.column), image, file)
         pixels.append(channels_first(decode(content, image.shape, first, file)))
-        labels.append(encode_labels(_values(batch.column(label.column), label.column, file), label, place))
-        if unit_column is not None:
-            units += unit_texts(_values(batch.column(unit_column), unit_column, file), unit_column, place)
-    return Raw(np.concatenate(pixels), np.concatenate(labels), None if unit_column is None else tuple(units))
+        if label is None:
+            labels.append(unlabelled(batch.num_rows))
+        else:
+            labels.append(encode_labels(_values(batch.column(label.column), label.column, file), label, place))
+        if name_column is not None:
+            names += name_texts(_values(batch.column(name_column), name_column, file), name_column, place)
+    return Raw(np.concatenate(pixels), np.concatenate(labels), None if name_column is None else tuple(names))
 
 
 def _batches(file: Path, records: tuple[int, ...] | None, names: tuple[str, ...]) -> Iterator[tuple[int, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.apart import hold_apart
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.data.load import load
 from dprecipe.data.records import Records
@@ -68,8 +69,6 @@ def fit(recipe: Recipe, spec: Encoded, root: Path, size: int) -> Fitted:
     source = recipe.data.test
     if source is None or source.access != "public":
         raise DataFault("a codebook is made from public records only", "declare data.test with access: public")
-    from dprecipe.training.program import hold_apart
-
     hold_apart(recipe.data, root)
     records = load(source, recipe.data, root, "test")
     order = np.random.default_rng(recipe.runtime.seed).permutation(len(records))

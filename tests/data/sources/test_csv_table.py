@@ -165,7 +165,7 @@ def test_a_column_that_is_not_there_and_a_header_that_is_a_record(read) -> None:
 
 
 def test_a_row_without_its_unit(read) -> None:
-    with pytest.raises(DataFault, match="line 3, column 'id': names no unit"):
+    with pytest.raises(DataFault, match="line 3, column 'id': is empty, and has to say whose row it is"):
         read(GOOD.replace("u2,", " ,"), unit={"column": "id", "max_records": 1})
 
 

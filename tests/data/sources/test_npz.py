@@ -57,7 +57,7 @@ def test_t27_units_from_an_array(read, ids: np.ndarray) -> None:
 
 
 def test_a_record_without_its_unit(read) -> None:
-    with pytest.raises(DataFault, match=r"record 2 .*, column 'who': names no unit"):
+    with pytest.raises(DataFault, match=r"record 2 .*, column 'who': is empty, and has to say whose row it is"):
         read(arrays={"who": np.array(["x", "y", " ", "x"])}, unit={"column": "who", "max_records": 2})
 
 
