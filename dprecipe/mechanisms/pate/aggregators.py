@@ -1,0 +1,172 @@
+"""How votes become an answer: the four aggregators, each with its events. No torch; nothing is recorded here.
+
+An aggregator is given the noise that it adds: it has no randomness of its own.
+
+Axes: K queries, M classes.
+Source: Papernot et al. 2017 (LNMax); Papernot et al. 2018, Algorithms 1 and 2 (the others).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.faults import RunFailed
+from dprecipe.noise.draws import draw
+from dprecipe.noise.entropy import Stream
+from dprecipe.noise.laws import Law
+from dprecipe.privacy.events import NoisyMax, NoisyThreshold
+
+Counts = NDArray[np.int32]
+"""How many teachers vote for each class: (K, M), each row summing to the number of teachers."""
+Scores = NDArray[np.float64]
+"""What a student expects of each class: (K, M), each row a distribution."""
+Floats = NDArray[np.float64]
+
+NOTHING = -2
+"""In the place of a label: the query has none."""
+SUMS_TO_ONE = 1e-3
+"""How far a student's scores of a query may miss 1: single precision."""
+
+
+def noise(event: NoisyMax | NoisyThreshold, stream: Stream, count: int) -> Floats:
+    """`count` independent draws of an event's noise, in votes: float64. All noise that meets votes is drawn here."""
+    family = event.family if isinstance(event, NoisyMax) else "gaussian"
+    return event.noise_multiplier * draw(Law(family), stream, count)
+
+
+def most_votes(counts_KM: Counts, noise_KM: Floats) -> NDArray[np.int64]:
+    """The class with the most votes, after noise: (K,). `NoisyMax` is what it costs."""
+    return np.argmax(counts_KM + noise_KM, axis=1)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LnMax:
+    """Laplace noise of this scale; every query is answered."""
+
+    scale: float
+    check = None
+
+    @property
+    def answer(self) -> NoisyMax:
+        return NoisyMax("laplace", self.scale)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GnMax:
+    """Gaussian noise of this standard deviation; every query is answered."""
+
+    sigma: float
+    check = None
+
+    @property
+    def answer(self) -> NoisyMax:
+        return NoisyMax("gaussian", self.sigma)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ConfidentGnMax:
+    """As `GnMax`, for queries on which the teachers agree: the largest count, with noise, reaches the threshold."""
+
+    sigma: float
+    threshold: float
+    check_sigma: float
+
+    @property
+    def answer(self) -> NoisyMax:
+        return NoisyMax("gaussian", self.sigma)
+
+    @property
+    def check(self) -> NoisyThreshold:
+        return NoisyThreshold(self.check_sigma)
+
+    def passes(self, counts_KM: Counts, expected_KM: Scores | None, noise_K: Floats) -> NDArray[np.bool_]:
+        """Which queries are answered: (K,). `NoisyThreshold` is what it costs: one moved vote moves a largest count by
+        at most 1."""
+        return counts_KM.max(axis=1) + noise_K >= self.threshold
+
+    def unanswered(self, expected_KM: Scores | None, count: int) -> NDArray[np.int64]:
+        """What the others are labelled, without a look at the votes: (K,)."""
+        return np.full(count, NOTHING)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class InteractiveGnMax:
+    """As `ConfidentGnMax` where a student expects nothing; else for queries on which the votes exceed what it expects.
+
+    Of the others, those that the student is confident of get its own prediction as a label.
+    """
+
+    sigma: float
+    threshold: float
+    check_sigma: float
+    further: float
+    """By how many votes a class has to exceed what the student expects."""
+    confidence: float
+
+    @property
+    def answer(self) -> NoisyMax:
+        return NoisyMax("gaussian", self.sigma)
+
+    @property
+    def check(self) -> NoisyThreshold:
+        return NoisyThreshold(self.check_sigma)
+
+    def passes(self, counts_KM: Counts, expected_KM: Scores | None, noise_K: Floats) -> NDArray[np.bool_]:
+        """Which queries are answered: (K,). One moved vote moves the largest n_j - N p_j, real numbers and never
+        rounded, by at most 1."""
+        if expected_KM is None:
+            return counts_KM.max(axis=1) + noise_K >= self.threshold
+        votes_K1 = counts_KM.sum(axis=1, keepdims=True)
+        beyond_K: Floats = (counts_KM - votes_K1 * _held(expected_KM, counts_KM.shape)).max(axis=1)
+        return beyond_K + noise_K >= self.further
+
+    def unanswered(self, expected_KM: Scores | None, count: int) -> NDArray[np.int64]:
+        """What the others are labelled, without a look at the votes: (K,)."""
+        if expected_KM is None:
+            return np.full(count, NOTHING)
+        return np.where(expected_KM.max(axis=1) > self.confidence, expected_KM.argmax(axis=1), NOTHING)
+
+
+Aggregator = LnMax | GnMax | ConfidentGnMax | InteractiveGnMax
+
+
+def aggregator_of(settings: Mapping[str, Any]) -> Aggregator:
+    """The aggregator of a plan's settings."""
+    multiplier = float(settings["noise_multiplier"])
+    if settings["aggregator"] == "lnmax":
+        return LnMax(multiplier)
+    if settings["aggregator"] == "gnmax":
+        return GnMax(multiplier)
+    selection = float(settings["threshold"]), float(settings["selection_multiplier"])
+    if settings["aggregator"] == "confident_gnmax":
+        return ConfidentGnMax(multiplier, *selection)
+    interaction = settings["interaction"]
+    return InteractiveGnMax(multiplier, *selection, float(interaction["threshold"]), float(interaction["confidence"]))
+
+
+def _held(expected_KM: Scores, shape: tuple[int, ...]) -> Scores:
+    """The scores, if they are distributions.
+
+    Raises:
+        RunFailed: they are not.
+    """
+    sound = expected_KM.shape == shape and bool(
+        np.isfinite(expected_KM).all()
+        and (expected_KM >= 0).all()
+        and (np.abs(expected_KM.sum(axis=1) - 1) <= SUMS_TO_ONE).all()
+    )
+    if not sound:
+        raise RunFailed(
+            "the student's scores are no distributions over the classes: finite, not negative, summing to 1",
+            "lower training.optimizer.lr, or choose aggregator confident_gnmax, which asks no student",
+        )
+    return expected_KM

@@ -1,0 +1,111 @@
+"""`private/answers.jsonl`: what was answered, so that a query that was paid for is never asked again.
+
+One JSON object a line, written and fsynced after the ledger holds the events it is the outcome of, whose line it names:
+`{"ledger": …, "queries": […], "outcomes": […]}`. An outcome is a label, `NOTHING`, or `PASSED`: checked and still to be
+answered. A torn last line is what a crash leaves: it is cut off, and its queries are asked anew and paid again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe import durable
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate.aggregators import NOTHING
+from dprecipe.privacy.ledger import Ledger
+
+PASSED = -1
+"""The check was passed; the answer is still to come."""
+UNASKED = -3
+"""No outcome yet."""
+
+Outcomes = NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The outcomes of some queries."""
+
+    queries: NDArray[np.int64]
+    outcomes: Outcomes
+    taught: bool
+    """The outcomes are the teachers' answers, and not those of a check."""
+
+
+@final
+class AnswersFile:
+    """Appends to the file; hands out what earlier attempts wrote."""
+
+    def __init__(self, path: Path, before: Ledger | None, queries: int, classes: int) -> None:
+        """`before`: the ledger as this attempt found it.
+
+        Raises:
+            RunFailed: the file is damaged, is not of this ledger, or the disk refuses.
+        """
+        self._path = path
+        try:
+            content = path.read_bytes() if path.exists() else b""
+            whole = content[: content.rfind(b"\n") + 1]
+            heads = frozenset() if before is None else before.heads
+            self.before = tuple(self._entry(line, heads, queries, classes) for line in whole.splitlines())
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.ftruncate(self._file, len(whole))
+            durable.sync(path.parent)
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def append(self, entry: Entry, ledger_head: str) -> None:
+        """Put outcomes on disk, which the ledger pays for at this line.
+
+        Raises:
+            RunFailed: the disk refuses; the queries count as paid, and will be asked anew.
+        """
+        content = {
+            "ledger": ledger_head,
+            "taught": entry.taught,
+            "queries": entry.queries.tolist(),
+            "outcomes": entry.outcomes.tolist(),
+        }
+        line = json.dumps(content, separators=(",", ":")).encode() + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+            os.fsync(self._file)
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _entry(self, line: bytes, heads: frozenset[str], queries: int, classes: int) -> Entry:
+        try:
+            content = json.loads(line)
+            numbers, outcomes = np.array(content["queries"], np.int64), np.array(content["outcomes"], np.int64)
+            head, taught = content["ledger"], content["taught"]
+            sound = numbers.shape == outcomes.shape == (len(numbers),) and isinstance(taught, bool)
+            sound = sound and bool(((numbers >= 0) & (numbers < queries)).all())
+            sound = sound and bool(((outcomes >= NOTHING) & (outcomes < classes)).all())
+        except (ValueError, TypeError, KeyError, OverflowError):
+            sound = False
+        if not sound:
+            raise RunFailed(f"{self._path}: damaged", "start the run anew in another folder")
+        if head not in heads:
+            raise RunFailed(
+                "the answers are not of this ledger: what they say would be left out of the certificate",
+                "put the run's own ledger back, or start anew in another folder",
+            )
+        return Entry(numbers, outcomes, taught)
+
+    def _refused(self, error: OSError) -> RunFailed:
+        return RunFailed(
+            f"{self._path}: can't keep the answers: {error.strerror}",
+            "make room on the disk, then continue with --resume",
+        )

@@ -1,0 +1,68 @@
+"""Which teacher learns from which unit: a keyed hash of its identity, and nothing else.
+
+Guarantees: where a unit goes depends on its own identity and the key alone, so adding, removing or replacing one leaves
+every other where it is and changes the part of one teacher. Nothing is balanced, sorted, filtered or drawn from a
+generator that the next unit would find moved on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.durable import sync
+from dprecipe.faults import RunFailed
+
+KEY_BYTES = 32
+
+
+def parts(identities: Iterable[str], key: bytes, count: int) -> NDArray[np.int64]:
+    """The part, 0 … count-1, of each identity: HMAC-SHA256 under `key`, its first 64 bits modulo `count`.
+
+    Guarantees: without the key, the parts of distinct identities are as good as independent and uniform (to within
+    `count` × 2^-64).
+    Source: RFC 2104.
+    """
+    keyed = hmac.new(key, digestmod="sha256")  # copied for each identity: the key is taken in once
+
+    def digest(identity: str) -> bytes:
+        mac = keyed.copy()
+        mac.update(identity.encode())
+        return mac.digest()[:8]
+
+    digests = b"".join(map(digest, identities))
+    return (np.frombuffer(digests, dtype=">u8") % np.uint64(count)).astype(np.int64)
+
+
+def held_key(path: Path, insecure_seed: int | None = None) -> bytes:
+    """The key in the file; drawn first, from the operating system, where there is none. For tests, from a seed.
+
+    Guarantees: a key that is returned is on disk whole.
+
+    Raises:
+        RunFailed: the disk refuses, or the file is not a key.
+    """
+    try:
+        if not path.exists():
+            key = secrets.token_bytes(KEY_BYTES)
+            if insecure_seed is not None:
+                key = hashlib.sha256(f"dprecipe insecure partition {insecure_seed}".encode()).digest()
+            fresh = path.with_suffix(".writing")
+            fresh.write_bytes(key)
+            fresh.chmod(0o600)
+            sync(fresh)
+            os.replace(fresh, path)
+            sync(path.parent)
+        key = path.read_bytes()
+    except OSError as error:
+        raise RunFailed(f"{path}: can't keep the partition's key: {error.strerror}", "make room on the disk") from None
+    if len(key) != KEY_BYTES:
+        raise RunFailed(f"{path}: not a partition's key", "start the run anew in another folder")
+    return key
