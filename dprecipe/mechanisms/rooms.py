@@ -31,6 +31,8 @@ class Room:
     summary: str
     reads_files: bool = False
     """Whether `<package>.files` summarises files that the recipe names."""
+    student: bool = False
+    """Whether the model learns from public records and released labels, and not by noisy steps on private records."""
 
 
 ROOMS: dict[str, Room] = {
@@ -43,6 +45,7 @@ ROOMS: dict[str, Room] = {
     "pate": Room(
         "dprecipe.mechanisms.pate",
         "teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
+        student=True,
     ),
 }
 

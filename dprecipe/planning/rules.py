@@ -1,4 +1,5 @@
-"""Checks across blocks, each a small function: what pydantic can't see and the mathematics won't cover.
+"""Checks across blocks, each a small function: what pydantic can't see and the mathematics won't cover. How the model
+learns is in `dprecipe.planning.learning`, what is public in `dprecipe.planning.public`.
 
 `check` is what `dprecipe validate` runs after the structure holds; it reads no data. Findings carry the dotted path;
 the language adds the place.
@@ -7,16 +8,15 @@ the language adds the place.
 from __future__ import annotations
 
 import math
-import posixpath
 from collections.abc import Callable, Iterable, Iterator
 
 from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import facts as data_facts
-from dprecipe.data.schema import Digits, Idx, Source
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import account_of
 from dprecipe.models import checks as model_checks
+from dprecipe.planning import learning, public
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -31,27 +31,12 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
     return findings + account.check(recipe.mechanism, Facts.of(recipe, attachments))
 
 
-def one_length(recipe: Recipe) -> Iterator[Finding]:
-    """Exactly one of epochs and steps."""
-    training = recipe.training
-    if (training.epochs is None) == (training.steps is None):
-        both = training.epochs is not None
-        yield Finding(
-            "R301",
-            "training has both epochs and steps" if both else "training has no length",
-            "remove one of them" if both else "set training.epochs (passes over the data) or training.steps",
-            "training.steps" if both else "training",
-        )
-
-
 def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
     """At most one of noise, length and budget is `auto`."""
-    free = {
-        **recipe.mechanism.solvable,
-        "training.epochs": recipe.training.epochs,
-        "training.steps": recipe.training.steps,
-        "budget.epsilon": recipe.budget.epsilon,
-    }
+    free: dict[str, object] = dict(recipe.mechanism.solvable)
+    if not learning.has_student(recipe):
+        free |= {"training.epochs": recipe.training.epochs, "training.steps": recipe.training.steps}
+    free["budget.epsilon"] = recipe.budget.epsilon
     autos = [path for path, value in free.items() if value == "auto"]
     if len(autos) > 1:
         yield Finding(
@@ -118,34 +103,6 @@ def private_metrics(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def held_out(recipe: Recipe) -> Iterator[Finding]:
-    """Public scores on the training records would publish them unpaid."""
-    train, test = recipe.data.train, recipe.data.test
-    if test is None or test.access != "public" or origin(train) != origin(test):
-        return
-    if train.records is not None and test.records is not None:
-        (start, end), (first, last) = train.records, test.records
-        if last <= start or end <= first:
-            return
-    yield Finding(
-        "P113",
-        "data.test is declared public and reads the very records of data.train: its scores would publish them unpaid",
-        "name other records (another file or split, or records ranges that don't meet), or access: private_internal",
-        "data.test",
-    )
-
-
-def origin(source: Source) -> tuple[object, ...]:
-    """What a source reads, but for the range of records."""
-    match source:
-        case Digits():
-            return ("digits", source.split)
-        case Idx():
-            return ("idx", posixpath.normpath(source.images))
-        case _:
-            return (source.source, posixpath.normpath(source.path))
-
-
 def unit_has_a_column(recipe: Recipe) -> Iterator[Finding]:
     """A unit other than the record needs a source with columns."""
     unit, source = recipe.data.unit, recipe.data.train.source
@@ -179,12 +136,17 @@ def data_and_model(recipe: Recipe) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
-    one_length,
+    learning.steps_need_gradients,
+    learning.training_block,
+    learning.training_of_the_mechanism,
+    learning.labels_of_a_student,
     one_free_variable,
     delta_against_size,
     large_epsilon,
     private_metrics,
-    held_out,
+    public.public_records,
+    public.held_apart,
+    public.held_out,
     unit_has_a_column,
     insecure_randomness,
     data_and_model,

@@ -24,6 +24,8 @@ def plan_schema() -> Schema:
         "shifts": {"type": "array", "items": pair},
         "exchanged": {"type": "boolean"},
         "codebook": DIGEST,
+        "beta": NUMBER,
+        "scale_multiplier": NUMBER,
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

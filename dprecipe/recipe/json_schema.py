@@ -63,6 +63,10 @@ def _helpful(node: Any) -> Any:
                 for kind, reference in mapping.items()
             ],
         }
+    match node.get("anyOf"):
+        case [{"discriminator": _} as tagged, {"type": "null"}]:
+            rest = {key: value for key, value in node.items() if key != "anyOf"}
+            return rest | {"if": {"type": "null"}, "else": _helpful(tagged)}
     renamed = {"anyOf" if key == "oneOf" else key: value for key, value in node.items()}
     return {key: value if key in DATA_KEYS else _helpful(value) for key, value in renamed.items()}
 

@@ -64,6 +64,7 @@ class Release(Block):
     """What is published, and who signs it."""
 
     report: bool = Field(True, description="write report.html and card.md")
+    labels: bool = Field(False, description="publish the released labels too (labels.csv)")
     sign: Sign | None = None
 
 

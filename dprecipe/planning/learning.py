@@ -1,0 +1,119 @@
+"""How the model learns, across the blocks: by noisy steps, by steps of a student, or fitted at once.
+
+A student learns from public records and released labels, so its training spends nothing: it has a batch size of its own
+and no length that could be solved for. Trees are fitted at once; so is a student's logistic regression without a
+`training` block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dprecipe.faults import Finding
+from dprecipe.mechanisms.rooms import ROOMS
+from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
+from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.training import Training
+
+
+def has_student(recipe: Recipe) -> bool:
+    """Whether the model is a student of released labels, and not made by noisy steps."""
+    return ROOMS[recipe.mechanism.kind].student
+
+
+def fitted_at_once(recipe: Recipe) -> bool:
+    """Whether the model takes no gradient steps: the `training` block is then left out."""
+    if isinstance(recipe.model, RandomForest | GradientBoosting):
+        return True
+    return has_student(recipe) and isinstance(recipe.model, LogisticRegression) and recipe.training == Training()
+
+
+def steps_need_gradients(recipe: Recipe) -> Iterator[Finding]:
+    """Noise is added to gradients: a model without them can't be trained so."""
+    if isinstance(recipe.model, RandomForest | GradientBoosting) and not has_student(recipe):
+        yield Finding(
+            "R305",
+            f"a {recipe.model.kind} has no gradients: {recipe.mechanism.kind} can't train it",
+            "choose model.kind logistic_regression, mlp or cnn; or mechanism.kind pate, whose teachers and student can "
+            "be trees",
+            "model.kind",
+        )
+
+
+def training_block(recipe: Recipe) -> Iterator[Finding]:
+    """A model that learns by gradient steps has an optimiser and exactly one length; one that is fitted has neither."""
+    training = recipe.training
+    if isinstance(recipe.model, RandomForest | GradientBoosting):
+        if has_student(recipe) and training != Training():
+            yield Finding(
+                "R304",
+                f"a {recipe.model.kind} is fitted at once: nothing would read how it is trained",
+                "remove training, or choose model.kind logistic_regression, mlp or cnn",
+                "training",
+            )
+        return
+    if fitted_at_once(recipe):
+        return
+    if training == Training():
+        yield Finding(
+            "R304",
+            f"nothing says how the {recipe.model.kind} is trained",
+            "add training: {epochs: …, optimizer: {kind: sgd, lr: …}}",
+            "training",
+        )
+        return
+    if training.optimizer is None:
+        yield Finding(
+            "R304",
+            "training has no optimizer",
+            "add training.optimizer, such as {kind: sgd, lr: 0.1}",
+            "training",
+        )
+    if (training.epochs is None) == (training.steps is None):
+        both = training.epochs is not None
+        yield Finding(
+            "R301",
+            "training has both epochs and steps" if both else "training has no length",
+            "remove one of them" if both else "set training.epochs (passes over the data) or training.steps",
+            "training.steps" if both else "training",
+        )
+
+
+def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
+    """Noisy steps have the lots of `mechanism.sampling`; a student's steps spend nothing that could be solved for."""
+    training = recipe.training
+    if has_student(recipe):
+        for key in ("epochs", "steps"):
+            if getattr(training, key) == "auto":
+                yield Finding(
+                    "R306",
+                    "the student's training spends nothing, so the budget does not say how long it is",
+                    f"give training.{key} a number",
+                    f"training.{key}",
+                )
+        return
+    if training.batch_size is not None:
+        yield Finding(
+            "R306",
+            f"{recipe.mechanism.kind} draws its lots by mechanism.sampling",
+            "remove training.batch_size, and set mechanism.sampling.batch_size",
+            "training.batch_size",
+        )
+    if training.semi_supervised is not None:
+        yield Finding(
+            "R306",
+            f"{recipe.mechanism.kind} learns from data.train alone; a student learns from unlabelled records too",
+            "remove training.semi_supervised",
+            "training.semi_supervised",
+        )
+
+
+def labels_of_a_student(recipe: Recipe) -> Iterator[Finding]:
+    """Only a student's labels can be published."""
+    if recipe.release.labels and not has_student(recipe):
+        yield Finding(
+            "R306",
+            f"{recipe.mechanism.kind} releases no labels",
+            "remove release.labels",
+            "release.labels",
+        )

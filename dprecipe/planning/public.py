@@ -1,0 +1,93 @@
+"""Public records: there where a student asks about them, nowhere else, and none of them private.
+
+A source says where its records come from, not what they are: two files may hold the same records. Here sources are
+compared by what the recipe says; `dprecipe.data` compares the files.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from dprecipe.data.schema import AnySource, Digits, Idx, Npz, PublicDigits, PublicIdx, PublicNpz
+from dprecipe.faults import Finding, Severity
+from dprecipe.planning.learning import has_student
+from dprecipe.recipe.root import Recipe
+
+
+def public_records(recipe: Recipe) -> Iterator[Finding]:
+    """A student needs public records; nothing else reads them."""
+    kind, public = recipe.mechanism.kind, recipe.data.public
+    if has_student(recipe) and public is None:
+        yield Finding(
+            "R272",
+            f"{kind} asks its teachers about public records, and there are none",
+            "add data.public: a source of records of the same shape that may be published; their labels are never read",
+            "data",
+        )
+    elif public is not None and not has_student(recipe):
+        yield Finding(
+            "R272",
+            f"{kind} does not read data.public",
+            "remove data.public, or choose mechanism.kind pate",
+            "data.public",
+        )
+
+
+def held_apart(recipe: Recipe) -> Iterator[Finding]:
+    """Public records are released with their labels: none of them may be private, and none of them scored."""
+    train, public, test = recipe.data.train, recipe.data.public, recipe.data.test
+    if public is None:
+        return
+    if meet(train, public):
+        yield Finding(
+            "P150",
+            "data.public reads the very records of data.train: they would be published, and no noise covers that",
+            "name other records (another file or split, or records ranges that don't meet)",
+            "data.public",
+        )
+    if test is not None and meet(test, public):
+        yield Finding(
+            "P151",
+            "data.test reads records of data.public: the score would be of records that the student has seen",
+            "name other records (another file or split, or records ranges that don't meet)",
+            "data.test",
+            severity=Severity.WARNING,
+        )
+
+
+def held_out(recipe: Recipe) -> Iterator[Finding]:
+    """Public scores on the training records would publish them unpaid."""
+    train, test = recipe.data.train, recipe.data.test
+    if test is not None and test.access == "public" and meet(train, test):
+        yield Finding(
+            "P113",
+            "data.test is declared public and reads the very records of data.train: its scores would publish them "
+            "unpaid",
+            "name other records (another file or split, or records ranges that don't meet), or access: "
+            "private_internal",
+            "data.test",
+        )
+
+
+def meet(one: AnySource, other: AnySource) -> bool:
+    """Whether two sources read a record in common, as far as the recipe says."""
+    if _origin(one) != _origin(other):
+        return False
+    if one.records is None or other.records is None:
+        return True
+    (start, end), (first, last) = one.records, other.records
+    return first < end and start < last
+
+
+def _origin(source: AnySource) -> tuple[object, ...]:
+    """What a source reads, but for the range of records."""
+    match source:
+        case Digits() | PublicDigits():
+            return ("digits", source.split)
+        case Idx() | PublicIdx():
+            return ("idx", posixpath.normpath(source.images))
+        case Npz() | PublicNpz():
+            return ("npz", posixpath.normpath(source.path), source.features)
+        case _:
+            return (source.source, posixpath.normpath(source.path))
