@@ -279,7 +279,8 @@ def realised(
         return total_A
     if statistic_Q is None:
         statistic_Q = np.asarray(counts_QM).max(axis=1)
-    return total_A + check(statistic_Q, voting.selection, orders).sum(axis=0)
+    total_A += check(statistic_Q, voting.selection, orders).sum(axis=0)
+    return total_A
 
 
 def expected_cost(
@@ -298,7 +299,8 @@ def expected_cost(
         statistic_Q = np.asarray(counts_QM).max(axis=1)
     log_p_Q, log_not_p_Q = log_pass(statistic_Q, voting.selection)
     check_QA = gnmax(np.minimum(log_p_Q, log_not_p_Q), math.sqrt(2) * voting.selection.multiplier, orders)
-    total_A = np.sum(check_QA + np.exp(log_p_Q)[:, None] * answer_QA, axis=0)
+    costs_QA: Array = check_QA + np.exp(log_p_Q)[:, None] * answer_QA
+    total_A = costs_QA.sum(axis=0)
     return total_A
 
 
