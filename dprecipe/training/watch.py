@@ -15,15 +15,14 @@ from contextlib import contextmanager
 from typing import Any, final
 
 import lightning.pytorch as lightning
-from tqdm import tqdm
 
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, drop_first, take_first, total
 from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.progress import Progress
 
 POINTS = 24
-LINE_SECONDS = 10.0
 
 
 @final
@@ -68,16 +67,13 @@ class Watch(lightning.Callback):
         self._record = record
         self._checkpoint = checkpoint
         self._every = max(1, plan.length.steps // 20, min(plan.length.steps_per_epoch, plan.length.steps // 5))
-        self._saved = self._said = time.monotonic()
+        self._saved = time.monotonic()
         self._saved_events = -1
         self._score: Score | None = None
-        self._bar: Any = None
+        self._progress: Progress | None = None
 
     def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
-        if sys.stderr.isatty():
-            self._bar = tqdm(
-                total=self._plan.length.steps, initial=module.steps_done, unit="step", desc=self._plan.name
-            )
+        self._progress = Progress(self._plan.name, "step", self._plan.length.steps, module.steps_done)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
         if trainer.should_stop and module.gate.stop_reason is not None:
@@ -89,19 +85,12 @@ class Watch(lightning.Callback):
         between = module.events_done == module.gate.done
         if between and now - self._saved >= self._plan.runtime.checkpoint_seconds:
             self.save(module)
-        if self._bar is not None:
-            self._bar.set_postfix_str(self._status(module), refresh=False)
-            self._bar.update(step - self._bar.n)
-        elif now - self._said >= LINE_SECONDS:
-            self._said = now
-            self._say(module)
+        if self._progress is not None:
+            self._progress.show(step, lambda: self._status(module))
 
     def on_train_end(self, trainer: lightning.Trainer, module: Any) -> None:
-        if self._bar is not None:
-            self._bar.set_postfix_str(self._status(module), refresh=True)
-            self._bar.close()
-        else:
-            self._say(module)
+        if self._progress is not None:
+            self._progress.end(module.steps_done, lambda: self._status(module))
 
     def score(self, module: Any) -> Score | None:
         """Score the weights that would be released now."""
@@ -122,14 +111,9 @@ class Watch(lightning.Callback):
         text = f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"
         return text if self._score is None else f"{text}, accuracy {self._score.accuracy:.1%}"
 
-    def _say(self, module: Any) -> None:
-        steps = self._plan.length.steps
-        sys.stderr.write(f"step {module.steps_done} of {steps}, {self._status(module)}\n")
-        sys.stderr.flush()
-
 
 @contextmanager
-def stopping_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
+def stopping_on_signals(request_stop: Callable[[], None], what: str = "step") -> Iterator[None]:
     """The first Ctrl-C or SIGTERM asks for a stop after the step in hand; the second interrupts at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -138,7 +122,7 @@ def stopping_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
     def handle(number: int, frame: Any) -> None:
         request_stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.stderr.write("\nstopping after this step; press Ctrl-C again to stop at once\n")
+        sys.stderr.write(f"\nstopping after this {what}; press Ctrl-C again to stop at once\n")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -3,8 +3,8 @@
 A block of queries is put in this order, each step on disk before the next: its checks are reserved on the ledger; noise
 is drawn, and which were passed is recorded; the answers of those are reserved; noise is drawn, and the labels are
 recorded. The next block is put only if the filter, or the plan, holds it even if every check is passed; where it does
-not, the block is made smaller, down to one query, and then the run stops. So what is asked, and when it ends, is what it
-would be with the queries put one by one, and depends on earlier outcomes alone, never on what the votes cost.
+not, the block is made smaller, down to one query, and then the run stops. So what is asked, and when it ends, is as if
+the queries were put one by one, and depends on earlier outcomes alone, never on what the votes cost.
 
 Guarantees: every answer and every check is paid for on the ledger before its noise is drawn; noise is float64 from a
 stream that no other draw uses; a query with an outcome on disk is never put again.
@@ -114,7 +114,7 @@ class Ballot:
 
     def _room(self, wanted: int) -> int:
         """How many queries may be put at once, whatever becomes of them."""
-        count = min(wanted, self._block, self._most_answers - self.answered)
+        count: int = min(wanted, self._block, self._most_answers - self.answered)
         while count and not self._spending.holds(self._cost(count, count)):
             count //= 2
         return count

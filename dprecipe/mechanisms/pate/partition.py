@@ -7,6 +7,7 @@ generator that the next unit would find moved on.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -54,11 +55,13 @@ def held_key(path: Path, insecure_seed: int | None = None) -> bytes:
             key = secrets.token_bytes(KEY_BYTES)
             if insecure_seed is not None:
                 key = hashlib.sha256(f"dprecipe insecure partition {insecure_seed}".encode()).digest()
-            fresh = path.with_suffix(".writing")
+            fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
             fresh.write_bytes(key)
             fresh.chmod(0o600)
             sync(fresh)
-            os.replace(fresh, path)
+            with contextlib.suppress(FileExistsError):  # of two processes, one draws it
+                os.link(fresh, path)
+            fresh.unlink()
             sync(path.parent)
         key = path.read_bytes()
     except OSError as error:

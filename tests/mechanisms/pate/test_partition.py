@@ -55,7 +55,7 @@ def test_the_key_is_drawn_once_and_kept(tmp_path: Path) -> None:
     assert len(one.read_bytes()) == 32
     assert held_key(one) != held_key(two)
     assert oct(one.stat().st_mode)[-3:] == "600"
-    assert list(tmp_path.glob("*.writing")) == []
+    assert {entry.name for entry in tmp_path.iterdir()} == {"one.key", "two.key"}
 
 
 def test_a_fixed_seed_fixes_the_key(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""`private/teachers/`: each teacher's votes in a file of its own, so that a resumed run trains none twice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate.aggregators import Counts
+
+
+@final
+class VoteStore:
+    """`<teacher>.npy`: the class that it votes for on each of Q queries."""
+
+    def __init__(self, folder: Path, queries: int, classes: int) -> None:
+        self.folder = folder
+        self._queries = queries
+        self._classes = classes
+        self._dtype = np.uint16 if classes <= 1 << 16 else np.uint32
+
+    def missing(self, teachers: int) -> list[int]:
+        """The teachers whose votes are not there."""
+        there = {entry.name for entry in os.scandir(self.folder)} if self.folder.exists() else set()
+        return [teacher for teacher in range(teachers) if f"{teacher}.npy" not in there or self._read(teacher) is None]
+
+    def put(self, teacher: int, votes_Q: NDArray[Any]) -> None:
+        """Keep a teacher's votes, whole or not at all.
+
+        Raises:
+            RunFailed: the disk refuses.
+        """
+        target = self.folder / f"{teacher}.npy"
+        fresh = self.folder / f".{teacher}.writing"
+        try:
+            self.folder.mkdir(exist_ok=True)
+            with fresh.open("wb") as file:
+                np.save(file, votes_Q.astype(self._dtype), allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, target)
+        except OSError as error:
+            raise RunFailed(
+                f"{target}: can't keep a teacher's votes: {error.strerror}",
+                "make room on the disk, then continue with --resume",
+            ) from None
+
+    def counts(self, teachers: int) -> Counts:
+        """How many teachers vote for each class: (Q, M). All of them have to be there."""
+        counts_QM = np.zeros((self._queries, self._classes), np.int32)
+        queries = np.arange(self._queries)
+        for teacher in range(teachers):
+            votes_Q = self._read(teacher)
+            if votes_Q is None:
+                raise RunFailed(f"{self.folder}: the votes of teacher {teacher} are gone", "continue with --resume")
+            counts_QM[queries, votes_Q] += 1
+        return counts_QM
+
+    def _read(self, teacher: int) -> NDArray[Any] | None:
+        """The votes; None where they are not there or are damaged."""
+        try:
+            votes_Q: NDArray[Any] = np.load(self.folder / f"{teacher}.npy", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None
+        sound = votes_Q.dtype == self._dtype and votes_Q.shape == (self._queries,)
+        return votes_Q if sound and bool((votes_Q < self._classes).all()) else None
+
+
+def put_all(store: VoteStore, teachers: Sequence[int], votes_TQ: NDArray[Any]) -> None:
+    """Keep the votes of several teachers."""
+    for teacher, votes_Q in zip(teachers, votes_TQ, strict=True):
+        store.put(teacher, votes_Q)

@@ -1,0 +1,48 @@
+"""How far something is: a bar on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, final
+
+from tqdm import tqdm
+
+LINE_SECONDS = 10.0
+
+
+@final
+class Progress:
+    """Shows `done` of `total`, on the standard error."""
+
+    def __init__(self, what: str, unit: str, total: int, done: int = 0) -> None:
+        """`what` names the work, `unit` one of its parts."""
+        self._unit = unit
+        self._total = total
+        self._said = time.monotonic()
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            self._bar = tqdm(total=total, initial=done, unit=unit, desc=what)
+
+    def show(self, done: int, status: Callable[[], str] = str) -> None:
+        """So much is done; `status` is asked only where it is shown."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(status(), refresh=False)
+            self._bar.update(done - self._bar.n)
+        elif time.monotonic() - self._said >= LINE_SECONDS:
+            self._say(done, status())
+
+    def end(self, done: int, status: Callable[[], str] = str) -> None:
+        """So much is done, and no more will be."""
+        if self._bar is None:
+            self._say(done, status())
+            return
+        self._bar.set_postfix_str(status(), refresh=True)
+        self._bar.update(done - self._bar.n)
+        self._bar.close()
+
+    def _say(self, done: int, status: str) -> None:
+        self._said = time.monotonic()
+        sys.stderr.write(f"{self._unit} {done} of {self._total}{', ' if status else ''}{status}\n")
+        sys.stderr.flush()
