@@ -6,7 +6,7 @@ import math
 from typing import assert_never
 
 from dprecipe.models.geometry import CNN_WINDOWS, spatial
-from dprecipe.models.schema import Cnn, LogisticRegression, Mlp, Model
+from dprecipe.models.schema import Cnn, GradientBoosting, LogisticRegression, Mlp, Model, RandomForest
 
 _CONVOLUTIONS = {"tempered-mnist": (16, 32), "tempered-cifar": (32, 32, 64, 64, 128, 128), "lenet": (6, 16)}
 """Output channels of the convolutions."""
@@ -17,7 +17,7 @@ _DENSE = {"tempered-mnist": (32,), "tempered-cifar": (128,), "lenet": (120,)}
 
 
 def layer_sizes(model: Model, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
-    """Weights and biases of each layer together, in the order of every flat gradient.
+    """Weights and biases of each layer together, in the order of every flat gradient; none for trees.
 
     `shape` has to pass `dprecipe.models.checks`.
     """
@@ -35,6 +35,8 @@ def layer_sizes(model: Model, shape: tuple[int, ...], classes: int) -> tuple[int
                 channels = width
             area = spatial(windows, shape[1]) * spatial(windows, shape[2])
             return (*sizes, *_dense(channels * area, (*_DENSE[preset], classes)))
+        case RandomForest() | GradientBoosting():
+            return ()
         case other:
             assert_never(other)
 

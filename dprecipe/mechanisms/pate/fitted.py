@@ -1,0 +1,194 @@
+"""Models that are fitted at once: scikit-learn grows or solves them, and a module of the zoo holds the result.
+
+What comes out is a function of the part's own records, the recipe and the seed, whatever the part looks like: it may be
+empty, hold one class, or records that are not finite.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dprecipe.faults import RunFailed
+from dprecipe.models.build import build
+from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
+from dprecipe.models.zoo.forest import MOST_LEVELS, MOST_VALUE
+
+Fittable = RandomForest | GradientBoosting | LogisticRegression
+
+ABSENT = -1e9
+"""The score of a class that the part has no record of: finite, and below every other."""
+REGULARISATION = 1.0
+"""C of the logistic regression: the weight of the records' loss against half the squared norm of the weights."""
+ITERATIONS = 1_000
+"""At most, of the logistic regression."""
+
+
+def fit(
+    model: Fittable, features: NDArray[np.float32], labels: NDArray[np.int64], classes: int, seed: int
+) -> nn.Module:
+    """The module that `model` becomes on one part: (B, D) features to (B, classes) logits.
+
+    `features` are float32 (n, D) (or images, flattened for logistic regression), `labels` int64 (n,) in [0, classes).
+    Records with a feature that is not finite are left out. A class without records gets a low, finite logit; where
+    there is one class only, or none, the module votes for it, or for class 0, whatever it is asked.
+
+    Guarantees: nothing but the arguments enters; a forest's or boosting's classes are scikit-learn's own, and logits
+    of boosting and of logistic regression its decision function, to rounding.
+
+    Raises:
+        RunFailed: scikit-learn is not installed.
+    """
+    library = _scikit_learn()
+    flat = features.reshape(len(features), -1)
+    finite = np.isfinite(flat).all(axis=1)
+    flat, labels = flat[finite], labels[finite]
+    present = np.unique(labels)
+    module = build(model, features.shape[1:], classes, 0)
+    if len(present) < 2:
+        state = _constant(model, int(present[0]) if len(present) == 1 else 0, module)
+    elif isinstance(model, RandomForest):
+        state = _forest(library, model, flat, labels, classes, seed)
+    elif isinstance(model, GradientBoosting):
+        state = _boosted(library, model, flat, labels, classes, seed)
+    else:
+        state = _solved(library, flat, labels, classes)
+    module.load_state_dict(state)
+    return module.requires_grad_(False).eval()
+
+
+def _scikit_learn() -> Any:
+    try:
+        import sklearn.ensemble
+        import sklearn.linear_model
+    except ModuleNotFoundError as error:
+        raise RunFailed(
+            "forests, boosting and logistic regression are fitted by scikit-learn, which is not installed",
+            "pip install 'dprecipe[train]'",
+        ) from error
+    return sklearn
+
+
+def _constant(model: Fittable, winner: int, module: nn.Module) -> dict[str, Tensor]:
+    """The module's own tensors, so that one class wins whatever is asked."""
+    state = module.state_dict()
+    scores = state["1.bias" if isinstance(model, LogisticRegression) else "value"]
+    scores[...] = 0 if isinstance(model, RandomForest) else ABSENT
+    scores[..., winner] = 1 if isinstance(model, RandomForest) else 0
+    return state
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """The nodes of one tree, numbered from 0, its root; a leaf's children are -1."""
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    value: NDArray[np.float64]
+    """(nodes, classes): of the classes of the recipe."""
+
+    @staticmethod
+    def of(grown: Any, value: NDArray[np.float64]) -> _Tree:
+        return _Tree(grown.children_left, grown.children_right, grown.feature, grown.threshold, value)
+
+
+def _forest(
+    library: Any,
+    model: RandomForest,
+    features: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    classes: int,
+    seed: int,
+) -> dict[str, Tensor]:
+    depth = MOST_LEVELS - 1  # edges from root to leaf
+    estimator = library.ensemble.RandomForestClassifier(
+        n_estimators=model.trees,
+        max_depth=depth if model.max_depth is None else min(model.max_depth, depth),
+        min_samples_leaf=model.min_leaf,
+        n_jobs=1,
+        random_state=seed % 2**32,
+    ).fit(features, labels)
+    trees = []
+    for member in estimator.estimators_:
+        chances = np.zeros((member.tree_.node_count, classes))
+        chances[:, estimator.classes_] = member.tree_.value[:, 0]
+        trees.append(_Tree.of(member.tree_, chances))
+    return _joined(trees)
+
+
+def _boosted(
+    library: Any,
+    model: GradientBoosting,
+    features: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    classes: int,
+    seed: int,
+) -> dict[str, Tensor]:
+    estimator = library.ensemble.GradientBoostingClassifier(
+        n_estimators=model.trees,
+        max_depth=min(model.max_depth, MOST_LEVELS - 1),
+        learning_rate=model.learning_rate,
+        random_state=seed % 2**32,
+    ).fit(features, labels)
+    # Of two classes there are scores of the second only: how far it is above the first.
+    scored = estimator.classes_[1:] if len(estimator.classes_) == 2 else estimator.classes_
+    start = next(estimator.staged_decision_function(features[:1])).reshape(-1)
+    start -= [model.learning_rate * member.predict(features[:1])[0] for member in estimator.estimators_[0]]
+    scores = np.full((1, classes), ABSENT)
+    scores[:, estimator.classes_] = 0.0
+    scores[:, scored] = start
+    none = np.full(1, -1)
+    trees = [_Tree(none, none, none, np.zeros(1), scores)]
+    for member, number in ((member, number) for stage in estimator.estimators_ for number, member in enumerate(stage)):
+        steps = np.zeros((member.tree_.node_count, classes))
+        steps[:, scored[number]] = np.clip(model.learning_rate * member.tree_.value[:, 0, 0], -MOST_VALUE, MOST_VALUE)
+        trees.append(_Tree.of(member.tree_, steps))
+    return _joined(trees)
+
+
+def _joined(trees: Sequence[_Tree]) -> dict[str, Tensor]:
+    """The tensors of `Forest`."""
+    roots = np.cumsum([0, *(len(tree.feature) for tree in trees)])
+    children = np.concatenate(
+        [np.stack([tree.left, tree.right], 1) + root for tree, root in zip(trees, roots, strict=False)]
+    )
+    leaf = np.concatenate([tree.left for tree in trees]) < 0
+    children[leaf] = np.flatnonzero(leaf)[:, None]
+    feature = np.concatenate([tree.feature for tree in trees])
+    threshold = np.concatenate([tree.threshold for tree in trees])
+    arrays = {
+        "root": roots[:-1],
+        "child": children,
+        "feature": np.where(leaf, 0, feature),
+        "threshold": np.where(leaf, np.float32(0), _rounded_down(threshold)),
+        "value": np.concatenate([tree.value for tree in trees]),
+    }
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The largest single-precision number that is not above: single-precision features are on the same side of it."""
+    nearest = threshold.astype(np.float32)
+    return np.where(nearest > threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+
+
+def _solved(library: Any, features: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> dict[str, Tensor]:
+    estimator = library.linear_model.LogisticRegression(C=REGULARISATION, max_iter=ITERATIONS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", library.exceptions.ConvergenceWarning)  # `ITERATIONS` are the definition
+        estimator.fit(features.astype(np.float64), labels)
+    # Of two classes there is one row: how far the second is above the first.
+    rows = estimator.classes_[1:] if len(estimator.classes_) == 2 else estimator.classes_
+    weight, bias = np.zeros((classes, features.shape[1])), np.full(classes, ABSENT)
+    bias[estimator.classes_] = 0.0
+    weight[rows], bias[rows] = estimator.coef_, estimator.intercept_
+    return {"1.weight": torch.from_numpy(weight).float(), "1.bias": torch.from_numpy(bias).float()}
