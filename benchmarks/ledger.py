@@ -20,7 +20,7 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read
 from dprecipe.training.gate import Gate
 from dprecipe.training.program import Sets, Synthetic, prepare
-from dprecipe.training.run import fit
+from dprecipe.training.stepwise import fit
 
 ROOT = Path(__file__).parents[1]
 CASES = {

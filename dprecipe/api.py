@@ -35,6 +35,7 @@ def run(
     *,
     model: nn.Module | None = None,
     train: RecordSource | None = None,
+    public: RecordSource | None = None,
     test: RecordSource | None = None,
     data_root: str | Path | None = None,
     resume: bool = False,
@@ -42,7 +43,7 @@ def run(
     """Train by `plan` and write the run folder: see `dprecipe.training.run.run`."""
     from dprecipe.training.run import run as train_run
 
-    return train_run(plan, out, model=model, train=train, test=test, data_root=data_root, resume=resume)
+    return train_run(plan, out, model=model, train=train, public=public, test=test, data_root=data_root, resume=resume)
 
 
 def verify(path: str | Path, public_key: str | Path | None = None) -> Verified:

@@ -38,16 +38,15 @@ def run(
 
     if rehearse:
         result = training.rehearse(plan)
-        minutes = result.seconds_per_step * plan.length.steps / 60
         sys.stdout.write(
-            f"rehearsed {result.steps} steps on made-up records: {result.seconds_per_step * 1000:.0f} ms a step, "
-            f"about {minutes:.1f} minutes for the run; nothing was spent\n"
+            f"rehearsed {result.done}, about {result.seconds / 60:.1f} minutes for the run; nothing was spent\n"
         )
         return
     done = training.run(plan, out, data_root=data_root, resume=resume)
     score = (
         "" if done.score is None else f", accuracy {done.score.accuracy:.2%} on {done.score.records:,} held-out records"
     )
+    sys.stdout.write("".join(f"{remark}\n" for remark in done.remarks))
     sys.stdout.write(
         f"{done.stop_reason}: spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
         f"{score} in {done.seconds:.0f} s\npublish {done.release}; check it with: dprecipe verify {done.release}\n"

@@ -29,6 +29,8 @@ class Room:
 
     package: str
     summary: str
+    runner: str = "dprecipe.training.stepwise"
+    """The module that carries a plan out: `prepare`, `attempt` and `rehearse`."""
     reads_files: bool = False
     """Whether `<package>.files` summarises files that the recipe names."""
     student: bool = False
@@ -45,6 +47,7 @@ ROOMS: dict[str, Room] = {
     "pate": Room(
         "dprecipe.mechanisms.pate",
         "teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
+        runner="dprecipe.mechanisms.pate.train",
         student=True,
     ),
 }
@@ -60,6 +63,11 @@ def account_of(kind: str) -> Any:
 def trainer_of(kind: str) -> Any:
     """The training half of a room; imports torch."""
     return import_module(f"{ROOMS[kind].package}.train")
+
+
+def runner_of(kind: str) -> Any:
+    """What carries a room's plans out; imports torch."""
+    return import_module(ROOMS[kind].runner)
 
 
 def attachments_of(recipe: Recipe, folder: Path) -> tuple[Mapping[str, str], list[Finding]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,41 +15,52 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dprecipe.data.records import Records
+from dprecipe.faults import UsageFault
 from dprecipe.models.file import describe
+from dprecipe.models.schema import Model
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import folder as release_folder
-from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, commit, package_versions
+from dprecipe.release.facts import CheckResult, Origin, PublicScore, RunFacts, commit, package_versions
 from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.program import Program
+from dprecipe.training.probe import Check
 
 
-def publish(
-    plan: Plan,
-    folder: RunFolder,
-    program: Program,
-    weights: dict[str, Tensor],
-    ledger: Ledger,
-    started: datetime,
-    score: Score | None,
-) -> float:
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run has to show."""
+
+    weights: Mapping[str, Tensor]
+    model: Model | None
+    """The recipe's block; None for a module that came from Python."""
+    identity: Mapping[str, Any]
+    """As the ledger has it: `identity_of`."""
+    checks: tuple[Check, ...]
+    device: torch.device
+    score: Score | None
+    test_from_python: bool
+    write: Callable[[Path], None] = lambda path: None
+    """Puts further files into a release."""
+
+
+def publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, finished: Finished) -> float:
     """Write `release/`; returns the ε that the certificate claims, computed from the ledger.
 
     Raises:
         RunFailed: the disk refuses, or the ledger does not support a certificate; the run stays resumable.
     """
-    identity = identity_of(folder, program)
-    public = plan.data.test is not None and plan.data.test.access == "public" and not program.sets.custom_test
+    identity = finished.identity
+    public = plan.data.test is not None and plan.data.test.access == "public" and not finished.test_from_python
     facts = RunFacts(
-        checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in program.checks),
+        checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in finished.checks),
         versions=package_versions(),
-        device=device_name(program.device),
+        device=device_name(finished.device),
         started=started.isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         insecure_seed=ledger.insecure_seed,
         commitment=identity["commitment"],
-        score=_published(score) if public else None,
+        score=_published(finished.score) if public else None,
         model=identity["model"],
         data=identity["data"],
     )
@@ -56,10 +69,10 @@ def publish(
         history = [point for point in folder.history() if all(map(math.isfinite, point.values()))]
 
     def write(path: Path) -> None:
-        cpu = {name: value.detach().to("cpu").contiguous() for name, value in weights.items()}
+        cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}
         save_file(cpu, path / "model.safetensors")
-        description = describe(None if program.custom_model else plan.model, plan.data)
-        (path / "model.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+        (path / "model.json").write_text(json.dumps(describe(finished.model, plan.data), indent=1), encoding="utf-8")
+        finished.write(path)
 
     return release_folder.publish(folder.release, plan, ledger, facts, history, write)
 
@@ -71,21 +84,39 @@ def _published(score: Score | None) -> PublicScore | None:
     return PublicScore(score.accuracy, score.loss, score.records)
 
 
-def identity_of(folder: RunFolder, program: Program) -> dict[str, Any]:
+def identity_of(folder: RunFolder, records: object, model: Origin, data: Origin) -> dict[str, Any]:
     """Where the model and the records came from, and a keyed commitment to the records (`None` for a kind of our own).
 
     The same in every attempt of a run; the ledger holds it.
     """
-    records = program.sets.train
     committed = None
     if isinstance(records, Records):
         parts = (array.data for array in (records.features, records.labels, records.units) if array is not None)
         committed = commit(folder.commitment_key, *parts)
-    return {
-        "model": "python" if program.custom_model else "recipe",
-        "data": "python" if program.sets.custom else "recipe",
-        "commitment": committed,
-    }
+    return {"model": model, "data": data, "commitment": committed}
+
+
+OTHERS = {
+    "commitment": "other training records",
+    "public": "other public records",
+    "partition": "another key of its partition",
+}
+"""What an attempt can differ in, in words."""
+
+
+def hold_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
+    """A resumed run goes on with the records and the kind of model it was started with.
+
+    Raises:
+        UsageFault: it was started with others.
+    """
+    for earlier in () if before is None else before.programs:
+        for name, value in identity.items():
+            if earlier.get(name) != value:
+                raise UsageFault(
+                    f"this run was started with {OTHERS.get(name, f'its {name} from elsewhere')}",
+                    "resume with what it was started with, or start anew with --out",
+                )
 
 
 def device_name(device: torch.device) -> str:

@@ -19,7 +19,7 @@ from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefu
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import read
-from dprecipe.training import run as training
+from dprecipe.training import stepwise as training
 from dprecipe.training.run import rehearse, run
 
 Small = Callable[..., Plan]
@@ -189,7 +189,7 @@ def test_t12_two_runs_of_one_plan_share_no_noise(small: Small, tmp_path: Path) -
 
 
 def test_nobody_can_pass_an_argument_to_the_trainer() -> None:
-    allowed = {"plan", "out", "model", "train", "test", "data_root", "resume"}
+    allowed = {"plan", "out", "model", "train", "public", "test", "data_root", "resume"}
     assert set(inspect.signature(run).parameters) == allowed
     assert set(inspect.signature(dprecipe.run).parameters) == allowed
 
@@ -214,8 +214,8 @@ def test_a_rehearsal_spends_nothing_and_leaves_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    result = rehearse(small("data.train={source: idx, images: absent, labels: absent, shape: [8, 8]}"), 3)
-    assert result.steps == 3
+    result = rehearse(small("data.train={source: idx, images: absent, labels: absent, shape: [8, 8]}"))
+    assert result.done.startswith("5 steps")
     assert all(check.passed for check in result.checks)
     assert sorted(tmp_path.rglob("*")) == before
 

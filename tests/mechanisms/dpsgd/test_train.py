@@ -27,7 +27,7 @@ from dprecipe.training.gate import Gate
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.records import Store
-from dprecipe.training.run import fit
+from dprecipe.training.stepwise import fit
 from dprecipe.training.watch import lightning
 
 RECIPE = """\

@@ -28,7 +28,8 @@ from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, law_of
 from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.records import Store
-from dprecipe.training.run import fit, run
+from dprecipe.training.run import run
+from dprecipe.training.stepwise import fit
 from dprecipe.training.watch import lightning
 
 RECIPE = """\

@@ -1,0 +1,157 @@
+"""Runs of the mechanisms that step on noisy sums: the program under its trainer, attempt by attempt."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+import warnings
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as lightning
+import torch
+from torch.utils.data import DataLoader
+
+from dprecipe.faults import UsageFault
+from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.model import Plan
+from dprecipe.privacy.events import take_first
+from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
+from dprecipe.training import checkpoint
+from dprecipe.training.evaluate import HeldOut
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.gate import Gate
+from dprecipe.training.program import Program, Sets, Synthetic, declared
+from dprecipe.training.program import prepare as prepared
+from dprecipe.training.publish import Finished, hold_identity, identity_of, publish
+from dprecipe.training.run import Given, Rehearsal, Run, interrupted
+from dprecipe.training.watch import SpentCurve, Watch, stopping_on_signals
+
+
+def prepare(plan: Plan, root: Path, given: Given) -> Program:
+    """The program of a plan, on its own records or those that were given: see `training.program.prepare`."""
+    if given.public is not None:
+        raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
+    return prepared(plan, lambda: declared(plan, root, given.train, given.test), given.model)
+
+
+def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:
+    """Train from where the folder is to the end of the plan or of the budget, and publish."""
+    insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
+    identity = identity_of(
+        folder,
+        program.sets.train,
+        "python" if program.custom_model else "recipe",
+        "python" if program.sets.custom else "recipe",
+    )
+    state: dict[str, Any] | None = None
+
+    def hold(before: Ledger | None) -> None:
+        nonlocal state
+        hold_identity(identity, before)
+        state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint, program.device), before)
+
+    ledger = LedgerWriter(folder.ledger, plan.digest, {"insecure_seed": insecure, **identity}, hold)
+    try:
+        secrets = Secrets(insecure, ledger.attempt)
+        charged = ledger.before.charges if ledger.before is not None else ()
+        gate = Gate(plan.events, plan.budget, ledger, secrets, charged)
+        module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
+        if state is not None:
+            checkpoint.restore(module, state, folder.checkpoint)
+        watch = watch_of(plan, folder, program, SpentCurve(plan, charged, module.events_done), ledger)
+        clock = time.monotonic()
+        fit(module, watch, program.device, module.steps_left)
+        watch.save(module)
+        reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
+    finally:
+        ledger.abandon()
+    seconds = time.monotonic() - clock
+    if reason == "interrupted":
+        raise interrupted(plan, folder, f"{module.steps_done} of {plan.length.steps} steps")
+    score = watch.score(module)
+    finished = Finished(
+        weights=module.released_state(),
+        model=None if program.custom_model else plan.model,
+        identity=identity,
+        checks=program.checks,
+        device=program.device,
+        score=score,
+        test_from_python=program.sets.custom_test,
+    )
+    spent = publish(plan, folder, read(folder.ledger), started, finished)
+    return Run(folder.path, folder.release, plan, spent, reason, score, seconds)
+
+
+def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve, ledger: LedgerWriter) -> Watch:
+    """The callback that shows, scores and saves, into the run's own folder."""
+    held_out = None
+    if program.sets.test is not None:
+        held_out = HeldOut(program.sets.test, program.device, plan.runtime.physical_batch)
+    return Watch(
+        plan,
+        curve,
+        held_out,
+        lambda step, epsilon, score: folder.record(step, epsilon, score.accuracy, score.loss),
+        lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": ledger.head}),
+    )
+
+
+def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
+    """Run the program under a trainer whose every argument is ours: none that could break privacy can be passed."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"lightning\..*")
+        trainer = lightning.Trainer(
+            accelerator={"cuda": "gpu"}.get(device.type, device.type),
+            devices=1,
+            max_epochs=1,
+            precision="32-true",
+            logger=False,
+            callbacks=[watch],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
+        # The trainer counts steps; the lots are drawn inside the step, by the event that is accounted. One step
+        # more than planned, so that the refusal that ends a run is the gate's.
+        counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
+        with stopping_on_signals(module.request_stop):
+            try:
+                trainer.fit(module, counter)
+            except SystemExit:  # what the trainer makes of a second Ctrl-C
+                raise KeyboardInterrupt from None
+
+
+def rehearse(plan: Plan, steps: int = 5) -> Rehearsal:
+    """A few steps on made-up records: see `run.rehearse`."""
+    made = prepared(plan, lambda: Sets(Synthetic(plan)))
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
+        secrets = Secrets()
+        gate = Gate(take_first(plan.events, steps), plan.budget, ledger, secrets)
+        module = trainer_of(plan.mechanism).build(plan, made.model, made.store, gate, secrets)
+        stopwatch = Stopwatch()
+        fit(module, stopwatch, made.device, steps)
+        ledger.abandon()
+    seconds = stopwatch.seconds_per_step
+    done = f"{module.steps_done} steps on made-up records: {seconds * 1000:.0f} ms a step"
+    return Rehearsal(done, seconds * plan.length.steps, made.checks)
+
+
+class Stopwatch(lightning.Callback):
+    """Times the steps after the first, which warms up."""
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self._ends.append(time.monotonic())
+
+    @property
+    def seconds_per_step(self) -> float:
+        return (self._ends[-1] - self._ends[0]) / max(1, len(self._ends) - 1)
