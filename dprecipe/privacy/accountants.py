@@ -2,14 +2,15 @@
 
 "pld"          privacy-loss distributions (Koskela et al. 2020; Doroshenko et al. 2022), the tightest. For
                unsampled Gaussians alone the exact Gaussian-DP formula is used and reported as "gdp"; where
-               the Rényi bound is smaller (only on grids that had to be coarse, and for exchanged codes, of
-               which no such distribution is known) it is reported as "rdp"
+               the Rényi bound is smaller (only on grids that had to be coarse, and for exchanged codes and
+               sanitised costs, of which no such distribution is known) it is reported as "rdp"
 "rdp"          Rényi curves with the improved conversion (Canonne, Kamath & Steinke 2020)
 "rdp_classic"  Rényi curves with Mironov's conversion, to reproduce papers
-"gdp"          the exact Gaussian-DP formula; answers infinity when anything was sampled or encoded
+"gdp"          the exact Gaussian-DP formula; answers infinity when anything else took place
 
 Replacing a unit is removing one and adding another. Where encoded sums are among the charges it is accounted for as
-that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε).
+that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε). Votes alone cost the same under either
+relation.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dprecipe.faults import Fault
 from dprecipe.privacy import conversion, curves, gdp, pld, rounding, shift_curves
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
-from dprecipe.privacy.events import Charge, Encoded
+from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
 from dprecipe.privacy.workload import Workload, workload
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
+_CLOSE_ORDERS = 128
 _LARGEST_HALF = 300.0
 """No ε is looked for beyond twice this where a replacement counts as two steps."""
 
@@ -109,9 +113,10 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
         return Answer(0.0, accountant)  # the outputs differ only if the unit was ever sampled
     if work.encoded and work.neighbouring is Neighbouring.REPLACE_ONE:
         return _epsilon_of_two(charges, delta, accountant)
-    best = _over_orders(work, lambda o, r: conversion.epsilon(o, r, delta, _conversion(accountant)))
+    kind = _conversion(accountant)
+    best = _over_orders(work, lambda o, r: conversion.epsilon(o, r, delta, kind), work.largest_loss)
     renyi = _rdp_answer(best, accountant)
-    if accountant != "pld" or not 0 < best.value < math.inf:
+    if accountant != "pld" or work.sanitised or not 0 < best.value < math.inf:
         return renyi
     return _tighter(pld.epsilon(work, delta, best.value, best.order), renyi)
 
@@ -136,9 +141,12 @@ def delta_answers(
     if work.encoded and work.neighbouring is Neighbouring.REPLACE_ONE:
         return _deltas_of_two(charges, epsilons, accountant)
     kind = _conversion(accountant)
-    bests = [_over_orders(work, functools.partial(_delta_at, epsilon=e, kind=kind)) for e in epsilons]
+    bests = [
+        _over_orders(work, functools.partial(_delta_at, epsilon=e, kind=kind), 0.0 if e >= work.largest_loss else 1.0)
+        for e in epsilons
+    ]
     renyi = [_rdp_answer(best, accountant) for best in bests]
-    if accountant != "pld" or not epsilons:
+    if accountant != "pld" or work.sanitised or not epsilons:
         return renyi
     kl = float(rdp_curve(work, curves.DEFAULT_ORDERS[:1])[0])  # half the variance of the loss, roughly
     if not kl < math.inf:
@@ -161,6 +169,8 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
         total_A = total_A + phase.count * _one_step(phase.q, phase.sigma, tuple(orders), replaced)
     for steps in work.encoded:
         total_A = total_A + steps.count * _one_encoded(steps.event, tuple(orders))
+    for published in work.sanitised:
+        total_A = total_A + published.count * _one_sanitised(published.event, tuple(orders))
     return total_A
 
 
@@ -175,6 +185,14 @@ def _one_encoded(event: Encoded, orders: tuple[float, ...]) -> Array:
     return shift_curves.encoded(event, orders)
 
 
+@functools.lru_cache(maxsize=128)
+def _one_sanitised(event: SanitisedCost, orders: tuple[float, ...]) -> Array:
+    from dprecipe.privacy import sanitise  # needs scipy
+
+    value_A = sanitise.gnss(orders, event.beta, event.noise_multiplier)
+    return value_A + np.asarray(orders) / (2 * event.scale_multiplier**2)
+
+
 def _conversion(accountant: str) -> Conversion:
     return "classic" if accountant == "rdp_classic" else "improved"
 
@@ -183,13 +201,24 @@ def _delta_at(orders: Sequence[float], rdp: Array, *, epsilon: float, kind: Conv
     return conversion.delta(orders, rdp, epsilon, kind)
 
 
-def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Optimum]) -> Optimum:
-    best = convert(curves.DEFAULT_ORDERS, rdp_curve(work, curves.DEFAULT_ORDERS))
+def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Optimum], at_infinity: float) -> Optimum:
+    """The best of all orders tried; `at_infinity` is what the order ∞ gives, the largest loss."""
+    orders = _orders(work)
+    best = convert(orders, rdp_curve(work, orders))
     if best.at_last:
         longer = convert(curves.HIGH_ORDERS, rdp_curve(work, curves.HIGH_ORDERS))
         if longer.value < best.value:
-            return longer
-    return best
+            best = longer
+    return best if best.value <= at_infinity else replace(best, value=at_infinity, at_first=False, at_last=False)
+
+
+def _orders(work: Workload) -> tuple[float, ...]:
+    """The default orders; of sanitised costs, which have a largest order, also some close to each other below it."""
+    largest = [-1 / math.expm1(-2 * published.event.beta) for published in work.sanitised]
+    if not largest:
+        return curves.DEFAULT_ORDERS
+    below = (1 + (min(largest) - 1) * k / _CLOSE_ORDERS for k in range(1, _CLOSE_ORDERS))
+    return tuple(sorted({*curves.DEFAULT_ORDERS, *below}))
 
 
 def _epsilon_of_two(charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:

@@ -51,7 +51,7 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
                     continue  # this direction costs less
                 found = composition.epsilon(delta, theta)
                 worst = max(worst, math.inf if found is None else found)
-            return Bound(worst, attempt > 0)
+            return Bound(min(worst, work.largest_loss), attempt > 0)
         except (LossRangeError, NoPairError):
             break
         except (GridError, WindowError):
@@ -76,6 +76,8 @@ def deltas(
             values = [0.0] * len(epsilons)
             for composition in _directions(work, step, tail):
                 for i, (e, theta) in enumerate(zip(epsilons, thetas, strict=True)):
+                    if e >= work.largest_loss:
+                        continue
                     values[i] = max(values[i], composition.delta(e, theta, values[i]))
             return [Bound(value, attempt > 0) for value in values]
         except (LossRangeError, NoPairError):

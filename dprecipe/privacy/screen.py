@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, PoissonGaussian
+from dprecipe.privacy.events import VOTES, Charge, Encoded, NoisyMax, PoissonGaussian, SanitisedCost
 
 ORDERS = (*range(2, 33), 40, 48, 64, 96, 128)
 MARGIN = 1e-9  # rounding of these sums, and then some
@@ -27,9 +27,13 @@ def surely_within(charges: Sequence[Charge], epsilon: float, delta: float, neigh
     Guarantees: when true, the composition of the charges is (ε, δ)-DP.
     Source: Mironov, Talwar and Zhang 2019, section 3.3; Canonne, Kamath and Steinke 2020, Proposition 12. Encoded
     sums: log M_k(τ) <= k(k-1)/2 I τ², for laplace because a pure ε costs ε²/2 in zero-concentrated privacy (Bun and
-    Steinke 2016, Proposition 3.3), for cauchy from Legendre's equation (docs/encoding.md).
+    Steinke 2016, Proposition 3.3), for cauchy from Legendre's equation (docs/encoding.md). Votes: a moved one changes
+    two counts, so that the most votes cost twice what one count does, for either noise.
     """
-    if neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE:
+    if any(isinstance(charge.event, SanitisedCost) for charge in charges):
+        return False
+    votes = all(isinstance(charge.event, VOTES) for charge in charges)
+    if neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE and not votes:
         return False
     if any(isinstance(charge.event, Encoded) and charge.event.family not in _INFORMATION for charge in charges):
         return False
@@ -44,6 +48,8 @@ def _epsilon(charges: Sequence[Charge], order: int, delta: float) -> float:
 def _rdp(charge: Charge, order: int) -> float:
     event = charge.event
     sigma, q = event.noise_multiplier, 1.0
+    if isinstance(event, NoisyMax):
+        sigma /= math.sqrt(2)
     if isinstance(event, Encoded):
         norm = math.sqrt(math.fsum(count * bound * bound for bound, count in event.shifts))
         sigma /= math.sqrt(_INFORMATION[event.family]) * norm

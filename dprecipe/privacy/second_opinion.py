@@ -4,7 +4,9 @@ Its imports are slow and its warnings noisy, so both happen inside the call. It 
 reads integer multipliers of a composition wrongly.
 
 It does not know encoded sums. What one of their coordinates loses is worked out here, from densities written down once
-more and added up at nodes; convolving, composing and the way to ε are the library's.
+more and added up at nodes; convolving, composing and the way to ε are the library's. Nor does it know sanitised costs:
+their Rényi divergence is integrated here, and the way to ε is the library's. Votes it is told as the Gaussian and
+Laplace noise that was added to counts.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from numpy.typing import NDArray
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.curves import DEFAULT_ORDERS
-from dprecipe.privacy.events import Charge, Encoded
+from dprecipe.privacy.events import VOTES, Charge, Encoded, FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy.workload import Workload, workload
 
 Array = NDArray[np.floating[Any]]
@@ -49,6 +51,9 @@ _TOLERANCE = 2e-4
 _TABLE = 200
 _ORDER = 256
 _LARGEST_LOSS = 600.0
+_LEAST_VARIANCE = 0.02
+"""Of a sanitised cost's integrand, over the noise's: orders at which it is less, close to the largest, are left out."""
+_MORE_ORDERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +79,9 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
     fails.
 
     Guarantees: an upper bound as far as dp-accounting's are; no line of it runs this package's arithmetic
-    beyond adding up 1/σ² of unsampled Gaussians and doubling their sensitivity under replace-one. With encoded
-    sums it is one up to what nodes leave open, some 1e-5 of ε; by Rényi divergences where codes are exchanged, or
-    where distributions would take more than some ten seconds.
+    beyond adding up 1/σ² of unsampled Gaussians and doubling their sensitivity under replace-one; of votes alone, not
+    even that. With encoded sums it is one up to what nodes leave open, some 1e-5 of ε; by Rényi divergences where codes
+    are exchanged, costs are sanitised, or where distributions would take more than some ten seconds.
 
     Raises:
         ValueError: δ outside (0, 1).
@@ -88,7 +93,13 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
     version = importlib.metadata.version("dp-accounting")
     if work.empty:
         return Opinion("dp_accounting.pld", version, 0.0)
-    if work.encoded:
+    votes = all(isinstance(charge.event, VOTES) for charge in charges)
+    if votes and not work.sanitised and delta >= _LEAST_DELTA:
+        with _silence():
+            found = _of_votes(charges, delta)
+        if math.isfinite(found):
+            return Opinion("dp_accounting.pld", version, found)
+    if work.encoded or work.sanitised or votes:
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
         with _silence():
             name, bound = _with_encoded(workload(charges, Neighbouring.ADD_OR_REMOVE_ONE), delta, twice)
@@ -135,17 +146,78 @@ def _interval(work: Workload) -> float:
     return max(1e-6, min(1e-4, 1e-2 / math.sqrt(work.steps + 1)))
 
 
+def _of_votes(charges: Iterable[Charge], delta: float) -> float:
+    """ε of votes, each told to the library by the noise on the counts that one moved vote changes."""
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    gaussian: dict[float, float] = {}
+    laplace: dict[float, int] = {}
+    for charge in charges:
+        scale = float(charge.event.noise_multiplier)
+        match charge.event:
+            case NoisyMax(family="laplace"):
+                laplace[scale] = laplace.get(scale, 0) + 2 * charge.count
+            case NoisyMax():
+                gaussian[scale / math.sqrt(2)] = gaussian.get(scale / math.sqrt(2), 0) + charge.count
+            case NoisyThreshold() | FilterRest():
+                gaussian[scale] = gaussian.get(scale, 0) + charge.count
+            case other:
+                raise TypeError(f"not an event of votes: {other!r}")
+    steps = sum(laplace.values())
+    spread = math.fsum(count / scale**2 for scale, count in (*gaussian.items(), *laplace.items()))
+    tail = math.sqrt(2 * math.log(1 / delta) / spread)
+    rough = spread * (0.5 + tail)  # ε, and 1 + tail the Rényi order, of about as much Gaussian noise
+    fine = math.sqrt(12 * _TOLERANCE / 10 * rough / ((steps + 1) * (1 + tail)))
+    step, beyond = max(min(fine, 1e-4 * max(1.0, rough / 100)), 1e-6), min(1e-15, 1e-6 * delta)
+    parts = [
+        library.from_gaussian_mechanism(scale / math.sqrt(count), value_discretization_interval=step)
+        for scale, count in gaussian.items()
+        if count
+    ] + [
+        _power(library.from_laplace_mechanism(scale, value_discretization_interval=step), count, beyond)
+        for scale, count in laplace.items()
+        if count
+    ]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.compose(part, beyond)
+    return float(whole.get_epsilon_for_delta(delta))
+
+
+def _power(one: Any, count: int, tail: float) -> Any:
+    """`count` times the same, in two rounds: in one, the library's bounds of the result are far too wide."""
+    root = math.isqrt(count)
+    whole = one.self_compose(root, tail).self_compose(count // root, tail)
+    return whole.compose(one.self_compose(count % root, tail), tail) if count % root else whole
+
+
+def _largest_loss(work: Workload) -> float:
+    """Of any outcome: what Laplace noise admits is at most the L1 norm over its scale, or less of it where sampled."""
+    if work.mu or work.sampled or work.sanitised or any(phase.event.family != "laplace" for phase in work.encoded):
+        return math.inf
+    losses = []
+    for phase in work.encoded:
+        event = phase.event
+        whole = sum(bound * count for bound, count in event.shifts) / event.noise_multiplier
+        if event.sampling_rate < 1:
+            whole = np.logaddexp(math.log1p(-event.sampling_rate), math.log(event.sampling_rate) + whole)
+        losses.append(phase.count * float(whole))
+    return math.fsum(losses)
+
+
 def _with_encoded(work: Workload, delta: float, twice: bool) -> tuple[str, float]:
     """Name and ε for work under add-or-remove-one; `twice`: for removing a unit and adding another."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
-    curve = _curve(work)
+    orders = _orders(work)
+    curve = _curve(work, orders)
     if not all(map(math.isfinite, curve)):
         return "dp_accounting.rdp", math.inf
-    high, order = (float(value) for value in rdp.compute_epsilon(DEFAULT_ORDERS, curve, delta))
+    high, order = (float(value) for value in rdp.compute_epsilon(orders, curve, delta))
+    high = min(high, _largest_loss(work))
     # Half of a replacement is asked for at a smaller δ.
     asked = delta / (1 + math.exp(min(high, 300.0))) if twice else delta
-    if asked >= _LEAST_DELTA and 0 < high < math.inf:
+    if asked >= _LEAST_DELTA and 0 < high < math.inf and not work.sanitised:
         finest = math.sqrt(_TOLERANCE * 12 * high / ((work.steps + 1) * order))
         whole = _distribution(work, delta, finest)
         if whole is not None:
@@ -154,7 +226,8 @@ def _with_encoded(work: Workload, delta: float, twice: bool) -> tuple[str, float
             if found < math.inf:
                 return "dp_accounting.pld", found
     if twice:
-        high = _of_both(lambda half: rdp.compute_delta(DEFAULT_ORDERS, curve, half)[0], high, delta)
+        at_most = _largest_loss(work)
+        high = _of_both(lambda half: 0.0 if half >= at_most else rdp.compute_delta(orders, curve, half)[0], high, delta)
     return "dp_accounting.rdp", high
 
 
@@ -261,9 +334,44 @@ def _sampled(own: float, masses: Array, q: float, step: float) -> tuple[Any, Any
     return DensePLDPmf(step, *removed, 0.0, True), DensePLDPmf(step, *added, 0.0, True)
 
 
-def _curve(work: Workload) -> list[float]:
-    """Rényi divergences at `DEFAULT_ORDERS`: Lemma 4 of Nasr et al. 2020 at whole orders, interpolated between them."""
-    k_K, orders = np.arange(2, _ORDER + 1), np.array(DEFAULT_ORDERS)
+def _orders(work: Workload) -> tuple[float, ...]:
+    """Rényi orders; with sanitised costs, such as their integrals have."""
+    if not work.sanitised:
+        return DEFAULT_ORDERS
+    wider = max(math.exp(2 * phase.event.beta) for phase in work.sanitised)
+    largest = (wider - _LEAST_VARIANCE) / (wider - 1)
+    more = np.linspace(1, largest, _MORE_ORDERS + 1)[1:].tolist()
+    return tuple(sorted({*more, *(order for order in DEFAULT_ORDERS if order < largest)}))
+
+
+def _sanitised(event: SanitisedCost, orders: Array) -> Array:
+    """Rényi divergences of a noisy cost and the logarithm of its scale: wide and shifted noise against the other's.
+
+    Half of the change is the shift, at most the smaller smooth sensitivity; the other half is that sensitivity itself,
+    by a factor of exp(β), either way.
+    """
+    u_N = np.linspace(-30, 30, 60_001)
+    x_N, log_widths_N = np.sinh(u_N), np.log(np.cosh(u_N) * (u_N[1] - u_N[0]))
+
+    def log_density(mean: float, deviation: float) -> Array:
+        z_N = (x_N - mean) / deviation
+        return -z_N * z_N / 2 - math.log(deviation) - math.log(2 * math.pi) / 2
+
+    def divergences(log_p_N: Array, log_q_N: Array) -> Array:
+        logs = [np.logaddexp.reduce(a * log_p_N + (1 - a) * log_q_N + log_widths_N) / (a - 1) for a in orders]
+        return np.maximum(logs, 0.0)
+
+    other_N, factor = log_density(0.0, 1.0), math.exp(event.beta)
+    logarithm = divergences(log_density(1 / event.scale_multiplier, 1.0), other_N)
+    shift = 1 / event.noise_multiplier  # in units of the smaller deviation
+    wide = divergences(log_density(shift, factor), other_N)
+    narrow = divergences(log_density(shift / factor, 1 / factor), other_N)
+    return np.maximum(wide, narrow) + logarithm
+
+
+def _curve(work: Workload, at: tuple[float, ...]) -> list[float]:
+    """Rényi divergences at these orders: Lemma 4 of Nasr et al. 2020 at whole orders, interpolated between them."""
+    k_K, orders = np.arange(2, _ORDER + 1), np.array(at)
     log_factorials = np.cumsum(np.log(np.maximum(np.arange(_ORDER + 1), 1)))
     parts: list[tuple[float, Array, int]] = [(s.q, k_K * (k_K - 1) / (2 * s.sigma**2), s.count) for s in work.sampled]
     parts += [(e.event.sampling_rate, _log_moments(e.event), e.count) for e in work.encoded]
@@ -277,6 +385,8 @@ def _curve(work: Workload) -> list[float]:
             logs = logs + rest * math.log1p(-q) if q < 1 else logs[-1:]
             scaled.append(float(np.logaddexp(0.0, np.logaddexp.reduce(logs))))
         total = total + count * np.interp(orders, np.arange(1, _ORDER + 1), scaled) / (orders - 1)
+    for phase in work.sanitised:
+        total = total + phase.count * _sanitised(phase.event, orders)
     return [float(value) for value in total]
 
 

@@ -81,6 +81,14 @@ class Workload:
         return min(1.0, -math.expm1(logs) * (1 + 1e-12))
 
     @property
+    def largest_loss(self) -> float:
+        """The largest loss of any outcome, of adding or removing a unit: finite where all noise is Laplace's, with which
+        it is at most the shift in L1 norm over the scale. Rounded up."""
+        if self.mu > 0 or self.sampled or self.sanitised or any(e.event.family != "laplace" for e in self.encoded):
+            return math.inf
+        return math.fsum(e.count * _largest_loss(e.event) for e in self.encoded) * (1 + 1e-12)
+
+    @property
     def gaussian(self) -> bool:
         """Whether there is nothing but unsampled Gaussians: `mu` says it all."""
         return not self.sampled and not self.encoded and not self.sanitised
@@ -92,6 +100,11 @@ class Workload:
     @property
     def empty(self) -> bool:
         return self.mu == 0 and self.gaussian
+
+
+def _largest_loss(event: Encoded) -> float:
+    whole = math.fsum(bound * count for bound, count in event.shifts) / event.noise_multiplier
+    return whole if event.sampling_rate == 1 or whole > 600 else math.log1p(event.sampling_rate * math.expm1(whole))
 
 
 def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
