@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter
@@ -33,24 +36,39 @@ def noise_scale(plan: Plan) -> Check:
     Raises:
         RunFailed: it does not.
     """
-    measured = [_measure(plan, charge) for charge in dict.fromkeys(Charge(c.event, 1) for c in plan.events)]
+    return held(
+        (_drawn(plan, charge), law_of(charge.event), charge.event.noise_multiplier)
+        for charge in dict.fromkeys(Charge(c.event, 1) for c in plan.events)
+    )
+
+
+def held(draws: Iterable[tuple[NDArray[np.float64], Law, float]]) -> Check:
+    """The check of noise that was drawn, `DRAWS` numbers at a time, each with its law and scale.
+
+    Raises:
+        RunFailed: one is not of its law.
+    """
+    measured = [_measured(*drawn) for drawn in draws]
     return Check(
         "noise_scale", "noise drawn by the gate has the planned law, scale and symmetry", True, "; ".join(measured)
     )
 
 
-def _measure(plan: Plan, charge: Charge) -> str:
+def _drawn(plan: Plan, charge: Charge) -> NDArray[np.float64]:
     with tempfile.TemporaryDirectory() as folder:
         ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
         gate = Gate([charge], plan.budget, ledger, Secrets())
         ticket = gate.admit()
         if ticket is None:
             raise RunFailed("the gate admits not even one event of the plan")
-        drawn = gate.release(ticket, ClippedSum(torch.zeros(DRAWS), 1.0)).numpy()
+        drawn: NDArray[np.float64] = gate.release(ticket, ClippedSum(torch.zeros(DRAWS), 1.0)).numpy()
         ledger.abandon()
-    law = law_of(charge.event)
+    return drawn
+
+
+def _measured(drawn: NDArray[np.float64], law: Law, scale: float) -> str:
     # Magnitudes show an error of the scale best: by about a half of it.
-    sizes = np.sort(np.abs(drawn)) / charge.event.noise_multiplier
+    sizes = np.sort(np.abs(drawn)) / scale
     expected = 2 * law.cdf(sizes) - 1
     ranks = np.arange(DRAWS)
     distance = float(max((expected - ranks / DRAWS).max(), ((ranks + 1) / DRAWS - expected).max()))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -84,16 +86,25 @@ def _published(score: Score | None) -> PublicScore | None:
     return PublicScore(score.accuracy, score.loss, score.records)
 
 
-def identity_of(folder: RunFolder, records: object, model: Origin, data: Origin) -> dict[str, Any]:
-    """Where the model and the records came from, and a keyed commitment to the records (`None` for a kind of our own).
+def identity_of(
+    folder: RunFolder, private: Sequence[NDArray[Any]] | None, model: Origin, data: Origin
+) -> dict[str, Any]:
+    """Where the model and the records came from, and a keyed commitment to what is private (`None` for records of a
+    kind of our own, which can't be committed to).
 
     The same in every attempt of a run; the ledger holds it.
     """
     committed = None
-    if isinstance(records, Records):
-        parts = (array.data for array in (records.features, records.labels, records.units) if array is not None)
-        committed = commit(folder.commitment_key, *parts)
+    if private is not None:
+        committed = commit(folder.commitment_key, *(np.ascontiguousarray(array).data for array in private))
     return {"model": model, "data": data, "commitment": committed}
+
+
+def private_of(records: object) -> list[NDArray[Any]] | None:
+    """The arrays of training records; None for a kind of our own."""
+    if not isinstance(records, Records):
+        return None
+    return [array for array in (records.features, records.labels, records.units) if array is not None]
 
 
 OTHERS = {

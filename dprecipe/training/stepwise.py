@@ -26,7 +26,7 @@ from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
-from dprecipe.training.publish import Finished, hold_identity, identity_of, publish
+from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
 from dprecipe.training.run import Given, Rehearsal, Run, interrupted
 from dprecipe.training.watch import SpentCurve, Watch, stopping_on_signals
 
@@ -43,7 +43,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
     insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
     identity = identity_of(
         folder,
-        program.sets.train,
+        private_of(program.sets.train),
         "python" if program.custom_model else "recipe",
         "python" if program.sets.custom else "recipe",
     )

@@ -1,7 +1,7 @@
 """How teachers learn, and what they vote: each from its own part of the private records and from public constants.
 
-Guarantees: a teacher's votes are a function of its part, its number and the `Lesson`. Nothing passes from one teacher to
-another: seeds are made of the number alone, the length is fixed, and where teachers learn together their weights,
+Guarantees: a teacher's votes are a function of its part, its number and the `Lesson`. Nothing passes from one teacher
+to another: seeds are made of the number alone, the length is fixed, and where teachers learn together their weights,
 gradients and batches are rows that no operation mixes.
 
 A teacher without records votes for class 0 on every query, as does one whose training left the finite numbers; one that

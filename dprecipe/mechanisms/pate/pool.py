@@ -1,6 +1,6 @@
 """Processes that train teachers beside each other, one thread each; the parent's half of `worker`.
 
-Subprocesses of the interpreter and no `multiprocessing`: a script that trains without `if __name__ == "__main__"` works.
+Subprocesses of the interpreter, and no `multiprocessing`: it would run a script again that has no `__main__` guard.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Pool:
 
     def __init__(self, workers: int, folder: Path, store: Path) -> None:
         """`folder` holds the job, `store` takes the votes."""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115: closed in __exit__
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
         self._done: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._processes: list[subprocess.Popen[str]] = []
         self._job = json.dumps({"folder": str(folder.resolve()), "store": str(store.resolve())})

@@ -1,0 +1,209 @@
+"""A plan to what a run of PATE needs: records read and named, queries chosen, the program tried. Nothing is spent here.
+
+Axes: R public records, Q queries, M classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dprecipe.data.apart import hold_apart
+from dprecipe.data.facts import facts
+from dprecipe.data.load import load
+from dprecipe.data.records import Records
+from dprecipe.data.units import Identities
+from dprecipe.faults import DataFault
+from dprecipe.mechanisms.pate import checks, votes_file
+from dprecipe.mechanisms.pate.aggregators import Counts
+from dprecipe.mechanisms.pate.learn import Floats, Lesson, Parts
+from dprecipe.mechanisms.pate.partition import parts
+from dprecipe.mechanisms.pate.queries import Queries, queries
+from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.mechanisms.pate.teachers import train
+from dprecipe.mechanisms.pate.vote_store import VoteStore
+from dprecipe.planning.model import Plan, canonical_json
+from dprecipe.training.probe import Check
+from dprecipe.training.program import device_of, hold_unit
+from dprecipe.training.records import RecordSource
+from dprecipe.training.run import Given
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """Teachers that are trained in the run, on private records that have names."""
+
+    lesson: Lesson
+    teachers: int
+    records: RecordSource
+    identities: Identities
+
+    def dealt(self, key: bytes) -> NDArray[np.int64]:
+        """The teacher of each record."""
+        of_name = parts(self.identities.texts(), key, self.teachers)
+        return of_name[self.identities.of_record]
+
+    def private(self, key: bytes) -> tuple[NDArray[Any], ...] | None:
+        """What a commitment covers: the records and who learns from which; None for a kind of our own."""
+        if not isinstance(self.records, Records):
+            return None
+        return self.records.features, self.records.labels, self.dealt(key)
+
+    def counts(
+        self, key: bytes, asked: Floats, folder: Path, device: torch.device, stop: Callable[[], bool]
+    ) -> Counts | None:
+        """The votes on the queries `asked`; None where `stop` came first. `folder` keeps each teacher's."""
+        ensemble = Parts.of(self.dealt(key), self.teachers)
+        store = VoteStore(folder, len(asked), self.lesson.classes)
+        return train(self.lesson, ensemble, self.records.batch, asked, store, device, stop)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Voted:
+    """Votes on the queries, (Q, M), of teachers that were trained elsewhere."""
+
+    votes: Counts
+
+    def private(self, key: bytes) -> tuple[NDArray[Any], ...]:
+        """What a commitment covers."""
+        return (self.votes,)
+
+    def counts(
+        self, key: bytes, asked: Floats, folder: Path, device: torch.device, stop: Callable[[], bool]
+    ) -> Counts | None:
+        """The votes."""
+        return self.votes
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """What a run needs besides its ledger."""
+
+    ensemble: Trained | Voted
+    public: Floats
+    """(R, …), prepared."""
+    queries: Queries
+    test: RecordSource | None
+    given: Given
+    device: torch.device
+    checks: tuple[Check, ...]
+
+    @property
+    def asked(self) -> Floats:
+        """The features of the queries, (Q, …)."""
+        return self.public[self.queries.records]
+
+
+def prepare(plan: Plan, root: Path, given: Given) -> Program:
+    """Try the program on made-up records, and only then bring in its records.
+
+    Raises:
+        DataFault: the data or the votes are not what the recipe declares.
+        RunFailed: the program does not do what the accounting assumes.
+    """
+    spec, device = spec_of(plan), device_of(plan.runtime.device)
+    lesson = None if spec.teachers.votes is not None else lesson_of(plan, spec)
+    tried = [checks.noise_scale(plan)]
+    if lesson is not None:
+        tried += [checks.parts_disjoint(spec.teachers.count), checks.one_vote(lesson, device)]
+    hold_apart(plan.data, root)
+    public = features_of(plan, given.public, root)
+    chosen = queries(public, int(plan.settings["queries"]))
+    ensemble: Trained | Voted
+    if lesson is None:
+        ensemble = _voted(plan, spec, root, chosen)
+        tried.append(checks.votes_add_up(len(ensemble.votes), spec.teachers.count))
+    else:
+        ensemble = _trained(plan, spec, lesson, root, given.train)
+    test = given.test
+    if test is None and plan.data.test is not None:
+        test = load(plan.data.test, plan.data, root, "test")
+    return Program(ensemble, public, chosen, test, given, device, tuple(tried))
+
+
+def spec_of(plan: Plan) -> Pate:
+    """The recipe's block; of its `auto` fields, the plan's settings say what they are."""
+    return Pate.model_validate_json(canonical_json(plan.resolved["mechanism"]))
+
+
+def lesson_of(plan: Plan, spec: Pate) -> Lesson:
+    """What every teacher of a plan is told."""
+    found, training = facts(plan.data), spec.teachers.training
+    if spec.teachers.model is None:
+        raise ValueError("the votes are read, nobody is taught")
+    # As many steps for a small part as for a large one: the length is public.
+    an_epoch = 1 if training is None else math.ceil(plan.length.expected_lot / training.batch_size)
+    steps = 1
+    if training is not None:
+        steps = training.steps or max(1, round((training.epochs or 0) * an_epoch))
+    return Lesson(
+        model=spec.teachers.model,
+        training=training,
+        shape=found.shape,
+        classes=found.classes,
+        preprocess=plan.data.preprocess,
+        seed=plan.runtime.seed,
+        steps=steps,
+        steps_per_epoch=an_epoch,
+        physical_batch=plan.runtime.physical_batch,
+    )
+
+
+def features_of(plan: Plan, given: RecordSource | None, root: Path) -> Floats:
+    """The public records' features, (R, …); of labels nothing is ever read.
+
+    Raises:
+        DataFault: there are none, or they have another shape.
+    """
+    source, records = plan.data.public, given
+    if records is None and source is not None:
+        records = load(source, plan.data, root, "public")
+    if records is None:
+        raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
+    features, _ = records.batch(slice(None))
+    expected = facts(plan.data).shape
+    if features.shape[1:] != expected:
+        raise DataFault(
+            f"public records have the shape {list(features.shape[1:])}, those of the recipe {list(expected)}",
+            "pass records of the recipe's shape, prepared alike",
+        )
+    return features
+
+
+def _voted(plan: Plan, spec: Pate, root: Path, chosen: Queries) -> Voted:
+    if spec.teachers.votes is None:
+        raise ValueError("the teachers are trained, no votes are read")
+    teachers, classes = spec.teachers.count, int(plan.settings["classes"])
+    votes_RM = votes_file.read(spec.teachers.votes, root, len(chosen.of_record), teachers, classes)
+    return Voted(votes_RM[chosen.records])
+
+
+def _trained(plan: Plan, spec: Pate, lesson: Lesson, root: Path, given: RecordSource | None) -> Trained:
+    records = given
+    if records is None:
+        records = load(plan.data.train, plan.data, root, "train", spec.teachers.identity)
+    if records.unit_count != plan.data.size:
+        raise DataFault(
+            f"the training records hold {records.unit_count} units, the plan is for data.size: {plan.data.size}",
+            "pass the records the recipe declares",
+        )
+    hold_unit(plan, records)
+    identities = records.identities if isinstance(records, Records) else None
+    if identities is None:
+        if plan.settings["partition_by"] != "record number":
+            raise DataFault(
+                f"the training records have no names, and the plan deals them by {plan.settings['partition_by']!r}",
+                "give Records.identities: Identities.named(…)",
+            )
+        identities = Identities.numbered(len(records))
+    return Trained(lesson, spec.teachers.count, records, identities)

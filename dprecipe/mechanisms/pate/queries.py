@@ -1,0 +1,58 @@
+"""The queries: the first public records that differ. One that comes again is not asked again: its answer is replayed.
+
+Axes: R public records, Q queries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.preprocess import Floats
+from dprecipe.faults import DataFault
+
+NO_QUERY = -1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Queries:
+    """Which public records are asked, and for which others their answers stand."""
+
+    records: NDArray[np.int64]
+    """The public record that each query is: (Q,)."""
+    of_record: NDArray[np.int64]
+    """(R,): the query that each public record is, or equals byte for byte; `NO_QUERY` for those that are not asked."""
+
+    def labels(self, outcomes_Q: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The outcome of each public record's query, (R,); `NO_QUERY` where there is none."""
+        return np.where(self.of_record == NO_QUERY, NO_QUERY, outcomes_Q[self.of_record])
+
+
+def queries(public: Floats, most: int) -> Queries:
+    """The first `most` different records of the public ones, (R, …).
+
+    Raises:
+        DataFault: there are fewer.
+    """
+    seen: dict[bytes, int] = {}
+    firsts: list[int] = []
+    of_record_R = np.full(len(public), NO_QUERY)
+    for record, features in enumerate(np.ascontiguousarray(public)):
+        digest = hashlib.blake2b(features.data, digest_size=32).digest()
+        query = seen.setdefault(digest, len(seen))
+        if query >= most:
+            continue
+        of_record_R[record] = query
+        if query == len(firsts):
+            firsts.append(record)
+    if len(seen) < most:
+        raise DataFault(
+            f"data.public holds {len(seen)} different records, the plan puts {most} queries",
+            f"lower mechanism.queries.max to {len(seen)}, or name more public records",
+        )
+    return Queries(np.array(firsts, np.int64), of_record_R)

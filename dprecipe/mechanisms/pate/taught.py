@@ -1,0 +1,63 @@
+"""The student of a plan: trained on public records and released labels, of whatever kind it is.
+
+Nothing here is handed a private record, a vote or a name of where they are.
+
+Axes: R public records, K queries, M classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from dprecipe.data.facts import facts
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate.aggregators import Scores
+from dprecipe.mechanisms.pate.learn import Floats, Labels
+from dprecipe.planning.model import Plan
+
+
+def taught(
+    plan: Plan,
+    module: nn.Module | None,
+    public: Floats,
+    labels_R: Labels,
+    device: torch.device,
+    stop: Callable[[], bool],
+) -> nn.Module | None:
+    """The student, in evaluation mode; None where `stop` came first.
+
+    `module` takes the place of the recipe's model. `labels_R` holds a label, or a number below 0 for a public record
+    that has none.
+
+    Guarantees: a function of its arguments; two calls give the same student, on a CPU.
+
+    Raises:
+        RunFailed: no record has a label.
+    """
+    labelled = np.flatnonzero(labels_R >= 0)
+    if not len(labelled):
+        raise RunFailed(
+            "no query was answered, so there is nothing to learn from",
+            "lower mechanism.aggregator.selection.threshold, and start anew: what was spent stays spent",
+        )
+    if module is None and plan.training.optimizer is None:
+        from dprecipe.mechanisms.pate.fitted import fit
+
+        classes = facts(plan.data).classes
+        return fit(plan.model, public[labelled], labels_R[labelled], classes, plan.runtime.seed).to(device)  # type: ignore[arg-type]
+    raise NotImplementedError
+
+
+def scores(module: nn.Module, features: Floats, device: torch.device, physical_batch: int) -> Scores:
+    """What a student expects of each class, (K, M) float64."""
+    with torch.no_grad():
+        parts = [
+            torch.softmax(module(torch.from_numpy(features[start : start + physical_batch]).to(device)).double(), 1)
+            for start in range(0, len(features), physical_batch)
+        ]
+    expected: Scores = torch.cat(parts).cpu().numpy()
+    return expected

@@ -1,0 +1,199 @@
+"""PATE's program: train teachers on their parts, put the queries, train the student, publish.
+
+From the ballot on, everything is computed from public records and released labels: the student's modules are handed
+nothing else.
+
+Axes: R public records, Q queries, M classes.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from torch import nn
+
+from dprecipe.data.facts import class_names
+from dprecipe.mechanisms.pate import checks
+from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of
+from dprecipe.mechanisms.pate.answers import UNASKED, AnswersFile
+from dprecipe.mechanisms.pate.ballot import Ballot
+from dprecipe.mechanisms.pate.learn import Parts, votes
+from dprecipe.mechanisms.pate.partition import held_key
+from dprecipe.mechanisms.pate.pool import cpus
+from dprecipe.mechanisms.pate.program import Program, lesson_of, prepare, spec_of
+from dprecipe.mechanisms.pate.spending import Spending
+from dprecipe.mechanisms.pate.taught import scores, taught
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.model import Plan
+from dprecipe.privacy import accountants
+from dprecipe.privacy.ledger import LedgerWriter, read
+from dprecipe.release.facts import commit
+from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.program import device_of
+from dprecipe.training.publish import Finished, hold_identity, identity_of, publish
+from dprecipe.training.run import Rehearsal, Run, interrupted
+from dprecipe.training.watch import stopping_on_signals
+
+__all__ = ["attempt", "prepare", "rehearse"]
+
+REHEARSED = 100
+"""Queries that a rehearsal asks."""
+
+
+def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:
+    """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
+    insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
+    key = held_key(folder.private / "partition.key", insecure)
+    given = program.given
+    identity = identity_of(
+        folder,
+        program.ensemble.private(key),
+        "recipe" if given.model is None else "python",
+        "recipe" if given.train is None and given.public is None else "python",
+    ) | {
+        "public": commit(folder.commitment_key, program.public.data),
+        "partition": commit(folder.commitment_key, key),
+    }
+    opened = {"insecure_seed": insecure, **identity}
+    ledger = LedgerWriter(folder.ledger, plan.digest, opened, lambda before: hold_identity(identity, before))
+    clock, stopped = time.monotonic(), threading.Event()
+    try:
+        with stopping_on_signals(stopped.set, "teacher"):
+            counts_QM = program.ensemble.counts(
+                key, program.asked, folder.private / "teachers", program.device, stopped.is_set
+            )
+            if counts_QM is None:
+                ledger.close("interrupted")
+                raise interrupted(plan, folder, "some of the teachers")
+            spending = Spending(plan, ledger)
+            ballot = Ballot(
+                counts_QM,
+                aggregator_of(plan.settings),
+                int(plan.settings["answers"]),
+                spending,
+                Secrets(insecure, ledger.attempt),
+                AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
+            )
+            student = _Student(plan, program, stopped)
+            _put(plan, ballot, student, stopped)
+            module = None if stopped.is_set() else student.learned(ballot)
+        if module is None or ballot.stop_reason is None:
+            ledger.close("interrupted")
+            raise interrupted(plan, folder, f"{ballot.put_so_far} of {plan.length.steps} queries")
+        spending.charge_rest()
+        ledger.close(ballot.stop_reason)
+    finally:
+        ledger.abandon()
+    seconds = time.monotonic() - clock
+    score = _score(plan, folder, program, module, ballot, spending)
+    finished = Finished(
+        weights=module.state_dict(),
+        model=plan.model if given.model is None else None,
+        identity=identity,
+        checks=program.checks,
+        device=program.device,
+        score=score,
+        test_from_python=given.test is not None,
+        write=lambda path: _write_labels(plan, program, ballot, path),
+    )
+    spent = publish(plan, folder, read(folder.ledger), started, finished)
+    remark = f"answered {ballot.answered:,} of {plan.length.steps:,} queries"
+    return Run(folder.path, folder.release, plan, spent, ballot.stop_reason, score, seconds, (remark,))
+
+
+@final
+class _Student:
+    """The student, as far as answers have come; trained again where it is asked for."""
+
+    def __init__(self, plan: Plan, program: Program, stopped: threading.Event) -> None:
+        self._plan = plan
+        self._public = program.public
+        self._queries = program.queries
+        self._model = program.given.model
+        self._device = program.device
+        self._stopped = stopped
+
+    def learned(self, ballot: Ballot) -> nn.Module | None:
+        """The student of all labels so far; None where a stop came first."""
+        labels_R = self._queries.labels(ballot.outcomes)
+        return taught(self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set)
+
+    def expects(self, ballot: Ballot, queries: range) -> Scores | None:
+        """What it expects of these queries; None where it has no label to learn from, or a stop came first."""
+        if not (ballot.outcomes >= 0).any():
+            return None
+        module = self.learned(ballot)
+        if module is None:
+            return None
+        features = self._public[self._queries.records[queries.start : queries.stop]]
+        return scores(module, features, self._device, self._plan.runtime.physical_batch)
+
+
+def _put(plan: Plan, ballot: Ballot, student: _Student, stopped: threading.Event) -> None:
+    """Put all queries, as far as the budget goes: at once, or in rounds with a student's expectations in between."""
+    interaction = plan.settings["interaction"]
+    edges = np.linspace(0, len(ballot.outcomes), 1 + (1 if interaction is None else int(interaction["rounds"])))
+    for first, end in itertools.pairwise(edges.round().astype(int).tolist()):
+        part = range(first, end)
+        again = first > 0 and bool((ballot.outcomes[first:end] == UNASKED).any()) and ballot.stop_reason is None
+        ballot.put(part, student.expects(ballot, part) if again else None, stopped.is_set)
+        if stopped.is_set():
+            return
+
+
+def _score(
+    plan: Plan, folder: RunFolder, program: Program, module: nn.Module, ballot: Ballot, spending: Spending
+) -> Score | None:
+    if program.test is None:
+        return None
+    held_out = HeldOut(program.test, program.device, plan.runtime.physical_batch)
+    score = held_out.score(module, module.state_dict())
+    budget = plan.budget
+    epsilon = accountants.epsilon(spending.charged, budget.delta, budget.neighbouring, budget.accountant)
+    folder.record(ballot.put_so_far, epsilon, score.accuracy, score.loss)
+    return score
+
+
+def _write_labels(plan: Plan, program: Program, ballot: Ballot, folder: Path) -> None:
+    """`labels.csv`: the number of a public record in its source, and the label that the teachers gave."""
+    if not plan.release.labels:
+        return
+    labels_R = program.queries.labels(np.where(ballot.taught, ballot.outcomes, UNASKED))
+    source, names = plan.data.public, class_names(plan.data.train)
+    first = 0 if program.given.public is not None or source is None or source.records is None else source.records[0]
+    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["record", "label"])
+        for record in np.flatnonzero(labels_R >= 0).tolist():
+            label = int(labels_R[record])
+            writer.writerow([first + record, label if names is None else names[label]])
+
+
+def rehearse(plan: Plan) -> Rehearsal:
+    """A group of teachers on made-up records, who vote on a few made-up queries: see `training.run.rehearse`."""
+    spec, device = spec_of(plan), device_of(plan.runtime.device)
+    tried = [checks.noise_scale(plan)]
+    if spec.teachers.votes is not None:
+        return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
+    lesson, size = lesson_of(plan, spec), max(1, round(plan.length.expected_lot))
+    tried += [checks.parts_disjoint(spec.teachers.count), checks.one_vote(lesson, device)]
+    group = min(lesson.group(device), spec.teachers.count)
+    generator = np.random.default_rng(0)
+    ensemble = Parts.of(np.arange(group * size) % group, group)
+    features = generator.random((group * size, *lesson.shape), dtype=np.float32)
+    labels = generator.integers(lesson.classes, size=len(features))
+    queries = generator.random((min(REHEARSED, plan.length.steps), *lesson.shape), dtype=np.float32)
+    clock = time.monotonic()
+    votes(lesson, range(group), ensemble, lambda numbers: (features[numbers], labels[numbers]), queries, device)
+    seconds = (time.monotonic() - clock) / group
+    beside = 1 if device.type != "cpu" and lesson.training is not None else cpus()
+    done = f"{group} of {spec.teachers.count} teachers on made-up records: {seconds:.2g} s a teacher"
+    return Rehearsal(done, seconds * spec.teachers.count / beside, tuple(tried))
