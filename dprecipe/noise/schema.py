@@ -18,7 +18,7 @@ Multiplier = Annotated[
     Annotated[Auto, Tag("word")] | Annotated[Annotated[float, Field(ge=1e-3, le=1e6)], Tag("number")],
     Discriminator(form),
 ]
-MULTIPLIER = "scale of the noise, divided by the clip norm or the codeword norm; `auto`: solved"
+MULTIPLIER = "scale of the noise, divided by the clip norm or the codeword norm, or in votes; `auto`: solved"
 
 
 class GaussianNoise(Block):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dprecipe.recipe import pate_starters
+
 HEAD = """\
 # yaml-language-server: $schema=schemas/recipe.schema.json
 # (`dprecipe schema` writes that folder; editors then check and complete this file)
@@ -135,10 +137,13 @@ release: {report: true}
 }
 
 SOURCES = tuple(DATA)
-MECHANISMS = tuple(MECHANISM)
+MECHANISMS = (*MECHANISM, "pate")
 
 
 def starter(mechanism: str, source: str, name: str) -> str:
     """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`."""
+    head = HEAD.format(name=name)
+    if mechanism == "pate":
+        return head + pate_starters.rest(source)
     data = DATA[source].replace(" &TRAIN", TABLE.format(source=source))
-    return f"{HEAD.format(name=name)}{data}\nmodel: {MODEL[mechanism][source]}\n{MECHANISM[mechanism]}"
+    return f"{head}{data}\nmodel: {MODEL[mechanism][source]}\n{MECHANISM[mechanism]}"

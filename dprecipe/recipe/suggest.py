@@ -36,11 +36,15 @@ def _loose(word: str) -> str:
 
 def synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
     """The entry of the tables for another tool's name, as it applies to this recipe."""
-    in_noise = NOISE.get(_loose(key)) if spot.path[:2] == ("mechanism", "noise") else None
+    in_noise = NOISE.get(_loose(key)) if "noise" in spot.path[:-1] else None
     found = in_noise or SYNONYMS.get(_loose(key))
-    while found is not None and found.instead is not None and not has_place(tree, found.path):
-        found = found.instead
-    return found
+    return None if found is None else next((entry for entry in found.choices if applies(entry, tree)), found)
+
+
+def applies(entry: Synonym, tree: Mapping) -> bool:
+    """Whether a recipe of these kinds has the place that an entry is about."""
+    place = entry.where or entry.path
+    return not place or has_place(tree, place)
 
 
 def misspelt_tag(spot: Spot) -> str | None:

@@ -1,5 +1,5 @@
 """The names other tools and papers use for what a recipe says: Opacus, TF Privacy, JAX Privacy, Lightning, Hugging
-Face, gradient encoding.
+Face, gradient encoding, PATE.
 
 A name maps to the dotted path that holds the same idea (or none) and to what has to be done: often it is
 not the same number that goes there."""
@@ -17,26 +17,61 @@ class Synonym:
     remedy: str
     instead: Synonym | None = None
     """Where the idea lives in a recipe whose mechanism has no such path."""
+    where: str = ""
+    """A path that only those recipes have to which this applies; `path` itself where this is empty."""
+
+    @property
+    def choices(self) -> tuple[Synonym, ...]:
+        """This one and what there is instead, in order."""
+        return (self, *(() if self.instead is None else self.instead.choices))
 
 
-_CODEWORD = Synonym("mechanism.codebook.norm", "set mechanism.codebook.norm")
+_PATE = "mechanism.teachers"
+
+_NO_CLIPPING = Synonym("", "remove it: one record moves one vote, and nothing is clipped", where=_PATE)
+_NO_SAMPLING = Synonym(
+    "", "remove it: a teacher learns from all records of its part, and nothing is sampled", where=_PATE
+)
+_CODEWORD = Synonym("mechanism.codebook.norm", "set mechanism.codebook.norm", _NO_CLIPPING)
 _CLIP = Synonym("mechanism.clip.norm", "set mechanism.clip.norm", _CODEWORD)
-_MULTIPLIER = Synonym("mechanism.noise.multiplier", "set mechanism.noise.multiplier, or `auto` to have it solved")
+_OF_VOTES = Synonym(
+    "mechanism.aggregator.noise.multiplier",
+    "set mechanism.aggregator.noise.multiplier: the scale of the noise in votes, or `auto` to have it solved",
+)
+_MULTIPLIER = Synonym(
+    "mechanism.noise.multiplier", "set mechanism.noise.multiplier, or `auto` to have it solved", _OF_VOTES
+)
 _DEVIATION = Synonym(
     "mechanism.noise.multiplier",
     "set mechanism.noise.multiplier: the deviation divided by the norm of clip or codebook",
+    _OF_VOTES,
 )
 _SCALE = Synonym(
     "mechanism.noise.multiplier",
     "set mechanism.noise.multiplier: the scale divided by the norm of clip or codebook",
+    _OF_VOTES,
 )
-_FAMILY = Synonym("mechanism.noise.family", "set mechanism.noise.family")
+_FAMILY = Synonym(
+    "mechanism.noise.family",
+    "set mechanism.noise.family",
+    Synonym("mechanism.aggregator.noise.family", "set mechanism.aggregator.noise.family"),
+)
 _FREEDOM = Synonym("mechanism.noise.df", "set mechanism.noise.df: degrees of freedom, for student_t")
 _SHAPE = Synonym("mechanism.noise.shape", "set mechanism.noise.shape: λ, for variance_gamma")
 _EPSILON = Synonym("budget.epsilon", "set budget.epsilon")
 _DELTA = Synonym("budget.delta", "set budget.delta")
-_EPOCHS = Synonym("training.epochs", "set training.epochs, or `auto` to run until the budget ends")
-_STEPS = Synonym("training.steps", "set training.steps: noisy updates, not epochs")
+_EPOCHS = Synonym(
+    "training.epochs",
+    "set training.epochs for the student, mechanism.teachers.training.epochs for the teachers",
+    Synonym("training.epochs", "set training.epochs, or `auto` to run until the budget ends"),
+    where=_PATE,
+)
+_STEPS = Synonym(
+    "training.steps",
+    "set training.steps for the student, mechanism.teachers.training.steps for the teachers",
+    Synonym("training.steps", "set training.steps: noisy updates, not epochs"),
+    where=_PATE,
+)
 _PHYSICAL = Synonym("runtime.physical_batch", "set runtime.physical_batch: records held in memory at once")
 _ACCUMULATE = Synonym(
     "runtime.physical_batch",
@@ -49,12 +84,25 @@ _MICROBATCHES = Synonym(
     Synonym("", "remove it: gradients are clipped record by record; runtime.physical_batch bounds the memory"),
 )
 _MICROBATCH = Synonym(_MICROBATCHES.path, _MICROBATCHES.remedy, _PHYSICAL)
-_LOT = Synonym("mechanism.sampling.batch_size", "set mechanism.sampling.batch_size: the expected records of one update")
-_RATE = Synonym("mechanism.sampling.batch_size", "set mechanism.sampling.batch_size to the rate times data.size")
-_POISSON = Synonym("mechanism.sampling.scheme", "write mechanism.sampling: {scheme: poisson, batch_size: …}")
+_LOT = Synonym(
+    "mechanism.sampling.batch_size",
+    "set mechanism.sampling.batch_size: the expected records of one update",
+    Synonym(
+        "training.batch_size",
+        "set training.batch_size for the student, mechanism.teachers.training.batch_size for the teachers",
+        where=_PATE,
+    ),
+)
+_RATE = Synonym(
+    "mechanism.sampling.batch_size", "set mechanism.sampling.batch_size to the rate times data.size", _NO_SAMPLING
+)
+_POISSON = Synonym(
+    "mechanism.sampling.scheme", "write mechanism.sampling: {scheme: poisson, batch_size: …}", _NO_SAMPLING
+)
 _SHUFFLE = Synonym(
     "mechanism.sampling.scheme",
     "write mechanism.sampling: {scheme: shuffle, batch_size: …}; it is accounted without amplification",
+    _NO_SAMPLING,
 )
 _PER_LAYER = Synonym(
     "mechanism.groups",
@@ -82,6 +130,32 @@ _TEST = Synonym("data.test", "declare the held-out records as data.test; splitti
 _TRAIN_DATA = Synonym("data.train", "write data.train: {source: …}")
 _CLASSES = Synonym("data.train.classes", "declare the classes in data.train")
 _NO_STOP = Synonym("", "remove it: stopping on a private metric would spend privacy; the budget ends the run")
+_TEACHERS = Synonym("mechanism.teachers.count", "set mechanism.teachers.count")
+_TEACHER_MODEL = Synonym("mechanism.teachers.model", "write mechanism.teachers.model: {kind: …}")
+_TEACHER_EPOCHS = Synonym("mechanism.teachers.training.epochs", "set mechanism.teachers.training.epochs")
+_TEACHER_BATCH = Synonym("mechanism.teachers.training.batch_size", "set mechanism.teachers.training.batch_size")
+_VOTES = Synonym("mechanism.teachers.votes", "write mechanism.teachers.votes: {path: …}")
+_RECORD_NAME = Synonym("mechanism.teachers.identity", "set mechanism.teachers.identity to the column's name")
+_PUBLIC = Synonym("data.public", "write data.public: {source: …}")
+_AGGREGATOR = Synonym("mechanism.aggregator.kind", "write mechanism.aggregator: {kind: …}")
+_LAPLACE = Synonym(
+    _OF_VOTES.path, "write mechanism.aggregator: {kind: lnmax, noise: {family: laplace, multiplier: …}}, in votes"
+)
+_INVERSE = Synonym(
+    _OF_VOTES.path, "write mechanism.aggregator: {kind: lnmax, noise: {family: laplace, multiplier: …}}: 1 over it"
+)
+_SELECTION_NOISE = Synonym(
+    "mechanism.aggregator.selection.noise.multiplier",
+    "set mechanism.aggregator.selection.noise.multiplier: the deviation in votes",
+)
+_THRESHOLD = Synonym("mechanism.aggregator.selection.threshold", "set mechanism.aggregator.selection.threshold")
+_CONFIDENCE = Synonym("mechanism.aggregator.interaction.confidence", "set mechanism.aggregator.interaction.confidence")
+_QUERIES = Synonym("mechanism.queries.max", "set mechanism.queries.max, or `auto` to ask as much as the budget holds")
+_ANSWERS = Synonym("mechanism.queries.answers", "set mechanism.queries.answers")
+_SANITIZE = Synonym("mechanism.sanitize", "write mechanism.sanitize: {method: smooth_sensitivity, …}")
+_ANALYSIS = Synonym("mechanism.analysis", "set mechanism.analysis to data_dependent")
+_VAT = Synonym("training.semi_supervised", "write training.semi_supervised: {kind: vat}")
+_POWER = Synonym("training.semi_supervised.power_iterations", "set training.semi_supervised.power_iterations")
 
 SYNONYMS: dict[str, Synonym] = {
     # Opacus
@@ -143,6 +217,59 @@ SYNONYMS: dict[str, Synonym] = {
     "noise_family": _FAMILY,
     "noise_type": _FAMILY,
     "noise_distribution": _FAMILY,
+    # PATE: the authors' code, autodp, common teaching code
+    "num_teachers": _TEACHERS,
+    "nb_teachers": _TEACHERS,
+    "n_teachers": _TEACHERS,
+    "number_of_teachers": _TEACHERS,
+    "num_partitions": _TEACHERS,
+    "num_shards": _TEACHERS,
+    "teacher_model": _TEACHER_MODEL,
+    "teacher_epochs": _TEACHER_EPOCHS,
+    "teacher_batch_size": _TEACHER_BATCH,
+    "votes_file": _VOTES,
+    "votes_path": _VOTES,
+    "counts_file": _VOTES,
+    "teacher_votes": _VOTES,
+    "teacher_preds": _VOTES,
+    "teacher_predictions": _VOTES,
+    "record_id": _RECORD_NAME,
+    "aggregation": _AGGREGATOR,
+    "aggregation_mechanism": _AGGREGATOR,
+    "lap_scale": _LAPLACE,
+    "laplace_scale": _LAPLACE,
+    "noise_eps": _INVERSE,
+    "inverse_scale": _INVERSE,
+    "sigma1": _SELECTION_NOISE,
+    "sigma_1": _SELECTION_NOISE,
+    "sigma_threshold": _SELECTION_NOISE,
+    "sigma2": _OF_VOTES,
+    "sigma_2": _OF_VOTES,
+    "sigma_gnmax": _OF_VOTES,
+    "gnmax_sigma": _OF_VOTES,
+    "vote_threshold": _THRESHOLD,
+    "consensus_threshold": _THRESHOLD,
+    "student_confidence": _CONFIDENCE,
+    "num_queries": _QUERIES,
+    "nb_queries": _QUERIES,
+    "n_queries": _QUERIES,
+    "max_queries": _QUERIES,
+    "stdnt_share": _QUERIES,
+    "student_queries": _QUERIES,
+    "max_answers": _ANSWERS,
+    "max_answered": _ANSWERS,
+    "num_answers": _ANSWERS,
+    "smooth_sens": _SANITIZE,
+    "data_dependent": _ANALYSIS,
+    "data_dependent_analysis": _ANALYSIS,
+    "unlabeled": _PUBLIC,
+    "unlabelled": _PUBLIC,
+    "unlabeled_data": _PUBLIC,
+    "unlabelled_data": _PUBLIC,
+    "public_data": _PUBLIC,
+    "student_data": _PUBLIC,
+    "vat": _VAT,
+    "num_power_iterations": _POWER,
     # the field's own symbols
     "sigma": _MULTIPLIER,
     "noise_scale": _MULTIPLIER,
@@ -221,6 +348,21 @@ WORDS: dict[str, str] = {
     "dp-sgd": "dpsgd",
     "dp_sgd": "dpsgd",
     "gradient_encoding": "encoded",
+    "private_aggregation_of_teacher_ensembles": "pate",
+    "gn_max": "gnmax",
+    "ln_max": "lnmax",
+    "confident": "confident_gnmax",
+    "interactive": "interactive_gnmax",
+    "dependent": "data_dependent",
+    "independent": "data_independent",
+    "smooth": "smooth_sensitivity",
+    "virtual_adversarial_training": "vat",
+    "forest": "random_forest",
+    "rf": "random_forest",
+    "gbm": "gradient_boosting",
+    "gbdt": "gradient_boosting",
+    "xgboost": "gradient_boosting",
+    "boosting": "gradient_boosting",
     "normal": "gaussian",
     "gauss": "gaussian",
     "student": "student_t",

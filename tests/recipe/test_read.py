@@ -127,13 +127,14 @@ def test_the_mechanisms_that_the_documents_show_are_read() -> None:
     before, after = FINE[: FINE.index("mechanism:")], FINE[FINE.index("budget:") :]
     rest = "mechanism:\n  kind: encoded\n  codebook: {source: gaussian}\n  sampling: {scheme: full_batch}\n"
     documents = Path(__file__).parents[2] / "docs"
-    text = "".join((documents / name).read_text("utf-8") for name in ("recipe.md", "encoding.md"))
+    text = "".join((documents / name).read_text("utf-8") for name in ("recipe.md", "encoding.md", "pate.md"))
     fences = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     shown = [fence for fence in fences if fence.startswith("mechanism:")]
     shown += [rest + indent(fence, "  ") for fence in fences if fence.startswith("noise:")]
-    assert len(shown) >= 4
+    assert len(shown) >= 7
     for mechanism in shown:
-        assert read_text(before + mechanism + after).recipe.mechanism.kind == "encoded"
+        kind = "pate" if "kind: pate" in mechanism else "encoded"
+        assert read_text(before + mechanism + after).recipe.mechanism.kind == kind
 
 
 DISJOINT = (
@@ -155,7 +156,8 @@ def test_the_order_of_overrides_does_not_matter(overrides: list[str]) -> None:
 
 STARTERS = [(mechanism, source) for mechanism in MECHANISMS for source in SOURCES]
 FINE_ENCODED = (FOLDER / "fine-encoded.yaml").read_text("utf-8")
-TEXTS = [FINE, FINE_ENCODED, *(starter(mechanism, source, "s") for mechanism, source in STARTERS)]
+FINE_PATE = (FOLDER / "fine-pate.yaml").read_text("utf-8")
+TEXTS = [FINE, FINE_ENCODED, FINE_PATE, *(starter(mechanism, source, "s") for mechanism, source in STARTERS)]
 
 
 def keys_of(text: str) -> list[tuple[int, int, str]]:
@@ -175,7 +177,7 @@ def mutated(text: str, line: int, column: int, old: str, new: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=["fine", "fine-encoded", *map("-".join, STARTERS)])
+@pytest.mark.parametrize("text", TEXTS, ids=["fine", "fine-encoded", "fine-pate", *map("-".join, STARTERS)])
 def test_every_misspelt_key_is_one_finding_on_its_line(text: str) -> None:
     for line, column, name in keys_of(text):
         for new in (name + "x", name[:-1] + "q" + name[-1], "q" + name, "zzz"):

@@ -22,6 +22,7 @@ from dprecipe.text.load import load
 ROOT = Path(__file__).parents[1]
 FINE = (ROOT / "golden" / "recipes" / "fine.yaml").read_text("utf-8")
 ENCODED = FINE.replace("  kind: dpsgd\n  clip: {norm: 1.0}\n", "  kind: encoded\n  codebook: {source: gaussian}\n")
+PATE = (ROOT / "golden" / "recipes" / "fine-pate.yaml").read_text("utf-8")
 KNOWN_PATHS = {known.path for known in every_key()}
 ERRORS = get_args(ErrorType)
 RAW = re.compile(r"Input should|Field required|not permitted|valid (?:dictionary|integer|number|string|tuple)|pydantic")
@@ -71,26 +72,24 @@ def test_a_value_that_cannot_be_placed_has_a_code_too() -> None:
     assert [finding.code for finding in word(error, load(text, "r.yaml"), frozenset())] == ["R199"]
 
 
-def alternatives(synonym: Synonym | None) -> list[Synonym]:
-    return [] if synonym is None else [synonym, *alternatives(synonym.instead)]
-
-
 @pytest.mark.parametrize(
     ("name", "first"), [*SYNONYMS.items(), *NOISE.items()], ids=[*SYNONYMS, *(f"noise.{name}" for name in NOISE)]
 )
 def test_every_synonym_leads_to_a_key_of_the_language(name: str, first: Synonym) -> None:
-    for synonym in alternatives(first):
+    for synonym in first.choices:
         assert synonym.remedy
-        assert not synonym.path or synonym.path in KNOWN_PATHS
+        for path in (synonym.path, synonym.where):
+            assert not path or path in KNOWN_PATHS
         for path in re.findall(r"\b(?:data|mechanism|budget|training|runtime)\.[a-z_.]*[a-z]", synonym.remedy):
             assert path in KNOWN_PATHS, path
 
 
-@pytest.mark.parametrize("base", [FINE, ENCODED], ids=["dpsgd", "encoded"])
+@pytest.mark.parametrize("base", [FINE, ENCODED, PATE], ids=["dpsgd", "encoded", "pate"])
 @pytest.mark.parametrize("name", sorted(set(SYNONYMS) - {known.path.rpartition(".")[2] for known in every_key()}))
 def test_a_synonym_is_answered_wherever_it_stands(name: str, base: str) -> None:
-    choices = alternatives(SYNONYMS[name])
-    placed = [synonym for synonym in choices if not synonym.path or has_place(load(base, "r.yaml"), synonym.path)]
+    choices, tree = SYNONYMS[name].choices, load(base, "r.yaml")
+    places = [synonym.where or synonym.path for synonym in choices]
+    placed = [s for s, place in zip(choices, places, strict=True) if not place or has_place(tree, place)]
     for text in (f"{base}{name}: 1\n", re.sub(r"(  kind: \w+)", rf"\1\n  {name}: 1", base, count=1)):
         with pytest.raises(RecipeError) as caught:
             read_text(text)
@@ -112,6 +111,19 @@ def test_a_name_of_noise_is_answered_in_every_noise_block(name: str) -> None:
         (finding,) = caught.value.findings
         assert finding.path.rpartition(".")[2] == name
         assert meant in finding.remedy
+
+
+@pytest.mark.parametrize("name", ["std", "scale"])
+@pytest.mark.parametrize(
+    "block", ["noise: {family: gaussian, multiplier: 20}", "noise: {family: gaussian, multiplier: 40}"]
+)
+def test_so_it_is_in_the_noise_of_votes(name: str, block: str) -> None:
+    assert block in PATE
+    with pytest.raises(RecipeError) as caught:
+        read_text(PATE.replace(block, block.replace("multiplier", name)))
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.path.rpartition(".")[2]) == ("R112", name)
+    assert "multiplier" in finding.remedy
 
 
 def test_what_is_known_only_to_be_refused_is_never_offered() -> None:
