@@ -243,6 +243,13 @@ def test_theorem_3_of_2017_only_under_its_condition():
     assert got == min(0.5 * 1 * 2, 1)
 
 
+def test_the_statistic_is_not_rounded():
+    """Rounding half to even takes 0.5 and 1.5, one vote apart, to 0 and 2."""
+    assert [round(0.5), round(1.5)] == pitfall("round_half_even")["reference_returns"]
+    got = votes.log_pass([0.5, 1.5], Selection(1.0, 2.0))[0]
+    np.testing.assert_allclose(got, stats.norm.logcdf([-0.25, 0.25]), rtol=1e-14)
+
+
 # All histograms of small ensembles
 
 
