@@ -27,11 +27,8 @@ def text(plan: Plan) -> str:
     rows = [
         ("mechanism", plan.mechanism),
         *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
-        ("steps", f"{plan.length.steps:,}"),
-        ("expected lot", f"{plan.length.expected_lot:g}"),
-        ("sampling rate", "none claimed" if plan.sampling_rate is None else f"{plan.sampling_rate:.6g}"),
-        *_noise(plan),
-        ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}"),
+        *(_votes(plan) if plan.mechanism == "pate" else _steps(plan)),
+        ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}{_whatever(plan)}"),
         (
             "accountant",
             f"{guarantee.accountant}; {guarantee.cross_check_accountant} gives {guarantee.cross_check_epsilon:g}",
@@ -45,6 +42,44 @@ def text(plan: Plan) -> str:
     lines += [f"    - {a.text} ({a.checked_by})" for a in plan.assumptions]
     lines += [f"  warning {w.code}: {w.message}\n    {w.remedy}" for w in plan.warnings]
     return "\n".join(lines) + "\n"
+
+
+def _whatever(plan: Plan) -> str:
+    """What the ε of votes does not depend on."""
+    return ", whatever is answered" if plan.settings.get("filter") is not None else ""
+
+
+def _votes(plan: Plan) -> list[tuple[str, str]]:
+    settings = plan.settings
+    trained = "trained elsewhere" if settings["teachers_from"] == "file" else f"about {settings['expected_lot']:g} each"
+    family, multiplier = settings["noise_family"], settings["noise_multiplier"]
+    rows = [
+        ("teachers", f"{settings['teachers']:,}, {trained}, dealt by {settings['partition_by']}"),
+        ("aggregator", f"{settings['aggregator']}, {settings['classes']:,} classes"),
+        ("queries", f"{settings['queries']:,}"),
+        ("noise", f"{family}, {multiplier:g} votes on each count"),
+    ]
+    if settings["threshold"] is not None:
+        check = f"gaussian noise of {settings['selection_multiplier']:g} votes"
+        rows.insert(3, ("answers at most", f"{settings['answers']:,}"))
+        rows.append(("answered", f"where the largest count reaches {settings['threshold']:g}, {check}"))
+    asked = settings["interaction"]
+    if asked is not None:
+        more = f"where votes exceed what the student expects by {asked['threshold']:g}"
+        own = f"its own label above {asked['confidence']:g}"
+        rows.append(("then", f"in rounds 2 to {asked['rounds']}, {more}; {own}"))
+    if settings["sanitize"] is not None:
+        rows.append(("publishes", f"what these votes cost, at order {settings['sanitize']['order']:g}"))
+    return rows
+
+
+def _steps(plan: Plan) -> list[tuple[str, str]]:
+    return [
+        ("steps", f"{plan.length.steps:,}"),
+        ("expected lot", f"{plan.length.expected_lot:g}"),
+        ("sampling rate", "none claimed" if plan.sampling_rate is None else f"{plan.sampling_rate:.6g}"),
+        *_noise(plan),
+    ]
 
 
 def _in_groups(groups: Sequence[int]) -> str:

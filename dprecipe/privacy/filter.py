@@ -21,6 +21,8 @@ from dprecipe.privacy.events import Charge, FilterRest
 from dprecipe.privacy.workload import workload
 
 _ROUNDING = 1e-12
+_SHORT = 1e-10
+"""What is left is understated by this part of the limit, so that no rounding of sums can lead beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ class GaussianFilter:
 
     def rest(self, charges: Iterable[Charge]) -> FilterRest | None:
         """What is left after these events, as an event; None where nothing is, up to rounding."""
-        left = self.limit - spent(charges)
-        return None if left <= self.limit * _ROUNDING else FilterRest(1 / math.sqrt(left))
+        left = self.limit * (1 - _SHORT) - spent(charges)
+        return None if left <= 0 else FilterRest(1 / math.sqrt(left))
 
 
 def spent(charges: Iterable[Charge]) -> float:

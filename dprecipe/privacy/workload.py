@@ -82,8 +82,8 @@ class Workload:
 
     @property
     def largest_loss(self) -> float:
-        """The largest loss of any outcome, of adding or removing a unit: finite where all noise is Laplace's, with which
-        it is at most the shift in L1 norm over the scale. Rounded up."""
+        """The largest loss of any outcome, of adding or removing a unit: finite where all noise is Laplace's, with
+        which it is at most the shift in L1 norm over the scale. Rounded up."""
         if self.mu > 0 or self.sampled or self.sanitised or any(e.event.family != "laplace" for e in self.encoded):
             return math.inf
         return math.fsum(e.count * _largest_loss(e.event) for e in self.encoded) * (1 + 1e-12)

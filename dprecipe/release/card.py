@@ -70,14 +70,27 @@ It promises nothing about accuracy, fairness, or data unlike the training data.
 
 ## Training
 
-`{plan.model.kind}`, trained by `{plan.mechanism}` for {plan.length.steps} steps, with
-{made.mechanism.noise.family} noise of multiplier {made.mechanism.noise.multiplier:g}.
+{_training(plan, made)}
 The whole recipe is in `certificate.json`.
 
 ## Evaluation
 
 {results}
 """
+
+
+def _training(plan: Plan, made: Predicate) -> str:
+    noise, votes = made.mechanism.noise, made.mechanism.voting
+    if votes is None:
+        return (
+            f"`{plan.model.kind}`, trained by `{plan.mechanism}` for {plan.length.steps} steps, with\n"
+            f"{noise.family} noise of multiplier {noise.multiplier:g}."
+        )
+    return (
+        f"`{plan.model.kind}`, a student of {votes.teachers} teachers (`{plan.mechanism}`, `{votes.aggregator}`):\n"
+        f"trained on public records, {votes.answers_charged} of them labelled by the teachers' votes with\n"
+        f"{noise.family} noise of {noise.multiplier:g} votes; the teachers were asked about {votes.queries_charged}."
+    )
 
 
 def plain(text: str) -> str:

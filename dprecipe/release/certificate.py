@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 
 from dprecipe.faults import RunFailed
 from dprecipe.planning.model import Plan
-from dprecipe.privacy.events import Charge, PartitionedGaussian, total
+from dprecipe.privacy.events import Charge, PartitionedGaussian, SanitisedCost, total
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import schema
-from dprecipe.release.claim import Numbers, claim, numbers
+from dprecipe.release import schema, voting
+from dprecipe.release.claim import Numbers, claim, data_dependent, numbers
 from dprecipe.release.facts import RunFacts, Spent
 
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
@@ -79,7 +79,9 @@ def predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
     Raises:
         RunFailed: more was spent than the budget holds, or the run facts contradict the plan.
     """
-    found = numbers(plan, spent.charges)
+    if run.sanitised is not None and not voting.count(spent.charges, SanitisedCost):
+        raise RunFailed("internal fault: what votes cost was published, and not charged", "please report this")
+    found = numbers(plan, spent.charges, run.sanitised)
     if not found.epsilon <= plan.budget.epsilon:
         raise RunFailed(
             f"internal fault: the ledger holds ε = {found.epsilon!r}, more than the budget of "
@@ -93,11 +95,11 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
     """A predicate from its four sources; no arithmetic is done here, so `verify` can do it apart.
 
     Raises:
-        RunFailed: a score on private records was given.
+        RunFailed: a score on private records was given, or what votes cost where the plan does not publish it.
     """
     return schema.Predicate(
         claim=claim(plan, found, run.insecure_seed is not None),
-        mechanism=_mechanism(plan),
+        mechanism=_votes(plan, spent.charges) if plan.mechanism == voting.NAME else _mechanism(plan),
         sampling=_sampling(plan, spent.charges),
         events=schema.Events(
             run_length=tuple(RUNS.validate_python(charge.to_json()) for charge in spent.charges),
@@ -105,6 +107,7 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
             ledger=spent.digest,
         ),
         accounting=found.accounting,
+        data_dependent=data_dependent(plan, found, run.sanitised),
         assumptions=tuple(
             schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by) for a in plan.assumptions
         ),
@@ -149,6 +152,28 @@ def _mechanism(plan: Plan) -> schema.MechanismFacts:
     )
 
 
+def _votes(plan: Plan, charges: Sequence[Charge]) -> schema.MechanismFacts:
+    settings = plan.settings
+    return schema.MechanismFacts(
+        kind=plan.mechanism,
+        noise=schema.NoiseFacts(
+            family=settings["noise_family"],
+            multiplier=settings["noise_multiplier"],
+            scale=settings["noise_multiplier"],
+            standard_deviation=settings["noise_std"],
+            added_to="each count of the teachers' votes for a class, before the largest is chosen",
+        ),
+        clipping=None,
+        encoding=None,
+        voting=voting.facts(plan, charges),
+        aggregation=schema.AggregationFacts(
+            of="the class with the most noisy votes of each answered query; the counts themselves stay in private/",
+            divisor=None,
+        ),
+        projection=None,
+    )
+
+
 def _phases(phases: Sequence[Mapping[str, Any]] | None) -> tuple[schema.PhaseFacts, ...] | None:
     if phases is None:
         return None
@@ -188,9 +213,10 @@ def _encoding(settings: Mapping[str, Any]) -> schema.EncodingFacts:
 
 
 def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
-    steps = sum(
-        charge.count * (charge.event.lots if isinstance(charge.event, PartitionedGaussian) else 1) for charge in charges
-    )
+    if plan.mechanism == voting.NAME:
+        steps = voting.queries(charges)
+    else:
+        steps = sum(c.count * (c.event.lots if isinstance(c.event, PartitionedGaussian) else 1) for c in charges)
     return schema.SamplingFacts(
         scheme=plan.settings["scheme"],
         rate=plan.sampling_rate,
@@ -217,7 +243,8 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     else:
         status, text = "none", "the recipe names no records to evaluate on"
     return schema.DataAccess(
-        training=schema.Access(status="covered", text="every use of the training records is one of the events"),
+        training=schema.Access(status="covered", text=_training(plan)),
+        public=_public(plan),
         preprocessing=schema.Access(
             status="public",
             text="constants of the recipe, the same for every record; nothing was fitted to the data",
@@ -228,6 +255,25 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
             "them would spend more than is counted here",
         ),
         evaluation=schema.EvaluationAccess(status=status, text=text, released=score),
+    )
+
+
+def _training(plan: Plan) -> str:
+    if plan.mechanism != voting.NAME:
+        return "every use of the training records is one of the events"
+    readers = "private records are read by teachers alone"
+    if plan.settings["teachers_from"] == "file":
+        readers = "private records were read by teachers alone, before this run, and are not opened in it"
+    return f"{readers}, and teachers speak through noisy votes alone, each of which is one of the events"
+
+
+def _public(plan: Plan) -> schema.Access | None:
+    if plan.mechanism != voting.NAME:
+        return None
+    return schema.Access(
+        status="public",
+        text="unlabelled records that the recipe declares public: teachers are asked about them and the student learns "
+        "from them; labels of theirs are never read",
     )
 
 

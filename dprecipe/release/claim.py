@@ -5,14 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dprecipe import __version__
+from dprecipe.faults import RunFailed
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, gdp, rounding, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge
+from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold
 from dprecipe.privacy.workload import workload
-from dprecipe.release.schema import Accountant, Claim, GaussianBound, Point, PrivacyUnit, Role
+from dprecipe.release import voting
+from dprecipe.release.schema import (
+    Accountant,
+    Claim,
+    DataDependentFacts,
+    GaussianBound,
+    Point,
+    PrivacyUnit,
+    Role,
+)
+
+if TYPE_CHECKING:
+    from dprecipe.privacy.sanitise import Sanitised, Sanitiser
 
 GRID = 200
 """Points at which the Gaussian bound is held against the profile."""
@@ -38,6 +52,16 @@ NOT_PROTECTED = (
 
 
 @dataclass(frozen=True, slots=True)
+class VotesCost:
+    """What a reader concludes from the published cost of votes: ε, the bound of the Rényi cost, and what the claim's
+    events cost in the worst case at the same δ."""
+
+    epsilon: float
+    cost: float
+    worst_case: float
+
+
+@dataclass(frozen=True, slots=True)
 class Numbers:
     """Everything in a certificate that an accountant computed; every number is rounded up."""
 
@@ -45,10 +69,12 @@ class Numbers:
     profile: tuple[Point, ...]
     gdp: GaussianBound | None
     accounting: tuple[Accountant, ...]
+    votes: VotesCost | None = None
 
 
-def numbers(plan: Plan, charges: Sequence[Charge]) -> Numbers:
+def numbers(plan: Plan, charges: Sequence[Charge], sanitised: Sanitised | None = None) -> Numbers:
     """What `charges` cost, by the accountant the budget names and two more; the plan's guarantee is not read.
+    `sanitised`: what the run published of its votes' cost.
 
     Guarantees: the composition of the charges is (ε, δ)-DP at the budget's δ, and (ε', δ')-DP at every point
     of the profile; its δ(ε) is at most that of the Gaussian bound on the stated interval.
@@ -69,6 +95,7 @@ def numbers(plan: Plan, charges: Sequence[Charge]) -> Numbers:
             _row(second.accountant, ours, "cross_check", rounding.up(second.value)),
             _row(third.name, third.version, "second_opinion", rounding.up(third.epsilon)),
         ),
+        None if sanitised is None else votes_cost(plan, charges, sanitised),
     )
 
 
@@ -118,6 +145,81 @@ def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilo
     return GaussianBound(mu=rounding.up(mu * (1 + 1e-9)), from_epsilon=0.0, to_epsilon=grid[-1])
 
 
+def votes_cost(plan: Plan, charges: Sequence[Charge], sanitised: Sanitised) -> VotesCost:
+    """What the published numbers say of the votes, by the constants of the plan alone.
+
+    No list of queries costs more than the worst case of all that are planned.
+
+    Raises:
+        RunFailed: the plan does not publish what votes cost.
+        ValueError: the plan's constants are out of range.
+    """
+    from dprecipe.privacy import sanitise
+
+    chosen, budget = sanitiser(plan), plan.budget
+    events = [charge.event for charge in plan.events if isinstance(charge.event, NoisyMax | NoisyThreshold)]
+    asked = workload([Charge(event, plan.length.steps) for event in events], budget.neighbouring)
+    most = float(accountants.rdp_curve(asked, [chosen.order])[0])
+    found = sanitise.upper_bound(sanitised, chosen, budget.delta, most)
+    worst = accountants.epsilon(charges, found.delta, budget.neighbouring, budget.accountant)
+    return VotesCost(rounding.up(found.epsilon), rounding.up(found.total), rounding.up(worst))
+
+
+def sanitiser(plan: Plan) -> Sanitiser:
+    """The plan's constants of publishing what votes cost.
+
+    Raises:
+        RunFailed: there are none.
+        ValueError: they are out of range.
+    """
+    from dprecipe.privacy.sanitise import Sanitiser
+
+    chosen = plan.settings.get("sanitize")
+    if chosen is None:
+        raise RunFailed("internal fault: the plan does not publish what votes cost", "please report this")
+    return Sanitiser(chosen["order"], chosen["beta"], chosen["multiplier"], chosen["scale_multiplier"], chosen["delta"])
+
+
+def data_dependent(plan: Plan, found: Numbers, sanitised: Sanitised | None) -> DataDependentFacts | None:
+    """The statement about these very votes, where the run published what it takes.
+
+    Raises:
+        RunFailed: it did, and the plan does not.
+    """
+    if sanitised is None or found.votes is None:
+        return None
+    chosen, votes, delta = sanitiser(plan), found.votes, plan.budget.delta
+    return DataDependentFacts(
+        epsilon=votes.epsilon,
+        delta=delta + 2 * chosen.failure,
+        sentence=votes_sentence(votes, delta, chosen.failure, plan.guarantee.unit),
+        order=chosen.order,
+        beta=chosen.smoothness,
+        noise_multiplier=chosen.value_multiplier,
+        scale_multiplier=chosen.sensitivity_multiplier,
+        failure=chosen.failure,
+        noisy_cost=sanitised.value,
+        noisy_log_sensitivity=sanitised.log_sensitivity,
+        cost=votes.cost,
+        worst_case_epsilon=votes.worst_case,
+        smaller="data_dependent" if votes.epsilon < votes.worst_case else "worst_case",
+    )
+
+
+def votes_sentence(votes: VotesCost, delta: float, failure: float, unit: str) -> str:
+    """The data-dependent statement in words."""
+    whole = delta + 2 * failure
+    smaller = "this statement is" if votes.epsilon < votes.worst_case else "the claim is"
+    return (
+        "For the records of this run, and for no others: every set of possible outcomes is at most "
+        f"exp({votes.epsilon!r}) times as probable, plus {delta!r}, as for the same records with one {unit} added, "
+        f"removed or replaced; except with a chance of {2 * failure!r}, that noise made the published cost too small. "
+        f"Counting that chance, (ε = {votes.epsilon!r}, δ = {whole!r}). It says how much these teachers agreed, not "
+        f"what holds for everyone: that is the claim. At the same δ the claim's events are worth "
+        f"ε = {votes.worst_case!r}: {smaller} the smaller of two sound ones."
+    )
+
+
 def claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
     """The claim that follows from the numbers."""
     budget, unit = plan.budget, privacy_unit(plan)
@@ -157,6 +259,10 @@ def sentence(
 def privacy_unit(plan: Plan) -> PrivacyUnit:
     """Who is protected, and what enforces it."""
     unit = plan.data.unit
+    if plan.mechanism == voting.NAME:
+        name, most = ("record", 1) if unit == "record" else (unit.column, unit.max_records)
+        moved = f"so one {name} moves at most one vote on a query"
+        return PrivacyUnit(name=name, max_records=most, enforced_by=f"{voting.partition(plan)}; {moved}")
     if plan.settings.get("slots") is not None:
         name, most = ("record", 1) if unit == "record" else (unit.column, unit.max_records)
         return PrivacyUnit(
@@ -192,6 +298,12 @@ def not_protected(plan: Plan) -> tuple[str, ...]:
         "the recipe: the model's architecture and every hyper-parameter",
         "metrics on private records, checkpoints and the ledger: they stay in private/",
     ]
+    if plan.mechanism == voting.NAME:
+        first += [
+            f"the number of teachers, {plan.settings['teachers']}; which public records they were asked about, and "
+            "which of these were answered",
+            "the votes, what they cost, the teachers, and the key that dealt the records: they stay in private/",
+        ]
     if plan.data.unit == "record":
         first.append("a person with several records: each record is protected, not all of them together")
     return (*first, *NOT_PROTECTED)

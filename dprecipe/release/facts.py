@@ -8,19 +8,29 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dprecipe import __version__
+from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge, total
 from dprecipe.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from dprecipe.privacy.sanitise import Sanitised
 
 GENERATOR = "ChaCha20"
 ENTROPY = "operating system"
 FIXED = "fixed seed"
-PACKAGES = ("dp-accounting", "numpy", "scipy", "torch", "lightning", "safetensors", "cryptography")
+PACKAGES = ("dp-accounting", "numpy", "scipy", "scikit-learn", "torch", "lightning", "safetensors", "cryptography")
 _CHECKS = {"records_independent", "per_record_gradients", "buffers_unmoved", "noise_scale"}
-REQUIRED_CHECKS = {"dpsgd": frozenset({*_CHECKS, "clipped_sum"}), "encoded": frozenset({*_CHECKS, "encoded_sum"})}
-"""Checks of `dprecipe.training.probe` without which this version's certificates don't verify, by mechanism."""
+REQUIRED_CHECKS = {
+    "dpsgd": frozenset({*_CHECKS, "clipped_sum"}),
+    "encoded": frozenset({*_CHECKS, "encoded_sum"}),
+    "pate": frozenset({"noise_scale", "parts_disjoint", "one_vote"}),
+}
+"""Checks of a mechanism's program without which this version's certificates don't verify; see `required_checks`."""
+VOTES_FROM_A_FILE = frozenset({"noise_scale", "votes_add_up"})
+"""The same, of teachers that were trained elsewhere: there is nothing of theirs to be tried."""
 
 Origin = Literal["recipe", "python"]
 
@@ -48,8 +58,9 @@ class PublicScore:
 class RunFacts:
     """What was recorded while the run took place. Nothing in it may depend on private records.
 
-    `score` is given only where `data.test.access` is public. `commitment` is the hexadecimal HMAC of the
-    private data (see `commit`). `started` and `finished` are ISO 8601 in UTC.
+    `score` is given only where `data.test.access` is public; `sanitised` only where the recipe publishes what the votes
+    cost, and after its event was charged. `commitment` is the hexadecimal HMAC of the private data (see `commit`).
+    `started` and `finished` are ISO 8601 in UTC.
     """
 
     checks: tuple[CheckResult, ...]
@@ -60,6 +71,7 @@ class RunFacts:
     insecure_seed: int | None = None
     commitment: str | None = None
     score: PublicScore | None = None
+    sanitised: Sanitised | None = None
     model: Origin = "recipe"
     data: Origin = "recipe"
     generator: str = GENERATOR
@@ -98,6 +110,11 @@ class Spent:
             unsettled=total(ledger.unsettled),
             torn=ledger.torn,
         )
+
+
+def required_checks(plan: Plan) -> frozenset[str]:
+    """The checks without which a certificate of this plan does not verify."""
+    return VOTES_FROM_A_FILE if plan.settings.get("teachers_from") == "file" else REQUIRED_CHECKS[plan.mechanism]
 
 
 def package_versions() -> dict[str, str]:

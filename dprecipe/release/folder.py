@@ -28,8 +28,9 @@ ENVELOPE = "certificate.dsse.json"
 OWN = frozenset({CERTIFICATE, ENVELOPE})
 """The certificate's own files: the only ones that no certificate can name."""
 
-EVERY_ITERATE_IS_COVERED = frozenset({"dpsgd", "encoded"})
-"""Mechanisms whose events pay for every iterate, so that public scores along the way are post-processing."""
+EVERY_ITERATE_IS_COVERED = frozenset({"dpsgd", "encoded", "pate"})
+"""Mechanisms whose events pay for every iterate, so that public scores along the way are post-processing: of PATE's
+student, which is made of public records and released labels from its first step to its last."""
 
 
 def publish(

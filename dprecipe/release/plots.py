@@ -9,7 +9,8 @@ from typing import Any
 
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, PartitionedGaussian, take_first, total
+from dprecipe.privacy.events import Charge, NoisyMax, PartitionedGaussian, take_first, total
+from dprecipe.release import voting
 from dprecipe.release.schema import Claim
 
 INK, SOFT, LINE, MARK, CAP = "#1c2733", "#5b6b7b", "#e3e8ee", "#1f6feb", "#c2410c"
@@ -17,22 +18,34 @@ POINTS = 24
 
 
 def spent_over_steps(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
-    """(steps, ε spent by then) along the events charged; every ε is an upper bound."""
+    """(steps, or queries put, and ε spent by then) along the events charged; every ε is an upper bound."""
     events, budget = total(charges), plan.budget
     counts = sorted({round(events * i / POINTS) for i in range(1, POINTS + 1)} - {0})
     points = [(0, 0.0)]
     for count in counts:
         part = take_first(charges, count)
         epsilon = accountants.epsilon(part, budget.delta, budget.neighbouring, budget.accountant)
-        points.append((sum(_steps(charge) for charge in part), epsilon))
+        points.append((_progress(plan, part), epsilon))
     return points
 
 
-def _steps(charge: Charge) -> int:
-    return charge.count * (charge.event.lots if isinstance(charge.event, PartitionedGaussian) else 1)
+def _progress(plan: Plan, part: Sequence[Charge]) -> int:
+    if plan.mechanism == voting.NAME:
+        return voting.queries(part)
+    return sum(c.count * (c.event.lots if isinstance(c.event, PartitionedGaussian) else 1) for c in part)
 
 
-def epsilon_plot(points: Sequence[tuple[int, float]], budget: float) -> str:
+def answered_over_queries(charges: Sequence[Charge]) -> list[tuple[int, int]]:
+    """(queries put, answers given) after each block of queries, in the ledger's order; what a crash lost included."""
+    points = [(0, 0)]
+    for index, charge in enumerate(charges, 1):
+        if isinstance(charge.event, NoisyMax) or index == len(charges):
+            point = voting.queries(charges[:index]), voting.count(charges[:index], NoisyMax)
+            points += [point] if point != points[-1] else []
+    return points
+
+
+def epsilon_plot(points: Sequence[tuple[int, float]], budget: float, what: str = "steps") -> str:
     """ε over steps, against the budget."""
 
     def draw(axes: Any) -> None:
@@ -43,9 +56,30 @@ def epsilon_plot(points: Sequence[tuple[int, float]], budget: float) -> str:
         axes.annotate(
             f"budget ε = {budget:g}", (0, budget), (4, -4), textcoords="offset points", color=CAP, va="top", size=9
         )
-        axes.set(xlabel="steps", ylabel="ε spent", ylim=(0, budget * 1.08), xlim=(0, max(steps)))
+        axes.set(xlabel=what, ylabel="ε spent", ylim=(0, budget * 1.08), xlim=(0, max(steps)))
 
     return _svg("epsilon", draw)
+
+
+def answered_plot(points: Sequence[tuple[int, int]]) -> str:
+    """The part of the queries put that was answered, against how many had been put."""
+
+    def draw(axes: Any) -> None:
+        put = [queries for queries, _ in points if queries]
+        parts = [answers / queries for queries, answers in points if queries]
+        axes.plot(put, parts, color=MARK, linewidth=2, marker="o", markersize=3)
+        axes.annotate(
+            f"{points[-1][1]:,} of {points[-1][0]:,}",
+            (put[-1], parts[-1]),
+            (-4, 7),
+            textcoords="offset points",
+            ha="right",
+            color=INK,
+            size=9,
+        )
+        axes.set(xlabel="queries", ylabel="answered, of those put", ylim=(0, 1.1), xlim=(0, None))
+
+    return _svg("answered", draw)
 
 
 def profile_plot(claim: Claim) -> str:
@@ -68,7 +102,7 @@ def profile_plot(claim: Claim) -> str:
     return _svg("profile", draw)
 
 
-def accuracy_plot(history: Sequence[Mapping[str, float]]) -> str:
+def accuracy_plot(history: Sequence[Mapping[str, float]], what: str = "steps") -> str:
     """Accuracy on public records over steps."""
 
     def draw(axes: Any) -> None:
@@ -84,7 +118,7 @@ def accuracy_plot(history: Sequence[Mapping[str, float]]) -> str:
             color=INK,
             size=9,
         )
-        axes.set(xlabel="steps", ylabel="accuracy, public records", ylim=(0, 1.05), xlim=(0, None))
+        axes.set(xlabel=what, ylabel="accuracy, public records", ylim=(0, 1.05), xlim=(0, None))
 
     return _svg("accuracy", draw)
 

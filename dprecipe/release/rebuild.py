@@ -9,19 +9,21 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dprecipe import __version__
 from dprecipe.faults import Fault, PlanRefused, RecipeError
-from dprecipe.noise.schema import phases
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan, Source
 from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
 from dprecipe.recipe.read import Loaded, read_source
-from dprecipe.release import certificate
-from dprecipe.release.claim import Numbers
-from dprecipe.release.facts import REQUIRED_CHECKS, CheckResult, PublicScore, RunFacts, Spent
+from dprecipe.release import certificate, voting
+from dprecipe.release.claim import Numbers, VotesCost
+from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, Spent, required_checks
 from dprecipe.release.schema import Predicate
+
+if TYPE_CHECKING:
+    from dprecipe.privacy.sanitise import Sanitised
 
 MOST_EVENTS = 10**9
 RECORDED = RunFacts((), {}, "", "", "")
@@ -47,15 +49,25 @@ def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     charges = _charges(stated, failures)
     if plan is None or charges is None:
         return None
-    planned = {charge.event for charge in plan.events}
-    foreign = [i for i, charge in enumerate(charges) if charge.event not in planned]
+    foreign = [i for i, charge in enumerate(charges) if voting.foreign(plan, charge.event)]
     if foreign:
         failures += [f"events.run_length.{i}: not an event that this recipe plans" for i in foreign[:5]]
         return None
+    if voting.filtered(plan):
+        impossible = _impossible(stated, plan, charges)
+        failures += impossible
+        return None if impossible else Rebuilt(plan, charges, same)
     if not _in_order(stated, plan, charges):
         failures.append("events.run_length: not the events of a run of this recipe: its phases follow one another")
         return None
     return Rebuilt(plan, charges, same)
+
+
+def _impossible(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> list[str]:
+    try:
+        return voting.impossible(plan, charges, stated.budget)
+    except ArithmeticError as error:
+        return [f"events.run_length: the events can't be added up: {error}"]
 
 
 def _in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> bool:
@@ -102,14 +114,18 @@ def _plan(stated: Predicate, same_version: bool, failures: list[str]) -> Plan | 
 
 
 def _pinned(loaded: Loaded, source: Source, stated: Predicate) -> Loaded:
-    """The recipe with a solved noise fixed to the stated one: another version may solve it otherwise."""
-    mechanism = stated.mechanism
+    """The recipe with a solved noise, or number of queries, fixed to the stated one: another version may solve it
+    otherwise."""
+    mechanism, solvable = stated.mechanism, loaded.recipe.mechanism.solvable
     multipliers = [mechanism.noise.multiplier] if mechanism.phases is None else [p.multiplier for p in mechanism.phases]
+    noises = [path for path in solvable if path.endswith(".multiplier")]
+    values: dict[str, float] = dict(zip(noises, multipliers, strict=False))
+    values["mechanism.queries.max"] = stated.sampling.steps_planned
     overrides = list(source.overrides)
-    for (path, noise), multiplier in zip(phases(loaded.recipe.mechanism.noise), multipliers, strict=False):
-        if noise.multiplier == "auto":
-            overrides = [override for override in overrides if not override.startswith(f"{path}.multiplier=")]
-            overrides.append(f"{path}.multiplier={multiplier!r}")
+    for path, written in solvable.items():
+        if written == "auto" and path in values:
+            overrides = [override for override in overrides if not override.startswith(f"{path}=")]
+            overrides.append(f"{path}={values[path]!r}")
     return read_source(replace(source, overrides=tuple(overrides)))
 
 
@@ -133,6 +149,8 @@ def differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
 
     Everything but the accountants' numbers is derived again and compared, leaf by leaf.
     """
+    if stated.data_dependent is not None and not voting.publishes_cost(rebuilt.plan):
+        return ["data_dependent: this recipe publishes no such thing"]
     try:
         expected = certificate.assemble(
             rebuilt.plan, spent(stated, rebuilt.charges), run_facts(stated), numbers(stated)
@@ -149,6 +167,8 @@ ACROSS_VERSIONS = (
     *("mechanism.kind", "mechanism.noise.family", "mechanism.noise.multiplier", "mechanism.phases."),
     *("mechanism.encoding.codebook", "mechanism.encoding.sensitivity", "mechanism.encoding.dimension"),
     *("mechanism.noise.standard_deviation", "mechanism.clipping.", "mechanism.aggregation.divisor"),
+    *("mechanism.voting.teachers", "mechanism.voting.threshold", "mechanism.voting.selection_multiplier"),
+    *("mechanism.voting.queries_", "mechanism.voting.answers_", "data_dependent."),
     *("provenance.recipe.name", "provenance.recipe.file", "provenance.recipe.digest"),
 )
 """What every version derives alike; wording and defaults may change from one version to the next."""
@@ -170,8 +190,19 @@ def spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
 
 def numbers(stated: Predicate) -> Numbers:
     """What the certificate says the accountants said."""
-    claim = stated.claim
-    return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting)
+    claim, of_votes = stated.claim, stated.data_dependent
+    votes = None if of_votes is None else VotesCost(of_votes.epsilon, of_votes.cost, of_votes.worst_case_epsilon)
+    return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting, votes)
+
+
+def sanitised(stated: Predicate) -> Sanitised | None:
+    """What the run published of its votes' cost."""
+    block = stated.data_dependent
+    if block is None:
+        return None
+    from dprecipe.privacy.sanitise import Sanitised
+
+    return Sanitised(block.noisy_cost, block.noisy_log_sensitivity)
 
 
 def run_facts(stated: Predicate) -> RunFacts:
@@ -187,6 +218,7 @@ def run_facts(stated: Predicate) -> RunFacts:
         insecure_seed=stated.randomness.insecure_seed,
         commitment=None if commitment is None else commitment.value,
         score=None if score is None else PublicScore(score.accuracy, score.loss, score.records),
+        sanitised=sanitised(stated),
         model=provenance.model,
         data=provenance.data,
         generator=stated.randomness.generator,
@@ -205,7 +237,8 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
         found.append("budget.events_settled: settled and unsettled events don't add up to the events charged")
     if budget.attempts == 1 and budget.events_reserved_unsettled:
         found.append("budget.events_reserved_unsettled: a run of one attempt settles all it reserved")
-    if stated.events.total < budget.events_planned and (budget.stop_reason == "completed" or budget.attempts == 1):
+    ended = budget.stop_reason == "completed" or budget.attempts == 1
+    if ended and stated.events.total < budget.events_planned and not (plan is not None and voting.filtered(plan)):
         found.append("events.total: fewer events than the plan, in a run that came to its end")
     if len({check.id for check in stated.checks}) != len(stated.checks):
         found.append("checks: one stands twice")
@@ -216,12 +249,14 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
     if seed is not None:
         found.append("randomness.insecure_seed: the randomness was fixed in advance: this is no release")
     if plan is not None:
+        if voting.publishes_cost(plan) and stated.data_dependent is None and budget.attempts == 1:
+            found.append("data_dependent: this recipe publishes it, and nothing took it from this run")
         insecure = plan.runtime.insecure
         if seed != (None if insecure is None else insecure.seed):
             found.append("randomness.insecure_seed: not what the recipe says")
         if stated.provenance.versions.get("dprecipe") == __version__:
             found += _not_as_recorded(stated)
-            missing = REQUIRED_CHECKS[plan.mechanism] - {check.id for check in stated.checks}
+            missing = required_checks(plan) - {check.id for check in stated.checks}
             found += [f"checks: {name} was not made" for name in sorted(missing)]
     found += _times(stated)
     return found

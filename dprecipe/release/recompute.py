@@ -12,9 +12,10 @@ import math
 from dprecipe.faults import Fault
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, rounding, second_opinion
-from dprecipe.privacy.events import Charge, Encoded
+from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
 from dprecipe.release import claim as claims
-from dprecipe.release.rebuild import Rebuilt
+from dprecipe.release import voting
+from dprecipe.release.rebuild import Rebuilt, sanitised
 from dprecipe.release.schema import Accountant, Predicate
 
 LAST_DIGIT = 1.1e-5
@@ -47,9 +48,9 @@ def check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
 
 def early_stop(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     """A run that says the budget stopped it, when the budget would have held its next event."""
-    if stated.budget.stop_reason != "budget":
-        return []
     plan = rebuilt.plan
+    if stated.budget.stop_reason != "budget" or voting.filtered(plan):
+        return []  # whether a filter held another query is asked where its charges are
     budget = plan.budget
     terms = (budget.delta, budget.neighbouring, budget.accountant)
     following = dict.fromkeys(charge.event for charge in plan.events)
@@ -83,7 +84,22 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
         found.append("accounting: the exact or numerical bound exceeds the Rényi bound; one of them is wrong")
     rdp = loose.value if loose.accountant.startswith("rdp") else math.inf
     found += _second_opinion(third, claim.epsilon, rdp, plan, charges, notes)
-    return found + _profile(stated, rebuilt)
+    return found + _of_votes(stated, rebuilt) + _profile(stated, rebuilt)
+
+
+def _of_votes(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+    """What the published cost of votes does not support."""
+    block, published = stated.data_dependent, sanitised(stated)
+    if block is None or published is None or not voting.publishes_cost(rebuilt.plan):
+        return []
+    if not voting.count(rebuilt.charges, SanitisedCost):
+        return ["data_dependent: published, and not among the events"]
+    again = claims.votes_cost(rebuilt.plan, rebuilt.charges, published)
+    return [
+        *_number("data_dependent.cost", block.cost, again.cost, rebuilt.same_version),
+        *_number("data_dependent.epsilon", block.epsilon, again.epsilon, rebuilt.same_version),
+        *_number("data_dependent.worst_case_epsilon", block.worst_case_epsilon, again.worst_case, rebuilt.same_version),
+    ]
 
 
 def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:

@@ -12,7 +12,15 @@ from typing import Any
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.release import plots
-from dprecipe.release.schema import EncodedRun, EventRun, Predicate
+from dprecipe.release.schema import (
+    EncodedRun,
+    EventRun,
+    FilterRestRun,
+    NoisyMaxRun,
+    NoisyThresholdRun,
+    Predicate,
+    SanitisedCostRun,
+)
 
 STYLE = """
 :root{color-scheme:light;--ink:#1c2733;--soft:#5b6b7b;--line:#e3e8ee;--mark:#1f6feb;--good:#1a7f4b;--bad:#c2410c}
@@ -55,6 +63,7 @@ def html(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequen
     """The page. `history` holds public scores only (`step`, `accuracy`)."""
     sections = [
         _claim(made),
+        *_votes(made),
         _plots(plan, made, charges, history),
         _events(made),
         _assumptions(made),
@@ -82,11 +91,11 @@ def _claim(made: Predicate) -> str:
         (f"ε = {claim.epsilon:g}", f"spent, of a budget of {budget.epsilon:g}"),
         (f"δ = {claim.delta:g}", "the chance that ε does not hold"),
         (claim.unit.name, "is what is protected"),
-        (
-            f"{made.sampling.steps_charged:,} steps",
-            f"{mechanism.kind}, noise multiplier {mechanism.noise.multiplier:g}",
-        ),
+        (f"{made.sampling.steps_charged:,} {_what(made)}", f"{mechanism.kind}, {_noise(made)}"),
     ]
+    if mechanism.voting is not None:
+        votes = mechanism.voting
+        numbers.append((f"{votes.answers_charged:,} answers", f"by {votes.teachers:,} teachers"))
     if claim.gdp is not None:
         end = claim.gdp.to_epsilon
         where = "for every ε" if end is None else f"for ε up to {end:g}"
@@ -102,17 +111,74 @@ def _claim(made: Predicate) -> str:
     )
 
 
-def _plots(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]) -> str:
-    spent = plots.spent_over_steps(plan, charges)
-    figures = [
-        (plots.epsilon_plot(spent, made.budget.epsilon), "What was spent, step by step; the line is the budget."),
+def _what(made: Predicate) -> str:
+    """What a run goes through one by one."""
+    return "steps" if made.mechanism.voting is None else "queries"
+
+
+def _noise(made: Predicate) -> str:
+    noise = made.mechanism.noise
+    if made.mechanism.voting is None:
+        return f"noise multiplier {noise.multiplier:g}"
+    return f"{noise.family} noise of {noise.multiplier:g} votes"
+
+
+def _votes(made: Predicate) -> list[str]:
+    """What decided which queries were answered, and what these very votes cost, where that is published."""
+    votes, own = made.mechanism.voting, made.data_dependent
+    if votes is None:
+        return []
+    rows = [
+        ("teachers", f"{votes.teachers:,}: {votes.partition}"),
+        ("answers", f"{votes.aggregator}, one of {votes.classes:,} classes, {_noise(made)} on each count"),
     ]
+    if votes.threshold is not None and votes.selection_multiplier is not None:
+        check = f"where the largest count reaches {votes.threshold:g}, gaussian noise of {votes.selection_multiplier:g}"
+        rows.append(("which", f"{check} votes on it"))
+    if votes.interaction is not None:
+        asked = votes.interaction
+        rows.append(
+            (
+                "student",
+                f"from the second of {asked.rounds} rounds on, where votes exceed what it expects by "
+                f"{asked.threshold:g}; its own label stands above a confidence of {asked.confidence:g}",
+            )
+        )
+    rows.append(("queries", f"{votes.queries_charged:,}, of {votes.queries_planned:,} at most"))
+    rows.append(("answered", f"{votes.answers_charged:,}, of {votes.answers_planned:,} at most"))
+    if votes.filter is not None:
+        rows.append(("charged", "all that the plan allowed, whatever was answered: the claim is the worst case"))
+    body = _table(("", ""), rows)
+    if own is not None:
+        cells = [
+            (f"ε = {own.epsilon:g}", f"what these votes cost, at δ = {own.delta:g}"),
+            (f"ε = {own.worst_case_epsilon:g}", "the worst case, at the same δ"),
+            (own.smaller.replace("_", " "), "is the smaller"),
+        ]
+        numbers = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in cells)
+        body += f'<div class="numbers">{numbers}</div><p class="small">{escape(own.sentence)}</p>'
+    return [_section("The vote", body)]
+
+
+def _plots(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]) -> str:
+    spent, what = plots.spent_over_steps(plan, charges), _what(made)
+    each = what.removesuffix("s") if made.mechanism.voting is None else "query"
+    rest = "" if made.mechanism.voting is None or made.mechanism.voting.filter is None else " What was left is charged."
+    figures = [
+        (
+            plots.epsilon_plot(spent, made.budget.epsilon, what),
+            f"What was spent, {each} by {each}; the line is the budget.{rest}",
+        ),
+    ]
+    if made.mechanism.voting is not None:
+        answered = plots.answered_over_queries(charges)
+        figures.append((plots.answered_plot(answered), "How much the teachers answered: answers are released anyway."))
     if made.claim.profile:
         figures.append(
             (plots.profile_plot(made.claim), "The same release holds for every pair on this curve, not for one only.")
         )
     if history:
-        figures.append((plots.accuracy_plot(history), "Accuracy on records the recipe declares public."))
+        figures.append((plots.accuracy_plot(history, what), "Accuracy on records the recipe declares public."))
     body = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
     return _section("Over the run", f'<div class="plots">{body}</div>')
 
@@ -149,8 +215,19 @@ def _events(made: Predicate) -> str:
 
 
 def _box(run: EventRun) -> str:
-    if not isinstance(run, EncodedRun):
-        return "the sum by 1 in L2 norm"
+    match run:
+        case NoisyMaxRun():
+            return f"one vote: two counts by 1 each; {run.family} noise"
+        case NoisyThresholdRun():
+            return "one vote: the largest count by at most 1"
+        case FilterRestRun():
+            return "whatever the filter still allowed: as much as this noise, by 1"
+        case SanitisedCostRun():
+            return f"one vote: the cost by its smooth sensitivity (β = {run.beta:g}), its logarithm by β"
+        case EncodedRun():
+            pass
+        case _:
+            return "the sum by 1 in L2 norm"
     coordinates, most = sum(count for _, count in run.shifts), run.shifts[-1][0]
     law = run.family if run.shape is None else f"{run.family} ({run.shape:g})"
     return f"{coordinates:,} coordinates by at most {most:.3g} each, rank by rank; {law} noise"

@@ -68,7 +68,7 @@ class NoiseFacts(Block):
 
     family: Word
     shape: PositiveFloat | None = Field(None, description="the family's parameter beyond its scale: df, or λ")
-    multiplier: PositiveFloat = Field(description="scale over the clip norm, or over the codeword norm")
+    multiplier: PositiveFloat = Field(description="scale over the clip norm or the codeword norm, or in votes")
     scale: PositiveFloat | None = Field(
         None,
         description="absolute; of Gaussian noise, its standard deviation; where layers differ, of relative scale 1",
@@ -119,7 +119,38 @@ class AggregationFacts(Block):
     """How contributions become one vector."""
 
     of: Sentence
-    divisor: PositiveFloat = Field(description="a public constant")
+    divisor: PositiveFloat | None = Field(description="a public constant; null: nothing is divided")
+
+
+class InteractionFacts(Block):
+    """How a student took part in the choice of what is answered."""
+
+    rounds: PositiveInt
+    threshold: PositiveFloat = Field(description="in votes beyond what the student expects")
+    confidence: Probability = Field(description="above it the student's own prediction is the label")
+
+
+class VotingFacts(Block):
+    """Who voted, on how much, and what decided which queries were answered."""
+
+    teachers: PositiveInt
+    teachers_from: Literal["recipe", "file"] = Field(description="`file`: trained elsewhere, their votes were read")
+    partition: Sentence
+    classes: PositiveInt
+    aggregator: Word
+    threshold: PositiveFloat | None = Field(description="T, in votes; null: every query is answered")
+    selection_multiplier: PositiveFloat | None = Field(
+        description="standard deviation of the check's noise, in votes; null: there is no check"
+    )
+    interaction: InteractionFacts | None
+    queries_planned: PositiveInt = Field(description="the most that are put")
+    queries_charged: NonNegativeInt = Field(description="put, or lost in a crash")
+    answers_planned: PositiveInt = Field(description="the most that are answered")
+    answers_charged: NonNegativeInt = Field(description="answered, or lost in a crash")
+    filter: PositiveFloat | None = Field(
+        description="most that Σ μ² of the votes may come to, and what the run is charged whatever was answered; null: "
+        "how much is answered was known in advance"
+    )
 
 
 class MechanismFacts(Block):
@@ -130,6 +161,7 @@ class MechanismFacts(Block):
     phases: Annotated[tuple[PhaseFacts, ...], Field(max_length=1000)] | None = None
     clipping: ClippingFacts | None
     encoding: EncodingFacts | None = Field(description="of mechanisms that encode gradients")
+    voting: VotingFacts | None = Field(None, description="of mechanisms whose teachers vote")
     aggregation: AggregationFacts
     projection: None = Field(description="of mechanisms that project iterates")
 
@@ -185,8 +217,51 @@ class EncodedRun(Block):
     codebook: Digest
 
 
+class NoisyMaxRun(Block):
+    """Equal events of kind `noisy_max`."""
+
+    count: PositiveInt
+    kind: Literal["noisy_max"]
+    family: Literal["gaussian", "laplace"]
+    noise_multiplier: PositiveFloat
+
+
+class NoisyThresholdRun(Block):
+    """Equal events of kind `noisy_threshold`."""
+
+    count: PositiveInt
+    kind: Literal["noisy_threshold"]
+    noise_multiplier: PositiveFloat
+
+
+class FilterRestRun(Block):
+    """Equal events of kind `filter_rest`."""
+
+    count: PositiveInt
+    kind: Literal["filter_rest"]
+    noise_multiplier: PositiveFloat
+
+
+class SanitisedCostRun(Block):
+    """Equal events of kind `sanitised_cost`."""
+
+    count: PositiveInt
+    kind: Literal["sanitised_cost"]
+    beta: PositiveFloat
+    noise_multiplier: PositiveFloat
+    scale_multiplier: PositiveFloat
+
+
 EventRun = Annotated[
-    GaussianRun | PoissonGaussianRun | PartitionedGaussianRun | EncodedRun, Field(discriminator="kind")
+    GaussianRun
+    | PoissonGaussianRun
+    | PartitionedGaussianRun
+    | EncodedRun
+    | NoisyMaxRun
+    | NoisyThresholdRun
+    | FilterRestRun
+    | SanitisedCostRun,
+    Field(discriminator="kind"),
 ]
 """A run of equal events: `dprecipe.privacy.events`."""
 
@@ -207,6 +282,28 @@ class Accountant(Block):
     bound: Sentence
     role: Role
     epsilon: NonNegativeFloat | None = Field(description="null: it has no bound for these events")
+
+
+class DataDependentFacts(Block):
+    """What these very votes cost, from noisy values that were published and paid for: no worst case, not the claim."""
+
+    epsilon: NonNegativeFloat
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="the claim's, and twice `failure`")
+    sentence: Sentence
+    order: Annotated[float, Field(gt=1)] = Field(description="α, the Rényi order of the bound")
+    beta: PositiveFloat = Field(description="β of the smooth sensitivity")
+    noise_multiplier: PositiveFloat = Field(description="of `noisy_cost`, over the smooth sensitivity")
+    scale_multiplier: PositiveFloat = Field(description="of `noisy_log_sensitivity`, over β")
+    failure: Annotated[float, Field(gt=0, lt=0.5)] = Field(
+        description="chance that the one noise exceeds its allowance, and that the other does"
+    )
+    noisy_cost: float = Field(description="published: the votes' Rényi cost with noise")
+    noisy_log_sensitivity: float = Field(
+        description="published: the logarithm of its smooth sensitivity with noise, its allowance added"
+    )
+    cost: NonNegativeFloat = Field(description="upper bound of the Rényi cost of the votes, from the two")
+    worst_case_epsilon: NonNegativeFloat = Field(description="of the claim's events, at the same δ")
+    smaller: Literal["worst_case", "data_dependent"] = Field(description="which of the two statements says more")
 
 
 class AssumptionFacts(Block):
@@ -242,6 +339,7 @@ class DataAccess(Block):
     """Every use of data: covered by the claim, public, declared, or kept inside."""
 
     training: Access
+    public: Access | None = Field(None, description="unlabelled records that are asked about")
     preprocessing: Access
     tuning: Access
     evaluation: EvaluationAccess
@@ -338,6 +436,7 @@ class Predicate(Block):
     sampling: SamplingFacts
     events: Events
     accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
+    data_dependent: DataDependentFacts | None = Field(None, description="where the recipe publishes it")
     assumptions: Annotated[tuple[AssumptionFacts, ...], Field(max_length=100)]
     data_access: DataAccess
     budget: BudgetFacts

@@ -19,6 +19,7 @@ from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
 from dprecipe.release.sign import load_public_key, unseal
 from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, validate
+from dprecipe.release.voting import filtered
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -148,6 +149,7 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
         f"{third.name} {third.version}, an independent library, gives {third.epsilon!r}: consistent",
         f"the cross-check with {second.name} gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
         f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
+        *(["the run is charged all that its filter allowed, whatever was answered"] if filtered(rebuilt.plan) else []),
         f"all {len(stated.checks)} recorded checks of the program passed; the randomness was not fixed",
     ]
     if rebuilt.plan.reads:

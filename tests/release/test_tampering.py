@@ -14,7 +14,8 @@ from dprecipe.faults import CertificateInvalid
 from dprecipe.release.verify import verify
 
 RECORDED_ONLY = {
-    r"provenance\.versions\.(python|numpy|scipy|torch|lightning|safetensors|cryptography)": "nothing depends on them",
+    r"provenance\.versions\.(python|numpy|scipy|scikit-learn|torch|lightning|safetensors|cryptography)": "nothing "
+    "depends on them",
     r"provenance\.recipe\.file": "the name the recipe's file had; its text is what counts",
     r"provenance\.device": "where it ran; nothing else says so",
     r"provenance\.(started|finished)": "a time; only form and order can be checked",
