@@ -106,9 +106,9 @@ def gnss(orders: Sequence[float], smoothness: float, multiplier: float) -> Array
     grow with t in [0, β], and at -t they are smaller.
     """
     orders_A = np.asarray(orders, dtype=np.float64)
-    v_A = 1 - (orders_A - 1) * math.expm1(2 * smoothness)
-    finite_A = v_A > 0
-    log_v_A = np.log1p(-np.where(finite_A, (orders_A - 1) * math.expm1(2 * smoothness), 0.0))
+    lost_A = (orders_A - 1) * math.expm1(2 * smoothness)
+    finite_A = lost_A < 1
+    log_v_A = np.log1p(-np.where(finite_A, lost_A, 0.0))
     cost_A = orders_A * np.exp(-log_v_A) / (2 * multiplier**2) - smoothness - log_v_A / (2 * (orders_A - 1))
     return np.where(finite_A, cost_A, np.inf)
 
