@@ -58,7 +58,7 @@ def epsilon_plot(points: Sequence[tuple[int, float]], budget: float, what: str =
         )
         axes.set(xlabel=what, ylabel="ε spent", ylim=(0, budget * 1.08), xlim=(0, max(steps)))
 
-    return _svg("epsilon", draw)
+    return svg("epsilon", draw)
 
 
 def answered_plot(points: Sequence[tuple[int, int]]) -> str:
@@ -79,7 +79,7 @@ def answered_plot(points: Sequence[tuple[int, int]]) -> str:
         )
         axes.set(xlabel="queries", ylabel="answered, of those put", ylim=(0, 1.1), xlim=(0, None))
 
-    return _svg("answered", draw)
+    return svg("answered", draw)
 
 
 def profile_plot(claim: Claim) -> str:
@@ -99,7 +99,7 @@ def profile_plot(claim: Claim) -> str:
         )
         axes.set(xlabel="ε", ylabel="δ")
 
-    return _svg("profile", draw)
+    return svg("profile", draw)
 
 
 def accuracy_plot(history: Sequence[Mapping[str, float]], what: str = "steps") -> str:
@@ -120,10 +120,11 @@ def accuracy_plot(history: Sequence[Mapping[str, float]], what: str = "steps") -
         )
         axes.set(xlabel=what, ylabel="accuracy, public records", ylim=(0, 1.05), xlim=(0, None))
 
-    return _svg("accuracy", draw)
+    return svg("accuracy", draw)
 
 
-def _svg(name: str, draw: Callable[[Any], None]) -> str:
+def svg(name: str, draw: Callable[[Any], None]) -> str:
+    """What `draw` makes of a pair of axes, in the style of the report's plots."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -150,8 +151,8 @@ def _svg(name: str, draw: Callable[[Any], None]) -> str:
         draw(axes)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg)
-    return re.sub(r"<svg ", f'<svg role="img" aria-label="{name}" ', svg, count=1)
+    found = text.getvalue()
+    found = found[found.index("<svg") :]
+    found = re.sub(r"<metadata>.*?</metadata>", "", found, flags=re.DOTALL)
+    found = re.sub(r"font-family: [^;\"]*", "font-family: inherit", found)
+    return re.sub(r"<svg ", f'<svg role="img" aria-label="{name}" ', found, count=1)

@@ -22,6 +22,7 @@ from dprecipe.models.file import describe
 from dprecipe.models.schema import Model
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger
+from dprecipe.privacy.sanitise import Sanitised
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import CheckResult, Origin, PublicScore, RunFacts, commit, package_versions
 from dprecipe.training.evaluate import Score
@@ -42,6 +43,8 @@ class Finished:
     device: torch.device
     score: Score | None
     test_from_python: bool
+    sanitised: Sanitised | None = None
+    """What the run published of its votes' cost."""
     write: Callable[[Path], None] = lambda path: None
     """Puts further files into a release."""
 
@@ -63,6 +66,7 @@ def publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, fi
         insecure_seed=ledger.insecure_seed,
         commitment=identity["commitment"],
         score=_published(finished.score) if public else None,
+        sanitised=finished.sanitised,
         model=identity["model"],
         data=identity["data"],
     )

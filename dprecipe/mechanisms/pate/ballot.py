@@ -15,7 +15,7 @@ Axes: Q queries, M classes; K queries of a block.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import final
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dprecipe.mechanisms.pate.aggregators import Aggregator, Counts, Scores, most_votes, noise
 from dprecipe.mechanisms.pate.answers import PASSED, UNASKED, AnswersFile, Entry, Outcomes
 from dprecipe.mechanisms.pate.spending import Spending
-from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import StopReason
 
@@ -34,6 +34,11 @@ LARGEST_BLOCK = 1 << 22
 """… nor holds more counts than this."""
 
 Numbers = NDArray[np.int64]
+
+
+def noise_streams(secrets: Secrets) -> Iterator[Stream]:
+    """The secret streams of an attempt's noise, one after the other."""
+    return (secrets.stream("noise", index) for index in itertools.count(1))
 
 
 @final
@@ -46,17 +51,17 @@ class Ballot:
         aggregator: Aggregator,
         most_answers: int,
         spending: Spending,
-        secrets: Secrets,
+        streams: Iterator[Stream],
         answers: AnswersFile,
     ) -> None:
-        """`most_answers`: when the teachers have answered so many, the run is complete."""
+        """`most_answers`: when the teachers have answered so many, the run is complete. `streams`: one for each draw,
+        see `noise_streams`."""
         self._counts_QM = counts_QM
         self._aggregator = aggregator
         self._most_answers = most_answers
         self._spending = spending
-        self._secrets = secrets
         self._answers = answers
-        self._streams = itertools.count(1)
+        self._streams = streams
         queries, classes = counts_QM.shape
         self._block = max(1, min(-(-queries // BLOCKS), LARGEST_BLOCK // classes))
         self.outcomes: Outcomes = np.full(queries, UNASKED)
@@ -128,7 +133,7 @@ class Ballot:
         if aggregator.check is None:
             return
         paid = self._spending.reserve(aggregator.check, len(block))
-        noise_K = noise(aggregator.check, self._secrets.stream("noise", next(self._streams)), len(block))
+        noise_K = noise(aggregator.check, next(self._streams), len(block))
         passed_K = aggregator.passes(self._counts_QM[block], expected_KM, noise_K)
         outcomes = np.where(passed_K, PASSED, aggregator.unanswered(expected_KM, len(block)))
         self._record(Entry(block, outcomes, taught=False), paid)
@@ -143,7 +148,7 @@ class Ballot:
             return
         paid = self._spending.reserve(event, len(block))
         counts_KM = self._counts_QM[block]
-        noise_KM = noise(event, self._secrets.stream("noise", next(self._streams)), counts_KM.size)
+        noise_KM = noise(event, next(self._streams), counts_KM.size)
         labels = most_votes(counts_KM, noise_KM.reshape(counts_KM.shape))
         self._record(Entry(block, labels, taught=True), paid)
         self._spending.settle(event, len(block))

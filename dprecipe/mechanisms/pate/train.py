@@ -20,10 +20,10 @@ import numpy as np
 from torch import nn
 
 from dprecipe.data.facts import class_names
-from dprecipe.mechanisms.pate import checks
+from dprecipe.mechanisms.pate import analysis, checks
 from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of
 from dprecipe.mechanisms.pate.answers import UNASKED, AnswersFile
-from dprecipe.mechanisms.pate.ballot import Ballot
+from dprecipe.mechanisms.pate.ballot import Ballot, noise_streams
 from dprecipe.mechanisms.pate.learn import Parts, votes
 from dprecipe.mechanisms.pate.partition import held_key
 from dprecipe.mechanisms.pate.pool import cpus
@@ -73,13 +73,13 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
             if counts_QM is None:
                 ledger.close("interrupted")
                 raise interrupted(plan, folder, "some of the teachers")
-            spending = Spending(plan, ledger)
+            spending, streams = Spending(plan, ledger), noise_streams(Secrets(insecure, ledger.attempt))
             ballot = Ballot(
                 counts_QM,
                 aggregator_of(plan.settings),
                 int(plan.settings["answers"]),
                 spending,
-                Secrets(insecure, ledger.attempt),
+                streams,
                 AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
             )
             student = _Student(plan, program, stopped)
@@ -88,11 +88,18 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         if module is None or ballot.stop_reason is None:
             ledger.close("interrupted")
             raise interrupted(plan, folder, f"{ballot.put_so_far} of {plan.length.steps} queries")
+        published = analysis.sanitised(
+            plan, counts_QM, ballot, spending, streams, folder.private / "sanitised.json", ledger.before
+        )
         spending.charge_rest()
         ledger.close(ballot.stop_reason)
     finally:
         ledger.abandon()
     seconds = time.monotonic() - clock
+    remarks = [f"answered {ballot.answered:,} of {plan.length.steps:,} queries"]
+    if plan.settings["analysis"] == "data_dependent":
+        analysis.write(plan, counts_QM, ballot, folder.private)
+        remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
     score = _score(plan, folder, program, module, ballot, spending)
     finished = Finished(
         weights=module.state_dict(),
@@ -102,11 +109,11 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         device=program.device,
         score=score,
         test_from_python=given.test is not None,
+        sanitised=published,
         write=lambda path: _write_labels(plan, program, ballot, path),
     )
     spent = publish(plan, folder, read(folder.ledger), started, finished)
-    remark = f"answered {ballot.answered:,} of {plan.length.steps:,} queries"
-    return Run(folder.path, folder.release, plan, spent, ballot.stop_reason, score, seconds, (remark,))
+    return Run(folder.path, folder.release, plan, spent, ballot.stop_reason, score, seconds, tuple(remarks))
 
 
 @final

@@ -12,7 +12,7 @@ import pytest
 
 from dprecipe.mechanisms.pate.aggregators import aggregator_of
 from dprecipe.mechanisms.pate.answers import AnswersFile
-from dprecipe.mechanisms.pate.ballot import Ballot
+from dprecipe.mechanisms.pate.ballot import Ballot, noise_streams
 from dprecipe.mechanisms.pate.spending import Spending
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
@@ -89,9 +89,9 @@ class Booth:
         self.open_ledgers.append(ledger)
         self.spending = Spending(self.plan, ledger)
         answers = AnswersFile(self.folder / "answers.jsonl", ledger.before, *self.counts.shape)
-        secrets = Secrets(self.seed, ledger.attempt)
+        streams = noise_streams(Secrets(self.seed, ledger.attempt))
         aggregator = aggregator_of(self.plan.settings)
-        return Ballot(self.counts, aggregator, int(self.plan.settings["answers"]), self.spending, secrets, answers)
+        return Ballot(self.counts, aggregator, int(self.plan.settings["answers"]), self.spending, streams, answers)
 
     def shut(self) -> None:
         for ledger in self.open_ledgers:

@@ -159,7 +159,7 @@ DRAWS = 40_000
 def test_what_is_audited_is_what_runs(aggregator: Aggregator, n: tuple[int, ...], tmp_path: Path) -> None:
     """The product's own ballot, put the same votes again and again. Fails by chance once in 10^7 runs of each case."""
     from dprecipe.mechanisms.pate.answers import AnswersFile
-    from dprecipe.mechanisms.pate.ballot import Ballot
+    from dprecipe.mechanisms.pate.ballot import Ballot, noise_streams
 
     class Paid:
         """A ledger that is never asked: what is paid is tested elsewhere."""
@@ -174,7 +174,7 @@ def test_what_is_audited_is_what_runs(aggregator: Aggregator, n: tuple[int, ...]
 
     answers = AnswersFile(tmp_path / "answers.jsonl", None, DRAWS, CLASSES)
     counts = np.tile(np.array(n, np.int32), (DRAWS, 1))
-    ballot = Ballot(counts, aggregator, DRAWS, Paid(), Secrets(), answers)  # type: ignore[arg-type]
+    ballot = Ballot(counts, aggregator, DRAWS, Paid(), noise_streams(Secrets()), answers)  # type: ignore[arg-type]
     scores = np.tile(EXPECTED, (DRAWS, 1)) if isinstance(aggregator, InteractiveGnMax) else None
     ballot.put(range(DRAWS), scores)
     outcome = np.where(ballot.taught, ballot.outcomes, CLASSES)
