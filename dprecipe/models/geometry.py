@@ -21,10 +21,13 @@ class Window:
 
 _BLOCK = (Window(3, 1, 1), Window(3, 1, 1), Window(2, 2))
 
+_LENET = (Window(5, 1, 2), Window(2, 2), Window(5), Window(2, 2))
+
 CNN_WINDOWS: dict[str, tuple[Window, ...]] = {
     "tempered-mnist": (Window(8, 2, 2), Window(2, 1), Window(4, 2), Window(2, 1)),
     "tempered-cifar": _BLOCK * 3,
-    "lenet": (Window(5, 1, 2), Window(2, 2), Window(5), Window(2, 2)),
+    "lenet": _LENET,
+    "lenet-norm": _LENET,
 }
 """The windows that an image passes through, in order, by preset."""
 

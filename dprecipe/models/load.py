@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -20,6 +21,7 @@ from dprecipe.faults import DataFault
 from dprecipe.models.build import build
 from dprecipe.models.checks import check
 from dprecipe.models.file import ModelFile, parse
+from dprecipe.models.zoo.forest import Forest
 
 Rows = Sequence[Mapping[str, Value]]
 
@@ -100,6 +102,9 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
     content = parse(description.read_bytes())
     empty = _empty(content) if module is None else module
     empty.load_state_dict(_tensors(weights, empty), assign=module is None)
+    flaw = empty.flaw() if isinstance(empty, Forest) else None
+    if flaw is not None:
+        raise DataFault(f"{weights}: its tensors are no trees: {flaw}", "take it from the release folder, unchanged")
     return Released(empty.requires_grad_(False), content)
 
 
@@ -135,21 +140,27 @@ def _from_python() -> DataFault:
 
 
 def _tensors(file: Path, module: nn.Module) -> dict[str, Tensor]:
-    """The weights, after their names, shapes and types have been held against the module's."""
+    """The weights, after their names, shapes and types have been held against the module's.
+
+    How many trees and nodes a forest has is learned: it takes over the numbers of the file.
+    """
     from safetensors import SafetensorError, safe_open
 
-    expected = {name: (list(tensor.shape), tensor.dtype) for name, tensor in module.state_dict().items()}
     try:
         with safe_open(file, framework="pt") as archive:
-            names = set(archive.keys())
-            if names != expected.keys():
+            shapes = {name: archive.get_slice(name).get_shape() for name in archive.keys()}  # noqa: SIM118
+            if isinstance(module, Forest):
+                module.resize(*(math.prod(shapes.get(name, ())) for name in ("root", "threshold")))
+            expected = {name: (list(tensor.shape), tensor.dtype) for name, tensor in module.state_dict().items()}
+            if shapes.keys() != expected.keys():
                 raise DataFault(
-                    f"{file}: its tensors are not those of the module ({len(names ^ expected.keys())} names differ)",
+                    f"{file}: its tensors are not those of the module ({len(shapes.keys() ^ expected.keys())} names "
+                    "differ)",
                     "take model.json and model.safetensors from one release",
                 )
             tensors = {}
             for name, (shape, dtype) in expected.items():
-                if archive.get_slice(name).get_shape() != shape:
+                if shapes[name] != shape:
                     raise DataFault(
                         f"{file}: {name!r} has another shape than the module's", "take both from one release"
                     )

@@ -27,8 +27,9 @@ class Cnn(Block):
     """A convolutional network for images."""
 
     kind: Literal["cnn"]
-    preset: Literal["tempered-mnist", "tempered-cifar", "lenet"] = Field(
-        description="`tempered-…`: the tanh networks of Papernot et al. 2021; `lenet`: a small ReLU network"
+    preset: Literal["tempered-mnist", "tempered-cifar", "lenet", "lenet-norm"] = Field(
+        description="`tempered-…`: the tanh networks of Papernot et al. 2021; `lenet`: a small ReLU network; "
+        "`lenet-norm`: a little wider, with normalisation, for students and teachers of few labels"
     )
 
 

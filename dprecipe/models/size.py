@@ -8,12 +8,19 @@ from typing import assert_never
 from dprecipe.models.geometry import CNN_WINDOWS, spatial
 from dprecipe.models.schema import Cnn, GradientBoosting, LogisticRegression, Mlp, Model, RandomForest
 
-_CONVOLUTIONS = {"tempered-mnist": (16, 32), "tempered-cifar": (32, 32, 64, 64, 128, 128), "lenet": (6, 16)}
+_CONVOLUTIONS = {
+    "tempered-mnist": (16, 32),
+    "tempered-cifar": (32, 32, 64, 64, 128, 128),
+    "lenet": (6, 16),
+    "lenet-norm": (8, 16),
+}
 """Output channels of the convolutions."""
-_POOLS = {"tempered-mnist": (1, 3), "tempered-cifar": (2, 5, 8), "lenet": (1, 3)}
+_POOLS = {"tempered-mnist": (1, 3), "tempered-cifar": (2, 5, 8), "lenet": (1, 3), "lenet-norm": (1, 3)}
 """Which of a preset's windows pool and so have no parameters."""
-_DENSE = {"tempered-mnist": (32,), "tempered-cifar": (128,), "lenet": (120,)}
+_DENSE = {"tempered-mnist": (32,), "tempered-cifar": (128,), "lenet": (120,), "lenet-norm": (120,)}
 """Widths of the hidden dense layers after the convolutions."""
+_NORMALISED = ("lenet-norm",)
+"""Presets with a weight and a bias for each output of a hidden layer, in a layer of their own."""
 
 
 def layer_sizes(model: Model, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
@@ -34,7 +41,12 @@ def layer_sizes(model: Model, shape: tuple[int, ...], classes: int) -> tuple[int
                 sizes.append((channels * kernel * kernel + 1) * width)
                 channels = width
             area = spatial(windows, shape[1]) * spatial(windows, shape[2])
-            return (*sizes, *_dense(channels * area, (*_DENSE[preset], classes)))
+            sizes += _dense(channels * area, (*_DENSE[preset], classes))
+            if preset in _NORMALISED:
+                hidden = (*_CONVOLUTIONS[preset], *_DENSE[preset])
+                pairs = zip(sizes, (2 * width for width in hidden), strict=False)
+                sizes = [*(size for pair in pairs for size in pair), sizes[-1]]
+            return tuple(sizes)
         case RandomForest() | GradientBoosting():
             return ()
         case other:

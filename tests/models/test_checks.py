@@ -4,7 +4,7 @@ import pytest
 
 from dprecipe.data.facts import DataFacts
 from dprecipe.models.checks import check
-from dprecipe.models.schema import Cnn, LogisticRegression, Mlp
+from dprecipe.models.schema import Cnn, GradientBoosting, LogisticRegression, Mlp, RandomForest
 
 
 def facts(*shape: int) -> DataFacts:
@@ -15,6 +15,8 @@ def test_vector_models_read_everything() -> None:
     for shape in ((3,), (1, 1, 1)):
         assert check(Mlp(kind="mlp", hidden=(3,)), facts(*shape)) == []
         assert check(LogisticRegression(kind="logistic_regression"), facts(*shape)) == []
+        assert check(RandomForest(kind="random_forest"), facts(*shape)) == []
+        assert check(GradientBoosting(kind="gradient_boosting"), facts(*shape)) == []
 
 
 @pytest.mark.parametrize(

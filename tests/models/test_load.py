@@ -41,6 +41,10 @@ TABLE = {
 MLP = {"kind": "mlp", "hidden": [6]}
 
 
+FOREST = {"kind": "random_forest", "trees": 7}
+BOOSTED = {"kind": "gradient_boosting", "trees": 3}
+
+
 def parsed(data: dict, model: dict) -> tuple[Data, Model]:
     return Data.model_validate_json(json.dumps(data)), TypeAdapter(Model).validate_json(json.dumps(model))
 
@@ -118,6 +122,76 @@ def test_a_module_from_python(release) -> None:
     loaded = load(folder, own)
     assert torch.equal(loaded.module[1].weight, module[1].weight)
     assert describe(None, block)["model"] is None
+
+
+@pytest.fixture
+def grown(tmp_path: Path):
+    """A release of trees, with what its tensors are changed to."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    from dprecipe.mechanisms.pate.fitted import fit
+
+    def make(model: dict = FOREST, drop: str = "", **change):
+        block, spec = parsed(DIGITS, model)
+        records = load_data(block.train, block, tmp_path, "train")
+        module = fit(spec, records.features[:200], records.labels[:200], 10, 0)
+        state = {name: change.get(name, tensor) for name, tensor in module.state_dict().items() if name != drop}
+        (tmp_path / "model.json").write_text(json.dumps(describe(spec, block)))
+        save_file(state, tmp_path / "model.safetensors")
+        return tmp_path, module
+
+    return make
+
+
+@pytest.mark.parametrize("model", [FOREST, BOOSTED], ids=lambda model: model["kind"])
+def test_trees_predict_as_they_did(grown, tmp_path: Path, model: dict) -> None:
+    folder, module = grown(model)
+    data, _ = parsed(DIGITS, model)
+    features = torch.from_numpy(load_data(data.train, data, tmp_path, "train").features)
+    released = load(folder)
+    assert torch.equal(released(features), module(features))
+    raw = load_data(data.train, data.model_copy(update={"preprocess": ()}), tmp_path, "train").features[:, 0]
+    assert released.predict(raw).tolist() == module(features).argmax(1).tolist()
+    assert {tensor.device.type for tensor in released.state_dict().values()} == {"cpu"}
+
+
+LONG = torch.zeros(1, dtype=torch.int64)
+BAD_TREES = {
+    "a root that is no node": ({"root": LONG + 10**6}, "are no trees: a root is no node"),
+    "no root": ({"root": LONG[:0]}, "are no trees: there is no tree"),
+    "roots in a table": ({"root": LONG[:, None]}, "'root' has another shape"),
+    "other nodes": ({"threshold": torch.zeros(5)}, "has another shape"),
+    "other classes": ({"value": torch.zeros(5, 3, dtype=torch.float64)}, "'value' has another shape"),
+    "another type": ({"root": LONG.int()}, r"'root' is torch.int32, expected torch.int64"),
+    "none": ({"drop": "threshold"}, "1 names differ"),
+    "no nodes": (
+        {
+            "root": LONG,
+            "child": torch.zeros(0, 2, dtype=torch.int64),
+            "feature": LONG[:0],
+            "threshold": torch.zeros(0),
+            "value": torch.zeros(0, 10, dtype=torch.float64),
+        },
+        "there is no tree",
+    ),
+    "a circle": (
+        {
+            "root": LONG,
+            "child": torch.tensor([[1, 1], [0, 0]]),
+            "feature": torch.zeros(2, dtype=torch.int64),
+            "threshold": torch.zeros(2),
+            "value": torch.zeros(2, 10, dtype=torch.float64),
+        },
+        "a child is no node behind its parent",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TREES)
+def test_weights_that_are_no_trees(grown, name: str) -> None:
+    change, message = BAD_TREES[name]
+    with pytest.raises(DataFault, match=message) as caught:
+        load(grown(**change)[0])
+    assert caught.value.remedy
 
 
 HUGE = {"kind": "mlp", "hidden": [10**6, 10**6]}

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from dprecipe.models.build import build
-from dprecipe.models.schema import Cnn, LogisticRegression, Mlp, Model
+from dprecipe.models.schema import Cnn, GradientBoosting, LogisticRegression, Mlp, Model, RandomForest
 from dprecipe.models.size import layer_sizes
 
 CASES = [
@@ -17,6 +17,8 @@ CASES = [
     (Cnn(kind="cnn", preset="tempered-cifar"), (1, 28, 30), 3),
     (Cnn(kind="cnn", preset="lenet"), (1, 28, 28), 10),
     (Cnn(kind="cnn", preset="lenet"), (2, 20, 25), 5),
+    (RandomForest(kind="random_forest"), (20,), 5),
+    (GradientBoosting(kind="gradient_boosting"), (20,), 5),
 ]
 
 

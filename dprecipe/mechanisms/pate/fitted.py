@@ -6,6 +6,7 @@ empty, hold one class, or records that are not finite.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ from torch import Tensor, nn
 from dprecipe.faults import RunFailed
 from dprecipe.models.build import build
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
-from dprecipe.models.zoo.forest import MOST_LEVELS, MOST_VALUE
+from dprecipe.models.zoo.forest import MOST_LEVELS
 
 Fittable = RandomForest | GradientBoosting | LogisticRegression
 
-ABSENT = -1e9
-"""The score of a class that the part has no record of: finite, and below every other."""
+ABSENT = -1e30
+"""The score of a class that the part has no record of: finite in single precision, and below every other."""
+MOST_STEP = 1e24
+"""Of a score in one round of boosting: not even 10,000 rounds reach `ABSENT`."""
 REGULARISATION = 1.0
 """C of the logistic regression: the weight of the records' loss against half the squared norm of the weights."""
 ITERATIONS = 1_000
@@ -34,34 +37,48 @@ ITERATIONS = 1_000
 def fit(
     model: Fittable, features: NDArray[np.float32], labels: NDArray[np.int64], classes: int, seed: int
 ) -> nn.Module:
-    """The module that `model` becomes on one part: (B, D) features to (B, classes) logits.
+    """The module that `model` becomes on one part: features (B, …) to logits (B, classes).
 
-    `features` are float32 (n, D) (or images, flattened for logistic regression), `labels` int64 (n,) in [0, classes).
-    Records with a feature that is not finite are left out. A class without records gets a low, finite logit; where
-    there is one class only, or none, the module votes for it, or for class 0, whatever it is asked.
+    `features` are float32 (n, …) and flattened, `labels` int64 (n,) in [0, classes); of `seed` the lower 32 bits count.
+    Records with a feature that is not finite are left out. A class without records gets a low, finite logit. Where
+    there is one class only the module votes for it, whatever it is asked; where there is none, for class 0.
 
-    Guarantees: nothing but the arguments enters; a forest's or boosting's classes are scikit-learn's own, and logits
-    of boosting and of logistic regression its decision function, to rounding.
+    Guarantees: nothing but the arguments enters. The class of the highest logit is the one that scikit-learn's own
+    estimator predicts, but for ties and, of logistic regression, for rounding its weights to single precision.
 
     Raises:
         RunFailed: scikit-learn is not installed.
     """
     library = _scikit_learn()
-    flat = features.reshape(len(features), -1)
+    flat = features.reshape(len(features), math.prod(features.shape[1:]))
     finite = np.isfinite(flat).all(axis=1)
     flat, labels = flat[finite], labels[finite]
     present = np.unique(labels)
     module = build(model, features.shape[1:], classes, 0)
     if len(present) < 2:
         state = _constant(model, int(present[0]) if len(present) == 1 else 0, module)
-    elif isinstance(model, RandomForest):
-        state = _forest(library, model, flat, labels, classes, seed)
-    elif isinstance(model, GradientBoosting):
-        state = _boosted(library, model, flat, labels, classes, seed)
     else:
-        state = _solved(library, flat, labels, classes)
+        with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn sums features up to see if they are finite
+            state = _fitted(library, model, flat, labels, classes, seed % 2**32)
     module.load_state_dict(state)
     return module.requires_grad_(False).eval()
+
+
+def _fitted(
+    library: Any,
+    model: Fittable,
+    features: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    classes: int,
+    seed: int,
+) -> dict[str, Tensor]:
+    match model:
+        case RandomForest():
+            return _forest(library, model, features, labels, classes, seed)
+        case GradientBoosting():
+            return _boosted(library, model, features, labels, classes, seed)
+        case LogisticRegression():
+            return _solved(library, features, labels, classes)
 
 
 def _scikit_learn() -> Any:
@@ -115,7 +132,7 @@ def _forest(
         max_depth=depth if model.max_depth is None else min(model.max_depth, depth),
         min_samples_leaf=model.min_leaf,
         n_jobs=1,
-        random_state=seed % 2**32,
+        random_state=seed,
     ).fit(features, labels)
     trees = []
     for member in estimator.estimators_:
@@ -137,7 +154,7 @@ def _boosted(
         n_estimators=model.trees,
         max_depth=min(model.max_depth, MOST_LEVELS - 1),
         learning_rate=model.learning_rate,
-        random_state=seed % 2**32,
+        random_state=seed,
     ).fit(features, labels)
     # Of two classes there are scores of the second only: how far it is above the first.
     scored = estimator.classes_[1:] if len(estimator.classes_) == 2 else estimator.classes_
@@ -150,7 +167,7 @@ def _boosted(
     trees = [_Tree(none, none, none, np.zeros(1), scores)]
     for member, number in ((member, number) for stage in estimator.estimators_ for number, member in enumerate(stage)):
         steps = np.zeros((member.tree_.node_count, classes))
-        steps[:, scored[number]] = np.clip(model.learning_rate * member.tree_.value[:, 0, 0], -MOST_VALUE, MOST_VALUE)
+        steps[:, scored[number]] = np.clip(model.learning_rate * member.tree_.value[:, 0, 0], -MOST_STEP, MOST_STEP)
         trees.append(_Tree.of(member.tree_, steps))
     return _joined(trees)
 

@@ -14,17 +14,19 @@ from torch import Tensor, nn
 
 LEAST_CHANCE = 1e-12
 """A chance of zero becomes this, so that its logarithm is finite; a mean over trees that is not zero is larger."""
-MOST_VALUE = 1e100
-"""Of a score in a leaf, so that no sum overflows."""
+MOST_VALUE = 1e30
+"""Of a score in a leaf: sums stay within single precision, however many trees there are."""
 MOST_LEVELS = 1_000
 """Depth of a tree: evaluation takes a step a level."""
 CHUNK = 1 << 17
 """Records times trees at a time: what is worked with stays in the cache, which is worth half the time."""
+STRIDE = 3
+"""Levels between two looks at who has arrived; that costs as much as a level."""
 
 
 @final
 class Forest(nn.Module):
-    """Trees over feature vectors, (B, D) float32 to logits (B, classes) float64.
+    """Trees over feature vectors, (B, …) float32 with D features each, to logits (B, classes) float64.
 
     Nodes of all trees are numbered together, parents before their children; a leaf is its own child. A record goes to
     `child[node, 1]` where its `feature` exceeds `threshold`, else to `child[node, 0]`.
@@ -48,13 +50,13 @@ class Forest(nn.Module):
         super().__init__()
         self.width = width
         self.averaged = averaged
-        for name, tensor in _blank(1, 1, classes).items():
+        for name, tensor in _blank(1, 1, classes, None).items():
             self.register_buffer(name, tensor)
 
     def resize(self, trees: int, nodes: int) -> None:
         """Make room for this many; what was there is gone."""
-        for name, tensor in _blank(trees, nodes, self.value.shape[1]).items():
-            setattr(self, name, tensor.to(getattr(self, name).device))
+        for name, tensor in _blank(trees, nodes, self.value.shape[1], self.value.device).items():
+            setattr(self, name, tensor)
 
     def flaw(self) -> str | None:
         """What keeps these tensors from being trees; None where nothing does.
@@ -80,8 +82,11 @@ class Forest(nn.Module):
         return None if _levels(self.root, self.child) <= MOST_LEVELS else f"it has more than {MOST_LEVELS} levels"
 
     def forward(self, features: Tensor) -> Tensor:
+        x = features.flatten(1)
+        if x.shape[1] != self.width:
+            raise ValueError(f"records have {x.shape[1]} features, the trees read {self.width}")
         rows = max(1, CHUNK // len(self.root))
-        scores = torch.cat([self._scores(part) for part in torch.split(features.flatten(1), rows)])
+        scores = torch.cat([self._scores(part) for part in torch.split(x, rows)])
         return (scores / len(self.root)).clamp_min(LEAST_CHANCE).log() if self.averaged else scores
 
     def _scores(self, x: Tensor) -> Tensor:
@@ -101,13 +106,15 @@ class Forest(nn.Module):
         pair = torch.arange(len(node), device=x.device)
         start = torch.arange(0, records * width, width, device=x.device).repeat_interleave(trees)
         while True:
+            for _ in range(STRIDE):  # a leaf leads to itself
+                feature = values.index_select(0, start + self.feature.index_select(0, node))
+                right = feature > self.threshold.index_select(0, node)
+                node = steps.index_select(0, 2 * node + right)
+            ends[pair] = node
             going = (~is_leaf.index_select(0, node)).nonzero().squeeze(1)
             if len(going) == 0:
                 return ends.view(records, trees)
             node, pair, start = (state.index_select(0, going) for state in (node, pair, start))
-            feature = values.index_select(0, start + self.feature.index_select(0, node))
-            node = steps.index_select(0, 2 * node + (feature > self.threshold.index_select(0, node)))
-            ends[pair] = node
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         root, threshold = (state_dict.get(prefix + name) for name in ("root", "threshold"))
@@ -116,13 +123,13 @@ class Forest(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-def _blank(trees: int, nodes: int, classes: int) -> dict[str, Tensor]:
+def _blank(trees: int, nodes: int, classes: int, device: torch.device | None) -> dict[str, Tensor]:
     return {
-        "root": torch.zeros(trees, dtype=torch.int64),
-        "child": torch.arange(nodes)[:, None].repeat(1, 2),
-        "feature": torch.zeros(nodes, dtype=torch.int64),
-        "threshold": torch.zeros(nodes, dtype=torch.float32),
-        "value": torch.zeros(nodes, classes, dtype=torch.float64),
+        "root": torch.zeros(trees, dtype=torch.int64, device=device),
+        "child": torch.arange(nodes, device=device)[:, None].repeat(1, 2),
+        "feature": torch.zeros(nodes, dtype=torch.int64, device=device),
+        "threshold": torch.zeros(nodes, dtype=torch.float32, device=device),
+        "value": torch.zeros(nodes, classes, dtype=torch.float64, device=device),
     }
 
 

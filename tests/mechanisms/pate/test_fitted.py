@@ -125,10 +125,25 @@ def test_records_that_are_not_finite_are_left_out(model) -> None:
 
 
 @by_kind
-def test_a_fit_that_does_not_stay_finite_votes_a_constant_or_well(model) -> None:
+@pytest.mark.parametrize("scale", [1e-44, 1e-20, 3e38])
+def test_features_of_any_size_make_finite_logits(model, scale: float) -> None:
     features, labels = records(3)
-    ours = logits(fit(model, features * np.float32(3e38), labels, 3, 0), features)
-    assert np.isfinite(ours).all()
+    features = (features - np.float32(0.5)) * np.float32(scale)
+    module = fit(model, features, labels, 3, 0)
+    assert np.isfinite(logits(module, features)).all()
+    assert model is LOGISTIC or module.flaw() is None
+
+
+def test_boosting_that_runs_away_stays_above_a_class_without_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learning at full rate, scores leave all bounds (10^14 was seen); each round's part is bounded here."""
+    features, labels = records(2, 30)
+    whole = logits(fit(BOOSTED, features, labels, 2, 0), features)
+    monkeypatch.setattr(fitted, "MOST_STEP", 1e-3)
+    cut = logits(fit(BOOSTED, features, labels, 2, 0), features)
+    assert np.ptp(whole, axis=0).max() > 0.5
+    assert np.ptp(cut, axis=0).max() <= 2 * 12.01 * 1e-3
+    monkeypatch.undo()
+    assert 10_000 * fitted.MOST_STEP < -fitted.ABSENT / 2
 
 
 @by_kind
