@@ -2,7 +2,7 @@
 
 - `schema.py`: a frozen model tagged by `kind`; structure only.
 - `account.py`: `check` and `plan`, pure arithmetic: the events that a run will cause, every free variable solved.
-- `train.py`: `build`, behind the wall: a program that runs exactly those events, through the gate.
+- `train.py`, behind the wall: a program that runs exactly those events, through a gate.
 """
 
 from __future__ import annotations

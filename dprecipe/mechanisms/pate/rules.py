@@ -74,7 +74,7 @@ def teachers_training(spec: Pate, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "R271",
             f"the teachers' training has {'both epochs and steps' if both else 'no length'}",
-            "remove one of them" if both else f"set {path}.epochs (passes over a teacher's own part) or {path}.steps",
+            "remove one of them" if both else f"set {path}.epochs (passes over a part of average size) or {path}.steps",
             f"{path}.steps" if both else path,
         )
 

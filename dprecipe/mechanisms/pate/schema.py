@@ -26,7 +26,9 @@ MOST_TEACHERS = 60_000
 class TeacherTraining(Block):
     """How each teacher learns its part by gradient steps. Exactly one of `epochs` and `steps`."""
 
-    epochs: PositiveFloat | None = Field(None, description="passes over the teacher's own part")
+    epochs: PositiveFloat | None = Field(
+        None, description="passes over a part of average size: as many steps for a small part as for a large one"
+    )
     steps: PositiveInt | None = Field(None, description="updates of each teacher")
     batch_size: PositiveInt = Field(32, description="records in one update")
     optimizer: Optimizer
@@ -35,7 +37,7 @@ class TeacherTraining(Block):
 class VotesFile(Block):
     """The votes of an ensemble that was trained elsewhere: a NumPy archive."""
 
-    path: Text
+    path: Text = Field(description="an .npz file, below the data root")
     array: Text = Field(
         "votes", description="name of the array: counts (queries, classes), or the class each teacher votes for"
     )
