@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dprecipe.cli import render
+from dprecipe.data.schema import Idx
 from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
 from dprecipe.planning import rules
 from dprecipe.recipe.read import Loaded, read
@@ -74,11 +75,14 @@ def _absent_files(loaded: Loaded, root: Path) -> Iterator[Finding]:
 
 
 def _declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
-    for role, source in (("train", recipe.data.train), ("test", recipe.data.test)):
+    data = recipe.data
+    for role, source in (("train", data.train), ("public", data.public), ("test", data.test)):
         if source is None or source.source == "digits":
             continue
         if source.source == "idx":
-            yield from ((role, "images", source.images), (role, "labels", source.labels))
+            yield role, "images", source.images
+            if isinstance(source, Idx):  # labels of public records are never read
+                yield role, "labels", source.labels
         else:
             yield role, "path", source.path
 

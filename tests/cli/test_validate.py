@@ -61,6 +61,16 @@ def test_warnings_are_shown_and_exit_code_0(folder: Path, capsys: pytest.Capture
     ]
 
 
+def test_public_images_are_looked_for_and_their_labels_are_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = folder / "public.yaml"
+    public = "  public: {source: idx, images: nowhere, labels: nobody-reads-them}\n  test:"
+    recipe.write_text(starter("dpsgd", "idx", "idx").replace("  test:", public, 1))
+    validate([recipe], "json", folder)
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    found = {f["path"] for f in findings if f["code"] == "R120"}
+    assert {path for path in found if path.startswith("data.public")} == {"data.public.images"}
+
+
 def test_text_is_the_golden_text_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert validate([ALL_AT_ONCE]) == 1
     golden = ALL_AT_ONCE.with_suffix(".out").read_text("utf-8")
