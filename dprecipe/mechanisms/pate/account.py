@@ -351,13 +351,20 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
     teachers, unit = spec.teachers, facts.unit
     family = "Laplace" if spec.aggregator.kind == "lnmax" else "Gaussian"
     if teachers.votes is None:
-        named = _identity(spec, facts)
-        parts = f"a keyed hash of the {named} deals each {unit} to one of {teachers.count} parts"
+        named = f" of its {_identity(spec, facts)}" if unit == "record" else ""
         ensemble: tuple[Assumption, ...] = (
-            Assumption("parts", parts, "code"),
+            # Independent of one another: so parts are alike in law where a record that goes renumbers those behind it.
+            Assumption(
+                "parts",
+                f"each {unit} is dealt to one of {teachers.count} parts by a hash{named} under a fresh, secret key: at "
+                "random, independently of the others",
+                "code",
+            ),
             Assumption("one_vote", f"each teacher learns from its own part alone: one {unit} moves one vote", "test"),
-            Assumption("identity", f"the {named} of a record does not depend on other records", "declaration"),
         )
+        if teachers.identity is not None:
+            same = f"which records share a {teachers.identity} does not depend on other records"
+            ensemble = (*ensemble, Assumption("identity", same, "declaration"))
     else:
         votes = f"the votes are of {teachers.count} teachers of disjoint parts: one {unit} moves one vote on a query"
         ensemble = (Assumption("one_vote", votes, "declaration"),)
@@ -376,8 +383,11 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         Assumption("replay", "a query that comes again gets the answer that was paid for", "code"),
         Assumption("student", "the student learns from public records and released labels alone", "test"),
         Assumption("queries", "data.public is public, and was chosen without looking at data.train", "declaration"),
+        Assumption("size", f"the number of units, {facts.size}, is public", "declaration"),
         Assumption(
-            "choices", "the recipe's constants were chosen without looking at the private records", "declaration"
+            "choices",
+            "the recipe's constants were chosen without looking at the private records or at votes on them",
+            "declaration",
         ),
         Assumption(
             "floating_point",

@@ -248,10 +248,13 @@ def test_settings_say_all_that_a_run_needs() -> None:
 
 def test_the_plan_names_what_it_rests_on() -> None:
     trained = {a.id: a for a in made().assumptions}
-    assert {"parts", "one_vote", "noise", "filter", "replay", "student", "queries", "choices"} <= set(trained)
+    always = {"one_vote", "noise", "replay", "student", "queries", "size", "choices", "floating_point"}
+    assert set(trained) == always | {"parts", "filter", "selection"}
     assert "record number" in trained["parts"].text
+    assert "secret key" in trained["parts"].text
+    assert "identity" not in trained  # the secret key makes numbers do, although a record that goes moves them
     from_file = {a.id: a for a in made("mechanism.teachers={model: null, votes: {path: votes.npz}}").assumptions}
-    assert "parts" not in from_file
+    assert set(from_file) == always | {"filter", "selection"}
     assert from_file["one_vote"].checked_by == "declaration"
     assert "filter" not in {a.id for a in made(GNMAX_AUTO).assumptions}
     table = "data.train={source: npz, path: train.npz, shape: [8, 8], classes: 10}"
@@ -259,6 +262,7 @@ def test_the_plan_names_what_it_rests_on() -> None:
     assert "writer" in named["parts"].text
     assert named["identity"].checked_by == "declaration"
     grouped = made(table, "data.unit={column: writer, max_records: 3}")
+    assert "identity" not in {a.id for a in grouped.assumptions}
     assert grouped.settings["partition_by"] == "writer"
     assert grouped.guarantee.unit == "writer"
 
