@@ -61,7 +61,7 @@ def test_warnings_are_shown_and_exit_code_0(folder: Path, capsys: pytest.Capture
     ]
 
 
-def test_public_images_are_looked_for_and_their_labels_are_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_public_images_are_looked_for_and_labels_are_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = folder / "public.yaml"
     public = "  public: {source: idx, images: nowhere, labels: nobody-reads-them}\n  test:"
     recipe.write_text(starter("dpsgd", "idx", "idx").replace("  test:", public, 1))
