@@ -130,6 +130,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p154-pate-no-analysis": ("mechanism.analysis=data_dependent", "mechanism.sanitize=null"),
     "p155-pate": ("mechanism.sanitize.beta=0.031",),
     "p156-pate": ("mechanism.sanitize=null", "mechanism.teachers.count=1000"),
+    "r212-pate-flattened": ("training.augment=null", "data.preprocess=[]"),
     "r250-pate-teachers": ("mechanism.teachers.model={kind: mlp, hidden: [8]}",),
     "r270-pate-both": ("mechanism.teachers.votes=null", "mechanism.teachers.model=null"),
     "r270-pate-neither": (
@@ -151,7 +152,11 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r273-pate-votes": ("mechanism.teachers.identity=null",),
     "r274-pate-empty": ("mechanism.teachers.votes.records=[0, 250]",),
     "r274-pate-rows": ("mechanism.teachers.votes.records=[0, 250]", "data.public.records=[50, 250]"),
-    "r275-pate": ("data.preprocess=[]",),
+    "r275-pate": (
+        "data.preprocess=[]",
+        "mechanism.teachers={count: 100, model: {kind: mlp, hidden: [16]}, "
+        "training: {steps: 50, optimizer: {kind: adam, lr: 0.01}}}",
+    ),
     "r276-pate": ("mechanism.aggregator.selection.noise.multiplier=40",),
     "r277-pate-confidence": ("mechanism.aggregator.interaction.confidence=0.95",),
     "r277-pate-rounds": ("mechanism.aggregator.interaction.rounds=20",),
@@ -164,9 +169,11 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r304-pate-fitted": ("model={kind: logistic_regression}", "model={kind: mlp, hidden: [8]}"),
     "r304-pate-no-training": ("training={epochs: 5, optimizer: {kind: adam, lr: 0.1}}",),
     "r305-trees": ("model={kind: mlp, hidden: [8]}", "model={kind: logistic_regression}"),
+    "r306-augment": ("training.augment=null",),
     "r306-batch-size": ("training.batch_size=null",),
     "r306-labels": ("release.labels=false",),
     "r306-pate-auto": ("training.epochs=10",),
+    "r306-robustness": ("training.robustness=0.0",),
     "r306-semi-supervised": ("training.semi_supervised=null",),
 }
 

@@ -111,15 +111,17 @@ def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def no_augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """Votes are on records as they are, and so is what trees and student learn from."""
+def augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:
+    """Augmentation is of training by gradient steps: what is fitted at once, or was voted elsewhere, has none."""
+    if spec.teachers.training is not None:
+        return
     for index, step in enumerate(facts.data.preprocess):
         if step.crop is not None or step.flip is not None:
             name = "crop" if step.crop is not None else "flip"
             yield Finding(
                 "R275",
-                f"{name} changes records at random in training, and neither teachers nor student do that",
-                "remove the step",
+                f"{name} changes what teachers learn from at random, step by step, and these teachers take no steps",
+                "remove the step (a student has training.augment), or train the teachers by gradient steps",
                 f"data.preprocess.{index}",
             )
 
@@ -354,7 +356,7 @@ RULES: Sequence[Callable[[Pate, Facts], Iterator[Finding]]] = (
     teachers_training,
     teachers_read_the_data,
     identity,
-    no_augmentation,
+    augmentation,
     votes_match_the_records,
     noise_has_a_bound,
     threshold,
