@@ -137,7 +137,7 @@ def _forest(
     trees = []
     for member in estimator.estimators_:
         chances = np.zeros((member.tree_.node_count, classes))
-        chances[:, estimator.classes_] = member.tree_.value[:, 0]
+        chances[:, estimator.classes_] = member.tree_.value[:, 0]  # chances since scikit-learn 1.4
         trees.append(_Tree.of(member.tree_, chances))
     return _joined(trees)
 
