@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.rooms import ROOMS
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
@@ -99,12 +100,29 @@ def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
             "remove training.batch_size, and set mechanism.sampling.batch_size",
             "training.batch_size",
         )
-    if training.semi_supervised is not None:
+    for key, value in (
+        ("augment", training.augment),
+        ("robustness", training.robustness or None),
+        ("semi_supervised", training.semi_supervised),
+    ):
+        if value is not None:
+            yield Finding(
+                "R306",
+                f"{recipe.mechanism.kind} learns from data.train alone; this is for a student, which learns from "
+                "released labels",
+                f"remove training.{key}",
+                f"training.{key}",
+            )
+
+
+def images_to_augment(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:
+    """A student's augmentation moves pixels."""
+    if recipe.training.augment is not None and len(facts.shape) != 3:
         yield Finding(
-            "R306",
-            f"{recipe.mechanism.kind} learns from data.train alone; a student learns from unlabelled records too",
-            "remove training.semi_supervised",
-            "training.semi_supervised",
+            "R212",
+            "training.augment moves pixels, and the features are no images here",
+            "remove training.augment, or `flatten` in data.preprocess: models do it",
+            "training.augment",
         )
 
 

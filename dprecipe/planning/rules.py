@@ -132,7 +132,9 @@ def data_and_model(recipe: Recipe) -> Iterator[Finding]:
     findings = data_checks.check(recipe.data)
     yield from findings
     if not any(finding.is_error for finding in findings):
-        yield from model_checks.check(recipe.model, data_facts(recipe.data))
+        facts = data_facts(recipe.data)
+        yield from model_checks.check(recipe.model, facts)
+        yield from learning.images_to_augment(recipe, facts)
 
 
 RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (

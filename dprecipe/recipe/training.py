@@ -71,16 +71,28 @@ class TailAverage(Block):
     fraction: Annotated[float, Field(gt=0, le=1)] = Field(description="part of the run that is averaged")
 
 
+class Affine(Block):
+    """Turn, scale, shear and shift each image at random, by up to these constants."""
+
+    degrees: NonNegativeFloat = Field(15.0, description="of the turn, either way")
+    scale: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="part that height and width grow or shrink by")
+    shear: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="columns that a row slants by, for each row")
+    shift: Annotated[float, Field(ge=0, lt=1)] = Field(0.06, description="part of height and width")
+
+
 class Vat(Block):
     """Learn from unlabelled public records too: predictions shall not change nearby (virtual adversarial training)."""
 
     kind: Literal["vat"]
     weight: NonNegativeFloat = Field(1.0, description="of the smoothness against the labels")
     radius: PositiveFloat = Field(2.0, description="L2 length of the adversarial change of a record's features")
-    xi: PositiveFloat = Field(1e-2, description="length of the probe that finds its direction")
-    power_iterations: PositiveInt = 1
-    entropy: NonNegativeFloat = Field(1.0, description="weight of confident predictions on unlabelled records")
-    batch_size: PositiveInt = Field(128, description="unlabelled records in one update")
+    xi: PositiveFloat = Field(0.1, description="L2 length of the probe that finds its direction")
+    power_iterations: PositiveInt = Field(1, description="how often the direction is improved")
+    entropy: NonNegativeFloat = Field(1.0, description="weight of confident predictions against the labels")
+    ramp: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.1, description="part of the run in which both weights grow from 0: labels come first"
+    )
+    batch_size: PositiveInt = Field(64, description="unlabelled records in one update")
 
 
 class Training(Block):
@@ -94,6 +106,12 @@ class Training(Block):
     optimizer: Optimizer | None = None
     average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
         None, description="release an average of the iterates: post-processing, it costs no privacy"
+    )
+    augment: Affine | None = Field(
+        None, description="of a student: images are moved at random, as its predictions should not mind"
+    )
+    robustness: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="of a student: 0 is cross-entropy; the higher, the less labels count that it finds unlikely"
     )
     semi_supervised: Vat | None = Field(None, description="of a student: learn from unanswered public records too")
 
