@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dprecipe.faults import CertificateInvalid
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, second_opinion
@@ -17,6 +21,7 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import folder
 from dprecipe.release.facts import REQUIRED_CHECKS, CheckResult, PublicScore, RunFacts, package_versions
+from dprecipe.release.verify import verify
 
 RECIPE = """\
 extends: base.yaml
@@ -157,3 +162,107 @@ def _remember(function: Any) -> Any:
         return _MEMORY[key]
 
     return asked
+
+
+WORDS = {
+    "add_or_remove_one": "replace_one",
+    "poisson_gaussian": "gaussian",
+    "gaussian": "laplace",
+    "completed": "budget",
+    "claim": "cross_check",
+    "cross_check": "claim",
+    "second_opinion": "claim",
+    "code": "test",
+    "declaration": "code",
+    "covered": "declared",
+    "public": "private_internal",
+    "declared": "public",
+    "recipe": "python",
+    "2026-01-01T10:00:00+00:00": "2026-01-01T09:00:00+00:00",
+    "2026-01-01T10:05:00+00:00": "2026-01-01T11:00:00+00:00",
+}
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict | list) and value:
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, f"{path}.{key}".lstrip("."))
+    else:
+        yield path, value
+
+
+def mutations(value: Any) -> list[Any]:
+    """Other values of the same type, on both sides where there are sides."""
+    match value:
+        case bool():
+            return [not value]
+        case int():
+            return [value + 1, value - 1]
+        case float():
+            return [value * 1.0001, value * 0.9999] if value else [1e-4, -1e-4]
+        case str() if value in WORDS:
+            return [WORDS[value]]
+        case str() if re.search(r"[0-9a-f]{64}$", value):
+            return [value[:-1] + ("0" if value[-1] != "0" else "1")]
+        case str():
+            return [value + "x"]
+        case None:
+            return [1.5]
+        case []:
+            return [["x"]]
+        case {}:
+            return [{"x": 1}]
+    raise AssertionError(value)
+
+
+def put(content: Any, path: str, value: Any) -> None:
+    *steps, last = path.split(".")
+    for step in steps:
+        content = content[int(step) if isinstance(content, list) else step]
+    content[int(last) if isinstance(content, list) else last] = value
+
+
+def unnoticed(release: Path, section: str, recorded_only: Iterable[str]) -> tuple[int, list[Any]]:
+    """How many changes of one leaf of a section were tried, and those that `verify` does not find and name."""
+    file = release / "certificate.json"
+    text = file.read_text(encoding="utf-8")
+    seen, wrong = 0, []
+    for path, value in leaves(json.loads(text)["predicate"][section], section):
+        if any(re.fullmatch(pattern, path) for pattern in recorded_only):
+            continue
+        for changed in mutations(value):
+            seen += 1
+            content = json.loads(text)
+            put(content["predicate"], path, changed)
+            file.write_text(json.dumps(content), encoding="utf-8")
+            failures = failures_of(release)
+            if not any(names(failure, path) for failure in failures):
+                wrong.append((path, value, changed, failures))
+    file.write_text(text, encoding="utf-8")
+    return seen, wrong
+
+
+def failures_of(path: Path) -> tuple[str, ...]:
+    try:
+        verify(path)
+    except CertificateInvalid as error:
+        return error.failures
+    return ()
+
+
+def names(failure: str, path: str) -> bool:
+    """The failure's path, where it has one, is the leaf's, lies above it, or stands for the same text; another kind
+    of event has other fields."""
+    named = failure.split(": ")[0].removeprefix("predicate.")
+    named = re.sub(r"^(events\.run_length\.\d+)\.[a-z_]+\.", r"\1.", named)  # the kind of event that it was read as
+    if path.startswith("provenance.recipe."):
+        return named.startswith("provenance.recipe")
+    if path.endswith(".kind") and named.startswith(path.removesuffix("kind")):
+        return True
+    return path == named or path.startswith(named + ".") or named.startswith(path) or path in failure.split()
+
+
+@pytest.fixture(scope="session")
+def tampering() -> SimpleNamespace:
+    """What changes a certificate leaf by leaf."""
+    return SimpleNamespace(leaves=leaves, mutations=mutations, put=put, unnoticed=unnoticed, failures_of=failures_of)
