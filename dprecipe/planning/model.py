@@ -69,12 +69,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long the run is, in integers: `steps` noisy updates; one nominal epoch is `steps_per_epoch` of them."""
+    """How long the run is, in integers: `steps` noisy updates, or queries; one nominal epoch is `steps_per_epoch`."""
 
     steps: int
     steps_per_epoch: int
     expected_lot: float
-    """The public divisor of every noisy sum, in units."""
+    """The public divisor of every noisy sum, in units; or how many units a teacher has, on average."""
 
 
 @dataclass(frozen=True, slots=True)
