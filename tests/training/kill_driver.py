@@ -1,7 +1,8 @@
 """Runs a plan again and again in forked children, each killed with SIGKILL at a random moment.
 
-Counts the noise draws in a file of its own, independently of the ledger: one byte, before each draw. Prints one JSON
-object. Called by `test_kill.py` in a process of its own, since torch must not have started threads before a fork.
+Counts the noise draws in a file of its own, independently of the ledger: one byte for each event, before its draw; of
+votes, holds that what was answered stays. Prints one JSON object. Called by tests in a process of its own, since torch
+must not have started threads before a fork.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import torch
 
 torch.set_num_threads(1)
 
+from dprecipe.mechanisms.pate import ballot, program  # noqa: E402
 from dprecipe.noise import draws  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
+from dprecipe.planning.model import Plan  # noqa: E402
+from dprecipe.privacy.events import NoisyMax  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.training import gate  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402
@@ -35,9 +39,20 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
             os.write(counter, b".")
         return draws.draw(law, stream, count)  # type: ignore[arg-type]
 
+    honest = ballot.noise
+
+    def counted_votes(event: object, stream: object, count: int) -> object:
+        classes = plan.settings["classes"] if isinstance(event, NoisyMax) else 1
+        os.write(counter, b"." * (count // classes))
+        return honest(event, stream, count)  # type: ignore[arg-type]
+
     gate.draw = counted  # type: ignore[assignment]
+    ballot.noise = counted_votes  # type: ignore[assignment]
+    if plan.mechanism == "pate":
+        checked_once(plan)
     random.seed(seed)
     killed = finished = 0
+    answers, ledger, known = Path(out) / "private/answers.jsonl", Path(out) / "private/ledger.jsonl", b""
     while not finished:
         child = os.fork()
         if child == 0:
@@ -50,9 +65,16 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
             finally:
                 os._exit(code)
         if killed < kills:
+            size = ledger.stat().st_size if ledger.exists() else 0
+            while plan.mechanism == "pate" and not (ledger.exists() and ledger.stat().st_size > size):
+                time.sleep(0.001)  # until the attempt begins: before, there is nothing to lose
             time.sleep(random.expovariate(1 / 0.25))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        found = answers.read_bytes() if answers.exists() else b""
+        if not found.startswith(known):
+            sys.exit(f"an answer was forgotten after {killed} kills")
+        known = found[: found.rfind(b"\n") + 1]
         if os.WIFSIGNALED(status):
             killed += 1
         elif os.WEXITSTATUS(status) == 0:
@@ -60,6 +82,16 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
         else:
             sys.exit(f"a child failed with {os.WEXITSTATUS(status)} after {killed} kills")
     print(json.dumps({"killed": killed, "draws": os.path.getsize(f"{out}.draws")}))
+
+
+def checked_once(plan: Plan) -> None:
+    """Let the checks before a run be made once, and not by every child: its time is for what can be lost."""
+    noise_scale, device = program.checks.noise_scale(plan), torch.device("cpu")
+    program.checks.noise_scale = lambda plan: noise_scale  # type: ignore[assignment]
+    spec = program.spec_of(plan)
+    if spec.teachers.model is not None:
+        one_vote = program.checks.one_vote(program.lesson_of(plan, spec), device)
+        program.checks.one_vote = lambda lesson, device: one_vote  # type: ignore[assignment]
 
 
 if __name__ == "__main__":
