@@ -7,24 +7,28 @@ Axes: R public records, K queries, M classes.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from dprecipe.data.facts import facts
+from dprecipe.data.preprocess import Floats
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import Scores
-from dprecipe.mechanisms.pate.learn import Floats, Labels
+from dprecipe.models.build import build
 from dprecipe.planning.model import Plan
+from dprecipe.training.progress import Progress
 
 
 def taught(
     plan: Plan,
     module: nn.Module | None,
     public: Floats,
-    labels_R: Labels,
+    labels_R: NDArray[np.int64],
     device: torch.device,
     stop: Callable[[], bool],
 ) -> nn.Module | None:
@@ -44,12 +48,23 @@ def taught(
             "no query was answered, so there is nothing to learn from",
             "lower mechanism.aggregator.selection.threshold, and start anew: what was spent stays spent",
         )
+    features, labels, seed, found = public[labelled], labels_R[labelled], plan.runtime.seed, facts(plan.data)
     if module is None and plan.training.optimizer is None:
         from dprecipe.mechanisms.pate.fitted import fit
 
-        classes = facts(plan.data).classes
-        return fit(plan.model, public[labelled], labels_R[labelled], classes, plan.runtime.seed).to(device)  # type: ignore[arg-type]
-    raise NotImplementedError
+        return fit(plan.model, features, labels, found.classes, seed).to(device)  # type: ignore[arg-type]
+    from dprecipe.mechanisms.pate.student import train
+
+    # Trained from its first weights on, however often it is asked for.
+    fresh = build(plan.model, found.shape, found.classes, seed) if module is None else copy.deepcopy(module)
+    shown: list[Progress] = []
+
+    def show(done: int, steps: int) -> None:
+        if not shown:
+            shown.append(Progress("student", "update", steps))
+        (shown[0].end if done == steps else shown[0].show)(done)
+
+    return train(fresh, features, labels, public, plan.training, seed, device, show, stop)
 
 
 def scores(module: nn.Module, features: Floats, device: torch.device, physical_batch: int) -> Scores:
