@@ -26,10 +26,11 @@ def size(module: torch.nn.Module) -> int:
         (cnn("tempered-mnist"), MNIST, 26_010),  # Papernot et al. 2021
         (cnn("tempered-cifar"), CIFAR, 550_570),
         (cnn("lenet"), MNIST, 6 * 26 + 16 * (6 * 25 + 1) + 120 * (16 * 25 + 1) + 10 * 121),
+        (cnn("lenet-norm"), MNIST, 8 * 28 + 16 * (8 * 25 + 3) + 120 * (16 * 25 + 3) + 10 * 121),
         (LOGISTIC, MNIST, 7_850),
         (Mlp(kind="mlp", hidden=(20, 5)), (7,), 20 * 8 + 5 * 21 + 10 * 6),
     ],
-    ids=["tempered-mnist", "tempered-cifar", "lenet", "logistic_regression", "mlp"],
+    ids=["tempered-mnist", "tempered-cifar", "lenet", "lenet-norm", "logistic_regression", "mlp"],
 )
 def test_sizes_are_those_of_the_literature(model, shape: tuple[int, ...], parameters: int) -> None:
     module = build(model, shape, 10, 0)

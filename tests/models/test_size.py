@@ -17,6 +17,8 @@ CASES = [
     (Cnn(kind="cnn", preset="tempered-cifar"), (1, 28, 30), 3),
     (Cnn(kind="cnn", preset="lenet"), (1, 28, 28), 10),
     (Cnn(kind="cnn", preset="lenet"), (2, 20, 25), 5),
+    (Cnn(kind="cnn", preset="lenet-norm"), (1, 28, 28), 10),
+    (Cnn(kind="cnn", preset="lenet-norm"), (3, 20, 25), 4),
     (RandomForest(kind="random_forest"), (20,), 5),
     (GradientBoosting(kind="gradient_boosting"), (20,), 5),
 ]

@@ -87,13 +87,13 @@ def lenet_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
     first, pool_1, second, pool_2 = CNN_WINDOWS["lenet-norm"]
     return nn.Sequential(
         _convolution(shape[0], 8, first),
+        nn.MaxPool2d(pool_1.kernel, pool_1.stride),
         nn.GroupNorm(4, 8),
         nn.ReLU(),
-        nn.MaxPool2d(pool_1.kernel, pool_1.stride),
         _convolution(8, 16, second),
+        nn.MaxPool2d(pool_2.kernel, pool_2.stride),
         nn.GroupNorm(4, 16),
         nn.ReLU(),
-        nn.MaxPool2d(pool_2.kernel, pool_2.stride),
         nn.Flatten(),
         nn.Linear(16 * _area("lenet-norm", shape), 120),
         nn.LayerNorm(120),
