@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan
+from dprecipe.privacy.events import NoisyThreshold
 from dprecipe.recipe.read import read
 
 
@@ -49,6 +50,12 @@ def _whatever(plan: Plan) -> str:
     return ", whatever is answered" if plan.settings.get("filter") is not None else ""
 
 
+def _sure(plan: Plan) -> str:
+    """How many of the queries the budget holds even if every one is answered, where that is not all of them."""
+    sure = next((c.count for c in plan.events if isinstance(c.event, NoisyThreshold)), plan.length.steps)
+    return f" at most; {sure:,} fit whatever is answered" if sure < plan.length.steps else ""
+
+
 def _votes(plan: Plan) -> list[tuple[str, str]]:
     settings = plan.settings
     trained = "trained elsewhere" if settings["teachers_from"] == "file" else f"about {settings['expected_lot']:g} each"
@@ -56,7 +63,7 @@ def _votes(plan: Plan) -> list[tuple[str, str]]:
     rows = [
         ("teachers", f"{settings['teachers']:,}, {trained}, dealt by {settings['partition_by']}"),
         ("aggregator", f"{settings['aggregator']}, {settings['classes']:,} classes"),
-        ("queries", f"{settings['queries']:,}"),
+        ("queries", f"{settings['queries']:,}{_sure(plan)}"),
         ("noise", f"{family}, {multiplier:g} votes on each count"),
     ]
     if settings["threshold"] is not None:

@@ -350,7 +350,7 @@ def _sanitised(event: SanitisedCost, orders: Array) -> Array:
     Half of the change is the shift, at most the smaller smooth sensitivity; the other half is that sensitivity itself,
     by a factor of exp(β), either way.
     """
-    u_N = np.linspace(-30, 30, 60_001)
+    u_N = np.linspace(-30, 30, 24_001)
     x_N, log_widths_N = np.sinh(u_N), np.log(np.cosh(u_N) * (u_N[1] - u_N[0]))
 
     def log_density(mean: float, deviation: float) -> Array:

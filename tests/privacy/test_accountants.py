@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from dprecipe.privacy import accountants, gdp, pld
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import (
+    Charge,
+    Encoded,
+    FilterRest,
+    Gaussian,
+    NoisyMax,
+    NoisyThreshold,
+    PartitionedGaussian,
+    PoissonGaussian,
+    SanitisedCost,
+)
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())
@@ -328,3 +338,125 @@ def test_an_encoded_step_beyond_all_bounds_answers_infinity():
         for name in ("pld", "rdp"):
             assert accountants.epsilon(charges, 1e-5, ADD, name) > 1e3
             assert accountants.delta(charges, 1.0, ADD, name) <= 1.0
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_the_mnist_row_of_the_paper_in_exact_gdp(relation):
+    """640 checks at 150 and the answers of two ensembles at 40, δ = 1e-5: to the digits of the table of reference."""
+    for answers, classic, improved, exact in ((341, 3.46, 3.02, 2.79), (354, 3.53, 3.08, 2.85)):
+        charges = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0), answers)]
+        for accountant, want in (("rdp_classic", classic), ("rdp", improved), ("pld", exact)):
+            assert accountants.epsilon(charges, 1e-5, relation, accountant) == pytest.approx(want, abs=6e-3)
+        assert accountants.epsilon_answer(charges, 1e-5, relation, "pld").accountant == "gdp"
+
+
+def laplace_delta(scale, queries, epsilon):
+    """δ(ε) of two counts a query, each moved by 1 under Laplace noise, to some 1e-8: by inversion of the moment
+    generating function M of a count's loss, the integral of M(s)^n exp(-sε) / (2πi s (s+1)) along a line through its
+    saddle point.
+
+    The loss is 1/b with probability 1/2, -1/b with exp(-1/b)/2, and has the density exp((l - 1/b)/2)/4 in between.
+    """
+    import numpy as np
+    from scipy import optimize
+
+    tau, n = 1 / scale, 2 * queries
+
+    def log_m(s):
+        return s * tau - math.log(2) + np.log1p(np.exp(-(2 * s + 1) * tau) - np.expm1(-(2 * s + 1) * tau) / (2 * s + 1))
+
+    def exponent(s):
+        return n * log_m(s) - s * epsilon - np.log(s) - np.log1p(s)
+
+    saddle = np.exp(optimize.minimize_scalar(lambda t: exponent(np.exp(t)), bounds=(-8, 14), method="bounded").x)
+    step = np.pi / (2 * n * tau)
+    values = np.exp(exponent(saddle + 1j * step * np.arange(1 << 18))).real
+    return float((values.sum() - values[0] / 2) * step / np.pi)
+
+
+def optimal(epsilon, count, delta):
+    """ε of `count` mechanisms of pure ε, each the worst there is (Kairouz, Oh & Viswanath 2015, Theorem 3.3)."""
+    if delta <= 0:
+        return count * epsilon
+    yes = -math.log1p(math.exp(-epsilon))
+
+    def missing(total):
+        return math.fsum(
+            math.exp(
+                math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) + count * yes - k * epsilon
+            )
+            * -math.expm1(total - (count - 2 * k) * epsilon)
+            for k in range(count + 1)
+            if (count - 2 * k) * epsilon > total
+        )
+
+    low, high = 0.0, count * epsilon
+    for _ in range(50):
+        low, high = (low, (low + high) / 2) if missing((low + high) / 2) <= delta else ((low + high) / 2, high)
+    return high
+
+
+@pytest.mark.parametrize("queries", [1, 10, 100, 1000, 10_000])
+@pytest.mark.parametrize("scale", [1.0, 20.0, 100.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-9])
+def test_laplace_votes_are_bounded_tightly(scale, queries, delta):
+    charges, most = [Charge(NoisyMax("laplace", scale), queries)], 2 * queries / scale
+    found = accountants.epsilon(charges, delta, REPLACE, "pld")
+    assert found <= most * (1 + 1e-11)
+    assert found >= most or laplace_delta(scale, queries, found) <= delta
+    assert laplace_delta(scale, queries, 0.995 * found) > delta
+    if queries <= 1000:
+        assert found <= 1.005 * optimal(1 / scale, 2 * queries, delta)  # the worst of all pure ε
+    assert found <= accountants.epsilon(charges, delta, ADD, "rdp") <= most * (1 + 1e-11)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_classic"])
+def test_no_delta_is_needed_for_the_largest_loss(accountant):
+    charges = [Charge(NoisyMax("laplace", 20.0), 3)]
+    assert accountants.epsilon(charges, 1e-300, ADD, accountant) == pytest.approx(0.3, rel=1e-11)
+    assert accountants.delta(charges, 0.3 * (1 + 1e-9), ADD, accountant) == 0.0
+    assert accountants.delta(charges, 0.3 * (1 - 1e-6), ADD, accountant) > 0.0
+
+
+SANITISED = [
+    (SanitisedCost(0.03, 9.0, 12.0), 0.5, 1e-5),
+    (SanitisedCost(0.003, 30.0, 30.0), 0.1, 1e-9),
+    (SanitisedCost(0.3, 3.0, 2.0), 0.8, 1e-5),
+    (SanitisedCost(1.5, 9.0, 9.0), 0.0, 1e-5),
+]
+
+
+@pytest.mark.parametrize(("event", "mu", "delta"), SANITISED)
+def test_a_sanitised_cost_is_converted_at_nearly_the_best_order(event, mu, delta):
+    """Held against a search over all orders, which has the whole curve in closed form."""
+    from scipy import optimize
+
+    largest = 1 / -math.expm1(-2 * event.beta)
+
+    def epsilon(share):
+        a = 1 + (largest - 1) * share
+        v = a - (a - 1) * math.exp(2 * event.beta)
+        value = a / (2 * event.noise_multiplier**2 * v) - event.beta - math.log(v) / (2 * (a - 1))
+        renyi = a * mu**2 / 2 + value + a / (2 * event.scale_multiplier**2)
+        return renyi + math.log1p(-1 / a) - (math.log(delta) + math.log(a)) / (a - 1)
+
+    best = optimize.minimize_scalar(epsilon, bounds=(1e-3, 1 - 1e-6), method="bounded").fun
+    charges = [Charge(event, 1), *([Charge(FilterRest(1 / mu), 1)] if mu else [])]
+    found = accountants.epsilon_answer(charges, delta, REPLACE, "pld")
+    assert best * (1 - 1e-9) <= found.value <= 1.001 * best
+    assert found.accountant == "rdp"
+    assert found == accountants.epsilon_answer(charges, delta, ADD, "rdp")
+    assert accountants.epsilon(charges, delta, ADD, "gdp") == math.inf
+    assert accountants.delta(charges, found.value, ADD, "pld") == pytest.approx(delta, rel=1e-2)
+    assert accountants.delta_answers(charges, [found.value], ADD, "pld")[0].accountant == "rdp"
+
+
+def test_publishing_costs_more_than_not_publishing():
+    votes = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0), 300)]
+    for event, _, _ in SANITISED:
+        alone, both = ([Charge(event, 1)], [*votes, Charge(event, 1)])
+        assert accountants.epsilon(both, 1e-5, ADD, "pld") > max(
+            accountants.epsilon(part, 1e-5, ADD, "rdp") for part in (votes, alone)
+        )
+        twice = [*votes, Charge(event, 2)]
+        assert accountants.epsilon(twice, 1e-5, ADD, "pld") > accountants.epsilon(both, 1e-5, ADD, "pld")

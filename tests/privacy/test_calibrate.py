@@ -8,7 +8,16 @@ import pytest
 from dprecipe.privacy import accountants, calibrate, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.calibrate import CalibrationError
-from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import (
+    Charge,
+    Encoded,
+    Gaussian,
+    NoisyMax,
+    NoisyThreshold,
+    PartitionedGaussian,
+    PoissonGaussian,
+    SanitisedCost,
+)
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
@@ -187,3 +196,33 @@ def test_what_no_encoded_noise_can_do():
     with pytest.raises(CalibrationError) as caught:
         calibrate.noise_multiplier(make, 1.0, 1e-5, ADD, "gdp")
     assert caught.value.reason == "too_tight"
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize("family", ["gaussian", "laplace"])
+@pytest.mark.parametrize("queries", [1, 640])
+def test_votes_are_solved_for(family, queries, accountant, relation):
+    def make(scale):
+        return [Charge(NoisyMax(family, scale), queries)]
+
+    for epsilon in (0.5, 3.0):
+        scale = calibrate.noise_multiplier(make, epsilon, 1e-5, relation, accountant)
+        assert 0.999 * epsilon <= rounding.up(accountants.epsilon(make(scale), 1e-5, relation, accountant)) <= epsilon
+        assert calibrate.count(NoisyMax(family, scale), epsilon, 1e-5, relation, accountant) == queries
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_votes_are_solved_for_beside_what_is_published(accountant):
+    published = Charge(SanitisedCost(0.03, 9.0, 12.0), 1)
+
+    def make(scale):
+        return [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", scale), 300), published]
+
+    scale = calibrate.noise_multiplier(make, 3.0, 1e-5, ADD, accountant)
+    assert 0.999 * 3 <= rounding.up(accountants.epsilon(make(scale), 1e-5, ADD, accountant)) <= 3.0
+    more = calibrate.count(NoisyThreshold(150.0), 3.0, 1e-5, ADD, accountant, make(1.1 * scale))
+    assert accountants.epsilon([*make(1.1 * scale), Charge(NoisyThreshold(150.0), more)], 1e-5, ADD, accountant) <= 3.0
+    assert more > 10
+    with pytest.raises(CalibrationError, match="still above"):
+        calibrate.noise_multiplier(make, 0.5, 1e-5, ADD, accountant)

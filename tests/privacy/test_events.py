@@ -14,9 +14,13 @@ from dprecipe.privacy.events import (
     MOST_SHIFTS,
     Charge,
     Encoded,
+    FilterRest,
     Gaussian,
+    NoisyMax,
+    NoisyThreshold,
     PartitionedGaussian,
     PoissonGaussian,
+    SanitisedCost,
     charge_from_json,
     drop_first,
     run_lengths,
@@ -33,6 +37,11 @@ EVENTS = [
     CODE,
     Encoded(1.0, 1e-3, "laplace", None, ((1.0, 1),), True, DIGEST),
     Encoded(1e-9, 1e6, "variance_gamma", 2.0, ((1e-12, 10**12),), False, DIGEST),
+    NoisyMax("gaussian", 40.0),
+    NoisyMax("laplace", 20.0),
+    NoisyThreshold(150.0),
+    FilterRest(1.7320508075688772),
+    SanitisedCost(0.03, 9.0, 12.0),
 ]
 
 
@@ -181,3 +190,29 @@ def test_run_lengths_of_encoded_events():
     assert total(runs) == 10
     assert take_first(runs, 8) == (Charge(CODE, 7), Charge(other, 1))
     assert drop_first(runs, 8) == (Charge(other, 1), Charge(CODE, 1))
+
+
+def test_events_of_votes_are_written_in_full():
+    """The compatibility contract: these names and meanings stay."""
+    written = [json.loads(json.dumps(Charge(event, 3).to_json())) for event in EVENTS[-4:]]
+    assert written == [
+        {"count": 3, "kind": "noisy_max", "family": "laplace", "noise_multiplier": 20.0},
+        {"count": 3, "kind": "noisy_threshold", "noise_multiplier": 150.0},
+        {"count": 3, "kind": "filter_rest", "noise_multiplier": 1.7320508075688772},
+        {"count": 3, "kind": "sanitised_cost", "beta": 0.03, "noise_multiplier": 9.0, "scale_multiplier": 12.0},
+    ]
+
+
+@pytest.mark.parametrize("event", EVENTS[-5:], ids=lambda event: event.kind)
+@pytest.mark.parametrize("value", [0, -1.0, math.inf, math.nan, None, "1", True])
+def test_scales_of_votes_that_are_none_are_refused(event, value):
+    for name, written in Charge(event, 1).to_json().items():
+        if isinstance(written, float):
+            with pytest.raises(ValueError, match=r"finite|right type|proportion"):
+                charge_from_json({**Charge(event, 1).to_json(), name: value})
+
+
+@pytest.mark.parametrize("family", ["cauchy", "sech", "", None, 3])
+def test_votes_have_gaussian_or_laplace_noise(family):
+    with pytest.raises(ValueError, match=r"family"):
+        charge_from_json({"count": 1, "kind": "noisy_max", "family": family, "noise_multiplier": 1.0})

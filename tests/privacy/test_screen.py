@@ -6,7 +6,17 @@ import pytest
 
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import (
+    Charge,
+    Encoded,
+    FilterRest,
+    Gaussian,
+    NoisyMax,
+    NoisyThreshold,
+    PartitionedGaussian,
+    PoissonGaussian,
+    SanitisedCost,
+)
 from dprecipe.privacy.screen import surely_within
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
@@ -48,6 +58,26 @@ def test_it_bounds_codes_by_their_information_where_that_is_proved(family: str, 
 @pytest.mark.parametrize(("family", "shape"), [("student_t", 9.0), ("sech", None), ("variance_gamma", 2.0)])
 def test_it_leaves_other_codes_to_the_accountants(family: str, shape: float | None) -> None:
     assert not surely_within([Charge(code(family, shape, 0.01), 1)], 100.0, 1e-5, RELATION)
+
+
+@pytest.mark.parametrize("relation", list(Neighbouring))
+@pytest.mark.parametrize(
+    "charges",
+    [
+        [Charge(NoisyMax("gaussian", 40.0), 341), Charge(NoisyThreshold(150.0), 640)],
+        [Charge(NoisyMax("laplace", 40.0), 640)],
+        [Charge(NoisyThreshold(30.0), 640), Charge(FilterRest(3.0), 1)],
+    ],
+    ids=str,
+)
+def test_it_bounds_votes_under_either_relation(charges: list[Charge], relation: Neighbouring) -> None:
+    epsilon = accountants.epsilon(charges, 1e-5, relation, "rdp")
+    assert not surely_within(charges, epsilon * (1 - 1e-6) - 1e-8, 1e-5, relation)
+    assert surely_within(charges, epsilon * 1.1, 1e-5, relation)
+
+
+def test_it_leaves_sanitised_costs_to_the_accountants() -> None:
+    assert not surely_within([Charge(SanitisedCost(0.01, 100.0, 100.0), 1)], 100.0, 1e-5, RELATION)
 
 
 def test_it_loads_neither_numpy_nor_scipy() -> None:

@@ -8,7 +8,17 @@ import pytest
 
 from dprecipe.privacy import accountants, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import (
+    Charge,
+    Encoded,
+    FilterRest,
+    Gaussian,
+    NoisyMax,
+    NoisyThreshold,
+    PartitionedGaussian,
+    PoissonGaussian,
+    SanitisedCost,
+)
 from dprecipe.release import recompute
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -190,3 +200,60 @@ def test_phases_of_gaussian_and_other_noise_are_counted_together():
     both = second_opinion.epsilon(parts, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
     assert both > max(second_opinion.epsilon([part], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE) for part in parts)
     assert both == pytest.approx(accountants.epsilon(parts, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld"), rel=5e-3)
+
+
+CHECKS = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0), 341), Charge(FilterRest(3.0), 1)]
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize(
+    "charges",
+    [
+        CHECKS,
+        [*CHECKS, *CHECKS[::-1]],
+        [Charge(NoisyMax("gaussian", 3.0), 1)],
+        [Charge(NoisyMax("gaussian", 4000.0), 100_000)],
+        [Charge(NoisyMax("laplace", 20.0), 1)],
+        [Charge(NoisyMax("laplace", 20.0), 640)],
+        [Charge(NoisyMax("laplace", 2.0), 640)],
+        [Charge(NoisyMax("laplace", 3000.0), 100_000)],
+        [Charge(NoisyMax("laplace", 50.0), 100), *CHECKS],
+    ],
+    ids=str,
+)
+def test_votes_are_told_to_the_library_as_they_are(charges, relation):
+    ours = accountants.epsilon(charges, 1e-5, relation, "pld")
+    theirs = second_opinion.opinion(charges, 1e-5, relation)
+    assert theirs.name == "dp_accounting.pld"
+    assert theirs.epsilon == pytest.approx(ours, rel=6e-4)
+    part, much = recompute.SECOND_OPINION
+    assert theirs.epsilon <= ours * (1 + part) + much
+
+
+@pytest.mark.parametrize(
+    "charges", [CHECKS, [Charge(NoisyMax("laplace", 20.0), 640)], [Charge(NoisyMax("laplace", 20.0), 3)]]
+)
+def test_votes_at_a_tiny_delta_are_left_to_renyi(charges):
+    theirs = second_opinion.opinion(charges, 1e-15, REPLACE)
+    assert theirs.name == "dp_accounting.rdp"
+    assert theirs.epsilon == pytest.approx(accountants.epsilon(charges, 1e-15, REPLACE, "rdp"), rel=2e-3)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-10])
+@pytest.mark.parametrize(
+    "event",
+    [
+        SanitisedCost(0.03, 9.0, 12.0),
+        SanitisedCost(0.001, 30.0, 40.0),
+        SanitisedCost(0.3, 2.0, 2.0),
+        SanitisedCost(2.0, 9.0, 9.0),
+    ],
+    ids=str,
+)
+def test_sanitised_costs_by_quadrature(event, delta):
+    for votes in (CHECKS, [], [Charge(NoisyMax("laplace", 20.0), 50)]):
+        charges = [*votes, Charge(event, 1)]
+        ours = accountants.epsilon(charges, delta, ADD, "pld")
+        theirs = second_opinion.opinion(charges, delta, REPLACE)
+        assert theirs.name == "dp_accounting.rdp"
+        assert theirs.epsilon == pytest.approx(ours, rel=5e-3)

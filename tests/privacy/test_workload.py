@@ -7,8 +7,18 @@ from pathlib import Path
 import pytest
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Gaussian, PartitionedGaussian, PoissonGaussian
-from dprecipe.privacy.workload import EncodedSteps, Sampled, workload
+from dprecipe.privacy.events import (
+    Charge,
+    Encoded,
+    FilterRest,
+    Gaussian,
+    NoisyMax,
+    NoisyThreshold,
+    PartitionedGaussian,
+    PoissonGaussian,
+    SanitisedCost,
+)
+from dprecipe.privacy.workload import EncodedSteps, Sampled, Sanitised, workload
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 RECORDS = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())["records"]
@@ -76,3 +86,67 @@ def test_the_chance_of_ever_being_encoded():
     assert found.steps == 3
     assert workload([Charge(Gaussian(1.0), 2)], ADD).gaussian
     assert not workload([Charge(code(1.0), 1)], ADD).gaussian
+
+
+VOTES = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0), 341), Charge(FilterRest(5.0), 1)]
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_a_moved_vote_is_one_vote_under_either_relation(relation):
+    found = workload(VOTES, relation)
+    assert found.mu**2 == pytest.approx(640 / 150**2 + 2 * 341 / 40**2 + 1 / 25, rel=1e-14)
+    assert found.gaussian
+    assert found == workload(VOTES[::-1], ADD)
+
+
+def test_the_moved_vote_by_brute_force():
+    """Over all histograms of 5 votes in 3 classes: what one moved vote changes."""
+    histograms = [(a, b, 5 - a - b) for a in range(6) for b in range(6 - a)]
+    moved = [
+        (one, other)
+        for one in histograms
+        for other in histograms
+        if sum(abs(x - y) for x, y in zip(one, other, strict=True)) == 2
+    ]
+    squares = max(sum((x - y) ** 2 for x, y in zip(one, other, strict=True)) for one, other in moved)
+    largest = max(abs(max(one) - max(other)) for one, other in moved)
+    assert workload([Charge(NoisyMax("gaussian", 1.0), 1)], ADD).mu ** 2 == pytest.approx(squares, rel=1e-15)
+    assert workload([Charge(NoisyThreshold(1.0), 1)], ADD).mu == largest
+
+
+def test_votes_beside_other_sums_leave_those_as_they_are():
+    found = workload([*VOTES, Charge(Gaussian(2.0), 1)], REPLACE)
+    assert found.neighbouring is REPLACE
+    assert found.mu**2 == pytest.approx(workload(VOTES, ADD).mu ** 2 + 4 / 4, rel=1e-14)
+
+
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_laplace_votes_are_two_coordinates(relation):
+    found = workload([Charge(NoisyMax("laplace", 20.0), 3), Charge(NoisyMax("laplace", 20.0), 4)], relation)
+    ((event, count),) = ((steps.event, steps.count) for steps in found.encoded)
+    assert (event.family, event.noise_multiplier, event.shifts, count) == ("laplace", 20.0, ((1.0, 2),), 7)
+    assert found.neighbouring is ADD
+    assert found.mu == 0
+    assert found.largest_loss == pytest.approx(7 * 2 / 20, rel=1e-11)
+    assert found.largest_loss >= 0.7
+
+
+def test_sanitised_costs_are_kept():
+    event = SanitisedCost(0.03, 9.0, 12.0)
+    found = workload([*VOTES, Charge(event, 2), Charge(event, 0)], REPLACE)
+    assert found.sanitised == (Sanitised(event, 2),)
+    assert found.neighbouring is ADD
+    assert not found.gaussian
+    assert not found.empty
+    assert found.ever_sampled == 1.0
+
+
+def test_the_largest_loss_is_finite_for_laplace_noise_alone():
+    laplace = Charge(code(1.0, "laplace", None, scale=2.0), 3)
+    assert workload([laplace], ADD).largest_loss == pytest.approx(3 * 100 * 0.1 / 2, rel=1e-11)
+    sampled = workload([Charge(code(0.01, "laplace", None, scale=2.0), 3)], ADD)
+    assert sampled.largest_loss == pytest.approx(3 * math.log1p(0.01 * math.expm1(5.0)), rel=1e-11)
+    for other in (Charge(Gaussian(9.0), 1), Charge(code(1.0), 1), Charge(SanitisedCost(0.1, 1.0, 1.0), 1)):
+        assert workload([laplace, other], ADD).largest_loss == math.inf
+    huge = workload([Charge(code(0.5, "laplace", None, scale=1e-3), 1)], ADD)
+    assert 0 < huge.largest_loss < math.inf
