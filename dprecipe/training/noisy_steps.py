@@ -7,7 +7,6 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol, final
 
 import lightning.pytorch as lightning
@@ -23,6 +22,7 @@ from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
 from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
 from dprecipe.training.records import Store, StoredLot
+from dprecipe.training.seeded import drawing_from
 
 
 class Sums(Protocol):
@@ -37,14 +37,6 @@ class Sums(Protocol):
     def gradient(self, noisy: Tensor, event: Event) -> tuple[Tensor, Tensor | float]:
         """From the noisy sum, (P,) float64, to the gradient, and a factor of the update it makes. Post-processing:
         reads nothing but the noisy sum and public constants."""
-
-
-@contextmanager
-def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
-    """Let layers that draw (dropout) draw from a fresh secret seed, for the reason given in `Store.lot`."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
 
 
 @final

@@ -28,7 +28,8 @@ from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
 from dprecipe.training.run import Given, Rehearsal, Run, interrupted
-from dprecipe.training.watch import SpentCurve, Watch, stopping_on_signals
+from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.watch import SpentCurve, Watch
 
 
 def prepare(plan: Plan, root: Path, given: Given) -> Program:

@@ -6,12 +6,8 @@ It reads; the only thing it ever asks of the program is to stop after the step i
 from __future__ import annotations
 
 import bisect
-import signal
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, final
 
 import lightning.pytorch as lightning
@@ -110,23 +106,3 @@ class Watch(lightning.Callback):
         spent = self._curve.at(total(module.gate.spent))
         text = f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"
         return text if self._score is None else f"{text}, accuracy {self._score.accuracy:.1%}"
-
-
-@contextmanager
-def stopping_on_signals(request_stop: Callable[[], None], what: str = "step") -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM asks for a stop after the step in hand; the second interrupts at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: Any) -> None:
-        request_stop()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.stderr.write(f"\nstopping after this {what}; press Ctrl-C again to stop at once\n")
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

@@ -20,6 +20,7 @@ import torch
 torch.set_num_threads(1)
 
 from dprecipe.mechanisms.pate import ballot, program  # noqa: E402
+from dprecipe.mechanisms.rooms import runner_of  # noqa: E402
 from dprecipe.noise import draws  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.planning.model import Plan  # noqa: E402
@@ -50,6 +51,7 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     ballot.noise = counted_votes  # type: ignore[assignment]
     if plan.mechanism == "pate":
         checked_once(plan)
+    runner_of(plan.mechanism)  # imported once, and not by every child
     random.seed(seed)
     killed = finished = 0
     answers, ledger, known = Path(out) / "private/answers.jsonl", Path(out) / "private/ledger.jsonl", b""

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from dprecipe.data.records import Records
-from dprecipe.training.noisy_steps import drawing_from
 from dprecipe.training.records import Store
+from dprecipe.training.seeded import drawing_from
 
 
 def drawn(store: Store, seed: int, units: list[int]) -> torch.Tensor:

@@ -23,8 +23,8 @@ from dprecipe.planning.model import Length
 from dprecipe.recipe.training import Training
 from dprecipe.training.losses import generalised_cross_entropy
 from dprecipe.training.moves import moves
-from dprecipe.training.noisy_steps import drawing_from
 from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
+from dprecipe.training.seeded import drawing_from
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]

@@ -40,7 +40,7 @@ from dprecipe.training.folder import RunFolder
 from dprecipe.training.program import device_of
 from dprecipe.training.publish import Finished, hold_identity, identity_of, publish
 from dprecipe.training.run import Rehearsal, Run, interrupted
-from dprecipe.training.watch import stopping_on_signals
+from dprecipe.training.signals import stopping_on_signals
 
 __all__ = ["attempt", "prepare", "rehearse"]
 

@@ -246,7 +246,7 @@ PUBLIC_ALONE = {
     *("dprecipe.data.facts", "dprecipe.data.preprocess", "dprecipe.data.augment", "dprecipe.faults"),
     *("dprecipe.models.build", "dprecipe.models.schema", "dprecipe.models.zoo.forest", "dprecipe.planning.model"),
     *("dprecipe.recipe.training", "dprecipe.training.losses", "dprecipe.training.moves", "dprecipe.training.optimise"),
-    *("dprecipe.training.progress", "dprecipe.training.noisy_steps", "dprecipe.mechanisms.pate.aggregators"),
+    *("dprecipe.training.progress", "dprecipe.training.seeded", "dprecipe.mechanisms.pate.aggregators"),
     *("dprecipe.mechanisms.pate.fitted", "dprecipe.mechanisms.pate.student", "dprecipe.mechanisms.pate.vat"),
 }
 """Modules that read no record, no vote and no file of a run."""
