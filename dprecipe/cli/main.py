@@ -231,6 +231,25 @@ def noise(
 
 @app.command()
 @guarded
+def votes(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    agreement: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="LOW HIGH", help="Shares of the teachers that agree on a query; uniform between them."),
+    ] = (0.5, 1.0),
+    seed: Annotated[int, typer.Option(help="Of the simulated votes.")] = 0,
+    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
+    out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
+) -> None:
+    """Tell what a PATE recipe will bring on simulated votes; reads no data."""
+    from dprecipe.cli.votes import votes
+
+    votes(recipe, overrides or (), agreement, seed, format, out)
+
+
+@app.command()
+@guarded
 def codebook(
     recipe: RecipePath,
     out: Annotated[Path, typer.Option(help="The .npz file to be written.")],
