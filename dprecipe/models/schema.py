@@ -40,6 +40,9 @@ class RandomForest(Block):
     trees: Annotated[int, Field(ge=1, le=10_000)] = 100
     max_depth: PositiveInt | None = Field(None, description="levels of a tree; until leaves are pure when left out")
     min_leaf: PositiveInt = Field(1, description="least records in a leaf")
+    max_features: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="part of the features that a split chooses among; the root of their number when left out"
+    )
 
 
 class GradientBoosting(Block):

@@ -131,6 +131,7 @@ def _forest(
         n_estimators=model.trees,
         max_depth=depth if model.max_depth is None else min(model.max_depth, depth),
         min_samples_leaf=model.min_leaf,
+        max_features="sqrt" if model.max_features is None else model.max_features,
         n_jobs=1,
         random_state=seed,
     ).fit(features, labels)

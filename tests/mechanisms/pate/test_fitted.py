@@ -40,7 +40,7 @@ def logits(module: torch.nn.Module, features: np.ndarray) -> np.ndarray:
 
 
 @two_or_more
-@pytest.mark.parametrize("bounds", [{}, {"max_depth": 3, "min_leaf": 5}], ids=["pure", "bounded"])
+@pytest.mark.parametrize("bounds", [{}, {"max_depth": 3, "min_leaf": 5, "max_features": 0.5}], ids=["pure", "bounded"])
 def test_a_forest_predicts_exactly_what_scikit_learn_does(classes: int, bounds: dict[str, int]) -> None:
     features, labels = records(classes)
     model = RandomForest(kind="random_forest", trees=25, **bounds)
