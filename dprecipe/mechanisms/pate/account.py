@@ -29,6 +29,10 @@ MULTIPLIER = "mechanism.aggregator.noise.multiplier"
 SELECTION_MULTIPLIER = "mechanism.aggregator.selection.noise.multiplier"
 QUERIES = "mechanism.queries.max"
 MOST_QUERIES = rules.MOST_QUERIES
+MOST_NOISE = 1e6
+"""Of a recipe: see `dprecipe.noise.schema`."""
+LARGE_EPSILON = 10.0
+"""No more is suggested: it would promise little."""
 
 _INSIDE = 1 - 1e-9
 """Of the largest μ that a budget allows: rounding in its sums shall not lead out of it."""
@@ -207,11 +211,9 @@ class _Run:
             return (high * _INSIDE) ** 2
         if self.sanitising and self._epsilon(self.sanitising, budget.accountant) > cap:
             return 0.0
-        low = 0.0
-        while high - low > 1e-12 * high:
+        low, least = 0.0, 1e-9 * high  # the other accountants may find that next to nothing fits
+        while high - low > 1e-12 * high and high > least:
             middle = (low + high) / 2
-            if not low < middle < high:
-                break
             within = (Charge(FilterRest(1 / middle), 1), *self.sanitising)
             if self._epsilon(within, budget.accountant) <= cap:
                 low = middle
@@ -222,21 +224,28 @@ class _Run:
     def least_multiplier(self, queries: int) -> float | None:
         """Least noise, of six digits, with which `queries` queries fit, all answered that can be; None: none does."""
         if self.family == "laplace":
-            from dprecipe.privacy import calibrate
+            return _in_range(self._least_laplace(queries))
+        return self._least_gaussian(2 * self.answers(queries), queries * self._check_square)
 
-            budget = self.budget
-            try:
-                return calibrate.noise_multiplier(
-                    lambda scale: (*self.votes(scale, queries, queries), *self.sanitising),
-                    self.cap,
-                    budget.delta,
-                    self.relation,
-                    budget.accountant,
-                )
-            except calibrate.CalibrationError as error:
-                return None if error.reason == "too_tight" else error.tried
-        left = self.limit - queries * self._check_square
-        return rounding.up(math.sqrt(2 * self.answers(queries) / left)) if left > 0 else None
+    def _least_laplace(self, queries: int) -> float:
+        from dprecipe.privacy import calibrate
+
+        budget = self.budget
+        try:
+            return calibrate.noise_multiplier(
+                lambda scale: (*self.votes(scale, queries, queries), *self.sanitising),
+                self.cap,
+                budget.delta,
+                self.relation,
+                budget.accountant,
+            )
+        except calibrate.CalibrationError as error:
+            return math.inf if error.reason == "too_tight" else error.tried
+
+    def _least_gaussian(self, squares: float, beside: float) -> float | None:
+        """Least noise whose `squares` / σ² fit beside what else μ² comes to."""
+        left = self.limit - beside
+        return _in_range(rounding.up(math.sqrt(squares / left))) if left > 0 else None
 
     def most_queries(self, multiplier: float) -> int:
         """Most queries that fit even if every one is answered that can be; 0: not one fits."""
@@ -266,11 +275,8 @@ class _Run:
 
     def _overspent(self, multiplier: float, queries: int) -> Finding:
         """Say by how much, and which single change would mend it."""
-        budget = self.budget
-        most = self.most_queries(multiplier)
-        queries = queries if most else 1
-        charges = (*self.votes(multiplier, queries, queries), *self.sanitising)
-        spent, least = rounding.up(self._epsilon(charges, budget.accountant)), self.least_multiplier(queries)
+        most, least = self.most_queries(multiplier), self.least_multiplier(queries)
+        cost, one = self._cost(multiplier, queries), self._cost(multiplier, 1)
         remedies = [f"lower {QUERIES} to {most}"] if most else []
         if least is not None:
             remedies.append(f"set {MULTIPLIER} to {least:.6g}")
@@ -278,20 +284,24 @@ class _Run:
             remedies.append(f"set {SELECTION_MULTIPLIER} to {quieter:.6g}")
         if self.sanitising and self.limit == 0:
             remedies.append("raise mechanism.sanitize.multiplier and mechanism.sanitize.scale_multiplier")
-        if not most and math.isfinite(spent):
-            remedies.append(f"raise budget.epsilon to {spent:.6g}")
-        start = "" if most else "not even one query fits: one "
+        if not most and cost <= LARGE_EPSILON:
+            remedies.append(f"raise budget.epsilon to {cost:.6g}")
+        spends = f"spends ε = {cost if most else one:.4g} of {self.cap:g} at δ = {self.budget.delta:g}"
         return Finding(
             "P102" if most else "P106",
-            f"{start}spends ε = {spent:.4g} of {self.cap:g} at δ = {budget.delta:g}",
+            spends if most else f"not even one query fits: one {spends}",
             ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
             "budget.epsilon",
         )
 
+    def _cost(self, multiplier: float, queries: int) -> float:
+        """ε of so many queries, all answered, rounded up."""
+        charges = (*self.votes(multiplier, queries, queries), *self.sanitising)
+        return rounding.up(self._epsilon(charges, self.budget.accountant))
+
     def _least_selection(self, multiplier: float) -> float | None:
         """Least noise of the check with which one query fits; None: none does."""
-        left = self.limit - 2 / multiplier**2
-        return None if self.selection_multiplier is None or left <= 0 else rounding.up(1 / math.sqrt(left))
+        return None if self.selection_multiplier is None else self._least_gaussian(1, 2 / multiplier**2)
 
     def _too_tight(self, queries: int) -> Finding:
         if self.selection_multiplier is None or self.limit == 0:
@@ -303,16 +313,21 @@ class _Run:
                 "budget.epsilon",
             )
         half = int(self.limit * self.selection_multiplier**2 / 2)
-        quieter = rounding.up(math.sqrt(2 * queries / self.limit))
+        quieter = self._least_gaussian(queries, self.limit / 2)
         remedies = [f"lower {QUERIES} to {half}"] if half else []
-        remedies.append(f"set {SELECTION_MULTIPLIER} to {quieter:.6g}")
+        remedies += [] if quieter is None else [f"set {SELECTION_MULTIPLIER} to {quieter:.6g}"]
         return Finding(
             "P106",
             f"no noise of the answers keeps this budget: {queries:,} checks alone spend more (with these remedies "
             "checks take half of it)",
-            ", or ".join(remedies),
+            ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
             "budget.epsilon",
         )
+
+
+def _in_range(multiplier: float) -> float | None:
+    """A multiplier that a recipe can say; None: it is too large."""
+    return multiplier if multiplier <= MOST_NOISE else None
 
 
 def _two_free_variables() -> Finding:

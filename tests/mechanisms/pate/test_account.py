@@ -311,6 +311,15 @@ def test_remedies_are_the_nearest_that_work(aggregator: str) -> None:
     assert refusal_of(aggregator.replace("20", str(0.999 * least))).code == "P102"
 
 
+def test_a_budget_that_nothing_keeps_is_refused() -> None:
+    tiny = "budget={epsilon: 3e-5, delta: 1e-17, accountant: rdp}"
+    for aggregator in (GNMAX, LNMAX, GNMAX_AUTO, LNMAX_AUTO, AUTO):
+        assert refusal_of(aggregator, tiny).code == "P106"
+    assert refusal_of(GNMAX, tiny, "mechanism.queries.max=auto").code == "P106"
+    noisier_than_a_recipe_can_say = "budget={epsilon: 2e-5, delta: 1e-9}"
+    assert refusal_of(GNMAX_AUTO, noisier_than_a_recipe_can_say).code == "P106"
+
+
 def test_a_plan_without_a_number_to_go_by_is_refused() -> None:
     assert refusal_of(GNMAX_AUTO, "mechanism.queries.max=auto").code == "R302"
     assert refusal_of(GNMAX_AUTO, "budget.epsilon=auto").code == "R302"
