@@ -1,0 +1,105 @@
+"""How fast votes become answers: 100,000 queries, 150 classes, 5,000 teachers.
+
+Counting labels, putting every query by each aggregator with ledger and answers on disk, and the exact worst-case ε of
+what it charged; then the data-dependent analysis of 10,000 of the queries. Run: python benchmarks/pate.py
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from dprecipe.mechanisms.pate.aggregators import aggregator_of
+from dprecipe.mechanisms.pate.analysis import voting_of
+from dprecipe.mechanisms.pate.answers import AnswersFile
+from dprecipe.mechanisms.pate.ballot import Ballot, noise_streams
+from dprecipe.mechanisms.pate.spending import Spending
+from dprecipe.mechanisms.pate.votes_file import count_labels
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.privacy import accountants
+from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.privacy.vote_analysis import analyse
+from dprecipe.recipe.read import read
+
+QUERIES, CLASSES, TEACHERS, ANALYSED = 100_000, 150, 5_000, 10_000
+RECIPE = f"""\
+recipe: dprecipe/v1
+name: glyph-sized
+data:
+  train: {{source: npz, path: train.npz, shape: [4], classes: {CLASSES}}}
+  public: {{source: npz, path: public.npz, shape: [4]}}
+  size: 1000000
+model: {{kind: logistic_regression}}
+mechanism:
+  kind: pate
+  teachers: {{count: {TEACHERS}, votes: {{path: votes.npz}}}}
+  aggregator: %s
+  queries: {{max: {QUERIES}}}
+budget: {{epsilon: auto, delta: 1e-8}}
+"""
+SELECTION = "selection: {threshold: 1000, noise: {family: gaussian, multiplier: 500}}"
+AGGREGATORS = {
+    "LNMax": "{kind: lnmax, noise: {family: laplace, multiplier: 400}}",
+    "GNMax": "{kind: gnmax, noise: {family: gaussian, multiplier: 400}}",
+    "Confident-GNMax": f"{{kind: confident_gnmax, noise: {{family: gaussian, multiplier: 400}}, {SELECTION}}}",
+    "Interactive-GNMax": f"{{kind: interactive_gnmax, noise: {{family: gaussian, multiplier: 400}}, {SELECTION}}}",
+}
+
+
+def timed(what: str, work: Callable[[], object]) -> object:
+    start = time.perf_counter()
+    result = work()
+    print(f"{what:62} {time.perf_counter() - start:7.2f} s")
+    return result
+
+
+def main() -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(CLASSES, size=(1000, TEACHERS), dtype=np.uint16)
+    timed(
+        f"counting the labels of {TEACHERS:,} teachers on {len(labels):,} queries",
+        lambda: count_labels(labels, CLASSES),
+    )
+    law = generator.dirichlet(np.full(CLASSES, 0.05), size=100)
+    counts = np.concatenate([generator.multinomial(TEACHERS, row, size=QUERIES // len(law)) for row in law])
+    counts = counts.astype(np.int32)
+    expected = np.full((QUERIES, CLASSES), 1 / CLASSES)
+    for name, aggregator in AGGREGATORS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            recipe = Path(folder) / "recipe.yaml"
+            recipe.write_text(RECIPE % aggregator, encoding="utf-8")
+            plan = make_plan(read(recipe))
+            ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
+            spending = Spending(plan, ledger)
+            answers = AnswersFile(Path(folder) / "answers.jsonl", None, QUERIES, CLASSES)
+            chosen = aggregator_of(plan.settings)
+            ballot = Ballot(counts, chosen, QUERIES, spending, noise_streams(Secrets()), answers)
+            scores = expected if name.startswith("Interactive") else None
+
+            def put(ballot: Ballot = ballot, scores: object = scores) -> None:
+                ballot.put(range(QUERIES), scores)  # type: ignore[arg-type]
+
+            timed(f"{name}: {QUERIES:,} queries put, {CLASSES} classes", put)
+            terms = (plan.budget.delta, plan.budget.neighbouring, plan.budget.accountant)
+            timed(
+                f"  worst-case ε of {ballot.answered:,} answers",
+                lambda spending=spending, terms=terms: accountants.epsilon(spending.charged, *terms),
+            )
+            ledger.abandon()
+    timed(
+        f"data-dependent analysis of {ANALYSED:,} queries (Theorem 6)",
+        lambda: analyse(counts[:ANALYSED], voting_of(plan), 1e-8, exact=False),
+    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform != "darwin" else 1 << 30)
+    print(f"peak memory {peak:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()
