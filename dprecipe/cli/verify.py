@@ -19,6 +19,8 @@ def verify(path: Path, public_key: Path | None = None) -> None:
 def lines(verified: Verified) -> list[str]:
     """What is printed, line by line. Recipe texts are among it: the caller makes them safe to print."""
     claim, predicate = verified.claim, verified.statement.predicate
+    mechanism, own = predicate.mechanism, predicate.data_dependent
+    what = "steps" if mechanism.voting is None else "queries"
     return [
         "verified",
         "",
@@ -26,10 +28,11 @@ def lines(verified: Verified) -> list[str]:
         "",
         f"  ε spent       {claim.epsilon!r} of {predicate.budget.epsilon!r} at δ = {claim.delta!r}",
         f"  protects      {claim.unit.name}: {claim.unit.enforced_by}",
-        f"  mechanism     {predicate.mechanism.kind}, {predicate.sampling.steps_charged:,} steps, "
-        f"{predicate.mechanism.noise.family} noise, multiplier {predicate.mechanism.noise.multiplier:g}",
+        f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {what}, "
+        f"{mechanism.noise.family} noise, multiplier {mechanism.noise.multiplier:g}",
         f"  released      {', '.join(claim.released)}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
+        *([] if own is None else [f"  these votes   cost {own.epsilon!r} at δ = {own.delta!r}: {own.sentence}"]),
         "",
         "checked",
         *(f"  - {text}" for text in verified.checked),

@@ -9,7 +9,15 @@ from typing import Any
 
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, NoisyMax, PartitionedGaussian, take_first, total
+from dprecipe.privacy.events import (
+    Charge,
+    FilterRest,
+    NoisyMax,
+    PartitionedGaussian,
+    SanitisedCost,
+    take_first,
+    total,
+)
 from dprecipe.release import voting
 from dprecipe.release.schema import Claim
 
@@ -20,7 +28,8 @@ POINTS = 24
 def spent_over_steps(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
     """(steps, or queries put, and ε spent by then) along the events charged; every ε is an upper bound."""
     events, budget = total(charges), plan.budget
-    counts = sorted({round(events * i / POINTS) for i in range(1, POINTS + 1)} - {0})
+    ended = events - voting.count(charges, FilterRest | SanitisedCost)  # what is charged at the end is a step up
+    counts = sorted({ended, *(round(events * i / POINTS) for i in range(1, POINTS + 1))} - {0})
     points = [(0, 0.0)]
     for count in counts:
         part = take_first(charges, count)

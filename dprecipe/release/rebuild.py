@@ -114,18 +114,15 @@ def _plan(stated: Predicate, same_version: bool, failures: list[str]) -> Plan | 
 
 
 def _pinned(loaded: Loaded, source: Source, stated: Predicate) -> Loaded:
-    """The recipe with a solved noise, or number of queries, fixed to the stated one: another version may solve it
-    otherwise."""
-    mechanism, solvable = stated.mechanism, loaded.recipe.mechanism.solvable
+    """The recipe with a solved noise fixed to the stated one: another version may solve it otherwise."""
+    mechanism = stated.mechanism
     multipliers = [mechanism.noise.multiplier] if mechanism.phases is None else [p.multiplier for p in mechanism.phases]
-    noises = [path for path in solvable if path.endswith(".multiplier")]
-    values: dict[str, float] = dict(zip(noises, multipliers, strict=False))
-    values["mechanism.queries.max"] = stated.sampling.steps_planned
+    noises = [pair for pair in loaded.recipe.mechanism.solvable.items() if pair[0].endswith(".multiplier")]
     overrides = list(source.overrides)
-    for path, written in solvable.items():
-        if written == "auto" and path in values:
+    for (path, written), multiplier in zip(noises, multipliers, strict=False):
+        if written == "auto":
             overrides = [override for override in overrides if not override.startswith(f"{path}=")]
-            overrides.append(f"{path}={values[path]!r}")
+            overrides.append(f"{path}={multiplier!r}")
     return read_source(replace(source, overrides=tuple(overrides)))
 
 

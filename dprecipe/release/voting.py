@@ -9,6 +9,7 @@ guarantee.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import UnionType
 from typing import Any
 
 from dprecipe.planning.model import Plan
@@ -50,13 +51,13 @@ def partition(plan: Plan) -> str:
     if settings["teachers_from"] == "file":
         return "declared: the votes are of teachers that were trained elsewhere, on disjoint parts of the records"
     return (
-        f"a keyed hash of the {settings['partition_by']} deals each {plan.guarantee.unit} to one teacher, "
-        "which learns from its own part and nothing else; the key stays in private/"
+        f"a keyed hash of the {settings['partition_by']}, its key kept in private/, deals each {plan.guarantee.unit} "
+        "to one teacher, which learns from its own part and nothing else"
     )
 
 
-def count(charges: Sequence[Charge], kind: type[Event]) -> int:
-    """How many events of a kind there are."""
+def count(charges: Sequence[Charge], kind: type[Event] | UnionType) -> int:
+    """How many events of a kind, or of several, there are."""
     return sum(charge.count for charge in charges if isinstance(charge.event, kind))
 
 

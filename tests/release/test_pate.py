@@ -663,6 +663,7 @@ def test_a_run_without_an_answer_has_a_report(confident: Plan, publish: Any, tmp
 def test_the_plan_in_words(confident: Plan, plans: Any) -> None:
     shown = text(confident)
     for words in (
+        f"640 at most; {confident.events[0].count} fit",
         "2,000",
         "confident_gnmax, 3 classes",
         "40 votes on each count",
@@ -676,7 +677,7 @@ def test_the_plan_in_words(confident: Plan, plans: Any) -> None:
 
 
 def test_another_versions_certificate_is_planned_with_what_it_solved(plans: Any, publish: Any, tmp_path: Path) -> None:
-    """Queries, and noise, that were `auto` are taken as stated; the filter's limit is not."""
+    """Noise that was `auto` is taken as stated; how many queries there are, and the filter's limit, are not."""
     for name, plan in (
         ("queries", plans(queries="{max: auto}")),
         ("noise", plans(CONFIDENT.replace("multiplier: 40", "multiplier: auto"))),
