@@ -20,7 +20,7 @@ from dprecipe.data.facts import facts
 from dprecipe.data.load import load
 from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
-from dprecipe.faults import DataFault
+from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.pate import checks, votes_file
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.learn import Floats, Lesson, Parts
@@ -109,10 +109,13 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
 
     Raises:
         DataFault: the data or the votes are not what the recipe declares.
+        UsageFault: there are training records, and votes that were cast elsewhere.
         RunFailed: the program does not do what the accounting assumes.
     """
     spec, device = spec_of(plan), device_of(plan.runtime.device)
     lesson = None if spec.teachers.votes is not None else lesson_of(plan, spec)
+    if lesson is None and given.train is not None:
+        raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
     tried = [checks.noise_scale(plan)]
     if lesson is not None:
         tried += [checks.parts_disjoint(spec.teachers.count), checks.one_vote(lesson, device)]

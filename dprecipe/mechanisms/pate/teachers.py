@@ -48,7 +48,7 @@ def train(
     done = teachers - len(missing)
     if groups:
         progress = Progress("teachers", "teacher", teachers, done)
-        with _one_thread():
+        with one_thread():
             for group in _trained(lesson, groups, parts, take, queries, store, device, stop):
                 done += len(group)
                 progress.show(done)
@@ -115,7 +115,7 @@ def _work_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Torch on one thread: teachers are too small for more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

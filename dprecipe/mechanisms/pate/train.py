@@ -30,6 +30,7 @@ from dprecipe.mechanisms.pate.pool import cpus
 from dprecipe.mechanisms.pate.program import Program, lesson_of, prepare, spec_of
 from dprecipe.mechanisms.pate.spending import Spending
 from dprecipe.mechanisms.pate.taught import scores, taught
+from dprecipe.mechanisms.pate.teachers import one_thread
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
@@ -66,7 +67,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
     ledger = LedgerWriter(folder.ledger, plan.digest, opened, lambda before: hold_identity(identity, before))
     clock, stopped = time.monotonic(), threading.Event()
     try:
-        with stopping_on_signals(stopped.set, "teacher"):
+        with stopping_on_signals(stopped.set, "part of the run"):
             counts_QM = program.ensemble.counts(
                 key, program.asked, folder.private / "teachers", program.device, stopped.is_set
             )
@@ -199,7 +200,8 @@ def rehearse(plan: Plan) -> Rehearsal:
     labels = generator.integers(lesson.classes, size=len(features))
     queries = generator.random((min(REHEARSED, plan.length.steps), *lesson.shape), dtype=np.float32)
     clock = time.monotonic()
-    votes(lesson, range(group), ensemble, lambda numbers: (features[numbers], labels[numbers]), queries, device)
+    with one_thread():
+        votes(lesson, range(group), ensemble, lambda numbers: (features[numbers], labels[numbers]), queries, device)
     seconds = (time.monotonic() - clock) / group
     beside = 1 if device.type != "cpu" and lesson.training is not None else cpus()
     done = f"{group} of {spec.teachers.count} teachers on made-up records: {seconds:.2g} s a teacher"

@@ -153,16 +153,19 @@ def test_objects_from_python(digits: Planned, tmp_path: Path) -> None:
     assert load_released(done.release, module).file.model is None
 
 
-def test_records_from_python_have_to_fit(digits: Planned, tmp_path: Path) -> None:
+def test_records_from_python_have_to_fit(digits: Planned, votes_plan: Planned, tmp_path: Path) -> None:
     with pytest.raises(DataFault, match=r"data\.size"):
         run(digits(), tmp_path / "run", train=of_digits(0, 999))
     with pytest.raises(DataFault, match="shape"):
         run(digits(), tmp_path / "run", public=Records(np.zeros((200, 9), np.float32), np.zeros(200, np.int64)))
-    dpsgd = "{kind: dpsgd, clip: {norm: 1}, noise: {multiplier: 2}, sampling: {scheme: poisson, batch_size: 64}}"
+    noise = "{family: gaussian, multiplier: 2}"
+    dpsgd = f"{{kind: dpsgd, clip: {{norm: 1}}, noise: {noise}, sampling: {{scheme: poisson, batch_size: 64}}}}"
     training = "{steps: 3, optimizer: {kind: sgd, lr: 1}}"
     plan = digits(f"mechanism={dpsgd}", f"training={training}", "data.public=null")
     with pytest.raises(UsageFault, match="asks nothing of public records"):
         run(plan, tmp_path / "run", public=of_digits())
+    with pytest.raises(UsageFault, match="no training records are read"):
+        run(votes_plan("gnmax", 50), tmp_path / "run", train=of_digits())
     assert not (tmp_path / "run").exists()
 
 
