@@ -88,9 +88,9 @@ class Vat(Block):
     radius: PositiveFloat = Field(2.0, description="L2 length of the adversarial change of a record's features")
     xi: PositiveFloat = Field(0.1, description="L2 length of the probe that finds its direction")
     power_iterations: PositiveInt = Field(1, description="how often the direction is improved")
-    entropy: NonNegativeFloat = Field(1.0, description="weight of confident predictions against the labels")
+    entropy: NonNegativeFloat = Field(0.3, description="weight of confident predictions against the labels")
     ramp: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.1, description="part of the run in which both weights grow from 0: labels come first"
+        0.5, description="part of the run in which both weights grow from 0: labels come first"
     )
     batch_size: PositiveInt = Field(64, description="unlabelled records in one update")
 

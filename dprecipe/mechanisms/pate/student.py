@@ -104,7 +104,7 @@ def _trained(
             loss = loss + grown * unsupervised_loss(model, x, semi, generator, move)
         if (step % LOOK == 0 or step == extent.steps - 1) and not bool(torch.isfinite(loss)):
             raise RunFailed(
-                f"the student's loss is {float(loss):g} at update {step + 1} of {extent.steps}",
+                f"the student's loss is {loss.item():g} at update {step + 1} of {extent.steps}",
                 "lower training.optimizer.lr, and continue with --resume: labels that were released stay released",
             )
         lr = rate(step)
