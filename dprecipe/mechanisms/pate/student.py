@@ -105,7 +105,7 @@ def _trained(
         if (step % LOOK == 0 or step == extent.steps - 1) and not bool(torch.isfinite(loss)):
             raise RunFailed(
                 f"the student's loss is {loss.item():g} at update {step + 1} of {extent.steps}",
-                "lower training.optimizer.lr, and continue with --resume: labels that were released stay released",
+                "lower training.optimizer.lr, and start anew: what was spent stays spent",
             )
         lr = rate(step)
         for group in optimizer.param_groups:
