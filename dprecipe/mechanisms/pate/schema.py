@@ -123,13 +123,13 @@ class SmoothSensitivity(Block):
     before the votes are seen."""
 
     method: Literal["smooth_sensitivity"]
-    order: Annotated[float, Field(gt=1, le=10_000)] = Field(description="α, the Rényi order of the bound")
+    order: Annotated[float, Field(ge=1.01, le=10_000)] = Field(description="α, the Rényi order of the bound")
     beta: PositiveFloat = Field(description="β of the smooth sensitivity")
     multiplier: PositiveFloat = Field(description="standard deviation of the bound's noise over its smooth sensitivity")
     scale_multiplier: PositiveFloat = Field(
         description="standard deviation of the noise of the sensitivity's logarithm, over β"
     )
-    delta: Fraction = Field(
+    delta: Annotated[float, Field(gt=0, le=0.01)] = Field(
         1e-6, description="chance that a noise exceeds its allowance; the statement's δ gains twice it"
     )
 
