@@ -5,11 +5,12 @@ from __future__ import annotations
 _DATA = {
     "digits": """\
 data:
-  # 1,797 real handwritten digits that come with dprecipe; every fifth is in `test`. Here those are split once more.
-  train: {source: digits, split: train}                        # private: dealt to the teachers
-  public: {source: digits, split: test, records: [0, 250]}     # what the teachers are asked about; no label is read
-  test: {source: digits, split: test, records: [250, 359], access: public}    # public: its accuracy may be published
-  size: 1438                 # number of training records; declared, and treated as public
+  # 1,797 real handwritten digits that come with dprecipe; every fifth is in `test`, the others are split here.
+  # So few make 25 teachers, who can't hide a vote as 250 can: hence an ε that shows the machinery and protects little.
+  train: {source: digits, split: train, records: [0, 1000]}       # private: dealt to the teachers
+  public: {source: digits, split: train, records: [1000, 1438]}   # what the teachers are asked about; no label is read
+  test: {source: digits, split: test, access: public}             # public: its accuracy may be published
+  size: 1000                 # number of training records; declared, and treated as public
   unit: record               # who is protected: one record
 """,
     "idx": """\
@@ -64,37 +65,72 @@ data:
     - one_hot: {}            # every category column to indicators
 """
 
-_FOREST = """\
-    model: {kind: random_forest, trees: 50}    # each learns from its own part alone
+_FOREST = "{kind: random_forest, trees: 50}"
+_NETWORK = """\
+{kind: cnn, preset: lenet}
+    training: {epochs: 30, batch_size: 24, optimizer: {kind: adam, lr: 0.001}}"""
+
+_GNMAX = """\
+    kind: gnmax              # answers every query; confident_gnmax answers where the teachers agree
+    noise: {family: gaussian, multiplier: auto}    # in votes; auto: solved, so that all answers just fit the budget
 """
 
-_NETWORK = """\
-    model: {kind: cnn, preset: lenet}          # each learns from its own part alone
-    training: {epochs: 30, batch_size: 24, optimizer: {kind: adam, lr: 0.001}}
+_CONFIDENT = """\
+    kind: confident_gnmax    # answers where the teachers agree; gnmax and lnmax answer every query
+    noise: {{family: gaussian, multiplier: auto}}    # in votes; auto: solved, so that all queries just fit the budget
+    selection:
+      threshold: {threshold}         # votes for one class that a query needs, after noise
+      noise: {{family: gaussian, multiplier: {noise}}}
 """
 
 _STUDENT = """
 training:                    # the student's: it learns from public records and answers alone, and spends nothing
-  epochs: 50                 # passes over the public records
-  batch_size: 64
-  optimizer: {kind: adam, lr: 0.001}
-  semi_supervised: {kind: vat}    # learns from public records without an answer, too
+  steps: {steps}
+  batch_size: 32
+  optimizer: {{kind: adam, lr: {lr}}}
+  semi_supervised: {{kind: vat, radius: {radius}}}    # learns from public records without an answer, too
 """
 
+_TABLE_CHOICES = ("{kind: random_forest}", 250, _FOREST, _CONFIDENT.format(threshold=180, noise=100), 500, "3.0", "")
+
 _CHOICES = {
-    # student, teachers, their number, threshold, noise of checks, queries, the student's training
-    "digits": ("{kind: logistic_regression}", _FOREST, 100, 50, 40, 100, ""),
-    "idx": ("{kind: cnn, preset: lenet}", _NETWORK, 250, 200, 150, 500, _STUDENT),
-    "csv": ("{kind: random_forest}", _FOREST, 250, 180, 100, 500, ""),
-    "parquet": ("{kind: random_forest}", _FOREST, 250, 180, 100, 500, ""),
-    "npz": ("{kind: mlp, hidden: [32], activation: tanh}", _FOREST, 250, 180, 100, 500, _STUDENT),
+    # student, number of teachers, their model, aggregator, queries, ε, the student's training
+    "digits": (
+        "{kind: mlp, hidden: [64], activation: relu}",
+        25,
+        "{kind: logistic_regression}",
+        _GNMAX,
+        40,
+        "8.0",
+        _STUDENT.format(steps=400, lr=0.005, radius=1.0),
+    ),
+    "idx": (
+        "{kind: cnn, preset: lenet}",
+        250,
+        _NETWORK,
+        _CONFIDENT.format(threshold=200, noise=150),
+        500,
+        "3.0",
+        _STUDENT.format(steps=5000, lr=0.001, radius=2.0),
+    ),
+    "csv": _TABLE_CHOICES,
+    "parquet": _TABLE_CHOICES,
+    "npz": (
+        "{kind: mlp, hidden: [32], activation: tanh}",
+        250,
+        _FOREST,
+        _CONFIDENT.format(threshold=180, noise=100),
+        500,
+        "3.0",
+        _STUDENT.format(steps=1000, lr=0.001, radius=0.5),
+    ),
 }
 
 
 def rest(source: str) -> str:
     """A PATE recipe for a source, after its name."""
     data = _DATA.get(source) or _TABLE.replace("&SOURCE", source)
-    student, model, count, threshold, checks, queries, training = _CHOICES[source]
+    student, count, model, aggregator, queries, epsilon, training = _CHOICES[source]
     return f"""\
 {data}
 model: {student}    # the student's: what is released
@@ -102,17 +138,13 @@ model: {student}    # the student's: what is released
 mechanism:
   kind: pate                 # teachers vote on public records; a student learns from their noisy votes
   teachers:
-    count: {count:<18}# each record is dealt to one of them by chance
-{model}\
+    count: {count:<18}# each record is dealt to one of them by chance, and each learns from its own alone
+    model: {model}
   aggregator:
-    kind: confident_gnmax    # answers where the teachers agree; gnmax and lnmax answer every query
-    noise: {{family: gaussian, multiplier: auto}}    # in votes; auto: solved, so that all queries just fit the budget
-    selection:
-      threshold: {threshold:<12}# votes for one class that a query needs, after noise
-      noise: {{family: gaussian, multiplier: {checks}}}
-  queries: {{max: {queries}}}        # public records that the teachers are asked about
+{aggregator}\
+  queries: {{max: {queries}}}{"":<{11 - len(str(queries))}}# public records that the teachers are asked about
 
-budget: {{epsilon: 3.0, delta: 1e-6}}    # the most that may be spent; delta far below 1 / data.size
+budget: {{epsilon: {epsilon}, delta: 1e-6}}    # the most that may be spent; delta far below 1 / data.size
 {training}
 runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
 release: {{report: true, labels: false}}    # labels: publish the answers, too
