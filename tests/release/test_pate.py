@@ -516,6 +516,23 @@ def test_what_crashes_lost_is_charged_and_the_claim_is_the_same(
     assert found.budget.events_reserved_unsettled > 0
 
 
+@pytest.mark.parametrize("aggregator", [GNMAX, LNMAX])
+def test_where_all_is_answered_a_crash_costs_more(aggregator: str, plans: Any, publish: Any, tmp_path: Path) -> None:
+    plan = plans(aggregator, "{max: 100}", epsilon="6.0")
+    found = stated(publish(tmp_path / "run", plan, crashes=[("answer", 0)]))
+    assert found.claim.epsilon > plan.guarantee.epsilon
+    assert found.mechanism.voting.answers_charged == 120
+    (tmp_path / "run" / "private" / "ledger.jsonl").unlink()
+
+    def change(predicate: dict[str, Any]) -> None:
+        predicate["events"]["run_length"][0]["count"] = 90
+        predicate["budget"]["stop_reason"] = "budget"
+        consistent(predicate, plan)
+
+    failures = tampered(tmp_path / "run" / "release", change)
+    assert any("the budget held another event" in failure for failure in failures)
+
+
 def test_a_crash_is_no_licence_to_claim_less(confident: Plan, publish: Any, tmp_path: Path) -> None:
     release = publish(tmp_path / "run", confident, crashes=[("answer", 0)])
     shutil.rmtree(tmp_path / "run" / "private")
@@ -605,6 +622,15 @@ def test_a_published_cost_is_paid_for(plans: Any, facts_of: Any, tmp_path: Path,
         predicate["budget"]["events_settled"] -= 1
 
     assert any("events" in failure for failure in tampered(release, change))
+
+
+def test_a_crash_may_take_what_was_to_be_published(plans: Any, publish: Any, tmp_path: Path) -> None:
+    """What was drawn and lost is in no sum over the queries: nothing is published then, and it is paid for all the
+    same."""
+    plan = plans(more=SANITIZE, epsilon="3.0")
+    found = stated(publish(tmp_path / "run", plan, crashes=[("answer", 0)], sanitised=None))
+    assert found.data_dependent is None
+    assert found.claim.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
 
 
 def test_publishing_under_a_filter_is_paid_for_too(sanitised: Path, tmp_path: Path) -> None:
