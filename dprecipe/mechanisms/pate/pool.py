@@ -23,6 +23,7 @@ COMMAND = "from dprecipe.mechanisms.pate.worker import main; main()"
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _ROOT = Path(__file__).resolve().parents[3]
 _POLL_SECONDS = 0.2
+_KILL = 9
 
 
 def cpus() -> int:
@@ -98,7 +99,7 @@ class Pool:
                 continue
             if not line:
                 raise RunFailed(
-                    f"a process that trained teachers ended: {self._last_words()}", "continue with --resume"
+                    f"a process that trained teachers ended: {self._last_words(number)}", "continue with --resume"
                 )
             busy -= 1
             if waiting:
@@ -120,7 +121,10 @@ class Pool:
             self._done.put((number, line))
         self._done.put((number, ""))
 
-    def _last_words(self) -> str:
+    def _last_words(self, number: int) -> str:
+        code = self._processes[number].wait()
+        if code < 0:
+            return f"it was ended by signal {-code}" + (", perhaps for lack of memory" if -code == _KILL else "")
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it was killed, perhaps for lack of memory"
+        return lines[-1] if lines else f"it gave no reason (exit code {code})"
