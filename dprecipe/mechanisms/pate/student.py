@@ -32,7 +32,7 @@ Labels = NDArray[np.int64]
 BATCH = 32
 """Labelled records of an update where the recipe does not say."""
 LOOK = 100
-"""Updates between two looks at whether the loss is still a number."""
+"""Updates between two looks at whether the loss is still finite."""
 
 
 def length(spec: Training, labelled: int, public: int) -> Length:
@@ -61,7 +61,7 @@ def train(
     `progress` is told the updates that are done, and how many there will be.
 
     Raises:
-        RunFailed: there is no label, or the loss left the finite numbers.
+        RunFailed: there is no label, or the training left the finite numbers.
     """
     if not len(labels):
         raise RunFailed(
@@ -102,11 +102,8 @@ def _trained(
             x = torch.from_numpy(public[next(unlabelled)]).to(device)
             grown = min(1.0, (step + 1) / (semi.ramp * extent.steps)) if semi.ramp else 1.0
             loss = loss + grown * unsupervised_loss(model, x, semi, generator, move)
-        if (step % LOOK == 0 or step == extent.steps - 1) and not bool(torch.isfinite(loss)):
-            raise RunFailed(
-                f"the student's loss is {loss.item():g} at update {step + 1} of {extent.steps}",
-                "lower training.optimizer.lr, and start anew: what was spent stays spent",
-            )
+        if step % LOOK == 0 and not bool(torch.isfinite(loss)):
+            raise _diverged(step, extent.steps)
         lr = rate(step)
         for group in optimizer.param_groups:
             group["lr"] = lr
@@ -116,10 +113,19 @@ def _trained(
         optimizer.step()
         average.take(step, model)
         progress(step + 1, extent.steps)
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
+        raise _diverged(extent.steps, extent.steps)
     if average.value is not None:
         with torch.no_grad():
             nn.utils.vector_to_parameters(average.value, [p for p in model.parameters() if p.requires_grad])
     return model.eval()
+
+
+def _diverged(step: int, steps: int) -> RunFailed:
+    return RunFailed(
+        f"the student's training left the finite numbers, by update {step} of {steps}",
+        "lower training.optimizer.lr, and start anew: what was spent stays spent",
+    )
 
 
 def _shuffled(count: int, size: int, seed: int, purpose: str) -> Iterator[NDArray[np.int64]]:
