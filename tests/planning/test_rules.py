@@ -129,6 +129,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
         "mechanism.aggregator={kind: confident_gnmax, noise: {family: gaussian, multiplier: 20}, "
         "selection: {threshold: 60, noise: {family: gaussian, multiplier: 40}}}",
     ),
+    "p154-pate-many": ("mechanism.teachers.count=10000", "mechanism.sanitize=null"),
     "p154-pate-no-analysis": ("mechanism.analysis=data_dependent", "mechanism.sanitize=null"),
     "p155-pate": ("mechanism.sanitize.beta=0.031",),
     "p156-pate": ("mechanism.sanitize=null", "mechanism.teachers.count=1000"),

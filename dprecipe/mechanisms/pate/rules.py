@@ -321,6 +321,14 @@ def sanitised(spec: Pate, facts: Facts) -> Iterator[Finding]:
             "set mechanism.analysis to data_dependent, or remove mechanism.sanitize",
             path,
         )
+    elif spec.teachers.count > (most := _most_sensitive()):
+        yield Finding(
+            "P154",
+            f"the smooth sensitivity of {spec.teachers.count:,} teachers' votes is not worked out: its table would not "
+            "fit into memory",
+            f"set mechanism.teachers.count to at most {most}, or remove mechanism.sanitize",
+            path,
+        )
     # chosen.order - (chosen.order - 1) exp(2 β) > 0, written so that nothing overflows
     largest = -math.log1p(-1 / chosen.order) / 2
     if not chosen.beta < largest:
@@ -330,6 +338,12 @@ def sanitised(spec: Pate, facts: Facts) -> Iterator[Finding]:
             f"set mechanism.sanitize.beta to {_below(0.37 / chosen.order, largest):g}",
             f"{path}.beta",
         )
+
+
+def _most_sensitive() -> int:
+    from dprecipe.privacy.vote_sensitivity import MOST_TEACHERS  # needs scipy
+
+    return MOST_TEACHERS
 
 
 def _below(value: float, largest: float) -> float:

@@ -22,6 +22,9 @@ from dprecipe.recipe.training import Optimizer
 
 MOST_TEACHERS = 60_000
 
+Multiplier = Annotated[float, Field(ge=1e-3, le=1e6)]
+"""The range of every noise of a recipe: beyond it no ledger could hold the event."""
+
 
 class TeacherTraining(Block):
     """How each teacher learns its part by gradient steps. Exactly one of `epochs` and `steps`."""
@@ -125,8 +128,8 @@ class SmoothSensitivity(Block):
     method: Literal["smooth_sensitivity"]
     order: Annotated[float, Field(ge=1.01, le=10_000)] = Field(description="α, the Rényi order of the bound")
     beta: PositiveFloat = Field(description="β of the smooth sensitivity")
-    multiplier: PositiveFloat = Field(description="standard deviation of the bound's noise over its smooth sensitivity")
-    scale_multiplier: PositiveFloat = Field(
+    multiplier: Multiplier = Field(description="standard deviation of the bound's noise over its smooth sensitivity")
+    scale_multiplier: Multiplier = Field(
         description="standard deviation of the noise of the sensitivity's logarithm, over β"
     )
     delta: Annotated[float, Field(gt=0, le=0.01)] = Field(
