@@ -7,6 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "dprecipe"
 GATE = PACKAGE / "training" / "gate.py"
+VOTES = PACKAGE / "mechanisms" / "pate"
 
 
 def imported(path: Path) -> set[str]:
@@ -20,9 +21,26 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-def test_t6_only_the_gate_draws_noise() -> None:
-    users = [path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.draws" in imported(path)]
-    assert users == [GATE]
+def test_t6_only_the_gates_draw_noise() -> None:
+    users = {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.draws" in imported(path)}
+    assert users == {GATE, VOTES / "aggregators.py", VOTES / "analysis.py"}
+
+
+def calls(function: ast.FunctionDef, *names: str) -> list[int]:
+    """The lines on which a function calls any of these, as a name or as a method."""
+    found = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return [n.lineno for n in found if getattr(n.func, "id", getattr(n.func, "attr", None)) in names]
+
+
+def test_t6_noise_that_meets_votes_is_drawn_after_its_event_is_reserved() -> None:
+    drawing = []
+    for name in ("ballot.py", "analysis.py"):
+        tree = ast.parse((VOTES / name).read_text(encoding="utf-8"))
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            if drawn := calls(function, "noise", "gaussian"):
+                drawing.append(function.name)
+                assert min(calls(function, "reserve")) < min(drawn), function.name
+    assert sorted(drawing) == ["_answer", "_check", "sanitised"]
 
 
 def test_t6_the_gate_draws_noise_in_one_function_which_asks_for_a_ticket() -> None:

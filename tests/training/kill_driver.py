@@ -90,9 +90,9 @@ def checked_once(plan: Plan) -> None:
     """Let the checks before a run be made once, and not by every child: its time is for what can be lost."""
     noise_scale, device = program.checks.noise_scale(plan), torch.device("cpu")
     program.checks.noise_scale = lambda plan: noise_scale  # type: ignore[assignment]
-    spec = program.spec_of(plan)
-    if spec.teachers.model is not None:
-        one_vote = program.checks.one_vote(program.lesson_of(plan, spec), device)
+    teachers = program.teachers_of(plan)
+    if teachers.model is not None:
+        one_vote = program.checks.one_vote(program.lesson_of(plan, teachers), device)
         program.checks.one_vote = lambda lesson, device: one_vote  # type: ignore[assignment]
 
 

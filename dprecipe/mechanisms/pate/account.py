@@ -62,6 +62,7 @@ def plan(spec: Pate, facts: Facts) -> MechanismPlan:
         "teachers": teachers.count,
         "teachers_from": "recipe" if teachers.votes is None else "file",
         "partition_by": _identity(spec, facts),
+        "ensemble": teachers.model_dump(mode="json", by_alias=True),
         "classes": data_facts(facts.data).classes,
         "queries": queries,
         "answers": run.answers(queries),

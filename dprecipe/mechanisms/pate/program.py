@@ -26,7 +26,7 @@ from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.learn import Floats, Lesson, Parts
 from dprecipe.mechanisms.pate.partition import parts
 from dprecipe.mechanisms.pate.queries import Queries, queries
-from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.pate.teachers import train
 from dprecipe.mechanisms.pate.vote_store import VoteStore
 from dprecipe.planning.model import Plan, canonical_json
@@ -112,37 +112,37 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
         UsageFault: there are training records, and votes that were cast elsewhere.
         RunFailed: the program does not do what the accounting assumes.
     """
-    spec, device = spec_of(plan), device_of(plan.runtime.device)
-    lesson = None if spec.teachers.votes is not None else lesson_of(plan, spec)
+    teachers, device = teachers_of(plan), device_of(plan.runtime.device)
+    lesson = None if teachers.votes is not None else lesson_of(plan, teachers)
     if lesson is None and given.train is not None:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
     tried = [checks.noise_scale(plan)]
     if lesson is not None:
-        tried += [checks.parts_disjoint(spec.teachers.count), checks.one_vote(lesson, device)]
+        tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
     hold_apart(plan.data, root)
     public = features_of(plan, given.public, root)
     chosen = queries(public, int(plan.settings["queries"]))
     ensemble: Trained | Voted
     if lesson is None:
-        ensemble = _voted(plan, spec, root, chosen)
-        tried.append(checks.votes_add_up(len(ensemble.votes), spec.teachers.count))
+        ensemble = _voted(plan, teachers, root, chosen)
+        tried.append(checks.votes_add_up(len(ensemble.votes), teachers.count))
     else:
-        ensemble = _trained(plan, spec, lesson, root, given.train)
+        ensemble = _trained(plan, teachers, lesson, root, given.train)
     test = given.test
     if test is None and plan.data.test is not None:
         test = load(plan.data.test, plan.data, root, "test")
     return Program(ensemble, public, chosen, test, given, device, tuple(tried))
 
 
-def spec_of(plan: Plan) -> Pate:
-    """The recipe's block; of its `auto` fields, the plan's settings say what they are."""
-    return Pate.model_validate_json(canonical_json(plan.resolved["mechanism"]))
+def teachers_of(plan: Plan) -> Teachers:
+    """Who votes."""
+    return Teachers.model_validate_json(canonical_json(plan.settings["ensemble"]))
 
 
-def lesson_of(plan: Plan, spec: Pate) -> Lesson:
+def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
     """What every teacher of a plan is told."""
-    found, training = facts(plan.data), spec.teachers.training
-    if spec.teachers.model is None:
+    found, training = facts(plan.data), teachers.training
+    if teachers.model is None:
         raise ValueError("the votes are read, nobody is taught")
     # As many steps for a small part as for a large one: the length is public.
     an_epoch = 1 if training is None else math.ceil(plan.length.expected_lot / training.batch_size)
@@ -150,7 +150,7 @@ def lesson_of(plan: Plan, spec: Pate) -> Lesson:
     if training is not None:
         steps = training.steps or max(1, round((training.epochs or 0) * an_epoch))
     return Lesson(
-        model=spec.teachers.model,
+        model=teachers.model,
         training=training,
         shape=found.shape,
         classes=found.classes,
@@ -183,18 +183,18 @@ def features_of(plan: Plan, given: RecordSource | None, root: Path) -> Floats:
     return features
 
 
-def _voted(plan: Plan, spec: Pate, root: Path, chosen: Queries) -> Voted:
-    if spec.teachers.votes is None:
+def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: Queries) -> Voted:
+    if teachers.votes is None:
         raise ValueError("the teachers are trained, no votes are read")
-    teachers, classes = spec.teachers.count, int(plan.settings["classes"])
-    votes_RM = votes_file.read(spec.teachers.votes, root, len(chosen.of_record), teachers, classes)
+    classes = int(plan.settings["classes"])
+    votes_RM = votes_file.read(teachers.votes, root, len(chosen.of_record), teachers.count, classes)
     return Voted(votes_RM[chosen.records])
 
 
-def _trained(plan: Plan, spec: Pate, lesson: Lesson, root: Path, given: RecordSource | None) -> Trained:
+def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, root: Path, given: RecordSource | None) -> Trained:
     records = given
     if records is None:
-        records = load(plan.data.train, plan.data, root, "train", spec.teachers.identity)
+        records = load(plan.data.train, plan.data, root, "train", teachers.identity)
     if records.unit_count != plan.data.size:
         raise DataFault(
             f"the training records hold {records.unit_count} units, the plan is for data.size: {plan.data.size}",
@@ -209,4 +209,4 @@ def _trained(plan: Plan, spec: Pate, lesson: Lesson, root: Path, given: RecordSo
                 "give Records.identities: Identities.named(…)",
             )
         identities = Identities.numbered(len(records))
-    return Trained(lesson, spec.teachers.count, records, identities)
+    return Trained(lesson, teachers.count, records, identities)

@@ -27,7 +27,7 @@ from dprecipe.mechanisms.pate.ballot import Ballot, noise_streams
 from dprecipe.mechanisms.pate.learn import Parts, votes
 from dprecipe.mechanisms.pate.partition import held_key
 from dprecipe.mechanisms.pate.pool import cpus
-from dprecipe.mechanisms.pate.program import Program, lesson_of, prepare, spec_of
+from dprecipe.mechanisms.pate.program import Program, lesson_of, prepare, teachers_of
 from dprecipe.mechanisms.pate.spending import Spending
 from dprecipe.mechanisms.pate.taught import scores, taught
 from dprecipe.mechanisms.pate.teachers import one_thread
@@ -187,13 +187,13 @@ def _write_labels(plan: Plan, program: Program, ballot: Ballot, folder: Path) ->
 
 def rehearse(plan: Plan) -> Rehearsal:
     """A group of teachers on made-up records, who vote on a few made-up queries: see `training.run.rehearse`."""
-    spec, device = spec_of(plan), device_of(plan.runtime.device)
+    teachers, device = teachers_of(plan), device_of(plan.runtime.device)
     tried = [checks.noise_scale(plan)]
-    if spec.teachers.votes is not None:
+    if teachers.votes is not None:
         return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
-    lesson, size = lesson_of(plan, spec), max(1, round(plan.length.expected_lot))
-    tried += [checks.parts_disjoint(spec.teachers.count), checks.one_vote(lesson, device)]
-    group = min(lesson.group(device), spec.teachers.count)
+    lesson, size = lesson_of(plan, teachers), max(1, round(plan.length.expected_lot))
+    tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
+    group = min(lesson.group(device), teachers.count)
     generator = np.random.default_rng(0)
     ensemble = Parts.of(np.arange(group * size) % group, group)
     features = generator.random((group * size, *lesson.shape), dtype=np.float32)
@@ -204,5 +204,5 @@ def rehearse(plan: Plan) -> Rehearsal:
         votes(lesson, range(group), ensemble, lambda numbers: (features[numbers], labels[numbers]), queries, device)
     seconds = (time.monotonic() - clock) / group
     beside = 1 if device.type != "cpu" and lesson.training is not None else cpus()
-    done = f"{group} of {spec.teachers.count} teachers on made-up records: {seconds:.2g} s a teacher"
-    return Rehearsal(done, seconds * spec.teachers.count / beside, tuple(tried))
+    done = f"{group} of {teachers.count} teachers on made-up records: {seconds:.2g} s a teacher"
+    return Rehearsal(done, seconds * teachers.count / beside, tuple(tried))

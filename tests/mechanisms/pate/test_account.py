@@ -221,6 +221,7 @@ def test_settings_say_all_that_a_run_needs() -> None:
         "teachers": 100,
         "teachers_from": "recipe",
         "partition_by": "record number",
+        "ensemble": settings["ensemble"],
         "classes": 10,
         "queries": 200,
         "answers": 200,
@@ -237,6 +238,7 @@ def test_settings_say_all_that_a_run_needs() -> None:
         "analysis": "data_independent",
         "sanitize": None,
     }
+    assert settings["ensemble"]["model"]["kind"] == "logistic_regression"
     laplace = made(LNMAX_AUTO).settings
     assert laplace["noise_std"] == pytest.approx(math.sqrt(2) * laplace["noise_multiplier"])
     assert (laplace["filter"], laplace["threshold"], laplace["selection_multiplier"]) == (None, None, None)

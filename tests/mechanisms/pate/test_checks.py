@@ -11,7 +11,7 @@ import torch
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate import checks
-from dprecipe.mechanisms.pate.program import lesson_of, spec_of
+from dprecipe.mechanisms.pate.program import lesson_of, teachers_of
 from dprecipe.planning.model import Plan
 
 Planned = Callable[..., Plan]
@@ -68,7 +68,7 @@ STEPS = "{steps: 5000, batch_size: 8, optimizer: {kind: adam, lr: 0.01}}"
 def test_teachers_that_learn_from_their_own_part_pass(digits: Planned, model: str, training: str) -> None:
     flat = "data.preprocess=[{flatten: {}}]"
     plan = digits(f"mechanism.teachers.model={model}", f"mechanism.teachers.training={training}", flat)
-    assert checks.one_vote(lesson_of(plan, spec_of(plan)), CPU).passed
+    assert checks.one_vote(lesson_of(plan, teachers_of(plan)), CPU).passed
 
 
 def test_teachers_that_share_anything_are_refused(digits: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,15 +80,15 @@ def test_teachers_that_share_anything_are_refused(digits: Planned, monkeypatch: 
 
     monkeypatch.setattr(checks, "votes", normalised)
     with pytest.raises(RunFailed, match="changed another's votes"):
-        checks.one_vote(lesson_of(plan, spec_of(plan)), CPU)
+        checks.one_vote(lesson_of(plan, teachers_of(plan)), CPU)
 
 
 def test_a_lesson_has_the_length_of_the_recipe(digits: Planned) -> None:
     plan = digits()
-    told = lesson_of(plan, spec_of(plan))
+    told = lesson_of(plan, teachers_of(plan))
     assert (told.steps, told.steps_per_epoch, told.shape, told.classes) == (60, 3, (1, 8, 8), 10)  # 40 records, 16 each
     plan = digits(
         "mechanism.teachers.training={steps: null, epochs: 2.5, batch_size: 32, optimizer: {kind: adam, lr: 0.01}}"
     )
-    told = lesson_of(plan, spec_of(plan))
+    told = lesson_of(plan, teachers_of(plan))
     assert (told.steps, told.steps_per_epoch) == (5, 2)
