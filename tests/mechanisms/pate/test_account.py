@@ -238,7 +238,7 @@ def test_settings_say_all_that_a_run_needs() -> None:
         "analysis": "data_independent",
         "sanitize": None,
     }
-    assert settings["ensemble"]["model"]["kind"] == "logistic_regression"
+    assert settings["ensemble"]["model"]["kind"] == "random_forest"
     laplace = made(LNMAX_AUTO).settings
     assert laplace["noise_std"] == pytest.approx(math.sqrt(2) * laplace["noise_multiplier"])
     assert (laplace["filter"], laplace["threshold"], laplace["selection_multiplier"]) == (None, None, None)
