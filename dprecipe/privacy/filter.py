@@ -21,8 +21,9 @@ from dprecipe.privacy.events import Charge, FilterRest
 from dprecipe.privacy.workload import workload
 
 _ROUNDING = 1e-12
-_SHORT = 1e-10
-"""What is left is understated by this part of the limit, so that no rounding of sums can lead beyond it."""
+_SHORT = 1e-13
+"""What is left is understated by this part of the limit, so that no rounding of sums can lead beyond it: more than they
+round by, and less than `gdp.delta` rounds up, so that what is claimed still is what the limit costs."""
 
 
 @dataclass(frozen=True, slots=True)
