@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
 _CLOSE_ORDERS = 128
+_LEAST_LARGEST = 1.001
+"""A sanitised cost whose largest order is less costs anything."""
 _LARGEST_HALF = 300.0
 """No ε is looked for beyond twice this where a replacement counts as two steps."""
 
@@ -189,7 +191,8 @@ def _one_encoded(event: Encoded, orders: tuple[float, ...]) -> Array:
 def _one_sanitised(event: SanitisedCost, orders: tuple[float, ...]) -> Array:
     from dprecipe.privacy import sanitise  # needs scipy
 
-    value_A = sanitise.gnss(orders, event.beta, event.noise_multiplier)
+    beta = min(event.beta, _LARGEST_HALF)  # beyond any order has an infinite cost, and powers overflow
+    value_A = sanitise.gnss(orders, beta, event.noise_multiplier)
     return value_A + np.asarray(orders) / (2 * event.scale_multiplier**2)
 
 
@@ -214,10 +217,10 @@ def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Opt
 
 def _orders(work: Workload) -> tuple[float, ...]:
     """The default orders; of sanitised costs, which have a largest order, also some close to each other below it."""
-    largest = [-1 / math.expm1(-2 * published.event.beta) for published in work.sanitised]
-    if not largest:
+    largest = min((-1 / math.expm1(-2 * published.event.beta) for published in work.sanitised), default=math.inf)
+    if not _LEAST_LARGEST < largest < curves.DEFAULT_ORDERS[-1]:
         return curves.DEFAULT_ORDERS
-    below = (1 + (min(largest) - 1) * k / _CLOSE_ORDERS for k in range(1, _CLOSE_ORDERS))
+    below = (1 + (largest - 1) * k / _CLOSE_ORDERS for k in range(1, _CLOSE_ORDERS))
     return tuple(sorted({*curves.DEFAULT_ORDERS, *below}))
 
 

@@ -54,6 +54,8 @@ _LARGEST_LOSS = 600.0
 _LEAST_VARIANCE = 0.02
 """Of a sanitised cost's integrand, over the noise's: orders at which it is less, close to the largest, are left out."""
 _MORE_ORDERS = 60
+_STEEPEST = 4.0
+"""No β beyond it is told from it: hardly a Rényi order has a finite cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +340,8 @@ def _orders(work: Workload) -> tuple[float, ...]:
     """Rényi orders; with sanitised costs, such as their integrals have."""
     if not work.sanitised:
         return DEFAULT_ORDERS
-    wider = max(math.exp(2 * phase.event.beta) for phase in work.sanitised)
-    largest = (wider - _LEAST_VARIANCE) / (wider - 1)
+    wider = max(math.expm1(2 * min(phase.event.beta, _STEEPEST)) for phase in work.sanitised)
+    largest = min(1 + (1 - _LEAST_VARIANCE) / wider, float(_ORDER))
     more = np.linspace(1, largest, _MORE_ORDERS + 1)[1:].tolist()
     return tuple(sorted({*more, *(order for order in DEFAULT_ORDERS if order < largest)}))
 

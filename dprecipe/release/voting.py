@@ -18,7 +18,7 @@ from dprecipe.privacy.filter import spent
 from dprecipe.release import schema
 
 NAME = "pate"
-ROUNDING = 1e-9
+ROUNDING = 1e-11
 """How far, relative, charges may lie from their filter's limit."""
 
 

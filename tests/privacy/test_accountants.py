@@ -451,6 +451,15 @@ def test_a_sanitised_cost_is_converted_at_nearly_the_best_order(event, mu, delta
     assert accountants.delta_answers(charges, [found.value], ADD, "pld")[0].accountant == "rdp"
 
 
+@pytest.mark.parametrize("beta", [1e-300, 1e-9, 3.0, 400.0, 1e9])
+@pytest.mark.parametrize("family", ["gaussian", "laplace"])
+def test_no_smoothness_is_out_of_bounds(family, beta):
+    charges = [Charge(NoisyMax(family, 40.0), 50), Charge(SanitisedCost(beta, 9.0, 12.0), 1)]
+    found = accountants.epsilon(charges, 1e-5, ADD, "pld")
+    assert found < 3 if beta < 1 else found > 100
+    assert 0 < accountants.delta(charges, 1.0, ADD, "rdp") <= 1
+
+
 def test_publishing_costs_more_than_not_publishing():
     votes = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0), 300)]
     for event, _, _ in SANITISED:
