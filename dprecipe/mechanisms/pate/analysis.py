@@ -24,7 +24,7 @@ from dprecipe.mechanisms.pate.spending import Spending
 from dprecipe.noise.draws import gaussian
 from dprecipe.noise.entropy import Stream
 from dprecipe.planning.model import Plan
-from dprecipe.privacy import conversion, sanitise, vote_analysis, vote_sensitivity, votes
+from dprecipe.privacy import conversion, rounding, sanitise, vote_analysis, vote_sensitivity, votes
 from dprecipe.privacy.events import Charge, SanitisedCost
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.privacy.sanitise import Sanitised
@@ -96,8 +96,9 @@ def sanitised(
     path: Path,
     before: Ledger | None,
 ) -> Sanitised | None:
-    """What the recipe publishes of the votes' cost, drawn once and kept in the file `path`; None where it publishes
-    nothing, or where a crash took something: what was drawn and lost is in no sum over the queries.
+    """What the recipe publishes of the votes' cost, drawn once, rounded up to six digits and kept in the file `path`;
+    None where it publishes nothing, or where a crash took something: what was drawn and lost is in no sum over the
+    queries.
 
     The sum runs over all planned queries, put or not: a run that stops early is post-processing of one that does not.
 
@@ -119,7 +120,9 @@ def sanitised(
     log_smooth = vote_sensitivity.log_smooth(vote_sensitivity.at_distances(table_ST, *pairs), chosen.smoothness)
     paid, published = spending.reserve(event, 1), None
     if not ballot.lost:
-        published = sanitise.release(value, log_smooth, chosen, *gaussian(next(streams), 2).tolist())
+        drawn = sanitise.release(value, log_smooth, chosen, *gaussian(next(streams), 2).tolist())
+        # Of a double's last digits some can only come of certain costs: no more digits than noise fills by far.
+        published = Sanitised(rounding.up(drawn.value), rounding.up(drawn.log_sensitivity))
         _keep(path, published, paid)
     spending.settle(event, 1)
     return published
