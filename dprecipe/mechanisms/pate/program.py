@@ -209,4 +209,28 @@ def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, root: Path, given: 
                 "give Records.identities: Identities.named(…)",
             )
         identities = Identities.numbered(len(records))
+    _hold_names(records, identities)
     return Trained(lesson, teachers.count, records, identities)
+
+
+def _hold_names(records: RecordSource, identities: Identities) -> None:
+    """Every record has a name, and those of a unit have one name: else a unit would go to several teachers.
+
+    Raises:
+        DataFault: it is otherwise.
+    """
+    names, units = identities.of_record, records.units
+    if len(names) != len(records):
+        raise DataFault(
+            f"{len(names)} of the {len(records)} training records have a name",
+            "name each of them in Records.identities",
+        )
+    if units is None:
+        return
+    of_unit = np.zeros(records.unit_count, np.int64)
+    of_unit[units] = names
+    if not np.array_equal(of_unit[units], names):
+        raise DataFault(
+            "a unit's training records have several names, so they would go to several teachers",
+            "give all records of a unit one name: Records.identities and Records.units have to agree",
+        )

@@ -219,6 +219,32 @@ def test_records_of_a_unit_stay_together(tmp_path: Path, votes_plan: Planned, mo
 DEALT = program.Trained.dealt
 
 
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (Identities.numbered(60), "several names"),
+        (Identities.named([str(number // 4) for number in range(60)]), "several names"),
+        (Identities.named([str(number // 3) for number in range(57)]), "57 of the 60"),
+        (None, "have no names"),
+    ],
+)
+def test_a_unit_whose_records_have_several_names_is_refused(
+    names: Identities | None, why: str, votes_plan: Planned, tmp_path: Path
+) -> None:
+    """Records from Python: dealt by other names than their units', a unit would move the votes of several teachers."""
+    np.savez(tmp_path / "public.npz", features=np.random.default_rng(1).random((20, 4), dtype=np.float32))
+    plan = votes_plan(
+        "gnmax", 20, "data.size=20", "data.unit={column: patient, max_records: 3}", "budget.delta=1e-3",
+        "mechanism.teachers={count: 2, votes: null, model: {kind: logistic_regression}}",
+    )  # fmt: skip
+    generator = np.random.default_rng(0)
+    features, labels = generator.random((60, 4), dtype=np.float32), generator.integers(3, size=60)
+    given = Records(features, labels, np.arange(60) // 3, (), names)
+    with pytest.raises(DataFault, match=why):
+        run(plan, tmp_path / "run", data_root=tmp_path, train=given)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_student_is_made_of_public_records_and_labels_alone(
     digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
