@@ -380,6 +380,9 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         )
         if teachers.identity is not None:
             same = f"which records share a {teachers.identity} does not depend on other records"
+            if Neighbouring(facts.budget.neighbouring) is Neighbouring.REPLACE_ONE:
+                # With a name that others have it would leave one part and enter another: two votes.
+                same += f"; a record that replaces another has the {teachers.identity} of that one, or one of its own"
             ensemble = (*ensemble, Assumption("identity", same, "declaration"))
     else:
         votes = f"the votes are of {teachers.count} teachers of disjoint parts: one {unit} moves one vote on a query"

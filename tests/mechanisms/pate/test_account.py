@@ -263,6 +263,9 @@ def test_the_plan_names_what_it_rests_on() -> None:
     named = {a.id: a for a in made(table, "mechanism.teachers.identity=writer").assumptions}
     assert "writer" in named["parts"].text
     assert named["identity"].checked_by == "declaration"
+    assert "replaces" not in named["identity"].text
+    replaced = made(table, "mechanism.teachers.identity=writer", "budget.neighbouring=replace_one").assumptions
+    assert "a record that replaces another has the writer of that one" in {a.id: a for a in replaced}["identity"].text
     grouped = made(table, "data.unit={column: writer, max_records: 3}")
     assert "identity" not in {a.id for a in grouped.assumptions}
     assert grouped.settings["partition_by"] == "writer"
