@@ -211,9 +211,10 @@ def votes_sentence(votes: VotesCost, delta: float, failure: float, unit: str) ->
     whole = delta + 2 * failure
     smaller = "this statement is" if votes.epsilon < votes.worst_case else "the claim is"
     return (
-        "For the records of this run, and for no others: every set of possible outcomes is at most "
-        f"exp({votes.epsilon!r}) times as probable, plus {delta!r}, as for the same records with one {unit} added, "
-        f"removed or replaced; except with a chance of {2 * failure!r}, that noise made the published cost too small. "
+        "For the records of this run, dealt to its teachers as they were, and for no others: every set of possible "
+        f"outcomes is at most exp({votes.epsilon!r}) times as probable, plus {delta!r}, as with one {unit} added to, "
+        "removed from or replaced in the part of one teacher; except with a chance of "
+        f"{2 * failure!r}, that noise made the published cost too small. "
         f"Counting that chance, (ε = {votes.epsilon!r}, δ = {whole!r}). It says how much these teachers agreed, not "
         f"what holds for everyone: that is the claim. At the same δ the claim's events are worth "
         f"ε = {votes.worst_case!r}: {smaller} the smaller of two sound ones."

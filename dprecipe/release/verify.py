@@ -157,6 +157,11 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
             f"what the certificate says of other files ({', '.join(sorted(rebuilt.plan.reads))}) is taken as stated: "
             "they are not part of a release, so they were not held against it"
         )
+    if stated.data_dependent is not None:
+        case.notes.append(
+            "what these votes cost, with noise, is taken as stated: what follows from it was worked out again, but not "
+            "that a run drew it"
+        )
     if not rebuilt.same_version:
         version = ascii(stated.provenance.versions.get("dprecipe"))
         case.notes.append(f"made by dprecipe {version}: plan digest, wording and defaults were not compared")

@@ -562,6 +562,12 @@ def test_what_votes_cost_follows_from_what_is_published(sanitised: Path) -> None
     assert own.worst_case_epsilon < found.claim.epsilon  # at a larger δ
     assert own.smaller == ("data_dependent" if own.epsilon < own.worst_case_epsilon else "worst_case")
     assert repr(own.epsilon) in own.sentence
+    assert "in the part of one teacher" in own.sentence  # dealt anew, the votes would be others
+
+
+def test_verify_says_that_nobody_can_draw_the_published_noise_again(sanitised: Path, published: Path) -> None:
+    assert any("taken as stated" in note for note in verify(sanitised).notes)
+    assert not any("taken as stated" in note for note in verify(published).notes)
 
 
 def test_noise_that_went_too_far_is_no_more_than_the_worst_case(plans: Any, publish: Any, tmp_path: Path) -> None:
