@@ -301,8 +301,7 @@ def not_protected(plan: Plan) -> tuple[str, ...]:
     ]
     if plan.mechanism == voting.NAME:
         first += [
-            f"the number of teachers, {plan.settings['teachers']}; which public records they were asked about, and "
-            "which of these were answered",
+            f"the number of teachers, {plan.settings['teachers']}, and which public records they were asked about",
             "the votes, what they cost, the teachers, and the key that dealt the records: they stay in private/",
         ]
     if plan.data.unit == "record":
