@@ -56,6 +56,7 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     killed = finished = 0
     answers, ledger, known = Path(out) / "private/answers.jsonl", Path(out) / "private/ledger.jsonl", b""
     while not finished:
+        size = ledger.stat().st_size if ledger.exists() else 0
         child = os.fork()
         if child == 0:
             devnull = os.open(os.devnull, os.O_WRONLY)
@@ -67,9 +68,9 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
             finally:
                 os._exit(code)
         if killed < kills:
-            size = ledger.stat().st_size if ledger.exists() else 0
-            while plan.mechanism == "pate" and not (ledger.exists() and ledger.stat().st_size > size):
-                time.sleep(0.001)  # until the attempt begins: before, there is nothing to lose
+            # From when the attempt begins: before, there is nothing to lose.
+            while not (ledger.exists() and ledger.stat().st_size > size) and running(child):
+                time.sleep(0.001)
             time.sleep(random.expovariate(1 / 0.25))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
@@ -84,6 +85,10 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
         else:
             sys.exit(f"a child failed with {os.WEXITSTATUS(status)} after {killed} kills")
     print(json.dumps({"killed": killed, "draws": os.path.getsize(f"{out}.draws")}))
+
+
+def running(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def checked_once(plan: Plan) -> None:
