@@ -51,6 +51,7 @@ class GradientBoosting(Block):
     kind: Literal["gradient_boosting"]
     trees: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="rounds; each grows a tree for every class")
     max_depth: PositiveInt = Field(3, description="levels of a tree")
+    min_leaf: PositiveInt = Field(1, description="least records in a leaf")
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 

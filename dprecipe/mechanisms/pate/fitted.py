@@ -154,6 +154,7 @@ def _boosted(
     estimator = library.ensemble.GradientBoostingClassifier(
         n_estimators=model.trees,
         max_depth=min(model.max_depth, MOST_LEVELS - 1),
+        min_samples_leaf=model.min_leaf,
         learning_rate=model.learning_rate,
         random_state=seed,
     ).fit(features, labels)

@@ -17,7 +17,7 @@ from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest  # noqa: E402
 
 FOREST = RandomForest(kind="random_forest", trees=25)
-BOOSTED = GradientBoosting(kind="gradient_boosting", trees=12)
+BOOSTED = GradientBoosting(kind="gradient_boosting", trees=12, min_leaf=4)
 LOGISTIC = LogisticRegression(kind="logistic_regression")
 ALL = [FOREST, BOOSTED, LOGISTIC]
 by_kind = pytest.mark.parametrize("model", ALL, ids=lambda model: model.kind)
@@ -56,7 +56,7 @@ def test_a_forest_predicts_exactly_what_scikit_learn_does(classes: int, bounds: 
 @two_or_more
 def test_boosting_scores_what_scikit_learn_does(classes: int) -> None:
     features, labels = records(classes)
-    theirs = ensemble.GradientBoostingClassifier(n_estimators=12, random_state=7).fit(features, labels)
+    theirs = ensemble.GradientBoostingClassifier(n_estimators=12, min_samples_leaf=4, random_state=7).fit(features, labels)
     asked = np.vstack([features, records(classes, 2000, 1)[0]])
     ours = logits(fit(BOOSTED, features, labels, classes, 7), asked)
     np.testing.assert_array_equal(ours.argmax(1), theirs.predict(asked))
