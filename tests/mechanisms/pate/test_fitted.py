@@ -45,6 +45,7 @@ def test_a_forest_predicts_exactly_what_scikit_learn_does(classes: int, bounds: 
     features, labels = records(classes)
     model = RandomForest(kind="random_forest", trees=25, **bounds)
     names = {"max_depth": bounds.get("max_depth"), "min_samples_leaf": bounds.get("min_leaf", 1)}
+    names["max_features"] = bounds.get("max_features", "sqrt")
     theirs = ensemble.RandomForestClassifier(25, random_state=7, **names).fit(features, labels)
     asked = np.vstack([features, records(classes, 2000, 1)[0]])
     ours = logits(fit(model, features, labels, classes, 7), asked)
@@ -56,7 +57,9 @@ def test_a_forest_predicts_exactly_what_scikit_learn_does(classes: int, bounds: 
 @two_or_more
 def test_boosting_scores_what_scikit_learn_does(classes: int) -> None:
     features, labels = records(classes)
-    theirs = ensemble.GradientBoostingClassifier(n_estimators=12, min_samples_leaf=4, random_state=7).fit(features, labels)
+    theirs = ensemble.GradientBoostingClassifier(n_estimators=12, min_samples_leaf=4, random_state=7).fit(
+        features, labels
+    )
     asked = np.vstack([features, records(classes, 2000, 1)[0]])
     ours = logits(fit(BOOSTED, features, labels, classes, 7), asked)
     np.testing.assert_array_equal(ours.argmax(1), theirs.predict(asked))
