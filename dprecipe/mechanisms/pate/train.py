@@ -12,6 +12,7 @@ import csv
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import final
@@ -84,7 +85,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
                 AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
             )
             student = _Student(plan, program, stopped)
-            _put(plan, ballot, student, stopped)
+            _put(plan, ballot, student, stopped, lambda module: _score(plan, folder, program, module, ballot, spending))
             module = None if stopped.is_set() else student.learned(ballot)
         if module is None or ballot.stop_reason is None:
             ledger.close("interrupted")
@@ -130,29 +131,36 @@ class _Student:
         self._stopped = stopped
 
     def learned(self, ballot: Ballot) -> nn.Module | None:
-        """The student of all labels so far; None where a stop came first."""
+        """The student of all labels so far; None where a stop came first.
+
+        Raises:
+            RunFailed: there is no label.
+        """
         labels_R = self._queries.labels(ballot.outcomes)
         return taught(self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set)
 
-    def expects(self, ballot: Ballot, queries: range) -> Scores | None:
-        """What it expects of these queries; None where it has no label to learn from, or a stop came first."""
-        if not (ballot.outcomes >= 0).any():
-            return None
-        module = self.learned(ballot)
-        if module is None:
-            return None
+    def expects(self, module: nn.Module, queries: range) -> Scores:
+        """What it expects of these queries."""
         features = self._public[self._queries.records[queries.start : queries.stop]]
         return scores(module, features, self._device, self._plan.runtime.physical_batch)
 
 
-def _put(plan: Plan, ballot: Ballot, student: _Student, stopped: threading.Event) -> None:
-    """Put all queries, as far as the budget goes: at once, or in rounds with a student's expectations in between."""
+def _put(
+    plan: Plan, ballot: Ballot, student: _Student, stopped: threading.Event, judge: Callable[[nn.Module], object]
+) -> None:
+    """Put all queries, as far as the budget goes: at once, or in rounds with a student's expectations in between, which
+    `judge` is shown. A student without a label expects nothing."""
     interaction = plan.settings["interaction"]
     edges = np.linspace(0, len(ballot.outcomes), 1 + (1 if interaction is None else int(interaction["rounds"])))
     for first, end in itertools.pairwise(edges.round().astype(int).tolist()):
-        part = range(first, end)
-        again = first > 0 and bool((ballot.outcomes[first:end] == UNASKED).any()) and ballot.stop_reason is None
-        ballot.put(part, student.expects(ballot, part) if again else None, stopped.is_set)
+        part, expected = range(first, end), None
+        waiting = ballot.stop_reason is None and bool((ballot.outcomes[first:end] == UNASKED).any())
+        if first > 0 and waiting and bool((ballot.outcomes >= 0).any()):
+            module = student.learned(ballot)
+            if module is not None:
+                judge(module)
+                expected = student.expects(module, part)
+        ballot.put(part, expected, stopped.is_set)
         if stopped.is_set():
             return
 

@@ -89,6 +89,8 @@ def test_every_aggregator_runs_and_verifies(digits: Planned, tmp_path: Path, agg
     assert counted["noisy_max"] == (100 if "interactive" not in aggregator else int(done.remarks[0].split()[1]))
     with (done.release / "labels.csv").open(encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == counted["noisy_max"]  # a student's own labels are not the teachers'
+    history = json.loads((done.release / "metrics.json").read_text("utf-8"))["history"]
+    assert [point["step"] for point in history] == ([33, 67, 100] if "interactive" in aggregator else [100])
     dprecipe.verify(done.release)
 
 
