@@ -21,7 +21,7 @@ from dprecipe.privacy.events import Charge, FilterRest
 from dprecipe.privacy.workload import workload
 
 _ROUNDING = 1e-12
-_SHORT = 1e-13
+_SHORT = 1e-14
 """What is left is understated by this part of the limit, so that no rounding of sums can lead beyond it: more than they
 round by, and less than `gdp.delta` rounds up, so that what is claimed still is what the limit costs."""
 
@@ -46,9 +46,9 @@ class GaussianFilter:
         return spent(charges) <= self.limit * (1 + _ROUNDING)
 
     def rest(self, charges: Iterable[Charge]) -> FilterRest | None:
-        """What is left after these events, as an event; None where nothing is, up to rounding."""
+        """What is left after these events, as an event; None where nothing is, up to rounding: after a rest, never."""
         left = self.limit * (1 - _SHORT) - spent(charges)
-        return None if left <= 0 else FilterRest(1 / math.sqrt(left))
+        return None if left <= self.limit * _SHORT else FilterRest(1 / math.sqrt(left))
 
 
 def spent(charges: Iterable[Charge]) -> float:
