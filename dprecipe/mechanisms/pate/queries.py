@@ -53,6 +53,8 @@ def queries(public: Floats, most: int) -> Queries:
     if len(seen) < most:
         raise DataFault(
             f"data.public holds {len(seen)} different records, the plan puts {most} queries",
-            f"lower mechanism.queries.max to {len(seen)}, or name more public records",
+            f"lower mechanism.queries.max to {len(seen)}, or name more public records"
+            if seen
+            else "name public records",
         )
     return Queries(np.array(firsts, np.int64), of_record_R)

@@ -29,3 +29,9 @@ def test_images_are_records_too() -> None:
     images = np.random.default_rng(0).random((50, 1, 8, 8), dtype=np.float32)
     chosen = queries(np.concatenate([images, images])[:, :, ::-1], 50)
     assert chosen.of_record.tolist() == [*range(50)] * 2
+
+
+def test_no_public_record_is_not_answered_with_a_plan_of_no_query() -> None:
+    with pytest.raises(DataFault) as fault:
+        queries(np.zeros((0, 3), np.float32), 4)
+    assert fault.value.remedy == "name public records"
