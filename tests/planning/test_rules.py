@@ -151,6 +151,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
         "mechanism.teachers.identity=null",
         "data.train={source: npz, path: train.npz, shape: [8, 8], classes: 10}",
     ),
+    "r273-pate-label": ("mechanism.teachers.identity=null", "mechanism.teachers.identity=id"),
     "r273-pate-unit": ("mechanism.teachers.identity=null",),
     "r273-pate-votes": ("mechanism.teachers.identity=null",),
     "r274-pate-empty": ("mechanism.teachers.votes.records=[0, 250]",),

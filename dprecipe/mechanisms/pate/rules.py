@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dprecipe.data.facts import facts as data_facts
-from dprecipe.data.schema import Data
+from dprecipe.data.facts import table_columns
+from dprecipe.data.schema import Csv, Data, Npz, Parquet, Source
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, LnMax, Pate
@@ -109,6 +110,21 @@ def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
             f"remove {path}: records are then named by their number",
             path,
         )
+    elif column in _described(facts.data.train):
+        yield Finding(
+            "R273",
+            f"column {column!r} describes records and does not name them: many share a value, and a record that is "
+            "replaced would change teachers",
+            f"remove {path}: records are then named by their number; or name a column of record numbers",
+            path,
+        )
+
+
+def _described(source: Source) -> frozenset[str]:
+    """The columns that are features, and the label."""
+    if isinstance(source, Csv | Parquet):
+        return frozenset((*(table_columns(source) or {}), source.label.column))
+    return frozenset((source.features, source.labels)) if isinstance(source, Npz) else frozenset()
 
 
 def augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:
