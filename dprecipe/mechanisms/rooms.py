@@ -17,6 +17,7 @@ from pydantic import Field
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.mechanisms.pnsgd.schema import Pnsgd
 
 if TYPE_CHECKING:
     from dprecipe.faults import Finding
@@ -50,9 +51,14 @@ ROOMS: dict[str, Room] = {
         runner="dprecipe.mechanisms.pate.train",
         student=True,
     ),
+    "pnsgd": Room(
+        "dprecipe.mechanisms.pnsgd",
+        "plain noisy steps on a convex loss, projected; nobody sees an iterate but the last",
+        runner="dprecipe.mechanisms.pnsgd.train",
+    ),
 }
 
-Mechanism = Annotated[Dpsgd | Encoded | Pate, Field(discriminator="kind")]
+Mechanism = Annotated[Dpsgd | Encoded | Pate | Pnsgd, Field(discriminator="kind")]
 
 
 def account_of(kind: str) -> Any:

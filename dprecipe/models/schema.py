@@ -6,13 +6,61 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dprecipe.recipe.base import Block, PositiveInt
+from dprecipe.recipe.base import Block, PositiveFloat, PositiveInt
+
+
+L2 = Annotated[float, Field(ge=0, le=1e6)]
+REGULARISER = "λ of (λ/2)‖w‖², added to the mean loss; of projected noisy SGD"
+BIAS = "a constant feature of 1"
 
 
 class LogisticRegression(Block):
-    """Softmax regression on flattened features; starts at zero."""
+    """Logistic regression on flattened features, by softmax where there are more than two classes; starts at zero."""
 
     kind: Literal["logistic_regression"]
+    l2: L2 = Field(0.0, description=REGULARISER)
+    bias: bool = Field(True, description=BIAS)
+
+
+class SoftmaxRegression(Block):
+    """Softmax regression on flattened features: a weight for each class and feature."""
+
+    kind: Literal["softmax_regression"]
+    l2: L2 = Field(0.0, description=REGULARISER)
+    bias: bool = Field(True, description=BIAS)
+
+
+class HuberSvm(Block):
+    """A linear classifier of two classes by the hinge loss, made smooth around its kink."""
+
+    kind: Literal["huber_svm"]
+    width: PositiveFloat = Field(0.5, description="h: the loss is a parabola for margins from 1 - h to 1 + h")
+    l2: L2 = Field(0.0, description=REGULARISER)
+    bias: bool = Field(True, description=BIAS)
+
+
+class LeastSquares(Block):
+    """Linear regression by half the squared error; with `l2`, ridge regression."""
+
+    kind: Literal["least_squares"]
+    l2: L2 = Field(0.0, description=REGULARISER)
+    bias: bool = Field(True, description=BIAS)
+
+
+class HuberRegression(Block):
+    """Linear regression by Huber's loss: squared for small errors, absolute for large ones."""
+
+    kind: Literal["huber_regression"]
+    threshold: PositiveFloat = Field(0.5, description="τ, where small ends, in halves of the target's range")
+    l2: L2 = Field(0.0, description=REGULARISER)
+    bias: bool = Field(True, description=BIAS)
+
+
+class Location(Block):
+    """One number near all targets: their mean by half the squared error, or with `threshold` by Huber's loss."""
+
+    kind: Literal["location"]
+    threshold: PositiveFloat | None = Field(None, description="τ, in halves of the target's range")
 
 
 class Mlp(Block):
@@ -61,4 +109,19 @@ Network = LogisticRegression | Mlp | Cnn
 Trees = RandomForest | GradientBoosting
 """Models that are fitted at once."""
 
-Model = Annotated[LogisticRegression | Mlp | Cnn | RandomForest | GradientBoosting, Field(discriminator="kind")]
+Convex = SoftmaxRegression | HuberSvm | LeastSquares | HuberRegression | Location
+"""Models of a convex loss with proven constants: what projected noisy SGD trains, besides logistic regression."""
+
+Model = Annotated[
+    LogisticRegression
+    | Mlp
+    | Cnn
+    | RandomForest
+    | GradientBoosting
+    | SoftmaxRegression
+    | HuberSvm
+    | LeastSquares
+    | HuberRegression
+    | Location,
+    Field(discriminator="kind"),
+]

@@ -10,10 +10,14 @@ class Neighbouring(StrEnum):
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
     REPLACE_ONE = "replace_one"
+    ZERO_OUT_ONE = "zero_out_one"
+    """One unit in its place gives way to a null one, whose gradient of the data is zero."""
 
     @property
     def words(self) -> str:
         """How the claim says it; `{unit}` is left for the privacy unit."""
         if self is Neighbouring.ADD_OR_REMOVE_ONE:
             return "adding or removing one {unit}"
+        if self is Neighbouring.ZERO_OUT_ONE:
+            return "blanking out one {unit}"
         return "replacing one {unit} by another"

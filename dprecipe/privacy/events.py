@@ -15,6 +15,7 @@ from types import UnionType
 from typing import Any, ClassVar
 
 from dprecipe.noise import families
+from dprecipe.privacy.adjacency import Neighbouring
 
 LARGEST = 10**15
 """No count and no scale of an untrusted event may exceed this."""
@@ -71,7 +72,8 @@ class PartitionedGaussian:
         _positive(noise_multiplier=self.noise_multiplier, lots=self.lots)
 
 
-MOST_SHIFTS = 4096
+MOST_ROWS = 4096
+"""Of a table within an event."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -107,8 +109,8 @@ class Encoded:
         families.check(self.family, self.shape)
         if self.family == "gaussian":
             raise ValueError("an encoded sum with Gaussian noise is a poisson_gaussian event")
-        if not 0 < len(self.shifts) <= MOST_SHIFTS:
-            raise ValueError(f"expected between 1 and {MOST_SHIFTS} shifts, got {len(self.shifts)}")
+        if not 0 < len(self.shifts) <= MOST_ROWS:
+            raise ValueError(f"expected between 1 and {MOST_ROWS} shifts, got {len(self.shifts)}")
         last = -1.0
         for bound, count in self.shifts:
             if not (last < bound <= 1e6 and count > 0):  # written so that NaN fails
@@ -190,15 +192,83 @@ class SanitisedCost:
         _positive(beta=self.beta, noise_multiplier=self.noise_multiplier, scale_multiplier=self.scale_multiplier)
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectedDescent:
+    """The last iterate of a projected noisy descent, none of whose other iterates anybody sees: one event, however many
+    steps it takes.
+
+    Records stand in an order, in lots of `lot` (the last may be short, and is divided by `lot` all the same), and step
+    t uses lot t modulo ceil(`size` / `lot`). A step is a map of the last iterate, noise of law `family`, and the
+    projection on a convex set. `order`: `sequential`, that of the file, so that the guarantee depends on where a record
+    stands; `permuted`, drawn once, uniformly and independently of the data, for all passes. `stop`: `last`, after all
+    steps; `random`, after a number of steps drawn uniformly from 1 to all of them.
+
+    `stages`: (steps, noise_multiplier, contraction, diameter), one after the other: the noise's scale over the farthest
+    that one record, changed as `neighbouring` says, moves a step that uses it; the Lipschitz constant of a step's map;
+    the diameter of the set over the noise's scale.
+
+    It holds for `neighbouring` alone, and the distance is the change's own: nothing is doubled.
+    """
+
+    kind: ClassVar[str] = "projected_descent"
+    neighbouring: str
+    family: str
+    size: int
+    lot: int
+    order: str
+    stop: str
+    stages: tuple[tuple[int, float, float, float], ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for name, words in (
+            ("neighbouring", (Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT_ONE)),
+            ("family", ("gaussian", "laplace")),
+            ("order", ("sequential", "permuted")),
+            ("stop", ("last", "random")),
+        ):
+            if getattr(self, name) not in words:
+                raise ValueError(f"expected {name} {' or '.join(words)}, got {getattr(self, name)!r}")
+        if not 0 < self.lot <= self.size:
+            raise ValueError(f"expected 0 < lot <= size, got {self.lot} and {self.size}")
+        if not 0 < len(self.stages) <= MOST_ROWS:
+            raise ValueError(f"expected between 1 and {MOST_ROWS} stages, got {len(self.stages)}")
+        for steps, noise_multiplier, contraction, diameter in self.stages:
+            _positive(steps=steps, noise_multiplier=noise_multiplier, diameter=diameter)
+            if not 0 <= contraction <= 1:  # written so that NaN fails
+                raise ValueError(f"expected 0 <= contraction <= 1, got {contraction}")
+
+    @property
+    def lots(self) -> int:
+        """Steps in one pass over the records."""
+        return -(-self.size // self.lot)
+
+    @property
+    def steps(self) -> int:
+        """All steps, of all passes."""
+        return sum(steps for steps, *_ in self.stages)
+
+
+HIDDEN = (ProjectedDescent,)
+"""Events that release what they end with and nothing before: begun again, or carried on by a later attempt, they
+release one transcript all the same."""
+
 VOTES = (NoisyMax, NoisyThreshold, FilterRest, SanitisedCost)
 """Events that a unit can move by one vote, whether it is added, removed or replaced."""
 
 Event = (
-    Gaussian | PoissonGaussian | PartitionedGaussian | Encoded | NoisyMax | NoisyThreshold | FilterRest | SanitisedCost
+    Gaussian
+    | PoissonGaussian
+    | PartitionedGaussian
+    | Encoded
+    | ProjectedDescent
+    | NoisyMax
+    | NoisyThreshold
+    | FilterRest
+    | SanitisedCost
 )
 
 KINDS: dict[str, type[Event]] = {
-    cls.kind: cls for cls in (Gaussian, PoissonGaussian, PartitionedGaussian, Encoded, *VOTES)
+    cls.kind: cls for cls in (Gaussian, PoissonGaussian, PartitionedGaussian, Encoded, *HIDDEN, *VOTES)
 }
 
 
@@ -240,13 +310,16 @@ def _decoded(what: str, value: Any, kind: str) -> Any:
     if kind.endswith(" | None"):
         return None if value is None else _decoded(what, value, kind.removesuffix(" | None"))
     if kind.startswith("tuple[tuple"):
-        if not isinstance(value, list | tuple) or len(value) > MOST_SHIFTS:
-            raise ValueError(f"{what} is not a list of at most {MOST_SHIFTS} pairs")
-        if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
-            raise ValueError(f"{what} is not a list of pairs")
-        return tuple((_decoded(what, bound, "float"), _decoded(what, count, "int")) for bound, count in value)
-    expected: dict[str, type | UnionType] = {"str": str, "bool": bool, "int": int, "float": int | float}
-    if not isinstance(value, expected[kind]) or isinstance(value, bool) is not (kind == "bool"):
+        kinds = kind.removeprefix("tuple[tuple[").removesuffix("], ...]").split(", ")
+        if not isinstance(value, list | tuple) or len(value) > MOST_ROWS:
+            raise ValueError(f"{what} is not a list of at most {MOST_ROWS} rows")
+        if not all(isinstance(row, list | tuple) and len(row) == len(kinds) for row in value):
+            raise ValueError(f"{what} is not a list of rows of {len(kinds)}")
+        return tuple(
+            tuple(_decoded(what, entry, expected) for entry, expected in zip(row, kinds, strict=True)) for row in value
+        )
+    types: dict[str, type | UnionType] = {"str": str, "bool": bool, "int": int, "float": int | float}
+    if not isinstance(value, types[kind]) or isinstance(value, bool) is not (kind == "bool"):
         raise ValueError(f"{what} is not of the right type")
     if isinstance(value, int | float):
         if not abs(value) <= LARGEST:

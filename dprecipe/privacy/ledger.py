@@ -6,6 +6,11 @@ hide it. The certificate is computed from this file alone.
 
 Each line carries `seq`, `prev` (the SHA-256 of the line before, without its line end) and `type`:
 `open` (plan digest, attempt), `reserve` and `settle` (events), `close` (reason).
+
+`carry` stands right after an `open`: the attempt goes on with, or begins anew, the one hidden event that an earlier
+attempt reserved and did not settle. Of such an event nothing is seen before its end (`events.HIDDEN`), so what an
+attempt that broke off had done of it was never released, and one transcript is: it is charged once. No other event can
+be carried.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from typing import Any, Literal
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed
-from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, take_first, total
+from dprecipe.privacy.events import HIDDEN, Charge, Event, charge_from_json, run_lengths, take_first, total
 
 StopReason = Literal["completed", "budget", "interrupted"]
 REASONS = ("completed", "budget", "interrupted")
@@ -119,6 +124,7 @@ class _State:
         self.settled: list[Charge] = []
         self.unsettled: list[Charge] = []
         self.pending: tuple[Charge, ...] = ()
+        self.opening = False
 
     def take(self, line: bytes) -> None:
         try:
@@ -139,6 +145,7 @@ class _State:
         self.heads.add(self.head)
 
     def _apply(self, entry: dict[str, Any]) -> None:
+        opening, self.opening = self.opening, False
         match entry.get("type"):
             case "open":
                 digest = str(entry["plan_digest"])
@@ -151,6 +158,9 @@ class _State:
                 self._abandon()
                 self.programs.append(entry["program"])
                 self.plan_digest, self.attempts, self.reason = digest, self.attempts + 1, None
+                self.opening = True
+            case "carry":
+                self._carry(_charges(entry), opening)
             case "reserve":
                 self._must_be_running()
                 if self.pending:
@@ -172,6 +182,16 @@ class _State:
                 self.reason = entry["reason"]
             case other:
                 raise ValueError(f"unknown type {other!r}")
+
+    def _carry(self, carried: tuple[Charge, ...], opening: bool) -> None:
+        if not opening:
+            raise ValueError("a reservation is carried on when an attempt opens, and then only")
+        if len(carried) != 1 or carried[0].count != 1 or not isinstance(carried[0].event, HIDDEN):
+            raise ValueError("carries what some have seen: only one event whose iterates are hidden can be")
+        if self.unsettled[-1:] != list(carried) or self.charges[-1:] != list(carried):
+            raise ValueError("carries what was not left unsettled")
+        self.unsettled.pop()
+        self.pending = (self.charges.pop(),)
 
     def _must_be_running(self) -> None:
         if not self.attempts or self.reason is not None:
@@ -247,6 +267,11 @@ class LedgerWriter:
     def reserve(self, event: Event, count: int) -> None:
         """Put on record that up to `count` events are about to run."""
         self._append({"type": "reserve", "events": [Charge(event, count).to_json()]})
+
+    def carry(self, event: Event) -> None:
+        """Put on record that this attempt, which has just opened, goes on with the hidden event that an earlier one
+        left unsettled, from where it was or from its start."""
+        self._append({"type": "carry", "events": [Charge(event, 1).to_json()]})
 
     def settle(self, event: Event, count: int) -> None:
         """Put on record that `count` of the events reserved last did run, and the rest never will."""

@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dprecipe.noise.laws import Law
 from dprecipe.privacy import curves
-from dprecipe.privacy.events import MOST_SHIFTS, Encoded
+from dprecipe.privacy.events import MOST_ROWS, Encoded
 from dprecipe.privacy.moments import MARGIN, MOST_ORDER, log_moments
 
 Array = NDArray[np.float64]
@@ -102,8 +102,8 @@ def table(magnitudes: ArrayLike, bins: int = 1024) -> Shifts:
         ValueError: nothing but zeros, values that are not finite, or more bins than an event may have shifts.
     """
     values = np.asarray(magnitudes, dtype=np.float64).ravel()
-    if not 1 <= bins < MOST_SHIFTS:
-        raise ValueError(f"expected between 1 and {MOST_SHIFTS - 1} bins, got {bins}")
+    if not 1 <= bins < MOST_ROWS:
+        raise ValueError(f"expected between 1 and {MOST_ROWS - 1} bins, got {bins}")
     largest = float(np.max(np.abs(values), initial=0.0))
     if not 0 < largest < math.inf:  # written so that NaN fails
         raise ValueError("expected finite magnitudes, not all of them 0")

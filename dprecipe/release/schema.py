@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from dprecipe.privacy.events import MOST_SHIFTS
+from dprecipe.privacy.events import MOST_ROWS
 from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -212,7 +212,7 @@ class EncodedRun(Block):
     noise_multiplier: PositiveFloat
     family: Word
     shape: PositiveFloat | None
-    shifts: Annotated[tuple[tuple[NonNegativeFloat, PositiveInt], ...], Field(min_length=1, max_length=MOST_SHIFTS)]
+    shifts: Annotated[tuple[tuple[NonNegativeFloat, PositiveInt], ...], Field(min_length=1, max_length=MOST_ROWS)]
     exchanged: bool
     codebook: Digest
 
