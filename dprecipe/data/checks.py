@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dprecipe.data.facts import (
     class_names,
@@ -13,6 +13,7 @@ from dprecipe.data.facts import (
     layout,
     one_hot_columns,
     table_columns,
+    target,
 )
 from dprecipe.data.schema import (
     AnySource,
@@ -23,6 +24,7 @@ from dprecipe.data.schema import (
     Flatten,
     Flip,
     Hash,
+    Npz,
     Numeric,
     OneHot,
     Parquet,
@@ -67,16 +69,14 @@ def _range_of_records(source: AnySource, path: str) -> Iterator[Finding]:
 
 
 def _label(source: AnySource, path: str) -> Iterator[Finding]:
+    if isinstance(source, Npz):
+        yield from _one_kind({"classes": source.classes, "range": source.range}, path)
+        yield from _empty_range(source.range, f"{path}.range")
     if not isinstance(source, Csv | Parquet):  # of a public source it is never read
         return
     label = source.label
-    if (label.values is None) == (label.classes is None):
-        yield Finding(
-            "R201",
-            "a label needs exactly one of `values` (names, in order) and `classes` (for integers 0 … classes-1)",
-            "remove one of the two" if label.classes is not None else "list the class names in `values`",
-            f"{path}.label",
-        )
+    yield from _one_kind({"values": label.values, "classes": label.classes, "range": label.range}, f"{path}.label")
+    yield from _empty_range(label.range, f"{path}.label.range")
     if label.values is not None:
         yield from _repeated(label.values, f"{path}.label.values")
     if label.column in (table_columns(source) or {}):
@@ -85,6 +85,36 @@ def _label(source: AnySource, path: str) -> Iterator[Finding]:
             f"column {label.column!r} is the label and a feature: the model would read the answer",
             f"remove {label.column!r} from `columns`",
             f"{path}.columns.{label.column}",
+        )
+
+
+_KINDS = {
+    "values": "`values` (class names, in order)",
+    "classes": "`classes` (for integers 0 … classes-1)",
+    "range": "`range` (for a number to be predicted)",
+}
+"""What labels can be, by the key that says so."""
+
+
+def _one_kind(declared: Mapping[str, object], path: str) -> Iterator[Finding]:
+    given = [key for key, value in declared.items() if value is not None]
+    if len(given) != 1:
+        *others, last = (_KINDS[key] for key in declared)
+        yield Finding(
+            "R201",
+            f"labels need exactly one of {', '.join(others)} and {last}",
+            f"keep one of {' and '.join(given)}" if given else f"add {' or '.join(declared)}",
+            path,
+        )
+
+
+def _empty_range(found: Sequence[float] | None, path: str) -> Iterator[Finding]:
+    if found is not None and not found[0] < found[1]:
+        yield Finding(
+            "R203",
+            f"{found[0]:g} is not below {found[1]:g}",
+            "write [lowest, highest] of the values that can occur: from domain knowledge, not measured on private data",
+            path,
         )
 
 
@@ -318,6 +348,7 @@ def _test_matches(data: Data) -> Iterator[Finding]:
     labels = (
         ("classes", classes(data.train), classes(test)),
         ("class names", class_names(data.train), class_names(test)),
+        ("range of the labels", target(data.train), target(test)),
     )
     yield from _differ("data.test", (*labels, *_features(data.train, test)))
 

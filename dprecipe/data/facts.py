@@ -1,4 +1,4 @@
-"""What a recipe says about its data: shape, classes and columns. No data is read."""
+"""What a recipe says about its data: shape, classes or target, and columns. No data is read."""
 
 from __future__ import annotations
 
@@ -50,10 +50,13 @@ class DataFacts:
     shape: tuple[int, ...]
     """Of one record's features as the model sees them: (D,) or, for images, (channels, height, width)."""
     classes: int
+    """The outputs of a model: one for each class, and one for a number."""
     source_shape: tuple[int, ...]
     """The same before `flatten`."""
     class_names: tuple[str, ...] | None = None
     columns: tuple[ColumnFacts, ...] = ()
+    target: tuple[float, float] | None = None
+    """The declared range of a number to be predicted; None where the labels are classes."""
 
     @property
     def is_image(self) -> bool:
@@ -82,7 +85,7 @@ def facts(data: Data, role: Role = "train") -> DataFacts:
     columns = column_facts(table_columns(source) or {}, data.preprocess)
     before = source_shape(columns, declared_shape(source))
     shape = feature_shape(before, data.preprocess)
-    return DataFacts(shape, classes(source), before, class_names(source), columns)
+    return DataFacts(shape, classes(source), before, class_names(source), columns, target(source))
 
 
 def source_shape(columns: Sequence[ColumnFacts], declared: tuple[int, ...]) -> tuple[int, ...]:
@@ -152,15 +155,29 @@ def one_hot_columns(step: OneHot, columns: Columns) -> tuple[str, ...]:
 
 
 def classes(source: Source) -> int:
-    """The number of classes, as declared."""
+    """The number of classes, as declared; 1 where the labels are numbers, which one output predicts."""
     match source:
         case Digits():
             return 10
-        case Idx() | Npz():
+        case Idx():
             return source.classes
+        case Npz():
+            return source.classes or 1
         case _:
             names = source.label.values
-            return len(names) if names is not None else source.label.classes or 0
+            return len(names) if names is not None else source.label.classes or 1
+
+
+def target(source: Source) -> tuple[float, float] | None:
+    """The declared range of numeric labels, lowest and highest; None where the labels are classes."""
+    match source:
+        case Digits() | Idx():
+            return None
+        case Npz():
+            declared = source.range
+        case _:
+            declared = source.label.range
+    return None if declared is None else (declared[0], declared[1])
 
 
 def class_names(source: Source) -> tuple[str, ...] | None:

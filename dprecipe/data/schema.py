@@ -12,8 +12,10 @@ Access = Literal["public", "private_internal"]
 Records = Annotated[tuple[NonNegativeInt, ...], Field(min_length=2, max_length=2)]
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
 Classes = Annotated[int, Field(ge=2, le=100_000)]
+Range = Annotated[tuple[float, ...], Field(min_length=2, max_length=2)]
 
 RECORDS = "[first, end): the part of the source that is used"
+RANGE = "[lowest, highest]: a number to be predicted, clipped to this range; declared, never measured"
 ACCESS = "`public`: metrics may be released; `private_internal`: they stay in `private/`"
 
 
@@ -44,13 +46,14 @@ Columns = Annotated[dict[str, Column], Field(min_length=1)]
 
 
 class Label(Block):
-    """The column to be learned, and all values it can have, in order: classes are declared, never counted."""
+    """The column to be learned: a class (`values` or `classes`) or a number (`range`), declared and never measured."""
 
     column: Text
     values: Annotated[tuple[Text, ...], Field(min_length=2)] | None = Field(
         None, description="class names; a label that is none of them is an error"
     )
     classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
+    range: Range | None = Field(None, description=RANGE)
 
 
 class Digits(Block):
@@ -115,7 +118,8 @@ class Npz(Block):
     features: Text = "features"
     labels: Text = "labels"
     shape: Shape = Field(description="of one record's features, checked against the file")
-    classes: Classes
+    classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
+    range: Range | None = Field(None, description=RANGE)
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
 
@@ -179,6 +183,7 @@ class PublicNpz(Block):
     labels: Text | None = Field(None, description=UNREAD)
     shape: Shape = Field(description="of one record's features, checked against the file")
     classes: Classes | None = Field(None, description=UNREAD)
+    range: Range | None = Field(None, description=UNREAD)
     records: Records | None = Field(None, description=RECORDS)
     access: Literal["public"] = "public"
 
