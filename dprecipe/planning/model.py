@@ -44,9 +44,12 @@ class Guarantee:
     cross_check_accountant: str
     cross_check_epsilon: float
     profile: tuple[tuple[float, float], ...]
+    by_position: tuple[tuple[int, float, float], ...] = ()
+    """(position, ε at δ, δ at ε) of records whose place in the file decides what protects them; `epsilon` is the
+    worst."""
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        content: dict[str, Any] = {
             "epsilon": self.epsilon,
             "delta": self.delta,
             "neighbouring": self.neighbouring.value,
@@ -55,6 +58,12 @@ class Guarantee:
             "cross_check": {"accountant": self.cross_check_accountant, "epsilon": self.cross_check_epsilon},
             "profile": [{"epsilon": epsilon, "delta": delta} for epsilon, delta in self.profile],
         }
+        if self.by_position:
+            content["by_position"] = [
+                {"position": position, "epsilon": epsilon, "delta": delta}
+                for position, epsilon, delta in self.by_position
+            ]
+        return content
 
 
 @dataclass(frozen=True, slots=True)

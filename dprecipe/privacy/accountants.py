@@ -8,6 +8,10 @@
 "rdp_classic"  Rényi curves with Mironov's conversion, to reproduce papers
 "gdp"          the exact Gaussian-DP formula; answers infinity when anything else took place
 
+A hidden run has bounds of its own (`dprecipe.privacy.hidden`): "pld" is the least of them, reported by its name; "rdp"
+and "rdp_classic" the Rényi bound that checks it; "gdp" the Gaussian one where a single position counts. It holds for
+the event's own relation; several runs are composed by basic composition, and in other company there is no bound.
+
 Replacing a unit is removing one and adding another. Where encoded sums are among the charges it is accounted for as
 that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε). Votes alone cost the same under either
 relation.
@@ -28,8 +32,8 @@ from dprecipe.privacy import conversion, curves, gdp, pld, rounding, shift_curve
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
-from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
-from dprecipe.privacy.workload import Workload, workload
+from dprecipe.privacy.events import Charge, Encoded, ProjectedDescent, SanitisedCost
+from dprecipe.privacy.workload import HiddenRuns, Workload, workload
 
 if TYPE_CHECKING:
     from dprecipe.planning.model import Guarantee
@@ -109,6 +113,10 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
     work = workload(charges, neighbouring)
     if work.empty:
         return Answer(0.0, accountant)
+    if not work.bounded:
+        return Answer(math.inf, accountant)
+    if work.hidden:
+        return _hidden_epsilon(work.hidden[0], delta, accountant)
     if accountant == "gdp" or (accountant == "pld" and work.gaussian):
         return Answer(gdp.epsilon(work.mu, delta) if work.gaussian else math.inf, "gdp")
     if accountant == "pld" and work.mu == 0 and work.ever_sampled <= delta:
@@ -138,6 +146,10 @@ def delta_answers(
     work = workload(charges, neighbouring)
     if work.empty:
         return [Answer(0.0, accountant) for _ in epsilons]
+    if not work.bounded:
+        return [Answer(1.0, accountant) for _ in epsilons]
+    if work.hidden:
+        return [_hidden_delta(work.hidden[0], e, accountant) for e in epsilons]
     if accountant == "gdp" or (accountant == "pld" and work.gaussian):
         return [Answer(gdp.delta(work.mu, e) if work.gaussian else 1.0, "gdp") for e in epsilons]
     if work.encoded and work.neighbouring is Neighbouring.REPLACE_ONE:
@@ -165,7 +177,7 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
     """
     total_A = curves.gaussian(work.mu, orders)
     replaced = work.neighbouring is Neighbouring.REPLACE_ONE
-    if replaced and work.encoded:
+    if work.hidden or (replaced and work.encoded):
         return total_A + math.inf  # no curve is known
     for phase in work.sampled:
         total_A = total_A + phase.count * _one_step(phase.q, phase.sigma, tuple(orders), replaced)
@@ -256,6 +268,37 @@ def _deltas_of_two(charges: tuple[Charge, ...], epsilons: Sequence[float], accou
     ]
 
 
+def _hidden_epsilon(runs: HiddenRuns, delta: float, accountant: str) -> Answer:
+    """ε of `count` runs: basic composition of as many equal parts, `count` times ε at δ / `count`.
+
+    Source: Dwork & Roth 2014, Theorem 3.16.
+    """
+    from dprecipe.privacy import hidden  # needs scipy
+
+    event, count = runs.event, runs.count
+    if accountant == "gdp":
+        mu = hidden.gaussian_mu(event)
+        return Answer(math.inf if mu is None else gdp.epsilon(math.sqrt(count) * mu, delta), "gdp")
+    if accountant == "pld":
+        found = hidden.epsilon(event, delta / count)
+        return Answer(count * found.value, found.name)
+    return Answer(count * hidden.renyi_epsilon(event, delta / count), accountant)
+
+
+def _hidden_delta(runs: HiddenRuns, epsilon: float, accountant: str) -> Answer:
+    """δ of `count` runs: `count` times δ at ε / `count`; as `_hidden_epsilon`."""
+    from dprecipe.privacy import hidden
+
+    event, count = runs.event, runs.count
+    if accountant == "gdp":
+        mu = hidden.gaussian_mu(event)
+        return Answer(1.0 if mu is None else gdp.delta(math.sqrt(count) * mu, epsilon), "gdp")
+    if accountant == "pld":
+        found = hidden.delta(event, epsilon / count)
+        return Answer(min(1.0, count * found.value), found.name)
+    return Answer(min(1.0, count * hidden.renyi_delta(event, epsilon / count)), accountant)
+
+
 def _rdp_answer(best: Optimum, accountant: str) -> Answer:
     name = "rdp_classic" if accountant == "rdp_classic" else "rdp"
     return Answer(best.value, name, best.at_first or best.at_last)
@@ -308,7 +351,34 @@ def guarantee(
         cross_check_accountant=second.accountant,
         cross_check_epsilon=rounding.up(second.value),
         profile=_profile_around(charges, reported, delta, neighbouring, accountant),
+        by_position=_by_position(charges, delta, reported) if accountant == "pld" and reported < math.inf else (),
     )
+
+
+ALL_POSITIONS = 1000
+"""So many are listed one by one; of more records, `SOME_POSITIONS`."""
+SOME_POSITIONS = 100
+
+
+def _by_position(charges: tuple[Charge, ...], delta: float, epsilon: float) -> tuple[tuple[int, float, float], ...]:
+    """(position, ε at δ, δ at ε) of one hidden run through the file's order; of any other events nothing.
+
+    Records of a lot have the same guarantee.
+    """
+    event = charges[0].event if len(charges) == 1 and charges[0].count == 1 else None
+    if not isinstance(event, ProjectedDescent) or (event.order, event.stop) != ("sequential", "last"):
+        return ()
+    from dprecipe.privacy import hidden, positions
+
+    found: dict[int, tuple[float, float]] = {}
+    rows = []
+    for position in positions.shown(event, ALL_POSITIONS, SOME_POSITIONS):
+        lot = (position - 1) // event.lot
+        if lot not in found:
+            at = hidden.epsilon_at(event, position, delta).value, hidden.delta_at(event, position, epsilon).value
+            found[lot] = rounding.up(at[0]), min(1.0, rounding.up(at[1]))
+        rows.append((position, *found[lot]))
+    return tuple(rows)
 
 
 _PROFILE_FACTORS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)

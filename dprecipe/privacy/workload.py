@@ -1,5 +1,5 @@
-"""Charges as the accountants see them: one unsampled Gaussian, sampled Gaussians, encoded sums and sanitised costs with
-their counts."""
+"""Charges as the accountants see them: one unsampled Gaussian, sampled Gaussians, encoded sums, sanitised costs and
+hidden runs with their counts."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dprecipe.privacy.events import (
     NoisyThreshold,
     PartitionedGaussian,
     PoissonGaussian,
+    ProjectedDescent,
     SanitisedCost,
 )
 
@@ -50,12 +51,21 @@ class Sanitised:
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenRuns:
+    """`count` releases of the last iterate of one projected descent."""
+
+    event: ProjectedDescent
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Everything a list of charges releases, in the order-free form that composition allows.
 
     `mu` is the sensitivity over the standard deviation of all unsampled Gaussians together, the doubling of
     replace-one included; `sampled` holds each distinct sampled Gaussian step once, sorted, and `encoded` each distinct
-    `Encoded`, sampled or not. `sanitised` holds what has a Rényi curve and nothing else.
+    `Encoded`, sampled or not. `sanitised` holds what has a Rényi curve and nothing else, `hidden` what has
+    bounds of its own (`dprecipe.privacy.hidden`).
 
     `neighbouring` is the relation the rest has to be accounted for: votes alone cost under either what they cost under
     add-or-remove-one.
@@ -66,6 +76,7 @@ class Workload:
     neighbouring: Neighbouring
     encoded: tuple[EncodedSteps, ...] = ()
     sanitised: tuple[Sanitised, ...] = ()
+    hidden: tuple[HiddenRuns, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -75,7 +86,7 @@ class Workload:
     @property
     def ever_sampled(self) -> float:
         """Probability that a given unit takes part in any step but the unsampled Gaussians, rounded up."""
-        if self.sanitised or any(q == 1 for q, _ in self._rates):
+        if self.sanitised or self.hidden or any(q == 1 for q, _ in self._rates):
             return 1.0
         logs = math.fsum(count * math.log1p(-q) for q, count in self._rates)
         return min(1.0, -math.expm1(logs) * (1 + 1e-12))
@@ -84,14 +95,29 @@ class Workload:
     def largest_loss(self) -> float:
         """The largest loss of any outcome, of adding or removing a unit: finite where all noise is Laplace's, with
         which it is at most the shift in L1 norm over the scale. Rounded up."""
-        if self.mu > 0 or self.sampled or self.sanitised or any(e.event.family != "laplace" for e in self.encoded):
+        beyond = self.mu > 0 or self.sampled or self.sanitised or self.hidden
+        if beyond or any(e.event.family != "laplace" for e in self.encoded):
             return math.inf
         return math.fsum(e.count * _largest_loss(e.event) for e in self.encoded) * (1 + 1e-12)
 
     @property
     def gaussian(self) -> bool:
         """Whether there is nothing but unsampled Gaussians: `mu` says it all."""
-        return not self.sampled and not self.encoded and not self.sanitised
+        return not self.sampled and not self.encoded and not self.sanitised and not self.hidden
+
+    @property
+    def hidden_alone(self) -> HiddenRuns | None:
+        """The hidden runs that are all there is, where their relation is the one asked about: anything else is in no
+        company that a bound is known of."""
+        alone = len(self.hidden) == 1 and self.mu == 0 and not (self.sampled or self.encoded or self.sanitised)
+        return self.hidden[0] if alone and self.hidden[0].event.neighbouring == self.neighbouring else None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a bound is known at all: blanking out a unit is a relation of hidden runs, and votes, alone."""
+        if self.hidden:
+            return self.hidden_alone is not None
+        return self.neighbouring is not Neighbouring.ZERO_OUT_ONE
 
     @property
     def _rates(self) -> list[tuple[float, int]]:
@@ -126,6 +152,7 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
     votes: list[float] = []
     encoded: dict[Encoded, int] = {}
     sanitised: dict[SanitisedCost, int] = {}
+    hidden: dict[ProjectedDescent, int] = {}
     only_votes = True
     for charge in charges:
         event, count = charge.event, charge.count
@@ -140,6 +167,8 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
             votes.append(count / float(event.noise_multiplier) ** 2)
         elif isinstance(event, SanitisedCost):
             sanitised[event] = sanitised.get(event, 0) + count
+        elif isinstance(event, ProjectedDescent):
+            hidden[event] = hidden.get(event, 0) + count
         elif isinstance(event, Encoded):
             encoded[event] = encoded.get(event, 0) + count
         elif isinstance(event, PoissonGaussian) and event.sampling_rate < 1:
@@ -157,4 +186,5 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
         neighbouring,
         tuple(EncodedSteps(event, encoded[event]) for event in sorted(encoded, key=astuple)),
         tuple(Sanitised(event, sanitised[event]) for event in sorted(sanitised, key=astuple)),
+        tuple(HiddenRuns(event, hidden[event]) for event in sorted(hidden, key=astuple)),
     )

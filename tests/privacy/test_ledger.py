@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dprecipe.faults import RunFailed
-from dprecipe.privacy.events import Charge, Encoded, PoissonGaussian, total
-from dprecipe.privacy.ledger import GENESIS, LedgerWriter, parse, read
+from dprecipe.privacy.events import Charge, Encoded, Event, PoissonGaussian, ProjectedDescent, total
+from dprecipe.privacy.ledger import GENESIS, LedgerWriter, StopReason, parse, read
 
 EVENT = PoissonGaussian(0.1, 2.0)
+HIDDEN = ProjectedDescent("replace_one", "gaussian", 100, 1, "permuted", "last", ((100, 2.0, 0.99, 30.0),))
+LONGER = ProjectedDescent("replace_one", "gaussian", 100, 1, "permuted", "last", ((200, 2.0, 0.99, 30.0),))
 PLAN = "sha256:" + "a" * 64
 
 
@@ -197,3 +200,181 @@ def test_encoded_events_are_kept_to_the_last_bit(tmp_path: Path) -> None:
     lines = (tmp_path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     with pytest.raises(RunFailed, match="shifts"):
         parse(lines[0] + lines[1].replace(b'"shifts":[[', b'"shifts":[[-'))
+
+
+def broken_off(path: Path, event: Event = HIDDEN, *, reason: StopReason | None = None) -> LedgerWriter:
+    """A first attempt that reserved an event and did not settle it; the second attempt, opened."""
+    first = LedgerWriter(path, PLAN)
+    first.reserve(event, 1)
+    if reason is None:
+        first.abandon()
+    else:
+        first.close(reason)
+    return LedgerWriter(path, PLAN)
+
+
+@pytest.mark.parametrize("reason", [None, "interrupted"])
+def test_a_hidden_run_that_is_carried_on_is_charged_once(tmp_path: Path, reason: StopReason | None) -> None:
+    path = tmp_path / "ledger.jsonl"
+    second = broken_off(path, reason=reason)
+    second.carry(HIDDEN)
+    assert read(path).charges == (Charge(HIDDEN, 1),)  # while it runs
+    second.abandon()
+    assert read(path).unsettled == (Charge(HIDDEN, 1),)  # and after it crashed too
+    third = LedgerWriter(path, PLAN)
+    third.carry(HIDDEN)
+    third.settle(HIDDEN, 1)
+    third.close("completed")
+    ledger = read(path)
+    assert ledger.charges == ledger.settled == (Charge(HIDDEN, 1),)
+    assert ledger.unsettled == ()
+    assert (ledger.attempts, ledger.resumes, ledger.stop_reason) == (3, 2, "completed")
+
+
+def test_a_hidden_run_that_is_begun_again_and_not_carried_is_charged_twice(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    second = broken_off(path)
+    second.reserve(HIDDEN, 1)
+    second.settle(HIDDEN, 1)
+    second.close("completed")
+    assert read(path).charges == (Charge(HIDDEN, 2),)
+    assert read(path).unsettled == (Charge(HIDDEN, 1),)
+
+
+def test_only_the_last_of_several_that_broke_off_is_carried(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    second = broken_off(path)
+    second.reserve(HIDDEN, 1)
+    second.abandon()
+    third = LedgerWriter(path, PLAN)
+    third.carry(HIDDEN)
+    third.settle(HIDDEN, 1)
+    third.close("completed")
+    assert read(path).charges == (Charge(HIDDEN, 2),)
+
+
+def carried_over_seen_steps(path: Path) -> LedgerWriter:
+    second = broken_off(path, EVENT)
+    second.carry(EVENT)
+    return second
+
+
+def carried_first(path: Path) -> LedgerWriter:
+    first = LedgerWriter(path, PLAN)
+    first.carry(HIDDEN)
+    return first
+
+
+def carried_after_a_reservation(path: Path) -> LedgerWriter:
+    second = broken_off(path)
+    second.reserve(HIDDEN, 1)
+    second.settle(HIDDEN, 0)
+    second.carry(HIDDEN)
+    return second
+
+
+def carried_twice(path: Path) -> LedgerWriter:
+    second = broken_off(path)
+    second.carry(HIDDEN)
+    second.carry(HIDDEN)
+    return second
+
+
+def carried_as_another(path: Path) -> LedgerWriter:
+    second = broken_off(path, LONGER)
+    second.carry(HIDDEN)
+    return second
+
+
+def carried_after_its_end(path: Path) -> LedgerWriter:
+    second = broken_off(path)
+    second.carry(HIDDEN)
+    second.settle(HIDDEN, 1)
+    second.abandon()  # it may be released by now
+    third = LedgerWriter(path, PLAN)
+    third.carry(HIDDEN)
+    return third
+
+
+def carried_after_it_was_given_up(path: Path) -> LedgerWriter:
+    second = broken_off(path)
+    second.carry(HIDDEN)
+    second.settle(HIDDEN, 0)  # nothing ran, so nothing is left to go on with
+    second.close("interrupted")
+    third = LedgerWriter(path, PLAN)
+    third.carry(HIDDEN)
+    return third
+
+
+def carried_past_a_later_event(path: Path) -> LedgerWriter:
+    second = broken_off(path)
+    second.reserve(EVENT, 1)
+    second.settle(EVENT, 1)
+    second.close("interrupted")
+    third = LedgerWriter(path, PLAN)
+    third.carry(HIDDEN)
+    return third
+
+
+def carried_after_the_close(path: Path) -> LedgerWriter:
+    second = broken_off(path)
+    second._append({"type": "close", "reason": "interrupted"})
+    second.carry(HIDDEN)
+    return second
+
+
+@pytest.mark.parametrize(
+    ("forge", "reason"),
+    [
+        (carried_over_seen_steps, "only one event whose iterates are hidden"),
+        (carried_first, "what was not left unsettled"),
+        (carried_after_a_reservation, "when an attempt opens, and then only"),
+        (carried_twice, "when an attempt opens, and then only"),
+        (carried_as_another, "what was not left unsettled"),
+        (carried_after_its_end, "what was not left unsettled"),
+        (carried_after_it_was_given_up, "what was not left unsettled"),
+        (carried_past_a_later_event, "what was not left unsettled"),
+        (carried_after_the_close, "when an attempt opens, and then only"),
+    ],
+)
+def test_nothing_else_can_be_carried(forge: Callable[[Path], LedgerWriter], reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    forge(path).abandon()
+    with pytest.raises(RunFailed, match=reason):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "events", [[], [Charge(HIDDEN, 2)], [Charge(HIDDEN, 1), Charge(HIDDEN, 1)], [Charge(HIDDEN, 0)]]
+)
+def test_one_event_is_carried_no_more_and_no_less(events: list[Charge], tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    first = LedgerWriter(path, PLAN)
+    first.reserve(HIDDEN, 2)
+    first.abandon()
+    second = LedgerWriter(path, PLAN)
+    second._append({"type": "carry", "events": [event.to_json() for event in events]})
+    second.abandon()
+    with pytest.raises(RunFailed, match="only one event"):
+        read(path)
+
+
+def test_one_of_two_that_were_reserved_together_is_not_carried(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    first = LedgerWriter(path, PLAN)
+    first.reserve(HIDDEN, 2)
+    first.abandon()
+    second = LedgerWriter(path, PLAN)
+    second.carry(HIDDEN)
+    second.abandon()
+    with pytest.raises(RunFailed, match="what was not left unsettled"):
+        read(path)
+
+
+def test_hidden_events_are_kept_to_the_last_bit(tmp_path: Path) -> None:
+    stages = ((7, 1 / 3, 1 - 1e-9, 123.456789012345), (13, 2 / 3, 0.1 + 0.2, 1e9 / 7))
+    event = ProjectedDescent("zero_out_one", "laplace", 10, 3, "sequential", "random", stages)
+    writer = LedgerWriter(tmp_path / "ledger.jsonl", PLAN)
+    writer.reserve(event, 1)
+    writer.abandon()
+    assert read(tmp_path / "ledger.jsonl").charges == (Charge(event, 1),)
