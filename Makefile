@@ -22,11 +22,14 @@ demo: $(BIN)/.train
 	$(BIN)/dprecipe run recipes/quickstart.yaml --out $(OUT)
 	$(BIN)/dprecipe verify $(OUT)/release
 
+# A process for each core, each with one thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
 test: $(BIN)/.dev
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-slow: $(BIN)/.dev
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

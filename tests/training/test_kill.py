@@ -44,9 +44,9 @@ ENCODED = """kind: encoded
 @pytest.mark.parametrize(
     ("mechanism", "scheme", "steps", "kills"),
     [
-        (DPSGD, "poisson, batch_size: 64", 600, 8),
-        (DPSGD, "shuffle, batch_size: 128", 480, 4),
-        (ENCODED, "poisson, batch_size: 64", 300, 4),
+        (DPSGD, "poisson, batch_size: 64", 400, 4),
+        (DPSGD, "shuffle, batch_size: 128", 240, 2),
+        (ENCODED, "poisson, batch_size: 64", 200, 2),
         pytest.param(DPSGD, "poisson, batch_size: 64", 3000, 50, marks=pytest.mark.slow),
         pytest.param(DPSGD, "full_batch", 1500, 50, marks=pytest.mark.slow),
         pytest.param(DPSGD, "shuffle, batch_size: 128", 2400, 50, marks=pytest.mark.slow),
