@@ -1,4 +1,4 @@
-"""The `mechanism` block of projected noisy SGD: plain steps on a convex loss, of which only the last iterate is seen."""
+"""The `mechanism` block of projected noisy SGD: plain steps on a convex loss, of which only the last iterate shows."""
 
 from __future__ import annotations
 
