@@ -121,11 +121,10 @@ def _loss(model: Provable, reach: float) -> tuple[float, float, Fraction]:
                 if most <= threshold
                 else (threshold, 2 * threshold, Fraction(1))
             )
-        case Location(threshold=None):
-            # φ' = w - y, with one w for both records: they differ by the targets.
-            return _plus(reach, TARGET), 2.0 * TARGET, Fraction(1)
-        case Location(threshold=float() as threshold):
-            return min(threshold, _plus(reach, TARGET)), min(2 * threshold, 2.0 * TARGET), Fraction(1)
+        case Location(threshold=threshold):
+            # φ' = w - y, cut at -τ and τ where there is a τ: with one w for both records they differ by the targets.
+            limit = math.inf if threshold is None else threshold
+            return min(limit, _plus(reach, TARGET)), min(2 * limit, 2.0 * TARGET), Fraction(1)
         case other:
             assert_never(other)
 
