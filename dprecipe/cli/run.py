@@ -43,9 +43,7 @@ def run(
         )
         return
     done = training.run(plan, out, data_root=data_root, resume=resume)
-    score = (
-        "" if done.score is None else f", accuracy {done.score.accuracy:.2%} on {done.score.records:,} held-out records"
-    )
+    score = "" if done.score is None else f", {done.score.summary} on {done.score.records:,} held-out records"
     sys.stdout.write("".join(f"{remark}\n" for remark in done.remarks))
     sys.stdout.write(
         f"{done.stop_reason}: spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"

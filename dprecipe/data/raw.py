@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from dprecipe.faults import DataFault
 
+Labels = NDArray[np.int64] | NDArray[np.float32]
+"""Class numbers, or numbers to be predicted, mapped from their declared range to [-1, 1]."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Raw:
@@ -18,7 +21,7 @@ class Raw:
     """
 
     features: NDArray[np.generic]
-    labels: NDArray[np.int64]
+    labels: Labels
     names: tuple[str, ...] | None = None
 
 
@@ -59,6 +62,34 @@ def class_labels(labels: NDArray[np.generic], classes: int, what: str, first: in
             "declare `classes` as the number of classes that can occur, or mend the file",
         )
     return labels.astype(np.int64)
+
+
+def number_labels(
+    labels: NDArray[np.generic], target: tuple[float, float], what: str, first: int = 0
+) -> NDArray[np.float32]:
+    """Numbers as `mapped` has them.
+
+    Raises:
+        DataFault: one is not finite; names the place of the first one.
+    """
+    with np.errstate(over="ignore"):  # too large becomes infinite
+        numbers = labels.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad) > 0:
+        raise DataFault(
+            f"{what}: the label of record {first + int(bad[0])} (counted from 0) is not a finite number; "
+            f"{len(bad)} such labels in all",
+            "mend the file, or leave the records out",
+        )
+    return mapped(numbers, target)
+
+
+def mapped(numbers: NDArray[np.float64], target: tuple[float, float]) -> NDArray[np.float32]:
+    """Numbers clipped to their declared range and mapped to [-1, 1]."""
+    lowest, highest = target
+    middle, half = lowest / 2 + highest / 2, highest / 2 - lowest / 2  # halves: the range itself may overflow
+    unit: NDArray[np.float64] = (np.clip(numbers, lowest, highest) - middle) / half
+    return np.clip(unit, -1.0, 1.0).astype(np.float32)
 
 
 def channels_first(features: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.preprocess import Floats, prepare
+from dprecipe.data.raw import Labels
 from dprecipe.data.schema import Step
 from dprecipe.data.units import Identities
 
@@ -24,13 +25,14 @@ class Records:
     """N records, aligned: row i of each array is record i.
 
     `features` is (N, D) or (N, C, H, W): float32, or uint8 for pixels that are not prepared yet. `labels` is
-    int64 (N,); zeros for public records, whose labels are never read. `units` is int64 (N,), dense ids
-    0 … U-1, or None where each record is a unit. `pending` are the constant steps that `batch` has still to
-    apply. `identities` name training records for good: what deals them to teachers.
+    int64 (N,), or float32 in [-1, 1] where a number is to be predicted; zeros for public records, whose labels are
+    never read. `units` is int64 (N,), dense ids 0 … U-1, or None where each record is a unit. `pending` are the
+    constant steps that `batch` has still to apply. `identities` name training records for good: what deals them to
+    teachers.
     """
 
     features: NDArray[np.generic]
-    labels: NDArray[np.int64]
+    labels: Labels
     units: NDArray[np.int64] | None = None
     pending: tuple[Step, ...] = ()
     identities: Identities | None = None
@@ -43,7 +45,7 @@ class Records:
         """The number of units; of records, where each is a unit."""
         return len(self) if self.units is None else int(self.units.max(initial=-1)) + 1
 
-    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[Floats, NDArray[np.int64]]:
+    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[Floats, Labels]:
         """The prepared features, float32 (B, …), and the labels (B,) of these records; B may be 0."""
         return prepare(self.features[indices], self.pending), self.labels[indices]
 

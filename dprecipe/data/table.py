@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import column_facts, hashes
-from dprecipe.data.raw import Raw, unlabelled
+from dprecipe.data.raw import Labels, Raw, mapped, unlabelled
 from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step
 from dprecipe.faults import DataFault
 
@@ -73,7 +73,7 @@ class Collector:
         self._label = label
         self._name_column = name_column
         self._features = [np.empty((0, encoder.width), np.float32)]
-        self._labels = [np.empty(0, np.int64)]
+        self._labels: list[Labels] = []
         self._names: list[str] = []
 
     @property
@@ -94,7 +94,7 @@ class Collector:
     def raw(self) -> Raw:
         """All records so far."""
         names = None if self._name_column is None else tuple(self._names)
-        return Raw(np.concatenate(self._features), np.concatenate(self._labels), names)
+        return Raw(np.concatenate(self._features), joined(self._labels), names)
 
 
 @final
@@ -109,9 +109,16 @@ class _Where:
         return DataFault(f"{self._place(row)}, column {self._column!r}: {problem}", remedy)
 
 
-def encode_labels(values: Sequence[Value], label: Label, place: Place) -> NDArray[np.int64]:
-    """Class numbers of label values: the position in `values`, or the integer itself."""
+def encode_labels(values: Sequence[Value], label: Label, place: Place) -> Labels:
+    """Class numbers of label values: the position in `values`, or the integer itself. Numbers to be predicted are
+    clipped to their range and mapped to [-1, 1].
+
+    Raises:
+        DataFault: a label is no declared class, or no number.
+    """
     where = _Where(label.column, place)
+    if label.range is not None:
+        return mapped(_numbers(values, where), (label.range[0], label.range[1]))
     result = np.empty(len(values), dtype=np.int64)
     if label.values is not None:
         numbers = {value.strip(): number for number, value in enumerate(label.values)}
@@ -138,6 +145,11 @@ def encode_labels(values: Sequence[Value], label: Label, place: Place) -> NDArra
             )
         result[row] = number
     return result
+
+
+def joined(parts: Sequence[Labels]) -> Labels:
+    """The labels of all chunks of a table; of none, as of public records."""
+    return np.concatenate(parts) if parts else unlabelled(0)  # type: ignore[return-value]
 
 
 def name_texts(values: Sequence[Value], column: str, place: Place) -> list[str]:
@@ -190,6 +202,20 @@ def _numeric(values: Sequence[Value], column: Numeric, where: _Where) -> NDArray
     span = column.max / 2 - column.min / 2  # halves: the range itself may overflow
     unit: NDArray[np.float64] = (np.clip(numbers, column.min, column.max) / 2 - column.min / 2) / span
     return np.clip(unit, 0.0, 1.0)
+
+
+def _numbers(values: Sequence[Value], where: _Where) -> NDArray[np.float64]:
+    numbers = np.empty(len(values), dtype=np.float64)
+    for row, value in enumerate(values):
+        number = _number(value)
+        if number is None:
+            raise where.fault(
+                row,
+                "the label is not a finite number",
+                "mend the row or leave it out, or declare the classes in label.values",
+            )
+        numbers[row] = number
+    return numbers
 
 
 def _number(value: Value) -> float | None:

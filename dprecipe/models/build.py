@@ -7,14 +7,30 @@ import math
 import torch
 from torch import nn
 
-from dprecipe.models.schema import Cnn, GradientBoosting, LogisticRegression, Mlp, Model, RandomForest
+from dprecipe.models.schema import (
+    Cnn,
+    GradientBoosting,
+    HuberRegression,
+    HuberSvm,
+    LeastSquares,
+    Location,
+    LogisticRegression,
+    Mlp,
+    Model,
+    RandomForest,
+    SoftmaxRegression,
+)
 from dprecipe.models.zoo.cnn import cnn
+from dprecipe.models.zoo.convex import LocationModel, linear, regression
 from dprecipe.models.zoo.forest import Forest
-from dprecipe.models.zoo.linear import logistic_regression, mlp
+from dprecipe.models.zoo.linear import mlp
 
 
-def build(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """The module: (B, *shape) float32 features to (B, classes) logits.
+def build(
+    model: Model, shape: tuple[int, ...], classes: int, seed: int, target: tuple[float, float] | None = None
+) -> nn.Module:
+    """The module: (B, *shape) float32 features to (B, classes) logits or, of a regression, to (B, 1) predictions in the
+    units of the target, whose declared range is `target`.
 
     Trees are not grown yet: one leaf, for which all classes are alike, until `load_state_dict` gives them their own.
 
@@ -24,11 +40,21 @@ def build(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.M
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         match model:
-            case LogisticRegression():
-                return logistic_regression(model, shape, classes)
+            case LogisticRegression() | SoftmaxRegression() | HuberSvm():
+                return linear(shape, classes, model.bias)
+            case LeastSquares() | HuberRegression():
+                return regression(shape, model.bias, _given(target))
+            case Location():
+                return LocationModel(_given(target))
             case Mlp():
                 return mlp(model, shape, classes)
             case Cnn():
                 return cnn(model, shape, classes)
             case RandomForest() | GradientBoosting():
                 return Forest(math.prod(shape), classes, averaged=isinstance(model, RandomForest))
+
+
+def _given(target: tuple[float, float] | None) -> tuple[float, float]:
+    if target is None:
+        raise ValueError("a regression needs the range of its target")
+    return target

@@ -1,17 +1,45 @@
-"""Checks of the model block against the shape of the data. No torch."""
+"""Checks of the model block against the shape and the labels of the data. No torch."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
 from dprecipe.models.geometry import smallest
-from dprecipe.models.schema import Cnn, Model
+from dprecipe.models.schema import Cnn, HuberSvm, Model, Regression
 
 
 def check(model: Model, facts: DataFacts) -> list[Finding]:
-    """What keeps this model from reading these features (R25x); paths are set, places are not."""
-    if not isinstance(model, Cnn):
-        return []
+    """What keeps this model from reading these features or learning these labels (R25x); paths are set, places not."""
+    return [*_labels(model, facts), *(_images(model, facts) if isinstance(model, Cnn) else [])]
+
+
+def _labels(model: Model, facts: DataFacts) -> Iterator[Finding]:
+    if isinstance(model, Regression) and facts.target is None:
+        yield Finding(
+            "R252",
+            f"{model.kind} predicts a number, and the labels are {facts.classes} classes",
+            "declare the label as a number, `range: [lowest, highest]`, or choose model.kind logistic_regression",
+            "model.kind",
+        )
+    elif not isinstance(model, Regression) and facts.target is not None:
+        yield Finding(
+            "R253",
+            f"{model.kind} tells classes apart, and the label is a number",
+            "choose model.kind least_squares, huber_regression or location, or declare the classes of the label",
+            "model.kind",
+        )
+    elif isinstance(model, HuberSvm) and facts.classes != 2:
+        yield Finding(
+            "R254",
+            f"huber_svm tells two classes apart, and there are {facts.classes}",
+            "choose model.kind softmax_regression",
+            "model.kind",
+        )
+
+
+def _images(model: Cnn, facts: DataFacts) -> list[Finding]:
     shape = "×".join(map(str, facts.shape))
     if len(facts.shape) != 3:
         return [

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from dprecipe.data.facts import (
+    DataFacts,
     class_names,
     column_facts,
     declared_shape,
@@ -19,7 +20,7 @@ from dprecipe.data.facts import (
     source_shape,
     table_columns,
 )
-from dprecipe.data.schema import Classes, Columns, Data, Shape, Step
+from dprecipe.data.schema import Classes, Columns, Data, Range, Shape, Step
 from dprecipe.faults import DataFault
 from dprecipe.models.schema import Model
 from dprecipe.recipe.base import Block, Text
@@ -33,11 +34,18 @@ class ModelFile(Block):
     schema_: Literal["dprecipe.model/v1"] = Field("dprecipe.model/v1", alias="schema")
     model: Model | None = Field(description="the recipe's `model` block; null for a module passed from Python")
     shape: Shape = Field(description="of one record's features as the module sees them")
-    classes: Classes
+    classes: Classes | None = Field(None, description="null where a number is predicted")
     class_names: tuple[Text, ...] | None = None
+    target: Range | None = Field(None, description="the declared range of a number to be predicted, in its own units")
     columns: Columns | None = Field(None, description="of a table: raw features are rows")
     source_shape: Shape | None = Field(None, description="of an array: raw features as the source holds them")
     preprocess: tuple[Step, ...] = ()
+
+    @property
+    def facts(self) -> DataFacts:
+        """What a model is built from and checked against."""
+        target = None if self.target is None else (self.target[0], self.target[1])
+        return DataFacts(self.shape, self.classes or 1, self.shape, target=target)
 
 
 def describe(model: Model | None, data: Data) -> dict[str, Any]:
@@ -46,7 +54,8 @@ def describe(model: Model | None, data: Data) -> dict[str, Any]:
     file = ModelFile(
         model=model,
         shape=public.shape,
-        classes=public.classes,
+        classes=public.classes if public.target is None else None,
+        target=public.target,
         class_names=class_names(data.train),
         columns=table_columns(data.train),
         source_shape=declared_shape(data.train) or None,
@@ -73,6 +82,10 @@ def parse(text: str | bytes) -> ModelFile:
     before = source_shape(column_facts(file.columns or {}, file.preprocess), file.source_shape or ())
     if feature_shape(before, file.preprocess) != file.shape:
         raise _damaged("its preprocessing does not make features of its shape")
+    if (file.classes is None) == (file.target is None):
+        raise _damaged("it predicts neither a class nor a number, or both")
+    if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:
+        raise _damaged("its range is empty")
     return file
 
 

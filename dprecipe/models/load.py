@@ -21,6 +21,7 @@ from dprecipe.faults import DataFault
 from dprecipe.models.build import build
 from dprecipe.models.checks import check
 from dprecipe.models.file import ModelFile, parse
+from dprecipe.models.schema import Model
 from dprecipe.models.zoo.forest import Forest
 
 Rows = Sequence[Mapping[str, Value]]
@@ -37,9 +38,9 @@ class Released(nn.Module):
         self.eval()
 
     def forward(self, features: Tensor) -> Tensor:
-        """Prepared features (N, *shape) float32 to logits (N, classes)."""
-        logits: Tensor = self.module(features)
-        return logits
+        """Prepared features (N, *shape) float32 to logits (N, classes), or to numbers (N, 1) in the target's units."""
+        outputs: Tensor = self.module(features)
+        return outputs
 
     def prepare(self, raw: ArrayLike | Rows) -> Tensor:
         """Raw features as the module sees them.
@@ -63,11 +64,15 @@ class Released(nn.Module):
         array = array if array.dtype == np.uint8 else array.astype(np.float32)
         return torch.from_numpy(prepare(channels_first(array), self.file.preprocess))
 
-    def predict(self, raw: ArrayLike | Rows) -> NDArray[np.int64]:
-        """The most likely class (N,) of each raw record; `class_names` names them where the recipe does."""
+    def predict(self, raw: ArrayLike | Rows) -> NDArray[np.int64] | NDArray[np.float64]:
+        """Of each raw record, (N,), its most likely class, or the number that is predicted, in the target's units.
+
+        `class_names` names the classes where the recipe does.
+        """
         with torch.no_grad():
-            classes: NDArray[np.int64] = self(self.prepare(raw)).argmax(dim=1).numpy()
-        return classes
+            outputs: Tensor = self(self.prepare(raw))
+        found = outputs.argmax(dim=1) if self.file.target is None else outputs[:, 0].double()
+        return found.numpy()
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -118,18 +123,22 @@ def rebuild(description: Mapping[str, Any]) -> nn.Module:
     _empty(content)
     if content.model is None:
         raise _from_python()
-    return build(content.model, content.shape, content.classes, 0)
+    return _built(content.model, content.facts)
 
 
 def _empty(content: ModelFile) -> nn.Module:
     """The module without memory for its weights, however large it claims to be."""
     if content.model is None:
         raise _from_python()
-    findings = check(content.model, DataFacts(content.shape, content.classes, content.shape))
+    findings = check(content.model, content.facts)
     if findings:
         raise DataFault(f"model.json: {findings[0].message}", "take it from the release folder, unchanged")
     with torch.device("meta"):
-        return build(content.model, content.shape, content.classes, 0)
+        return _built(content.model, content.facts)
+
+
+def _built(model: Model, public: DataFacts) -> nn.Module:
+    return build(model, public.shape, public.classes, 0, public.target)
 
 
 def _from_python() -> DataFault:

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from dprecipe.recipe.base import Block, PositiveFloat, PositiveInt
 
-
 L2 = Annotated[float, Field(ge=0, le=1e6)]
 REGULARISER = "λ of (λ/2)‖w‖², added to the mean loss; of projected noisy SGD"
 BIAS = "a constant feature of 1"
@@ -111,6 +110,9 @@ Trees = RandomForest | GradientBoosting
 
 Convex = SoftmaxRegression | HuberSvm | LeastSquares | HuberRegression | Location
 """Models of a convex loss with proven constants: what projected noisy SGD trains, besides logistic regression."""
+
+Regression = LeastSquares | HuberRegression | Location
+"""Models of a number, and not of classes."""
 
 Model = Annotated[
     LogisticRegression

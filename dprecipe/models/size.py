@@ -1,4 +1,4 @@
-"""How many parameters the networks of the zoo have, layer by layer, in plain arithmetic: no torch."""
+"""How many parameters the modules of the zoo have, layer by layer, in plain arithmetic: no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ import math
 from typing import assert_never
 
 from dprecipe.models.geometry import CNN_WINDOWS, spatial
-from dprecipe.models.schema import Cnn, GradientBoosting, LogisticRegression, Mlp, Model, RandomForest
+from dprecipe.models.schema import (
+    Cnn,
+    GradientBoosting,
+    HuberRegression,
+    HuberSvm,
+    LeastSquares,
+    Location,
+    LogisticRegression,
+    Mlp,
+    Model,
+    RandomForest,
+    SoftmaxRegression,
+)
 
 _CONVOLUTIONS = {
     "tempered-mnist": (16, 32),
@@ -26,11 +38,15 @@ _NORMALISED = ("lenet-norm",)
 def layer_sizes(model: Model, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
     """Weights and biases of each layer together, in the order of every flat gradient; none for trees.
 
+    `classes` are the outputs: 1 of a regression.
+
     `shape` has to pass `dprecipe.models.checks`.
     """
     match model:
-        case LogisticRegression():
-            return _dense(math.prod(shape), (classes,))
+        case LogisticRegression() | SoftmaxRegression() | HuberSvm() | LeastSquares() | HuberRegression():
+            return ((math.prod(shape) + model.bias) * classes,)
+        case Location():
+            return (1,)
         case Mlp(hidden=hidden):
             return _dense(math.prod(shape), (*hidden, classes))
         case Cnn(preset=preset):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dprecipe.planning.model import Plan
-from dprecipe.release.schema import Predicate
+from dprecipe.release.schema import Predicate, Score
 
 METRICS = "dprecipe.metrics/v1"
 
@@ -32,9 +32,14 @@ def markdown(plan: Plan, made: Predicate) -> str:
     description = plain(plan.description) or "_The recipe gives no description._"
     if evaluation.released is not None:
         score = evaluation.released
+        if isinstance(score, Score):
+            figures = f"| accuracy | {score.accuracy:.4f} |\n| loss | {score.loss:.4f} |"
+        else:
+            figures = (
+                f"| mean absolute error | {score.mean_absolute_error:.6g} |\n| mean squared error | {score.loss:.6g} |"
+            )
         results = (
-            f"| metric | value |\n|---|---|\n| accuracy | {score.accuracy:.4f} |\n"
-            f"| loss | {score.loss:.4f} |\n| records | {score.records} |\n\nMeasured {evaluation.text}."
+            f"| metric | value |\n|---|---|\n{figures}\n| records | {score.records} |\n\nMeasured {evaluation.text}."
         )
     else:
         results = f"No score is published: evaluation was {evaluation.text}."

@@ -18,7 +18,7 @@ from dprecipe.privacy.events import Charge, PartitionedGaussian, SanitisedCost, 
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import schema, voting
 from dprecipe.release.claim import Numbers, claim, data_dependent, numbers
-from dprecipe.release.facts import RunFacts, Spent
+from dprecipe.release.facts import PublicScore, RunFacts, Spent
 
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
 NOT_PROVEN = (
@@ -227,14 +227,23 @@ def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
     )
 
 
+def _score(found: PublicScore) -> schema.Score | schema.NumericScore:
+    loss, records = found.loss, found.records
+    if found.mean_absolute_error is not None:
+        return schema.NumericScore(mean_absolute_error=found.mean_absolute_error, loss=loss, records=records)
+    if found.accuracy is None:
+        raise RunFailed("internal fault: a score of neither a classifier nor a regression", "please report this")
+    return schema.Score(accuracy=found.accuracy, loss=loss, records=records)
+
+
 def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     test = plan.data.test
     public = test is not None and test.access == "public"
     if run.score is not None and not public:
         raise RunFailed("internal fault: a score on private records was about to be released", "please report this")
-    score = None
+    score: schema.Score | schema.NumericScore | None = None
     if run.score is not None:
-        score = schema.Score(accuracy=run.score.accuracy, loss=run.score.loss, records=run.score.records)
+        score = _score(run.score)
     status: schema.Status
     if public:
         status, text = "public", "on records that the recipe declares public"

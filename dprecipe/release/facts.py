@@ -47,11 +47,13 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class PublicScore:
-    """Of the released model on records that the recipe declares public."""
+    """Of the released model on records that the recipe declares public: a classifier's accuracy, or the error of a
+    regression in the units of what it predicts."""
 
-    accuracy: float
+    accuracy: float | None
     loss: float
     records: int
+    mean_absolute_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ def run_facts(stated: Predicate) -> RunFacts:
         finished=provenance.finished,
         insecure_seed=stated.randomness.insecure_seed,
         commitment=None if commitment is None else commitment.value,
-        score=None if score is None else PublicScore(score.accuracy, score.loss, score.records),
+        score=None if score is None else PublicScore(**{"accuracy": None, **score.model_dump()}),
         sanitised=sanitised(stated),
         model=provenance.model,
         data=provenance.data,

@@ -19,7 +19,9 @@ from dprecipe.release.schema import (
     NoisyMaxRun,
     NoisyThresholdRun,
     Predicate,
+    ProjectedDescentRun,
     SanitisedCostRun,
+    Score,
 )
 
 STYLE = """
@@ -102,7 +104,11 @@ def _claim(made: Predicate) -> str:
         numbers.append((f"μ = {claim.gdp.mu:g}", f"no worse than Gaussian DP of this μ, {where}"))
     released = made.data_access.evaluation.released
     if released is not None:
-        numbers.append((f"{released.accuracy:.2%}", f"accuracy on {released.records:,} public records"))
+        if isinstance(released, Score):
+            value, what = f"{released.accuracy:.2%}", "accuracy"
+        else:
+            value, what = f"{released.mean_absolute_error:.4g}", "mean absolute error"
+        numbers.append((value, f"{what} on {released.records:,} public records"))
     cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in numbers)
     void = " void" if made.randomness.insecure_seed is not None else ""
     return (
@@ -188,7 +194,7 @@ def _events(made: Predicate) -> str:
         (
             run.kind,
             f"{run.count:,}",
-            f"{run.noise_multiplier:g}",
+            _multipliers(run),
             _given(getattr(run, "sampling_rate", None)),
             _given(getattr(run, "lots", None)),
             _box(run),
@@ -214,6 +220,13 @@ def _events(made: Predicate) -> str:
     return _section("What was spent", f"{events}<p>{escape(note)}</p>{accounting}")
 
 
+def _multipliers(run: EventRun) -> str:
+    if isinstance(run, ProjectedDescentRun):
+        least, most = min(row[1] for row in run.stages), max(row[1] for row in run.stages)
+        return f"{least:g}" if least == most else f"{least:g} to {most:g}"
+    return f"{run.noise_multiplier:g}"
+
+
 def _box(run: EventRun) -> str:
     match run:
         case NoisyMaxRun():
@@ -224,6 +237,8 @@ def _box(run: EventRun) -> str:
             return "whatever the filter still allowed: as much as this noise, by 1"
         case SanitisedCostRun():
             return f"one vote: the cost by its smooth sensitivity (β = {run.beta:g}), its logarithm by β"
+        case ProjectedDescentRun():
+            return f"one step of a pass, by 1; {run.family} noise; {run.order} order, all but the end hidden"
         case EncodedRun():
             pass
         case _:

@@ -322,17 +322,25 @@ class Access(Block):
 
 
 class Score(Block):
-    """Of the released model on public records."""
+    """Of a released classifier on public records."""
 
     accuracy: Probability
     loss: NonNegativeFloat
     records: PositiveInt
 
 
+class NumericScore(Block):
+    """Of a released regression on public records, in the units of what it predicts."""
+
+    mean_absolute_error: NonNegativeFloat
+    loss: NonNegativeFloat = Field(description="the mean squared error")
+    records: PositiveInt
+
+
 class EvaluationAccess(Access):
     """Evaluation: what was released of it."""
 
-    released: Score | None
+    released: Score | NumericScore | None
 
 
 class DataAccess(Block):

@@ -1,4 +1,4 @@
-"""Accuracy and loss on held-out records."""
+"""Scores on held-out records: of a classifier its accuracy and loss, of a regression its errors."""
 
 from __future__ import annotations
 
@@ -8,39 +8,73 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from dprecipe.models.zoo.convex import in_units
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.records import RecordSource
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Over all held-out records."""
+    """Over all held-out records.
 
-    accuracy: float
+    Of a classifier `accuracy` and the cross entropy as `loss`. Of a regression, whose `accuracy` is None, the
+    `mean_absolute_error` and the mean squared error as `loss`, in the units of what it predicts.
+    """
+
+    accuracy: float | None
     loss: float
     records: int
+    mean_absolute_error: float | None = None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The figures by name, the one that says most first."""
+        figures = {"accuracy": self.accuracy, "mean_absolute_error": self.mean_absolute_error, "loss": self.loss}
+        return {name: value for name, value in figures.items() if value is not None}
+
+    @property
+    def summary(self) -> str:
+        """The figure that says most, in words."""
+        name, value = next(iter(self.metrics.items()))
+        return f"accuracy {value:.2%}" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.4g}"
 
 
 class HeldOut:
     """Held-out records on the device, scored in physical batches."""
 
-    def __init__(self, records: RecordSource, device: torch.device, physical_batch: int) -> None:
+    def __init__(
+        self,
+        records: RecordSource,
+        device: torch.device,
+        physical_batch: int,
+        target: tuple[float, float] | None = None,
+    ) -> None:
+        """`target` is the declared range of labels that are numbers: `dprecipe.data.facts.DataFacts.target`."""
         self._records = records
         self._device = device
         self._size = physical_batch
+        self._target = target
 
     def score(self, model: nn.Module, state: dict[str, Tensor]) -> Score:
         """Score `model` with the weights in `state`, in evaluation mode; the model is left as it was."""
         training = model.training
         model.eval()
-        right, loss = 0, 0.0
+        right, loss, absolute = 0, 0.0, 0.0
         with torch.no_grad():
             for start in range(0, len(self._records), self._size):
                 arrays = self._records.batch(slice(start, start + self._size))
                 features, labels = (torch.from_numpy(array).to(self._device) for array in arrays)
                 outputs = functional_call(model, state, (features,))
-                right += int((outputs.argmax(1) == labels).sum())
-                loss += float(cross_entropy(outputs, labels).sum())
+                if self._target is None:
+                    right += int((outputs.argmax(1) == labels).sum())
+                    loss += float(cross_entropy(outputs, labels).sum())
+                else:
+                    errors = outputs[:, 0].double() - in_units(labels, self._target)
+                    loss += float(errors.square().sum())
+                    absolute += float(errors.abs().sum())
         model.train(training)
-        count = max(1, len(self._records))
-        return Score(right / count, loss / count, len(self._records))
+        count = len(self._records)
+        mean_loss, mean_absolute = loss / max(1, count), absolute / max(1, count)
+        if self._target is None:
+            return Score(right / max(1, count), mean_loss, count)
+        return Score(None, mean_loss, count, mean_absolute)

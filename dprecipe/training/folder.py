@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -17,7 +18,8 @@ from dprecipe.durable import sync
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.planning.model import Plan
 
-METRICS = ("step", "epsilon", "accuracy", "loss")
+WHEN = ("step", "epsilon")
+"""The first columns of the metrics; those that follow are the score's."""
 
 
 @final
@@ -118,15 +120,15 @@ class RunFolder:
             raise UsageFault(f"{path}: this run is complete", "see its release/ folder; start a new run with --out")
         return folder
 
-    def record(self, step: int, epsilon: float, accuracy: float, loss: float) -> None:
-        """Add a line to the private metrics."""
+    def record(self, step: int, epsilon: float, metrics: Mapping[str, float]) -> None:
+        """Add a line to the private metrics: the same ones each time."""
         fresh = not self.metrics.exists()
         try:
             with self.metrics.open("a", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file)
                 if fresh:
-                    writer.writerow(METRICS)
-                writer.writerow([step, f"{epsilon:.6g}", f"{accuracy:.6g}", f"{loss:.6g}"])
+                    writer.writerow([*WHEN, *metrics])
+                writer.writerow([step, f"{epsilon:.6g}", *(f"{value:.6g}" for value in metrics.values())])
         except OSError as error:
             raise RunFailed(
                 f"{self.metrics}: can't be written: {error.strerror}",
@@ -139,7 +141,9 @@ class RunFolder:
             return []
         by_step: dict[int, dict[str, float]] = {}
         with self.metrics.open(newline="", encoding="utf-8") as file:
-            for row in csv.reader(file):
-                if len(row) == len(METRICS) and row[0].isdigit():
-                    by_step[int(row[0])] = dict(zip(METRICS, map(float, row), strict=True))
+            rows = csv.reader(file)
+            names = next(rows, [])
+            for row in rows:
+                if len(row) == len(names) and row[0].isdigit():
+                    by_step[int(row[0])] = dict(zip(names, map(float, row), strict=True))
         return [by_step[step] for step in sorted(by_step)]

@@ -16,6 +16,7 @@ from dprecipe.data.apart import hold_apart
 from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import DataFacts, facts
 from dprecipe.data.load import load
+from dprecipe.data.raw import Labels
 from dprecipe.faults import DataFault, PlanRefused, RunFailed
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.models.build import build
@@ -133,9 +134,11 @@ class Synthetic:
     def __len__(self) -> int:
         return self.unit_count
 
-    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]:
         count = len(range(self.unit_count)[indices]) if isinstance(indices, slice) else len(indices)
         features = self._generator.random((count, *self._facts.shape), dtype=np.float32)
+        if self._facts.target is not None:
+            return features, self._generator.uniform(-1, 1, count).astype(np.float32)
         return features, self._generator.integers(self._facts.classes, size=count)
 
 

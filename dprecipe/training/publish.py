@@ -87,7 +87,7 @@ def _published(score: Score | None) -> PublicScore | None:
     """A diverged model has no loss that could be stated: it is released without a score."""
     if score is None or not math.isfinite(score.loss):
         return None
-    return PublicScore(score.accuracy, score.loss, score.records)
+    return PublicScore(score.accuracy, score.loss, score.records, score.mean_absolute_error)
 
 
 def identity_of(

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dprecipe.data.raw import Labels
 from dprecipe.training.engine.clipped_sum import Batch, physical
 
 Augment = Callable[[Tensor], Tensor]
@@ -25,7 +26,7 @@ class RecordSource(Protocol):
     @property
     def unit_count(self) -> int: ...
     def __len__(self) -> int: ...
-    def batch(self, indices: Indices | slice) -> tuple[NDArray[np.float32], Indices]: ...
+    def batch(self, indices: Indices | slice) -> tuple[NDArray[np.float32], Labels]: ...
 
 
 @final

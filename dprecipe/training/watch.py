@@ -105,4 +105,4 @@ class Watch(lightning.Callback):
     def _status(self, module: Any) -> str:
         spent = self._curve.at(total(module.gate.spent))
         text = f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"
-        return text if self._score is None else f"{text}, accuracy {self._score.accuracy:.1%}"
+        return text if self._score is None else f"{text}, {self._score.summary}"

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dprecipe.data.archive import is_integer, opened
+from dprecipe.data.facts import target
 from dprecipe.data.files import locate
-from dprecipe.data.raw import Raw, channels_first, class_labels, span, unlabelled
+from dprecipe.data.raw import Raw, channels_first, class_labels, number_labels, span, unlabelled
 from dprecipe.data.schema import Npz, PublicNpz
 from dprecipe.data.table import name_texts
 from dprecipe.faults import DataFault
@@ -18,7 +20,8 @@ SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
 
 
 def read(source: Npz | PublicNpz, root: Path, name_column: str | None) -> Raw:
-    """The selected records: features uint8 or float32, labels in [0, classes), the texts of `name_column`.
+    """The selected records: features uint8 or float32, the texts of `name_column`, and labels: in [0, classes), or
+    mapped from their range to [-1, 1].
 
     Raises:
         DataFault: the file is missing, no archive, holds Python objects, or is not what the recipe declares.
@@ -26,9 +29,10 @@ def read(source: Npz | PublicNpz, root: Path, name_column: str | None) -> Raw:
     file = locate(source.path, root)
     with opened(file, SAVE) as archive:
         features = archive.array(source.features, source.shape, "uint8, float32 or float64", _is_feature)
-        labels = unlabelled(len(features))
+        labels: NDArray[Any] = unlabelled(len(features))
         if isinstance(source, Npz):
-            labels = archive.array(source.labels, (), "integers", is_integer)
+            expected, accepts = ("integers", is_integer) if source.range is None else ("numbers", _is_number)
+            labels = archive.array(source.labels, (), expected, accepts)
         names = None if name_column is None else archive.array(name_column, (), "texts or integers", _is_id)
     for name, array in ((source.labels, labels), (name_column, names)):
         if array is not None and len(array) != len(features):
@@ -43,7 +47,11 @@ def read(source: Npz | PublicNpz, root: Path, name_column: str | None) -> Raw:
             chosen = chosen.astype(np.float32)
     labels = labels[part]
     if isinstance(source, Npz):
-        labels = class_labels(labels, source.classes, f"{file.name}, {source.labels!r}", part.start)
+        what, found = f"{file.name}, {source.labels!r}", target(source)
+        if found is None:
+            labels = class_labels(labels, source.classes or 0, what, part.start)
+        else:
+            labels = number_labels(labels, found, what, part.start)
     texts = None
     if names is not None and name_column is not None:
         texts = tuple(name_texts(names[part].tolist(), name_column, lambda row: _place(file, part.start + row)))
@@ -56,6 +64,10 @@ def _place(file: Path, record: int) -> str:
 
 def _is_feature(dtype: np.dtype[Any]) -> bool:
     return dtype == np.uint8 or dtype.kind == "f"
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iuf"
 
 
 def _is_id(dtype: np.dtype[Any]) -> bool:

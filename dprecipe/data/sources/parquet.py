@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from dprecipe.data.files import locate, unreadable
 from dprecipe.data.images import decode
-from dprecipe.data.raw import Raw, channels_first, span, unlabelled
+from dprecipe.data.raw import Labels, Raw, channels_first, span, unlabelled
 from dprecipe.data.schema import Data, ImageColumn, Label, Parquet, PublicParquet
-from dprecipe.data.table import Collector, encode_labels, name_texts
+from dprecipe.data.table import Collector, encode_labels, joined, name_texts
 from dprecipe.faults import DataFault
 
 BATCH_ROWS = 1024
@@ -50,7 +50,7 @@ def _images(
     columns = tuple(dict.fromkeys((image.column, *(name for name in extra if name is not None))))
     height, width, channels = image.shape
     pixels: list[NDArray[np.generic]] = [np.empty((0, channels, height, width), np.uint8)]
-    labels = [np.empty(0, np.int64)]
+    labels: list[Labels] = []
     names: list[str] = []
     for first, batch in _batches(file, records, columns):
 
@@ -65,7 +65,7 @@ def _images(
             labels.append(encode_labels(_values(batch.column(label.column), label.column, file), label, place))
         if name_column is not None:
             names += name_texts(_values(batch.column(name_column), name_column, file), name_column, place)
-    return Raw(np.concatenate(pixels), np.concatenate(labels), None if name_column is None else tuple(names))
+    return Raw(np.concatenate(pixels), joined(labels), None if name_column is None else tuple(names))
 
 
 def _batches(file: Path, records: tuple[int, ...] | None, names: tuple[str, ...]) -> Iterator[tuple[int, Any]]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.pate import checks, votes_file
 from dprecipe.mechanisms.pate.aggregators import Counts
-from dprecipe.mechanisms.pate.learn import Floats, Lesson, Parts
+from dprecipe.mechanisms.pate.learn import Floats, Lesson, Parts, Take
 from dprecipe.mechanisms.pate.partition import parts
 from dprecipe.mechanisms.pate.queries import Queries, queries
 from dprecipe.mechanisms.pate.schema import Teachers
@@ -63,7 +63,8 @@ class Trained:
         """The votes on the queries `asked`; None where `stop` came first. `folder` keeps each teacher's."""
         ensemble = Parts.of(self.dealt(key), self.teachers)
         store = VoteStore(folder, len(asked), self.lesson.classes)
-        return train(self.lesson, ensemble, self.records.batch, asked, store, device, stop)
+        take = cast(Take, self.records.batch)  # numeric labels were refused: these are classes
+        return train(self.lesson, ensemble, take, asked, store, device, stop)
 
 
 @final

@@ -174,7 +174,7 @@ def _score(
     score = held_out.score(module, module.state_dict())
     budget = plan.budget
     epsilon = accountants.epsilon(spending.charged, budget.delta, budget.neighbouring, budget.accountant)
-    folder.record(ballot.put_so_far, epsilon, score.accuracy, score.loss)
+    folder.record(ballot.put_so_far, epsilon, score.metrics)
     return score
 
 

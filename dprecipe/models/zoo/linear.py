@@ -1,4 +1,4 @@
-"""Models of feature vectors: softmax regression and the multi-layer perceptron."""
+"""The multi-layer perceptron."""
 
 from __future__ import annotations
 
@@ -6,17 +6,9 @@ import math
 
 from torch import nn
 
-from dprecipe.models.schema import LogisticRegression, Mlp
+from dprecipe.models.schema import Mlp
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
-
-
-def logistic_regression(_: LogisticRegression, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Softmax regression on flattened features, at zero: the loss is convex, so no start is better."""
-    layer = nn.Linear(math.prod(shape), classes)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return nn.Sequential(nn.Flatten(), layer)
 
 
 def mlp(spec: Mlp, shape: tuple[int, ...], classes: int) -> nn.Module:
