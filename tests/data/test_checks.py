@@ -41,6 +41,15 @@ GOOD = {
         {"public": {**CSV, "label": {"column": "n", "classes": 9, "values": ["a", "a"]}}},
     ),
     "a range": ({**DIGITS, "records": [10, 14]}, {}),
+    "a number to be predicted": (
+        {**CSV, "label": {"column": "y", "range": [-1.5, 2]}},
+        {"test": {**PARQUET, "label": {"column": "z", "range": [-1.5, 2]}}},
+    ),
+    "an array of numbers": ({**NPZ, "classes": None, "range": [0, 9]}, {}),
+    "public numbers are nobody's business": (
+        {**NPZ, "classes": None, "range": [0, 9]},
+        {"public": {**NPZ, "range": [5, 3]}},
+    ),
     "a range of records, in units": ({**CSV, "records": [0, 9]}, {"unit": {"column": "u", "max_records": 3}}),
 }
 
@@ -54,6 +63,16 @@ def test_sound_blocks_have_no_findings(block, name: str) -> None:
 BAD = {
     "R201 both": ({**CSV, "label": {"column": "y", "classes": 2, "values": ["a", "b"]}}, {}, "data.train.label"),
     "R201 neither": ({**CSV, "label": {"column": "y"}}, {}, "data.train.label"),
+    "R201 range and classes": (
+        {**CSV, "label": {"column": "y", "classes": 2, "range": [0, 1]}},
+        {},
+        "data.train.label",
+    ),
+    "R201 array of neither": ({**NPZ, "classes": None}, {}, "data.train"),
+    "R201 array of both": ({**NPZ, "range": [0, 1]}, {}, "data.train"),
+    "R203 label": ({**CSV, "label": {"column": "y", "range": [1, 0]}}, {}, "data.train.label.range"),
+    "R203 array": ({**NPZ, "classes": None, "range": [3, 3]}, {}, "data.train.range"),
+    "R203 too small to halve": ({**CSV, "label": {"column": "y", "range": [0, 5e-324]}}, {}, "data.train.label.range"),
     "R202 label": ({**CSV, "label": {"column": "y", "values": ["a", " a"]}}, {}, "data.train.label.values"),
     "R202 category": (
         table({"c": {"kind": "category", "values": ["f", "f"]}}),
@@ -89,6 +108,12 @@ BAD = {
     "R213 too many": ({**NPZ, "shape": [2, 2, 2, 2]}, {}, "data.train.shape"),
     "R214 shape": (DIGITS, {"test": IDX}, "data.test"),
     "R214 classes": (DIGITS, {"test": {**IDX, "shape": [8, 8], "classes": 9}}, "data.test"),
+    "R214 range": (
+        {**CSV, "label": {"column": "y", "range": [0, 1]}},
+        {"test": {**CSV, "label": {"column": "y", "range": [0, 2]}}},
+        "data.test",
+    ),
+    "R214 a number and classes": ({**NPZ, "classes": None, "range": [0, 1]}, {"test": NPZ}, "data.test"),
     "R214 columns": (CSV, {"test": table({"m": NUMBER})}, "data.test"),
     "R214 order": (
         table({"a": NUMBER, "b": {"kind": "numeric", "min": 0, "max": 2}}),

@@ -38,6 +38,24 @@ def test_shape_and_classes_from_the_recipe_alone(block, train, steps, shape, cla
     assert found.is_image == (len(shape) == 3)
 
 
+@pytest.mark.parametrize(
+    "train",
+    [
+        {**TABLE, "label": {"column": "y", "range": [-3, 7.5]}},
+        {"source": "npz", "path": "p", "shape": [7], "range": [-3, 7.5]},
+    ],
+    ids=["table", "npz"],
+)
+def test_a_number_is_one_output_of_a_declared_range(block, train) -> None:
+    steps = [{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}] if train["source"] == "csv" else []
+    found = facts(block(train, preprocess=steps))
+    assert (found.classes, found.target, found.class_names) == (1, (-3.0, 7.5), None)
+
+
+def test_classes_have_no_range(block) -> None:
+    assert facts(block(IDX)).target is None
+
+
 def test_columns_keep_their_declared_order(block) -> None:
     found = facts(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}]))
     assert found.columns == (ColumnFacts("t", 0, 5), ColumnFacts("n", 5, 1), ColumnFacts("c", 6, 3))

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import TypeAdapter
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.geometry import CNN_WINDOWS, smallest, spatial  # noqa: E402
-from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
+from dprecipe.models.schema import Cnn, Location, LogisticRegression, Mlp, Model  # noqa: E402
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 LOGISTIC = LogisticRegression(kind="logistic_regression")
@@ -48,8 +49,38 @@ def test_presets_fit_any_image_from_the_smallest_on(preset: str, channels: int, 
     assert spatial(CNN_WINDOWS[preset], least - 1) == 0
 
 
-def test_softmax_regression_starts_at_zero() -> None:
-    assert all(not p.any() for p in build(LOGISTIC, (4,), 3, 0).parameters())
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["logistic_regression", "softmax_regression", "huber_svm"])
+def test_linear_classifiers_start_at_zero(kind: str, bias: bool) -> None:
+    module = build(TypeAdapter(Model).validate_python({"kind": kind, "bias": bias}), (2, 2, 1), 2, 0)
+    assert {name: tuple(value.shape) for name, value in module.state_dict().items()} == (
+        {"1.weight": (2, 4)} | ({"1.bias": (2,)} if bias else {})
+    )
+    assert all(not p.any() for p in module.parameters())
+    assert module(torch.ones(3, 2, 2, 1)).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("least_squares", {"1.weight": (1, 4), "1.bias": (1,)}),
+        ("huber_regression", {"1.weight": (1, 4), "1.bias": (1,)}),
+        ("location", {"location": (1,)}),
+    ],
+)
+def test_regressions_learn_in_the_unit_interval_and_predict_in_units(kind: str, names: dict) -> None:
+    module = build(TypeAdapter(Model).validate_python({"kind": kind}), (4,), 1, 0, (1e9, 1e9 + 2))
+    assert {name: tuple(value.shape) for name, value in module.state_dict().items()} == names
+    assert module(torch.ones(3, 4)).tolist() == [[1e9 + 1]] * 3
+    with torch.no_grad():
+        next(reversed(list(module.parameters()))).fill_(0.25)
+    assert module(torch.ones(3, 4)).tolist() == [[1e9 + 1.25]] * 3
+    assert module(torch.ones(0, 4)).shape == (0, 1)
+
+
+def test_a_regression_without_a_range_is_not_built() -> None:
+    with pytest.raises(ValueError, match="range of its target"):
+        build(Location(kind="location"), (4,), 1, 0)
 
 
 def test_weights_follow_the_seed_and_the_global_generator_stays() -> None:

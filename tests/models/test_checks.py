@@ -4,7 +4,33 @@ import pytest
 
 from dprecipe.data.facts import DataFacts
 from dprecipe.models.checks import check
-from dprecipe.models.schema import Cnn, GradientBoosting, LogisticRegression, Mlp, RandomForest
+from dprecipe.models.schema import (
+    Cnn,
+    GradientBoosting,
+    HuberRegression,
+    HuberSvm,
+    LeastSquares,
+    Location,
+    LogisticRegression,
+    Mlp,
+    Model,
+    RandomForest,
+    SoftmaxRegression,
+)
+
+REGRESSIONS = [
+    LeastSquares(kind="least_squares"),
+    HuberRegression(kind="huber_regression"),
+    Location(kind="location", threshold=0.1),
+]
+CLASSIFIERS = [
+    LogisticRegression(kind="logistic_regression"),
+    SoftmaxRegression(kind="softmax_regression"),
+    HuberSvm(kind="huber_svm"),
+    Mlp(kind="mlp", hidden=(3,)),
+    RandomForest(kind="random_forest"),
+]
+NUMBER = DataFacts((3,), 1, (3,), target=(0.0, 9.0))
 
 
 def facts(*shape: int) -> DataFacts:
@@ -44,3 +70,24 @@ def test_a_cnn_on_an_image_too_small(preset: str, shape: tuple[int, ...], remedy
     found = check(Cnn(kind="cnn", preset=preset), facts(*shape))
     assert [(f.code, f.path) for f in found] == [("R251", "model.preset")]
     assert remedy in found[0].remedy
+
+
+@pytest.mark.parametrize("model", [*REGRESSIONS, *CLASSIFIERS], ids=lambda model: model.kind)
+def test_regressions_learn_numbers_and_classifiers_classes(model: Model) -> None:
+    number, two = check(model, NUMBER), check(model, DataFacts((3,), 2, (3,)))
+    wrong = two if model in REGRESSIONS else number
+    right = number if model in REGRESSIONS else two
+    assert right == []
+    assert [(f.code, f.path) for f in wrong] == [("R252" if model in REGRESSIONS else "R253", "model.kind")]
+    assert wrong[0].remedy
+
+
+def test_a_cnn_of_a_number() -> None:
+    found = check(Cnn(kind="cnn", preset="lenet"), DataFacts((1, 28, 28), 1, (1, 28, 28), target=(0.0, 1.0)))
+    assert [f.code for f in found] == ["R253"]
+
+
+def test_a_huber_svm_tells_two_classes_apart() -> None:
+    found = check(HuberSvm(kind="huber_svm"), facts(3))
+    assert [(f.code, f.path) for f in found] == [("R254", "model.kind")]
+    assert "softmax_regression" in found[0].remedy

@@ -54,7 +54,7 @@ def release(tmp_path: Path):
     def make(data: dict = DIGITS, model: dict = MLP, change: dict | None = None):
         block, spec = parsed(data, model)
         public = facts(block)
-        module = build(spec, public.shape, public.classes, 5)
+        module = build(spec, public.shape, public.classes, 5, public.target)
         (tmp_path / "model.json").write_text(json.dumps({**describe(spec, block), **(change or {})}))
         save_file(module.state_dict(), tmp_path / "model.safetensors")
         return tmp_path, module
@@ -93,6 +93,73 @@ def test_a_table_predicts_rows(release, tmp_path: Path) -> None:
         released.predict([{"age": 1}])
     with pytest.raises(DataFault, match=r"row 0 .*, column 'age': is empty"):
         released.predict([{"age": None, "sex": "f"}])
+
+
+REGRESSIONS = [
+    {"kind": "least_squares"},
+    {"kind": "huber_regression", "bias": False},
+    {"kind": "location"},
+    {"kind": "location", "threshold": 0.2},
+]
+NUMBER = {**TABLE, "train": {**TABLE["train"], "label": {"column": "year", "range": [1900, 2011.5]}}}
+
+
+@pytest.mark.parametrize("model", REGRESSIONS, ids=lambda model: "-".join(map(str, model.values())))
+def test_a_released_regression_predicts_in_the_units_of_its_target_as_it_was_trained(
+    release, tmp_path: Path, model: dict
+) -> None:
+    folder, module = release(NUMBER, model)
+    generator = torch.Generator().manual_seed(3)
+    state = {name: torch.randn(value.shape, generator=generator) / 4 for name, value in module.state_dict().items()}
+    module.load_state_dict(state)
+    save_file(state, folder / "model.safetensors")
+    lines = "".join(f"{age},{sex},1950\n" for age, sex in ((0, "f"), (50, "m"), (99, "")))
+    (tmp_path / "t.csv").write_text("age,sex,year\n" + lines)
+    data, _ = parsed(NUMBER, model)
+    records = load_data(data.train, data, tmp_path, "train")
+    features = torch.from_numpy(records.features)
+
+    released = load(folder)
+    assert torch.equal(released(features), module(features))
+    assert released.predict([{"age": 0, "sex": "f"}, {"age": 50, "sex": "m"}, {"age": 99, "sex": ""}]).tolist() == (
+        module(features)[:, 0].tolist()
+    )
+
+    def mapped(x: torch.Tensor) -> torch.Tensor:
+        if "location" in state:
+            return state["location"].expand(len(x))
+        return x @ state["1.weight"][0] + state.get("1.bias", 0)
+
+    predicted = released(features)
+    assert predicted.shape == (3, 1)
+    assert torch.allclose(predicted[:, 0], 1955.75 + 55.75 * mapped(features).double(), rtol=1e-6)
+    assert all(not value.any() for value in build(parsed(NUMBER, model)[1], (4,), 1, 0, (0.0, 1.0)).parameters())
+
+
+def test_model_json_of_a_regression(release) -> None:
+    folder, _ = release(NUMBER, {"kind": "least_squares"})
+    content = json.loads((folder / "model.json").read_text())
+    assert content["target"] == [1900, 2011.5]
+    assert "classes" not in content
+    assert rebuild(content)(torch.zeros(2, 4)).tolist() == [[1955.75], [1955.75]]
+    file = parse(json.dumps(content))
+    assert (file.facts.classes, file.facts.target) == (1, (1900, 2011.5))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"classes": 2}, "neither a class nor a number, or both"),
+        ({"target": None}, "neither a class nor a number, or both"),
+        ({"target": [3, 3]}, "its range is empty"),
+        ({"target": [3]}, "is not what dprecipe writes"),
+        ({"target": None, "classes": 2}, "predicts a number, and the labels are 2 classes"),
+        ({"model": MLP}, "tells classes apart, and the label is a number"),
+    ],
+)
+def test_a_model_json_of_a_regression_that_was_changed(release, change: dict, message: str) -> None:
+    with pytest.raises(DataFault, match=message):
+        load(release(NUMBER, {"kind": "least_squares"}, change)[0])
 
 
 def test_features_of_another_shape(release) -> None:

@@ -3,12 +3,31 @@ import math
 import pytest
 
 from dprecipe.models.build import build
-from dprecipe.models.schema import Cnn, GradientBoosting, LogisticRegression, Mlp, Model, RandomForest
+from dprecipe.models.schema import (
+    Cnn,
+    GradientBoosting,
+    HuberRegression,
+    HuberSvm,
+    LeastSquares,
+    Location,
+    LogisticRegression,
+    Mlp,
+    Model,
+    RandomForest,
+    SoftmaxRegression,
+)
 from dprecipe.models.size import layer_sizes
 
 CASES = [
     (LogisticRegression(kind="logistic_regression"), (1, 8, 8), 10),
     (LogisticRegression(kind="logistic_regression"), (105,), 2),
+    (LogisticRegression(kind="logistic_regression", bias=False), (105,), 2),
+    (SoftmaxRegression(kind="softmax_regression"), (1, 8, 8), 10),
+    (SoftmaxRegression(kind="softmax_regression", bias=False), (7,), 3),
+    (HuberSvm(kind="huber_svm"), (7,), 2),
+    (LeastSquares(kind="least_squares", bias=False), (7,), 1),
+    (HuberRegression(kind="huber_regression"), (2, 3, 3), 1),
+    (Location(kind="location"), (7,), 1),
     (Mlp(kind="mlp", hidden=(96,)), (1, 8, 8), 10),
     (Mlp(kind="mlp", hidden=(5, 7, 3), activation="relu"), (20,), 4),
     (Cnn(kind="cnn", preset="tempered-mnist"), (1, 28, 28), 10),
@@ -27,7 +46,7 @@ CASES = [
 @pytest.mark.parametrize(("model", "shape", "classes"), CASES)
 def test_sizes_are_those_of_the_network(model: Model, shape: tuple[int, ...], classes: int) -> None:
     layers: dict[str, int] = {}
-    for name, parameter in build(model, shape, classes, 0).named_parameters():
+    for name, parameter in build(model, shape, classes, 0, (-1.0, 1.0)).named_parameters():
         layer = name.rsplit(".", 1)[0]
         layers[layer] = layers.get(layer, 0) + math.prod(parameter.shape)
     assert layer_sizes(model, shape, classes) == tuple(layers.values())

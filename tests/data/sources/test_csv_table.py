@@ -178,3 +178,20 @@ def test_a_gzip_file_cut_off(read) -> None:
 def test_garbage(read, content: bytes) -> None:
     with pytest.raises(DataFault):
         read(content)
+
+
+NUMBER = {"label": {"column": "y", "range": [0, 50]}, "columns": {"age": COLUMNS["age"]}, "steps": ()}
+
+
+def test_a_number_to_be_predicted_is_clipped_to_its_range_and_mapped(read) -> None:
+    labels = read("age,y\n1,-3\n2, 12.5 \n3,5e1\n4,1e9\n", **NUMBER).labels
+    assert labels.dtype == np.float32
+    assert labels.tolist() == [-1, -0.5, 1, 1]
+
+
+@pytest.mark.parametrize("value", ["", "NA", "nan", "inf", "1_000", "1e400", f'"{SECRET}"'])
+def test_a_label_that_is_no_number(read, value: str) -> None:
+    with pytest.raises(DataFault, match=r"t\.csv, line 3, column 'y': the label is not a finite number") as caught:
+        read(f"age,y\n1,2\n2,{value}\n3,3\n4,4\n", **NUMBER)
+    assert SECRET not in str(caught.value)
+    assert caught.value.remedy

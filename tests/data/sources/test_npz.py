@@ -76,7 +76,28 @@ class Bomb:
         return (pytest.fail, ("a pickle was loaded",))
 
 
+NUMBERS = {"classes": None, "range": [10.0, 20.0]}
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64], ids=str)
+def test_numbers_are_clipped_to_their_range_and_mapped(read, kind: type) -> None:
+    labels = read(arrays={"labels": np.array([-5, 10, 16, 99], kind)}, **NUMBERS).labels
+    assert labels.dtype == np.float32
+    np.testing.assert_array_equal(labels, np.float32([-1, -1, 0.2, 1]))
+
+
+def test_a_range_of_all_there_is(read) -> None:
+    found = read(arrays={"labels": np.array([-1e308, 0, 1e308, 1.7e308])}, classes=None, range=[-1.7e308, 1.7e308])
+    np.testing.assert_allclose(found.labels, [-10 / 17, 0, 10 / 17, 1], rtol=1e-6)
+
+
 BAD = {
+    "no finite number": (
+        {**NUMBERS, "arrays": {"labels": np.array([0, 1, np.nan, np.inf])}},
+        r"label of record 2 \(counted from 0\) is not a finite number; 2 such",
+    ),
+    "texts as numbers": ({**NUMBERS, "arrays": {"labels": np.array(["1"] * 4)}}, "holds <U1, expected numbers"),
+    "truths as numbers": ({**NUMBERS, "arrays": {"labels": LABELS > 0}}, "holds bool, expected numbers"),
     "python objects": ({"arrays": {"features": np.array([Bomb()] * 4, dtype=object)}}, "holds Python objects"),
     "another shape": ({"shape": (4,)}, r"has shape \[4, 3\], expected \[records, 4\]"),
     "no records axis": ({"arrays": {"labels": np.array(1)}}, r"'labels' has shape \[\], expected \[records\]"),

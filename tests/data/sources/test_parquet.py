@@ -74,6 +74,18 @@ def test_a_table(table) -> None:
     assert records.labels.tolist() == [0, 1, 0, 0]
 
 
+def test_a_number_to_be_predicted(table, images) -> None:
+    number = {"column": "ill", "range": [0, 4]}
+    labels = table({"ill": [0.0, 1, 8, None]}, label=number, records=[0, 3], size=3).labels
+    assert labels.dtype == np.float32
+    assert labels.tolist() == [-1, -0.5, 1]
+    with pytest.raises(DataFault, match=r"row 3 \(counted from 0\), column 'ill': the label is not a finite number"):
+        table({"ill": [0.0, 1, 8, None]}, label=number)
+    pictures = images([encode(pixels) for pixels in PIXELS], label={"column": "label", "range": [0, 2]})
+    assert pictures.labels.dtype == np.float32
+    assert pictures.labels.tolist() == [-1, 0, 1, 0]
+
+
 def test_records_across_row_groups_and_batches(table, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = table().features
     monkeypatch.setattr(parquet, "BATCH_ROWS", 1)

@@ -1,0 +1,59 @@
+"""Scores are means over all held-out records, in whatever batches these are read."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import numpy as np  # noqa: E402
+
+from dprecipe.data.records import Records  # noqa: E402
+from dprecipe.models.build import build  # noqa: E402
+from dprecipe.models.schema import LeastSquares, SoftmaxRegression  # noqa: E402
+from dprecipe.training.evaluate import HeldOut, Score  # noqa: E402
+
+CPU = torch.device("cpu")
+GENERATOR = np.random.default_rng(0)
+FEATURES = GENERATOR.normal(size=(23, 3)).astype(np.float32)
+
+
+def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return {name: torch.randn(value.shape, generator=generator) for name, value in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("batch", [4, 23, 100])
+def test_a_classifier(batch: int) -> None:
+    labels = GENERATOR.integers(4, size=23)
+    module = build(SoftmaxRegression(kind="softmax_regression"), (3,), 4, 0)
+    state = state_of(module)
+    score = HeldOut(Records(FEATURES, labels), CPU, batch).score(module, state)
+    logits = torch.from_numpy(FEATURES) @ state["1.weight"].T + state["1.bias"]
+    assert score.accuracy == pytest.approx((logits.argmax(1).numpy() == labels).mean())
+    chances = logits.double().softmax(1).numpy()[np.arange(23), labels]
+    assert score.loss == pytest.approx(-np.log(chances).mean(), rel=1e-5)
+    assert (score.records, score.mean_absolute_error) == (23, None)
+    assert score.metrics == {"accuracy": score.accuracy, "loss": score.loss}
+    assert score.summary == f"accuracy {score.accuracy:.2%}"
+
+
+@pytest.mark.parametrize("batch", [4, 23, 100])
+def test_a_regression_is_scored_in_the_units_of_its_target(batch: int) -> None:
+    years, target = GENERATOR.uniform(1900, 2020, 23), (1900.0, 2020.0)
+    module = build(LeastSquares(kind="least_squares"), (3,), 1, 0, target)
+    state = state_of(module)
+    records = Records(FEATURES, ((years - 1960) / 60).astype(np.float32))
+    score = HeldOut(records, CPU, batch, target).score(module, state)
+    predicted = 1960 + 60 * (FEATURES @ state["1.weight"].numpy()[0] + state["1.bias"].numpy()[0])
+    assert score.accuracy is None
+    assert score.loss == pytest.approx(((years - predicted) ** 2).mean(), rel=1e-5)
+    assert score.mean_absolute_error == pytest.approx(np.abs(years - predicted).mean(), rel=1e-5)
+    assert score.metrics == {"mean_absolute_error": score.mean_absolute_error, "loss": score.loss}
+    assert score.summary == f"mean absolute error {score.mean_absolute_error:.4g}"
+
+
+def test_no_records_at_all() -> None:
+    module = build(LeastSquares(kind="least_squares"), (3,), 1, 0, (0.0, 1.0))
+    none = Records(FEATURES[:0], np.zeros(0, np.float32))
+    assert HeldOut(none, CPU, 4, (0.0, 1.0)).score(module, module.state_dict()) == Score(None, 0.0, 0, 0.0)
