@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from dprecipe.release import card, plots
+from dprecipe.release.facts import PublicScore
 
 VOID = {"meta", "path", "use", "rect"}
 
@@ -106,6 +108,22 @@ def test_the_cards_front_matter_is_plain_yaml(finished: Any) -> None:
     assert front["model_name"] == "tampered"
     assert front["differential_privacy"]["epsilon"] == finished.plan.guarantee.epsilon
     assert "| accuracy | 0.9000 |" in text
+
+
+def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
+    from dprecipe.release.verify import verify
+
+    made = finish(tmp_path / "run", plan_of(), facts_of(score=PublicScore(None, 12.345678, 360, 2.71828)))
+    page = (made.release / "report.html").read_text(encoding="utf-8")
+    assert "<b>2.718</b><span>mean absolute error on 360 public records</span>" in page
+    text = (made.release / "card.md").read_text(encoding="utf-8")
+    assert "| mean absolute error | 2.71828 |\n| mean squared error | 12.3457 |\n| records | 360 |" in text
+    metrics = json.loads((made.release / "metrics.json").read_bytes())
+    figures = {"mean_absolute_error": 2.71828, "loss": 12.345678, "records": 360}
+    assert metrics["public_evaluation"] == figures
+    released = verify(made.release).statement.predicate.data_access.evaluation.released
+    assert released is not None
+    assert released.model_dump() == figures
 
 
 def test_words_stay_words() -> None:
