@@ -1,0 +1,286 @@
+"""Privacy amplification by iteration in Gaussian differential privacy: the last iterate of a descent is μ-GDP.
+
+Let step t have a map of Lipschitz constant M_t, noise of standard deviation ν_t, and move at most s_t farther with
+one record changed (0 where it is not used). For any a_t >= 0 with z_t = M_t z_{t-1} + s_t - a_t >= 0 that ends in
+z_N = 0, the last iterate is μ-GDP with μ² = Σ (a_t/ν_t)². It may start from z = 0 before the first step, or after
+any step from z = D, the diameter of the set.
+
+With P_t = M_1 ... M_t the least μ is that of the greatest convex minorant of the points
+(Σ (ν_u/P_u)², z_0 + Σ s_u/P_u). P_t would underflow, so the run is cut into blocks, each from one use of the record to
+just before the next, with
+
+  S = s x the later M of the block,   W = Σ (ν_u x the later M of the block)²,   ρ = all M of the block,
+
+and neighbours A, B are merged while S_A W_B >= ρ_B S_B W_A (the slopes fall), into (S_A ρ_B + S_B, W_A ρ_B² + W_B,
+ρ_A ρ_B). Then μ² = Σ S²/W. Blocks that are all alike always merge, since ρ <= 1.
+
+Source: Bok, Su & Altschuler 2024, "Shifted interpolation for differential privacy", Theorems 3.1 and 4.5; Feldman,
+Mironov, Talwar & Thakurta 2018.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
+
+LEAST = 1e-300
+"""No μ of a record that was used is said to be less."""
+
+_ROUND_UP = 1 + 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Steps alike, one stage after the other; all lengths over the diameter of the set."""
+
+    steps: Ints
+    shift: Array
+    """s: how much farther one record can move a step that uses it."""
+    contraction: Array
+    """M <= 1, of a step's map."""
+    noise: Array
+    """ν: the noise's standard deviation."""
+
+    @property
+    def ends(self) -> Ints:
+        """The number of each stage's last step, counted from 1."""
+        return np.cumsum(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Of each case: what a stretch of steps adds to, and leaves of, the distance (`shift`, `rest`) and the noise."""
+
+    shift: Array
+    noise: Array
+    rest: Array
+
+    @property
+    def fields(self) -> tuple[Array, Array, Array]:
+        return self.shift, self.noise, self.rest
+
+    def then(self, later: _Block) -> _Block:
+        return _Block(
+            self.shift * later.rest + later.shift,
+            self.noise * np.square(later.rest) + later.noise,
+            self.rest * later.rest,
+        )
+
+    def where(self, mask_P: NDArray[np.bool_], other: _Block) -> _Block:
+        return _Block(*(np.where(mask_P, a_P, b_P) for a_P, b_P in zip(self.fields, other.fields, strict=True)))
+
+    def merges(self, later: _Block) -> NDArray[np.bool_]:
+        result: NDArray[np.bool_] = self.shift * later.noise >= later.rest * later.shift * self.noise
+        return result
+
+    @property
+    def cost(self) -> Array:
+        """S²/W; infinite where there is a distance and no noise."""
+        noisy_P = np.where(self.noise > 0, self.noise, 1.0)
+        result: Array = np.where(self.noise > 0, np.square(self.shift) / noisy_P, 0.0)
+        return np.where((self.noise <= 0) & (self.shift > 0), np.inf, result)
+
+
+def uses(stages: Stages, lots: int, first_P: Ints, stop_P: Ints) -> tuple[Ints, Ints]:
+    """How often each stage uses the record, and the first such step: arrays (stages, cases).
+
+    The record is used at step `first` and every `lots` steps from there; the run ends after step `stop`.
+    """
+    ends_R1 = stages.ends[:, None]
+    begins_R1 = ends_R1 - stages.steps[:, None]
+    skipped_RP = np.maximum(-((first_P - begins_R1 - 1) // lots), 0)
+    at_RP = first_P + skipped_RP * lots
+    return np.maximum((np.minimum(ends_R1, stop_P) - at_RP) // lots + 1, 0), at_RP
+
+
+def mu(stages: Stages, lots: int, first_P: Ints, stop_P: Ints, width_P: Ints | None = None) -> Array:
+    """Least μ of the last iterate, for each case: a record used at step `first` and every `lots` steps from there, in
+    a run that ends after step `stop` >= `first`.
+
+    `width`: the record may also stand up to so many steps before `first`, and be used as often. A shift that is carried
+    on without noise does not grow, so the largest shift of those steps, at the last of them, bounds all.
+
+    Guarantees: an upper bound; the least of its kind where every start was tried (a few stages, and up to 64 uses in
+    each).
+    Source: module.
+    """
+    cases = len(first_P)
+    uses_RP, at_RP = uses(stages, lots, first_P, stop_P)
+    shift_RP = widened(stages.shift, stages, np.zeros_like(first_P) if width_P is None else width_P)
+    nothing = _Block(np.zeros(cases), np.zeros(cases), np.ones(cases))
+    block, jump, begun_P = nothing, nothing, np.zeros(cases, dtype=np.bool_)
+    slots: list[_Slot] = []
+    for index, end in enumerate(stages.ends.tolist()):
+        begin, used_P = end - int(stages.steps[index]), uses_RP[index] > 0
+        step = _Steps(float(stages.contraction[index]), float(stages.noise[index]))
+        steps_P = np.maximum(np.minimum(stop_P, end) - begin, 0)
+        lead = step.quiet(np.where(used_P, at_RP[index] - 1 - begin, steps_P))
+        block, jump = block.then(lead), jump.then(lead)
+        if not used_P.any():
+            continue
+        slots.append(_Slot(block.where(used_P, nothing), jump, begun_P & used_P))
+        repeats_P = np.where(used_P, uses_RP[index] - 1, 0)
+        use, landed = step.use(shift_RP[index]), step.landed(cases)
+        if repeats_P.any():
+            quiet = step.quiet(np.full(cases, lots - 1))
+            like = _Run(use.then(quiet), lots * step.log_contraction)
+            slots.append(_Slot(like.of(repeats_P), landed.then(quiet), repeats_P > 0, like, repeats_P))
+        rest = step.quiet(np.where(used_P, steps_P - (at_RP[index] - begin) - repeats_P * lots, 0))
+        block, jump = use.then(rest).where(used_P, block), landed.then(rest).where(used_P, jump)
+        begun_P = begun_P | used_P
+    slots.append(_Slot(block, jump, begun_P))
+    return np.maximum(np.sqrt(_least(slots, thorough=len(stages.steps) <= _FEW_STAGES)) * _ROUND_UP, LEAST)
+
+
+def widened(values_R: Array, stages: Stages, width_P: Ints) -> Array:
+    """The largest value of a stage and of those that end less than `width` steps before it begins: (stages, cases)."""
+    result_RP = np.repeat(values_R[:, None], len(width_P), axis=1)
+    if not width_P.any():
+        return result_RP
+    ends_R = stages.ends
+    begins_R = ends_R - stages.steps
+    for index in range(1, len(values_R)):
+        reached_RP = ends_R[:index, None] + width_P > begins_R[index]
+        earlier_P = np.where(reached_RP, values_R[:index, None], 0.0).max(axis=0)
+        result_RP[index] = np.maximum(result_RP[index], earlier_P)
+    return result_RP
+
+
+def ladder(last: int, exact: int, ratio: float) -> Ints:
+    """0, 1, ..., `exact`, and from there each `ratio` times the one before, rounded up; it ends with `last`."""
+    result = list(range(min(exact, last) + 1))
+    while result[-1] < last:
+        result.append(min(last, max(result[-1] + 1, int(np.ceil(result[-1] * ratio)))))
+    return np.array(result, dtype=np.int64)
+
+
+_FEW_STAGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Steps of one stage, as blocks."""
+
+    contraction: float
+    noise: float
+
+    @property
+    def log_contraction(self) -> float:
+        return math.log(self.contraction) if self.contraction > 0 else -math.inf
+
+    def quiet(self, steps_P: Ints) -> _Block:
+        """So many that don't use the record."""
+        noise_P = self.noise**2 * _geometric(2 * self.log_contraction, steps_P)
+        return _Block(np.zeros(len(steps_P)), noise_P, np.power(self.contraction, steps_P.astype(np.float64)))
+
+    def use(self, shift_P: Array) -> _Block:
+        """One that does."""
+        return _Block(shift_P, np.full_like(shift_P, self.noise**2), np.full_like(shift_P, self.contraction))
+
+    def landed(self, cases: int) -> _Block:
+        """One that does, and leaves z = D."""
+        return _Block(np.ones(cases), np.zeros(cases), np.full(cases, self.contraction))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Like blocks, one after the other, merged."""
+
+    one: _Block
+    log_rest: float
+
+    def of(self, repeats_P: Ints) -> _Block:
+        return _Block(
+            self.one.shift * _geometric(self.log_rest, repeats_P),
+            self.one.noise * _geometric(2 * self.log_rest, repeats_P),
+            np.power(self.one.rest, repeats_P.astype(np.float64)),
+        )
+
+
+def _geometric(log_ratio: float, terms_P: Ints) -> Array:
+    """1 + ratio + ..., so many terms."""
+    if log_ratio == -math.inf:
+        return np.minimum(terms_P, 1).astype(np.float64)
+    if log_ratio == 0:
+        return terms_P.astype(np.float64)
+    result: Array = np.expm1(terms_P * log_ratio) / math.expm1(log_ratio)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A block, or a `run` of `repeats` of them; `jump` is its first one where z = D right after the use."""
+
+    block: _Block
+    jump: _Block
+    present: NDArray[np.bool_]
+    run: _Run | None = None
+    repeats: Ints | None = None
+
+
+class _Minorant:
+    """The merged blocks of the later part of a run, the earliest on top; `cost` is the sum of all below and itself."""
+
+    def __init__(self, depth: int, cases: int) -> None:
+        self._columns = np.arange(cases)
+        self._rows = _Block(np.zeros((depth + 1, cases)), np.zeros((depth + 1, cases)), np.ones((depth + 1, cases)))
+        self._cost = np.zeros((depth + 1, cases))
+        self.depth = np.zeros(cases, dtype=np.int64)
+
+    def merged(self, block: _Block, depth_P: Ints) -> tuple[_Block, Ints]:
+        """The block with all that it merges with, and the depth of what is left."""
+        while True:
+            top = _Block(*(rows[depth_P, self._columns] for rows in self._rows.fields))
+            merges_P = (depth_P > 0) & block.merges(top)
+            if not merges_P.any():
+                return block, depth_P
+            block, depth_P = block.then(top).where(merges_P, block), depth_P - merges_P
+
+    def cost(self, depth_P: Ints) -> Array:
+        result: Array = self._cost[depth_P, self._columns]
+        return result
+
+    def push(self, block: _Block) -> None:
+        block, depth_P = self.merged(block, self.depth)
+        self.depth = depth_P + 1
+        for rows, values_P in zip(self._rows.fields, block.fields, strict=True):
+            rows[self.depth, self._columns] = values_P
+        self._cost[self.depth, self._columns] = self.cost(depth_P) + block.cost
+
+
+def _least(slots: list[_Slot], *, thorough: bool) -> Array:
+    """Least μ² over all starts, by pool adjacent violators from the last block to the first."""
+    cases = len(slots[0].present)
+    later = _Minorant(len(slots), cases)
+    least_P = np.full(cases, np.inf)
+    for slot in reversed(slots):
+        most = 0 if slot.repeats is None else int(slot.repeats.max()) - 1
+        for repeats in ladder(most, 64, 1.125) if thorough else ladder(most, 1, 4.0):
+            present_P = slot.present
+            if slot.repeats is not None:
+                present_P = present_P & (slot.repeats > repeats)
+            if present_P.any():
+                least_P = np.minimum(least_P, np.where(present_P, _from_jump(slot, later, int(repeats)), np.inf))
+        later.push(slot.block)
+    return np.minimum(least_P, later.cost(later.depth))
+
+
+def _from_jump(slot: _Slot, later: _Minorant, repeats: int) -> Array:
+    """μ² from z = D in the slot, `repeats` like blocks of it, and all that comes later."""
+    if not repeats or slot.run is None:
+        block, depth_P = later.merged(slot.jump, later.depth)
+        alone_P: Array = block.cost + later.cost(depth_P)
+        return alone_P
+    run, depth_P = later.merged(slot.run.of(np.full(len(slot.present), repeats)), later.depth)
+    joined_P = slot.jump.merges(run)
+    block, below_P = later.merged(slot.jump.then(run), depth_P)
+    apart_P = slot.jump.cost + run.cost + later.cost(depth_P)
+    least_P: Array = np.where(joined_P, block.cost + later.cost(below_P), apart_P)
+    return least_P
