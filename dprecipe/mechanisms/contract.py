@@ -78,6 +78,8 @@ class MechanismPlan:
     sampling_rate: float | None
     released: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
+    warnings: tuple[Finding, ...] = ()
+    """What could be seen only once everything was solved."""
 
 
 class Account(Protocol):

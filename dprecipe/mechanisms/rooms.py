@@ -36,6 +36,10 @@ class Room:
     """Whether `<package>.files` summarises files that the recipe names."""
     student: bool = False
     """Whether the model learns from public records and released labels, and not by noisy steps on private records."""
+    hidden: bool = False
+    """Whether it takes plain steps of its own on a convex loss and shows the last iterate alone: no optimiser."""
+    relations: tuple[str, ...] = ("add_or_remove_one", "replace_one")
+    """Which two data sets its guarantee can compare (`privacy.adjacency.Neighbouring`)."""
 
 
 ROOMS: dict[str, Room] = {
@@ -55,6 +59,8 @@ ROOMS: dict[str, Room] = {
         "dprecipe.mechanisms.pnsgd",
         "plain noisy steps on a convex loss, projected; nobody sees an iterate but the last",
         runner="dprecipe.mechanisms.pnsgd.train",
+        hidden=True,
+        relations=("replace_one", "zero_out_one"),
     ),
 }
 

@@ -1,8 +1,8 @@
-"""How the model learns, across the blocks: by noisy steps, by steps of a student, or fitted at once.
+"""How the model learns, across the blocks: by noisy steps, by hidden ones, by steps of a student, or fitted at once.
 
-A student learns from public records and released labels, so its training spends nothing: it has a batch size of its own
-and no length that could be solved for. Trees are fitted at once; so is a student's logistic regression without a
-`training` block.
+Hidden steps have no optimiser: they are plain, and the mechanism says how long each is. A student learns from public
+records and released labels, so its training spends nothing: it has a batch size of its own and no length that could be
+solved for. Trees are fitted at once; so is a student's logistic regression without a `training` block.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.rooms import ROOMS
-from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
+from dprecipe.models.schema import Convex, GradientBoosting, LogisticRegression, RandomForest, Regression
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.training import Training
 
@@ -20,6 +20,11 @@ from dprecipe.recipe.training import Training
 def has_student(recipe: Recipe) -> bool:
     """Whether the model is a student of released labels, and not made by noisy steps."""
     return ROOMS[recipe.mechanism.kind].student
+
+
+def steps_are_hidden(recipe: Recipe) -> bool:
+    """Whether the mechanism takes plain steps of its own, of which only the last iterate is seen."""
+    return ROOMS[recipe.mechanism.kind].hidden
 
 
 def fitted_at_once(recipe: Recipe) -> bool:
@@ -30,7 +35,9 @@ def fitted_at_once(recipe: Recipe) -> bool:
 
 
 def steps_need_gradients(recipe: Recipe) -> Iterator[Finding]:
-    """Noise is added to gradients: a model without them can't be trained so."""
+    """Noise is added to gradients: a model without them can't be trained so. Of hidden steps the mechanism says it."""
+    if steps_are_hidden(recipe):
+        return
     if isinstance(recipe.model, RandomForest | GradientBoosting) and not has_student(recipe):
         yield Finding(
             "R305",
@@ -38,6 +45,28 @@ def steps_need_gradients(recipe: Recipe) -> Iterator[Finding]:
             "choose model.kind logistic_regression, mlp or cnn; or mechanism.kind pate, whose teachers and student can "
             "be trees",
             "model.kind",
+        )
+
+
+def models_of_proven_constants(recipe: Recipe) -> Iterator[Finding]:
+    """What has constants that are proved is of use where they are needed, and nowhere else."""
+    model, kind = recipe.model, recipe.mechanism.kind
+    if steps_are_hidden(recipe):
+        return
+    if isinstance(model, Convex):
+        regression = isinstance(model, Regression)
+        yield Finding(
+            "R280",
+            f"a {model.kind} is trained by pnsgd, which needs its constants; {kind} does not know it",
+            "use mechanism.kind pnsgd" + ("" if regression else ", or choose model.kind logistic_regression"),
+            "model.kind",
+        )
+    elif getattr(model, "l2", 0.0):
+        yield Finding(
+            "R280",
+            f"model.l2 is the regulariser of pnsgd; {kind} would not read it",
+            "remove model.l2; with optimizer sgd or adam, training.optimizer.weight_decay shrinks the weights",
+            "model.l2",
         )
 
 
@@ -55,6 +84,9 @@ def training_block(recipe: Recipe) -> Iterator[Finding]:
         return
     if fitted_at_once(recipe):
         return
+    if steps_are_hidden(recipe):
+        yield from _one_length(training)
+        return
     if training == Training():
         yield Finding(
             "R304",
@@ -70,6 +102,10 @@ def training_block(recipe: Recipe) -> Iterator[Finding]:
             "add training.optimizer, such as {kind: sgd, lr: 0.1}",
             "training",
         )
+    yield from _one_length(training)
+
+
+def _one_length(training: Training) -> Iterator[Finding]:
     if (training.epochs is None) == (training.steps is None):
         both = training.epochs is not None
         yield Finding(
@@ -94,10 +130,12 @@ def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
                 )
         return
     if training.batch_size is not None:
+        hidden = steps_are_hidden(recipe)
+        said, key = ("takes", "mechanism.batch_size") if hidden else ("draws", "mechanism.sampling.batch_size")
         yield Finding(
             "R306",
-            f"{recipe.mechanism.kind} draws its lots by mechanism.sampling",
-            "remove training.batch_size, and set mechanism.sampling.batch_size",
+            f"{recipe.mechanism.kind} {said} its lots by {key if hidden else 'mechanism.sampling'}",
+            f"remove training.batch_size, and set {key}",
             "training.batch_size",
         )
     for key, value in (

@@ -59,5 +59,5 @@ def plan(loaded: Loaded) -> Plan:
         training=recipe.training,
         release=recipe.release,
         runtime=recipe.runtime,
-        warnings=tuple(loaded.located(findings)),
+        warnings=tuple(loaded.located([*findings, *mechanism.warnings])),
     )

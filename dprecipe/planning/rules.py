@@ -14,7 +14,7 @@ from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Account, Facts
-from dprecipe.mechanisms.rooms import account_of
+from dprecipe.mechanisms.rooms import ROOMS, account_of
 from dprecipe.models import checks as model_checks
 from dprecipe.planning import learning, public
 from dprecipe.recipe.root import Recipe
@@ -44,6 +44,21 @@ def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
             f"{', '.join(autos)} are `auto`: noise, length and budget are one equation with one unknown",
             f"give a number to {autos[-1]}",
             autos[-1],
+        )
+
+
+def covered_relation(recipe: Recipe) -> Iterator[Finding]:
+    """A mechanism's guarantee compares the data sets that its theorems compare."""
+    kind, relation = recipe.mechanism.kind, recipe.budget.neighbouring
+    relations = ROOMS[kind].relations
+    if relation not in relations:
+        hidden = learning.steps_are_hidden(recipe)
+        yield Finding(
+            "P169",
+            f"{kind} has no guarantee for {relation}"
+            + (": one record more or less moves all later ones to other steps" if hidden else ""),
+            f"set budget.neighbouring to {' or '.join(relations)}",
+            "budget.neighbouring" if "neighbouring" in recipe.budget.model_fields_set else "budget",
         )
 
 
@@ -139,10 +154,12 @@ def data_and_model(recipe: Recipe) -> Iterator[Finding]:
 
 RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     learning.steps_need_gradients,
+    learning.models_of_proven_constants,
     learning.training_block,
     learning.training_of_the_mechanism,
     learning.labels_of_a_student,
     one_free_variable,
+    covered_relation,
     delta_against_size,
     large_epsilon,
     private_metrics,

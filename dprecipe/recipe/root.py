@@ -27,7 +27,7 @@ class Budget(Block):
 
     epsilon: SolvableFloat = Field(description="ε, the cap; `auto` computes it from a fixed noise and length")
     delta: Fraction = Field(description="δ, the chance that ε does not hold; far below 1 / data.size")
-    neighbouring: Literal["add_or_remove_one", "replace_one"] = Field(
+    neighbouring: Literal["add_or_remove_one", "replace_one", "zero_out_one"] = Field(
         "add_or_remove_one", description="which two data sets must be hard to tell apart"
     )
     accountant: Literal["pld", "rdp"] = Field(

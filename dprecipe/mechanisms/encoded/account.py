@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dprecipe.faults import Finding, PlanRefused, Severity
-from dprecipe.mechanisms import solve
+from dprecipe.mechanisms import phased, solve
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, GradientCodebook, Slots
 from dprecipe.mechanisms.sampling import Pace
@@ -383,27 +383,7 @@ def laws(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def phase_lengths(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Every phase but the last says how long it lasts, once."""
-    if not isinstance(spec.noise, tuple):
-        return
-    for index, phase in enumerate(spec.noise):
-        path, last = f"mechanism.noise.{index}", index == len(spec.noise) - 1
-        given = [name for name in ("epochs", "steps") if getattr(phase, name) is not None]
-        if last and given:
-            yield Finding(
-                "R262",
-                "the last phase lasts to the end of the run and has no length of its own",
-                f"remove {' and '.join(given)}",
-                f"{path}.{given[0]}",
-            )
-        elif not last and not given:
-            yield Finding(
-                "R262",
-                "a phase before the last does not say how long it lasts",
-                "add epochs (passes over the data) or steps",
-                path,
-            )
-        elif not last and len(given) == 2:
-            yield Finding("R262", "the phase has both epochs and steps", "remove one of them", f"{path}.steps")
+    yield from phased.lengths(spec.noise)
 
 
 def phases_end(spec: Encoded, facts: Facts) -> Iterator[Finding]:
@@ -413,15 +393,7 @@ def phases_end(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     if spec.sampling.scheme == "shuffle" or getattr(spec.sampling, "batch_size", 0) > facts.size:
         return
     problem = _Run(spec, facts).problem
-    most = solve.MOST_STEPS if problem.events is None else problem.events
-    if most <= problem.opening:
-        has = "the most a run can have is" if problem.events is None else "the run has"
-        yield Finding(
-            "R262",
-            f"the phases before the last take {problem.opening:,} steps, {has} {most:,}",
-            "shorten them" + ("" if problem.events is None else ", or lengthen the run"),
-            "mechanism.noise",
-        )
+    yield from phased.leave_something(problem.opening, problem.events)
 
 
 def optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:

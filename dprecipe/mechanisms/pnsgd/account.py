@@ -1,0 +1,414 @@
+"""The accounting of projected noisy SGD: from a recipe's constants to the one event of a run, the free variable solved.
+
+A run is one event however long it is: nobody sees an iterate but the last. What the event costs is the least of several
+bounds (`dprecipe.privacy.hidden`); what they need, the distance between neighbouring gradients and the contraction of a
+step, is proved in `constants`.
+
+Guarantees: the event returned by `plan` spends at most the budget, by the accountant the budget names.
+Source: Asoodeh, Diaz and Calmon 2020, Algorithm 1 and Theorems 3 to 5; Feldman, Mironov, Talwar and Thakurta 2018.
+
+The accountants are imported where they are asked: a recipe with something to solve validates without numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from dprecipe.faults import Finding, PlanRefused, Severity
+from dprecipe.mechanisms import solve
+from dprecipe.mechanisms.contract import Facts, MechanismPlan
+from dprecipe.mechanisms.pnsgd import rules
+from dprecipe.mechanisms.pnsgd.constants import above, below, contraction, declared
+from dprecipe.mechanisms.pnsgd.schedule import Stage, stages, steps_of
+from dprecipe.mechanisms.pnsgd.schema import Ball, Pnsgd
+from dprecipe.models.schema import Location
+from dprecipe.noise.schema import phases
+from dprecipe.planning.model import Assumption, Length
+from dprecipe.privacy import rounding
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, ProjectedDescent
+
+LEAST_NOISE, MOST_NOISE = 1e-9, 1e7
+"""Of the multiplier: σ over L is small where a step averages many records."""
+LEAST_WRITTEN = 1e-3
+"""The least multiplier that a recipe can hold."""
+HARDLY_ANY = solve.LEAST_NOISE / 2
+"""Noise over the distance between neighbouring gradients, which is up to twice a clip norm."""
+LARGE_EPSILON = 10.0
+"""No more is suggested: it would promise little."""
+WIDE = 5.0
+"""M D / (ησ) from which on a step of contraction is worth next to nothing."""
+
+_INSIDE = 1 - 1e-6
+"""Of the budget's ε, where it is turned into δ: turned back, that δ gives an ε that the budget holds."""
+
+
+def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
+    """What makes this block impossible or unaccountable."""
+    findings = rules.check(spec, facts)
+    if any(finding.is_error for finding in findings):
+        return findings
+    return [*findings, *_Run(spec, facts).check()]
+
+
+def plan(spec: Pnsgd, facts: Facts) -> MechanismPlan:
+    """Solve the free variable.
+
+    Raises:
+        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
+    """
+    run = _Run(spec, facts)
+    multiplier, steps, solved = run.solve()
+    event, cut, proven = run.event(multiplier, steps), run.stages(multiplier, steps), run.proven
+    bounds, winner = run.bounds(event)
+    location = isinstance(facts.model, Location)
+    first = cut[0]
+    settings: dict[str, Any] = {
+        "constraint": spec.constraint.model_dump(mode="json"),
+        "diameter": proven.diameter,
+        "largest_norm": proven.largest_norm,
+        "feature_norm": None if location else rules.feature_norm(facts.data),
+        "bias": not location and getattr(facts.model, "bias", False),
+        "l2": getattr(facts.model, "l2", 0.0),
+        "parameters": proven.parameters,
+        "outputs": proven.outputs,
+        "lipschitz": proven.lipschitz,
+        "moved": proven.moved,
+        "smoothness": proven.smoothness,
+        "strong_convexity": proven.strong_convexity,
+        "contraction": max(row[2] for row in event.stages),
+        "stages": [stage.to_json() | {"noise_multiplier": stage.noise_scale / proven.lipschitz} for stage in cut],
+        "noise_family": run.family,
+        "noise_multiplier": run.scales(multiplier)[0],
+        "noise_scale": first.noise_scale,
+        "noise_std": first.noise_scale * (math.sqrt(2) if run.family == "laplace" else 1.0),
+        "batch_size": spec.batch_size,
+        "lots": run.lots,
+        "order": spec.order,
+        "stop": spec.stop,
+        "scheme": spec.order,
+        "sampling_rate": None,
+        "expected_lot": float(spec.batch_size),
+        "winner": winner,
+        "bounds": bounds,
+        "checkpoint": spec.checkpoint,
+        "private_log": spec.private_log,
+    }
+    return MechanismPlan(
+        events=(Charge(event, 1),),
+        settings=settings,
+        solved=solved,
+        length=Length(steps, run.lots, float(spec.batch_size)),
+        sampling_rate=None,
+        released=("final weights",),
+        assumptions=_assumptions(spec, facts),
+        warnings=tuple(_advice(spec, event, winner)) if solved else (),
+    )
+
+
+class _Run:
+    """A recipe's run as arithmetic."""
+
+    def __init__(self, spec: Pnsgd, facts: Facts) -> None:
+        self.spec, self.facts = spec, facts
+        self.proven = declared(rules.derived(spec, facts), spec.constants)
+        self.lots, self.opening = rules.lots(spec, facts), rules.opening(spec, facts)
+        self.steps = rules.steps(spec, facts)
+        self.phases = phases(spec.noise)
+        self.family = self.phases[0][1].family
+        self.budget, self.relation = facts.budget, Neighbouring(facts.budget.neighbouring)
+        auto = [f"{path}.multiplier" for path, noise in self.phases if noise.multiplier == "auto"]
+        path, last = self.phases[-1]
+        self.path = auto[0] if auto else f"{path}.multiplier"
+        """Of the multiplier that is solved for, or else offered as a remedy."""
+        self.multiplier = None if auto or last.multiplier == "auto" else float(last.multiplier)
+
+    def scales(self, multiplier: float) -> list[float]:
+        """The noise multiplier of each phase."""
+        return [
+            multiplier if f"{path}.multiplier" == self.path else float(noise.multiplier) for path, noise in self.phases
+        ]
+
+    def stages(self, multiplier: float, steps: int) -> tuple[Stage, ...]:
+        """The run in steps that are alike."""
+        noise = self.spec.noise
+        lengths = [steps_of(p.epochs, p.steps, self.lots) for p in noise[:-1]] if isinstance(noise, tuple) else []
+        scales = [scale * self.proven.lipschitz for scale in self.scales(multiplier)]
+        return stages(self.spec.learning_rate, [*zip(lengths, scales, strict=False), (1, scales[-1])], steps, self.lots)
+
+    def event(self, multiplier: float, steps: int) -> ProjectedDescent:
+        """What the run releases."""
+        spec, proven = self.spec, self.proven
+        moved, diameter = Fraction(proven.moved), Fraction(proven.diameter)
+        rows = []
+        for stage in self.stages(multiplier, steps):
+            rate, scale = Fraction(stage.learning_rate), Fraction(stage.noise_scale)
+            rows.append(
+                (
+                    stage.steps,
+                    below(scale * spec.batch_size / moved),
+                    contraction(stage.learning_rate, proven),
+                    above(diameter / (rate * scale)),
+                )
+            )
+        return ProjectedDescent(
+            neighbouring=self.relation.value,
+            family=self.family,
+            size=self.facts.size,
+            lot=spec.batch_size,
+            order=spec.order,
+            stop=spec.stop,
+            stages=tuple(rows),
+        )
+
+    def check(self) -> list[Finding]:
+        """Whether a run with nothing to solve but its ε keeps the budget, and what it gains."""
+        if self.multiplier is None:
+            return []
+        if self.steps is None:
+            first = self.event(self.multiplier, self.opening + 1)
+            fits = self.facts.cap is None or self._fits(first)
+            return [] if fits else [self._overspent(self.multiplier, first.steps)]
+        event = self.event(self.multiplier, self.steps)
+        cap = self.facts.cap
+        if cap is not None and self._cost(event) > cap:
+            return [self._overspent(self.multiplier, self.steps)]
+        return _advice(self.spec, event, self.bounds(event)[1])
+
+    def solve(self) -> tuple[float, int, dict[str, float | int]]:
+        """The multiplier, the number of steps, and which of them was solved for.
+
+        Raises:
+            PlanRefused: as `plan`.
+        """
+        multiplier, steps = self.multiplier, self.steps
+        if multiplier is not None and steps is not None:
+            if self.facts.cap is not None and self._cost(self.event(multiplier, steps)) > self.facts.cap:
+                raise PlanRefused([self._overspent(multiplier, steps)])
+            return multiplier, steps, {}
+        if self.facts.cap is not None and steps is not None:
+            multiplier = self._solved_multiplier(steps)
+            return multiplier, steps, {self.path: multiplier}
+        if self.facts.cap is not None and multiplier is not None:
+            steps = self._solved_steps(multiplier)
+            if self.facts.training.steps is not None:
+                return multiplier, steps, {"training.steps": steps}
+            return multiplier, steps, {"training.epochs": float(Fraction(steps, self.lots))}
+        raise PlanRefused([solve.two_free_variables(self.path)])
+
+    def bounds(self, event: ProjectedDescent) -> tuple[dict[str, float | None], str]:
+        """ε by each bound that there is for the noise, rounded up (None: infinite), and the one that is the guarantee's
+        for the budget's accountant."""
+        from dprecipe.privacy import hidden
+
+        delta = self.budget.delta
+        names = hidden.BOUNDS if self.family == "gaussian" else hidden.BOUNDS[:3]
+        found = {name: rounding.up(hidden.epsilon(event, delta, name).value) for name in names}
+        return (
+            {name: value if math.isfinite(value) else None for name, value in found.items()},
+            hidden.epsilon(event, delta).name,
+        )
+
+    def _solved_multiplier(self, steps: int) -> float:
+        found = self.least_multiplier(steps)
+        if found is None:
+            raise PlanRefused([self._too_tight()])
+        if min(row[1] for row in self.event(found, steps).stages) < HARDLY_ANY:
+            raise PlanRefused([_too_loose(f"is met with a noise multiplier of {found:g}, hardly any noise")])
+        return found
+
+    def _solved_steps(self, multiplier: float) -> int:
+        steps = self.most_steps(multiplier)
+        if steps <= self.opening:
+            raise PlanRefused([self._overspent(multiplier, self.opening + 1)])
+        if steps >= solve.MOST_STEPS:
+            raise PlanRefused([_too_loose(f"holds {solve.MOST_STEPS:,} steps at this noise, and more")])
+        return steps
+
+    def least_multiplier(self, steps: int) -> float | None:
+        """Least multiplier, of six digits, with which so many steps fit the budget; None: none does."""
+
+        def fits(multiplier: float) -> bool:
+            return self._fits(self.event(multiplier, steps))
+
+        low = high = 1.0
+        if fits(high):
+            while low > LEAST_NOISE and fits(low):
+                low, high = low / 4, low
+            if low <= LEAST_NOISE:
+                return high
+        else:
+            while not fits(high):
+                if high >= MOST_NOISE:
+                    return None
+                low, high = high, 4 * high
+        while high > low * (1 + 2e-7):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return rounding.up(high)
+
+    def most_steps(self, multiplier: float) -> int:
+        """Most steps, up to `MOST_STEPS`, that fit the budget; the opening's where not one more does.
+
+        Bisection: where the cost is not quite monotone in the length, a length that fits, and whose successor does not.
+        """
+
+        def fits(steps: int) -> bool:
+            return self._fits(self.event(multiplier, steps))
+
+        low, high = self.opening, self.opening + 1
+        while high <= solve.MOST_STEPS and fits(high):
+            low, high = high, self.opening + 2 * (high - self.opening)
+        high = min(high, solve.MOST_STEPS + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    @cached_property
+    def _delta(self) -> Callable[[ProjectedDescent], float]:
+        """δ of an event at the budget's ε, by the budget's accountant."""
+        from dprecipe.privacy import hidden
+
+        cap = _INSIDE * (math.inf if self.facts.cap is None else self.facts.cap)
+        if self.budget.accountant == "rdp":
+            return lambda event: hidden.renyi_delta(event, cap)
+        return lambda event: hidden.delta(event, cap).value
+
+    def _fits(self, event: ProjectedDescent) -> bool:
+        return self._delta(event) <= self.budget.delta
+
+    def _cost(self, event: ProjectedDescent) -> float:
+        """ε at the budget's δ, rounded up."""
+        from dprecipe.privacy import accountants
+
+        charges = (Charge(event, 1),)
+        found = accountants.epsilon_answer(charges, self.budget.delta, self.relation, self.budget.accountant)
+        return rounding.up(found.value)
+
+    def _overspent(self, multiplier: float, steps: int) -> Finding:
+        """Say by how much, and which single change would mend it."""
+        cap, most, least = self.facts.cap, self.most_steps(multiplier), self.least_multiplier(steps)
+        cost = self._cost(self.event(multiplier, steps))
+        remedies = []
+        if most > self.opening:
+            remedies += self._shorter(most)
+        if least is not None and least >= LEAST_WRITTEN:
+            remedies.append(f"set {self.path} to {least:.6g}")
+        if most <= self.opening and cost <= LARGE_EPSILON:
+            remedies.append(f"raise budget.epsilon to {cost:.6g}")
+        start = ""
+        if most <= self.opening:
+            start = "not even one step fits: one " if steps == self.opening + 1 else "not even one step fits: the run "
+        return Finding(
+            "P102" if most > self.opening else "P106",
+            f"{start}spends ε = {cost:.4g} of {cap:g} at δ = {self.budget.delta:g}",
+            ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
+            "budget.epsilon",
+        )
+
+    def _shorter(self, most: int) -> list[str]:
+        """The remedy of a shorter run, in the recipe's own words."""
+        if self.facts.training.steps is not None:
+            return [f"lower training.steps to {most}"]
+        passes = Fraction(most, self.lots)
+        for shown in (float(math.floor(passes)), math.floor(passes * 10_000) / 10_000):
+            if shown and steps_of(shown, None, self.lots) > self.opening:
+                return [f"lower training.epochs to {shown:g}"]
+        return []
+
+    def _too_tight(self) -> Finding:
+        others = ", or raise the noise of the other phases" if self.opening else ""
+        return Finding(
+            "P106",
+            f"no noise keeps this budget: even with {self.path} = {MOST_NOISE:g} the run spends more",
+            f"raise budget.epsilon or budget.delta{others}",
+            "budget.epsilon",
+        )
+
+
+def _too_loose(what: str) -> Finding:
+    return Finding(
+        "P107",
+        f"the budget {what}: it protects next to nothing",
+        "lower budget.epsilon or budget.delta",
+        "budget.epsilon",
+    )
+
+
+def _advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
+    """Where hiding the iterates gains nothing, or next to nothing."""
+    narrowest = min(shrink * diameter for _, _, shrink, diameter in event.stages)
+    fixed = spec.order == "sequential" and spec.stop == "last"
+    if narrowest > WIDE and winner in ("contraction", "nonlinear", "no_amplification") and not fixed:
+        return [
+            Finding(
+                "P174",
+                f"the set is {narrowest:.3g} times as wide as the noise of a step (M D/(ησ) > {WIDE:g}): contraction "
+                "hides next to nothing",
+                "lower "
+                + ("mechanism.constraint.radius" if isinstance(spec.constraint, Ball) else "mechanism.constraint.bound")
+                + ", or raise mechanism.learning_rate",
+                "mechanism.constraint",
+                severity=Severity.WARNING,
+            )
+        ]
+    if winner == "no_amplification":
+        return [
+            Finding(
+                "P173",
+                "hiding the iterates gains nothing here: the least bound is the one that lets all of them be seen",
+                "set mechanism.order to permuted"
+                if fixed
+                else "use mechanism.kind dpsgd, or take more and smaller steps",
+                "mechanism.order",
+                severity=Severity.WARNING,
+            )
+        ]
+    return []
+
+
+def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
+    order = (
+        "the order is drawn once, uniformly and independently of the data, and kept for all passes"
+        if spec.order == "permuted"
+        else "records are taken in the order of the file, which does not depend on what they say"
+    )
+    features = (
+        Assumption("features", "features are clipped to the declared norm before they are used", "code"),
+        Assumption("targets", "numeric targets are clipped to the declared range", "code"),
+    )
+    stop = Assumption("stop", "the number of steps is drawn uniformly before the first one", "code")
+    return (
+        Assumption("sampling", order, "code"),
+        Assumption("lots", "every step takes the mean over the public lot size, and only records of its lot", "code"),
+        *features[: 1 if _classes(facts) else 2],
+        Assumption("convexity", "the loss is convex, and as smooth and strongly convex as is stated", "test"),
+        Assumption("projection", "every iterate is projected on the stated set, which is convex", "code"),
+        Assumption("noise", f"{_first_family(spec)} noise is added to the mean gradient of every step", "code"),
+        Assumption("hidden", "no iterate but the last, and nothing computed from one, leaves the run", "code"),
+        *((stop,) if spec.stop == "random" else ()),
+        Assumption("size", f"the number of records, {facts.size}, is public", "declaration"),
+        Assumption(
+            "choices", "the recipe's constants were chosen without looking at the private records", "declaration"
+        ),
+        Assumption(
+            "floating_point",
+            "float64 noise and steps are treated as real-valued; timing is not protected",
+            "declaration",
+        ),
+    )
+
+
+def _classes(facts: Facts) -> bool:
+    from dprecipe.data.facts import facts as data_facts
+
+    return data_facts(facts.data).target is None
+
+
+def _first_family(spec: Pnsgd) -> str:
+    return {"gaussian": "Gaussian", "laplace": "Laplace"}[phases(spec.noise)[0][1].family]
