@@ -14,9 +14,12 @@ COUNT: Schema = {"type": "integer", "minimum": 1}
 def plan_schema() -> Schema:
     """The document `dprecipe.plan/v1`. Additions are allowed; what is here keeps its name and meaning."""
     point = _object(epsilon={"type": "number", "minimum": 0}, delta={"type": "number", "minimum": 0, "maximum": 1})
-    event = _object(count=COUNT, kind=TEXT, noise_multiplier=NUMBER)
+    event = _object(count=COUNT, kind=TEXT)
+    stage = {"type": "array", "prefixItems": [COUNT, NUMBER, NUMBER, NUMBER], "items": False, "minItems": 4}
+    at = _object(position=COUNT, **point["properties"])
     pair = {"type": "array", "prefixItems": [NUMBER, COUNT], "items": False, "minItems": 2}
     event["properties"] |= {
+        "noise_multiplier": NUMBER,
         "sampling_rate": NUMBER,
         "lots": COUNT,
         "family": TEXT,
@@ -26,7 +29,23 @@ def plan_schema() -> Schema:
         "codebook": DIGEST,
         "beta": NUMBER,
         "scale_multiplier": NUMBER,
+        "neighbouring": {"enum": ["replace_one", "zero_out_one"]},
+        "size": COUNT,
+        "lot": COUNT,
+        "order": {"enum": ["sequential", "permuted"]},
+        "stop": {"enum": ["last", "random"]},
+        "stages": {"type": "array", "items": stage, "minItems": 1},
     }
+    guarantee = _object(
+        epsilon=NUMBER,
+        delta=NUMBER,
+        neighbouring={"enum": ["add_or_remove_one", "replace_one", "zero_out_one"]},
+        unit=TEXT,
+        accountant=TEXT,
+        cross_check=_object(accountant=TEXT, epsilon=NUMBER),
+        profile={"type": "array", "items": point},
+    )
+    guarantee["properties"]["by_position"] = {"type": "array", "items": at, "minItems": 1, "maxItems": 1000}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dprecipe plan",
@@ -39,15 +58,7 @@ def plan_schema() -> Schema:
             steps=COUNT,
             sampling_rate={"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
             events={"type": "array", "items": event, "minItems": 1},
-            guarantee=_object(
-                epsilon=NUMBER,
-                delta=NUMBER,
-                neighbouring={"enum": ["add_or_remove_one", "replace_one"]},
-                unit=TEXT,
-                accountant=TEXT,
-                cross_check=_object(accountant=TEXT, epsilon=NUMBER),
-                profile={"type": "array", "items": point},
-            ),
+            guarantee=guarantee,
             budget=_object(epsilon=NUMBER, delta=NUMBER),
             released={"type": "array", "items": TEXT},
             assumptions={

@@ -32,7 +32,7 @@ from dprecipe.privacy import conversion, curves, gdp, pld, rounding, shift_curve
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
-from dprecipe.privacy.events import Charge, Encoded, ProjectedDescent, SanitisedCost
+from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
 from dprecipe.privacy.workload import HiddenRuns, Workload, workload
 
 if TYPE_CHECKING:
@@ -268,17 +268,25 @@ def _deltas_of_two(charges: tuple[Charge, ...], epsilons: Sequence[float], accou
     ]
 
 
+def hidden_mu(runs: HiddenRuns) -> float | None:
+    """μ of all runs together, as Gaussian mechanisms compose; None where no single μ bounds one for every ε."""
+    from dprecipe.privacy import hidden  # needs scipy
+
+    mu = hidden.gaussian_mu(runs.event)
+    return None if mu is None else math.sqrt(runs.count) * mu
+
+
 def _hidden_epsilon(runs: HiddenRuns, delta: float, accountant: str) -> Answer:
     """ε of `count` runs: basic composition of as many equal parts, `count` times ε at δ / `count`.
 
     Source: Dwork & Roth 2014, Theorem 3.16.
     """
-    from dprecipe.privacy import hidden  # needs scipy
+    from dprecipe.privacy import hidden
 
     event, count = runs.event, runs.count
     if accountant == "gdp":
-        mu = hidden.gaussian_mu(event)
-        return Answer(math.inf if mu is None else gdp.epsilon(math.sqrt(count) * mu, delta), "gdp")
+        mu = hidden_mu(runs)
+        return Answer(math.inf if mu is None else gdp.epsilon(mu, delta), "gdp")
     if accountant == "pld":
         found = hidden.epsilon(event, delta / count)
         return Answer(count * found.value, found.name)
@@ -291,8 +299,8 @@ def _hidden_delta(runs: HiddenRuns, epsilon: float, accountant: str) -> Answer:
 
     event, count = runs.event, runs.count
     if accountant == "gdp":
-        mu = hidden.gaussian_mu(event)
-        return Answer(1.0 if mu is None else gdp.delta(math.sqrt(count) * mu, epsilon), "gdp")
+        mu = hidden_mu(runs)
+        return Answer(1.0 if mu is None else gdp.delta(mu, epsilon), "gdp")
     if accountant == "pld":
         found = hidden.delta(event, epsilon / count)
         return Answer(min(1.0, count * found.value), found.name)
@@ -351,7 +359,7 @@ def guarantee(
         cross_check_accountant=second.accountant,
         cross_check_epsilon=rounding.up(second.value),
         profile=_profile_around(charges, reported, delta, neighbouring, accountant),
-        by_position=_by_position(charges, delta, reported) if accountant == "pld" and reported < math.inf else (),
+        by_position=by_position(charges, delta, neighbouring, reported) if accountant == "pld" else (),
     )
 
 
@@ -360,13 +368,18 @@ ALL_POSITIONS = 1000
 SOME_POSITIONS = 100
 
 
-def _by_position(charges: tuple[Charge, ...], delta: float, epsilon: float) -> tuple[tuple[int, float, float], ...]:
-    """(position, ε at δ, δ at ε) of one hidden run through the file's order; of any other events nothing.
+def by_position(
+    charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, epsilon: float
+) -> tuple[tuple[int, float, float], ...]:
+    """(position, ε at δ, δ at ε) of one hidden run through the file's order; of anything else nothing.
 
-    Records of a lot have the same guarantee.
+    Guarantees: upper bounds, of six digits, for the records at the position. Those of a lot have the same.
     """
-    event = charges[0].event if len(charges) == 1 and charges[0].count == 1 else None
-    if not isinstance(event, ProjectedDescent) or (event.order, event.stop) != ("sequential", "last"):
+    runs = workload(charges, neighbouring).hidden_alone
+    if runs is None or runs.count > 1 or not epsilon < math.inf:
+        return ()
+    event = runs.event
+    if (event.order, event.stop) != ("sequential", "last"):
         return ()
     from dprecipe.privacy import hidden, positions
 
@@ -379,6 +392,19 @@ def _by_position(charges: tuple[Charge, ...], delta: float, epsilon: float) -> t
             found[lot] = rounding.up(at[0]), min(1.0, rounding.up(at[1]))
         rows.append((position, *found[lot]))
     return tuple(rows)
+
+
+def hidden_bounds(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> dict[str, float]:
+    """ε at δ of hidden runs by each bound that their noise has, infinity where it can't be met; nothing for any other
+    events."""
+    from dprecipe.privacy import hidden
+
+    runs = workload(charges, neighbouring).hidden_alone
+    if runs is None:
+        return {}
+    event, count = runs.event, runs.count
+    names = hidden.BOUNDS if event.family == "gaussian" else hidden.BOUNDS[:3]
+    return {name: count * hidden.epsilon(event, delta / count, name).value for name in names}
 
 
 _PROFILE_FACTORS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from dprecipe.privacy import rounding
 from dprecipe.privacy.accountants import epsilon_answer
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Event, PoissonGaussian
+from dprecipe.privacy.events import HIDDEN, Charge, Encoded, Event, PoissonGaussian
 
 LEAST_NOISE, MOST_NOISE = 1e-4, 1e7
 MOST_EVENTS = 10**9
@@ -64,7 +64,9 @@ def noise_multiplier(
         return _refine(by, inside, outside, budget, rounding.up, enough)
 
     start = 1.0
-    if accountant == "pld" or any(isinstance(charge.event, Encoded) for charge in make(start)):
+    events = [charge.event for charge in make(start)]
+    hidden = any(isinstance(event, HIDDEN) for event in events)  # their Rényi bound is no cheaper, and of another shape
+    if not hidden and (accountant == "pld" or any(isinstance(event, Encoded) for event in events)):
         # The cheap ε is larger or smaller by a nearly constant factor: solve with it, correct the factor, repeat.
         ratio = 0.915 if accountant == "pld" else 1.0
         for _ in range(4):

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import VOTES, Charge, Encoded, NoisyMax, PoissonGaussian, SanitisedCost
+from dprecipe.privacy.events import HIDDEN, VOTES, Charge, Encoded, NoisyMax, PoissonGaussian, SanitisedCost
 
 ORDERS = (*range(2, 33), 40, 48, 64, 96, 128)
 MARGIN = 1e-9  # rounding of these sums, and then some
@@ -47,6 +47,8 @@ def _epsilon(charges: Sequence[Charge], order: int, delta: float) -> float:
 
 def _rdp(charge: Charge, order: int) -> float:
     event = charge.event
+    if isinstance(event, HIDDEN):
+        return math.inf
     sigma, q = event.noise_multiplier, 1.0
     if isinstance(event, NoisyMax):
         sigma /= math.sqrt(2)

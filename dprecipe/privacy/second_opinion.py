@@ -5,7 +5,8 @@ reads integer multipliers of a composition wrongly.
 
 It does not know encoded sums. What one of their coordinates loses is worked out here, from densities written down once
 more and added up at nodes; convolving, composing and the way to ε are the library's. Nor does it know sanitised costs:
-their Rényi divergence is integrated here, and the way to ε is the library's. Votes it is told as the Gaussian and
+their Rényi divergence is integrated here, and the way to ε is the library's. Of hidden runs it knows the Gaussian or
+Laplace noise that each comes down to (`dprecipe.privacy.hidden_opinion`). Votes it is told as the Gaussian and
 Laplace noise that was added to counts.
 """
 
@@ -95,6 +96,16 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
     version = importlib.metadata.version("dp-accounting")
     if work.empty:
         return Opinion("dp_accounting.pld", version, 0.0)
+    if not work.bounded:
+        return Opinion("dp_accounting", version, math.inf)
+    if work.hidden:
+        from dprecipe.privacy import hidden_opinion
+
+        runs = work.hidden[0]
+        with _silence():
+            return Opinion(
+                "dp_accounting.pld", version, runs.count * hidden_opinion.epsilon(runs.event, delta / runs.count)
+            )
     votes = all(isinstance(charge.event, VOTES) for charge in charges)
     if votes and not work.sanitised and delta >= _LEAST_DELTA:
         with _silence():
@@ -155,13 +166,12 @@ def _of_votes(charges: Iterable[Charge], delta: float) -> float:
     gaussian: dict[float, float] = {}
     laplace: dict[float, int] = {}
     for charge in charges:
-        scale = float(charge.event.noise_multiplier)
         match charge.event:
-            case NoisyMax(family="laplace"):
+            case NoisyMax(family="laplace", noise_multiplier=scale):
                 laplace[scale] = laplace.get(scale, 0) + 2 * charge.count
-            case NoisyMax():
+            case NoisyMax(noise_multiplier=scale):
                 gaussian[scale / math.sqrt(2)] = gaussian.get(scale / math.sqrt(2), 0) + charge.count
-            case NoisyThreshold() | FilterRest():
+            case NoisyThreshold(scale) | FilterRest(scale):
                 gaussian[scale] = gaussian.get(scale, 0) + charge.count
             case other:
                 raise TypeError(f"not an event of votes: {other!r}")
@@ -176,7 +186,7 @@ def _of_votes(charges: Iterable[Charge], delta: float) -> float:
         for scale, count in gaussian.items()
         if count
     ] + [
-        _power(library.from_laplace_mechanism(scale, value_discretization_interval=step), count, beyond)
+        _power(library.from_laplace_mechanism(float(scale), value_discretization_interval=step), count, beyond)
         for scale, count in laplace.items()
         if count
     ]

@@ -6,6 +6,7 @@ The guarantee is computed from the ledger's charges, never from the plan: what w
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, cast
@@ -14,10 +15,10 @@ from pydantic import TypeAdapter
 
 from dprecipe.faults import RunFailed
 from dprecipe.planning.model import Plan
-from dprecipe.privacy.events import Charge, PartitionedGaussian, SanitisedCost, total
+from dprecipe.privacy.events import HIDDEN, Charge, Event, PartitionedGaussian, SanitisedCost, total
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import schema, voting
-from dprecipe.release.claim import Numbers, claim, data_dependent, numbers
+from dprecipe.release import hiding, schema, voting
+from dprecipe.release.claim import HiddenNumbers, Numbers, claim, data_dependent, numbers
 from dprecipe.release.facts import PublicScore, RunFacts, Spent
 
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
@@ -99,7 +100,7 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
     """
     return schema.Predicate(
         claim=claim(plan, found, run.insecure_seed is not None),
-        mechanism=_votes(plan, spent.charges) if plan.mechanism == voting.NAME else _mechanism(plan),
+        mechanism=_facts(plan, spent.charges, found),
         sampling=_sampling(plan, spent.charges),
         events=schema.Events(
             run_length=tuple(RUNS.validate_python(charge.to_json()) for charge in spent.charges),
@@ -121,6 +122,12 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
         provenance=_provenance(plan, run),
         what_a_signature_does_not_prove=NOT_PROVEN,
     )
+
+
+def _facts(plan: Plan, charges: Sequence[Charge], found: Numbers) -> schema.MechanismFacts:
+    if plan.mechanism == voting.NAME:
+        return _votes(plan, charges)
+    return _mechanism(plan) if found.hidden is None else _descent(plan, found.hidden)
 
 
 def _mechanism(plan: Plan) -> schema.MechanismFacts:
@@ -174,6 +181,29 @@ def _votes(plan: Plan, charges: Sequence[Charge]) -> schema.MechanismFacts:
     )
 
 
+def _descent(plan: Plan, found: HiddenNumbers) -> schema.MechanismFacts:
+    settings, last = plan.settings, plan.settings["stages"][-1]
+    family = settings["noise_family"]
+    return schema.MechanismFacts(
+        kind=plan.mechanism,
+        noise=schema.NoiseFacts(
+            family=family,
+            multiplier=last["noise_multiplier"],
+            scale=last["noise_scale"],
+            standard_deviation=last["noise_scale"] * (math.sqrt(2) if family == "laplace" else 1.0),
+            added_to="the mean gradient of a lot, before it is multiplied by the learning rate",
+        ),
+        phases=_phases(settings.get("phases")),
+        clipping=None,
+        encoding=None,
+        aggregation=schema.AggregationFacts(
+            of="sum of the gradients of a lot's records, over the public size of a lot, a short one's too",
+            divisor=plan.length.expected_lot,
+        ),
+        projection=hiding.facts(plan, found),
+    )
+
+
 def _phases(phases: Sequence[Mapping[str, Any]] | None) -> tuple[schema.PhaseFacts, ...] | None:
     if phases is None:
         return None
@@ -216,7 +246,7 @@ def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
     if plan.mechanism == voting.NAME:
         steps = voting.queries(charges)
     else:
-        steps = sum(c.count * (c.event.lots if isinstance(c.event, PartitionedGaussian) else 1) for c in charges)
+        steps = sum(charge.count * steps_of(charge.event) for charge in charges)
     return schema.SamplingFacts(
         scheme=plan.settings["scheme"],
         rate=plan.sampling_rate,
@@ -225,6 +255,13 @@ def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
         steps_planned=plan.length.steps,
         steps_charged=steps,
     )
+
+
+def steps_of(event: Event) -> int:
+    """How many noisy steps an event takes."""
+    if isinstance(event, HIDDEN):
+        return event.steps
+    return event.lots if isinstance(event, PartitionedGaussian) else 1
 
 
 def _score(found: PublicScore) -> schema.Score | schema.NumericScore:
@@ -268,6 +305,8 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
 
 
 def _training(plan: Plan) -> str:
+    if plan.mechanism == hiding.NAME:
+        return hiding.training(plan)
     if plan.mechanism != voting.NAME:
         return "every use of the training records is one of the events"
     readers = "private records are read by teachers alone"

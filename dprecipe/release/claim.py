@@ -14,13 +14,15 @@ from dprecipe.privacy import accountants, gdp, rounding, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold
 from dprecipe.privacy.workload import workload
-from dprecipe.release import voting
+from dprecipe.release import hiding, voting
 from dprecipe.release.schema import (
     Accountant,
+    BoundFacts,
     Claim,
     DataDependentFacts,
     GaussianBound,
     Point,
+    PositionBound,
     PrivacyUnit,
     Role,
 )
@@ -39,6 +41,11 @@ BOUNDS = {
     "rdp": "upper bound: Rényi divergence, converted by Canonne, Kamath and Steinke 2020",
     "rdp_classic": "upper bound: Rényi divergence, converted by Mironov 2017",
     "gdp": "exact for unsampled Gaussian noise, rounded up",
+    "no_amplification": "upper bound: as if every iterate were seen",
+    "contraction": "upper bound: each later step shrinks δ by the same factor, Asoodeh, Diaz and Calmon 2020",
+    "nonlinear": "upper bound: each later step shrinks δ, the more the smaller it is",
+    "iteration": "upper bound: Gaussian amplification by iteration, Bok, Su and Altschuler 2024",
+    "hybrid": "upper bound: amplification by iteration, then nonlinear contraction",
     "dp_accounting.pld": "upper bound by an independent library: privacy-loss distribution",
     "dp_accounting.rdp": "upper bound by an independent library: Rényi divergence",
     "dp_accounting": "an independent library, which has no bound for these events",
@@ -62,6 +69,15 @@ class VotesCost:
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenNumbers:
+    """What each bound of hidden runs gives, the simplest of the least, and what protects a record at its place."""
+
+    bounds: tuple[BoundFacts, ...]
+    winner: str
+    by_position: tuple[PositionBound, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Numbers:
     """Everything in a certificate that an accountant computed; every number is rounded up."""
 
@@ -70,6 +86,7 @@ class Numbers:
     gdp: GaussianBound | None
     accounting: tuple[Accountant, ...]
     votes: VotesCost | None = None
+    hidden: HiddenNumbers | None = None
 
 
 def numbers(plan: Plan, charges: Sequence[Charge], sanitised: Sanitised | None = None) -> Numbers:
@@ -96,6 +113,22 @@ def numbers(plan: Plan, charges: Sequence[Charge], sanitised: Sanitised | None =
             _row(third.name, third.version, "second_opinion", rounding.up(third.epsilon)),
         ),
         None if sanitised is None else votes_cost(plan, charges, sanitised),
+        hidden_numbers(plan, charges, epsilon) if plan.mechanism == hiding.NAME else None,
+    )
+
+
+def hidden_numbers(plan: Plan, charges: Sequence[Charge], epsilon: float) -> HiddenNumbers:
+    """What the bounds of hidden runs give for `charges`, all of it rounded up; `epsilon` is the claimed one.
+
+    The list by position is of runs through the file's order that are charged once: of more it would not hold.
+    """
+    delta, relation = plan.budget.delta, plan.budget.neighbouring
+    bounds = accountants.hidden_bounds(charges, delta, relation)
+    rows = accountants.by_position(charges, delta, relation, epsilon)
+    return HiddenNumbers(
+        tuple(BoundFacts(name=name, epsilon=rounding.up(e) if e < math.inf else None) for name, e in bounds.items()),
+        accountants.epsilon_answer(charges, delta, relation, "pld").accountant,
+        tuple(PositionBound(position=position, epsilon=e, delta=d) for position, e, d in rows),
     )
 
 
@@ -126,7 +159,8 @@ def profile(
 
 def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float) -> GaussianBound | None:
     """The least μ found such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing
-    was sampled, else for 0 ≤ ε' ≤ 2ε; None where no such μ was found.
+    was sampled, else for 0 ≤ ε' ≤ 2ε; None where no such μ was found, or none is looked for: of hidden runs whose
+    guarantee is an average.
 
     Guarantees: holds on the whole interval and not just on the grid: between neighbouring points the profile
     lies below its left end and the Gaussian's above its right one.
@@ -137,6 +171,10 @@ def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilo
         return None
     if work.gaussian:
         return GaussianBound(mu=rounding.up(work.mu * (1 + 1e-12)), from_epsilon=0.0, to_epsilon=None)
+    if work.hidden:
+        runs = work.hidden_alone
+        mu = None if runs is None else accountants.hidden_mu(runs)
+        return None if mu is None else GaussianBound(mu=rounding.up(mu), from_epsilon=0.0, to_epsilon=None)
     grid = [2 * epsilon * i / GRID for i in range(GRID + 1)]
     deltas = [delta for _, delta in accountants.profile(charges, neighbouring, "pld", grid)]
     if not max(deltas) < 1 - 1e-9:
@@ -229,11 +267,15 @@ def claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
         delta=budget.delta,
         neighbouring=budget.neighbouring.value,
         unit=unit,
-        sentence=sentence(found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure),
+        sentence=(
+            sentence(found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure)
+            + (hiding.averaged(plan, found.hidden) if found.hidden is not None else "")
+        ),
         released=plan.released,
         not_protected=not_protected(plan),
         profile=found.profile,
         gdp=found.gdp,
+        by_position=() if found.hidden is None else found.hidden.by_position,
     )
 
 
@@ -260,6 +302,8 @@ def sentence(
 def privacy_unit(plan: Plan) -> PrivacyUnit:
     """Who is protected, and what enforces it."""
     unit = plan.data.unit
+    if plan.mechanism == hiding.NAME:
+        return PrivacyUnit(name="record", max_records=1, enforced_by=hiding.enforced_by(plan))
     if plan.mechanism == voting.NAME:
         name, most = ("record", 1) if unit == "record" else (unit.column, unit.max_records)
         moved = f"so one {name} moves at most one vote on a query"
@@ -304,6 +348,8 @@ def not_protected(plan: Plan) -> tuple[str, ...]:
             f"the number of teachers, {plan.settings['teachers']}, and which public records they were asked about",
             "the votes, what they cost, the teachers, and the key that dealt the records: they stay in private/",
         ]
+    if plan.mechanism == hiding.NAME:
+        first += hiding.not_protected(plan)
     if plan.data.unit == "record":
         first.append("a person with several records: each record is protected, not all of them together")
     return (*first, *NOT_PROTECTED)

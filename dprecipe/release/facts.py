@@ -27,6 +27,9 @@ REQUIRED_CHECKS = {
     "dpsgd": frozenset({*_CHECKS, "clipped_sum"}),
     "encoded": frozenset({*_CHECKS, "encoded_sum"}),
     "pate": frozenset({"noise_scale", "parts_disjoint", "one_vote"}),
+    "pnsgd": frozenset(
+        {"noise_scale", "gradient_bound", "smoothness", "strong_convexity", "contraction", "projection", "lot_gradient"}
+    ),
 }
 """Checks of a mechanism's program without which this version's certificates don't verify; see `required_checks`."""
 VOTES_FROM_A_FILE = frozenset({"noise_scale", "votes_add_up"})

@@ -13,12 +13,12 @@ from dprecipe.privacy.events import (
     Charge,
     FilterRest,
     NoisyMax,
-    PartitionedGaussian,
     SanitisedCost,
     take_first,
     total,
 )
 from dprecipe.release import voting
+from dprecipe.release.certificate import steps_of
 from dprecipe.release.schema import Claim
 
 INK, SOFT, LINE, MARK, CAP = "#1c2733", "#5b6b7b", "#e3e8ee", "#1f6feb", "#c2410c"
@@ -41,7 +41,7 @@ def spent_over_steps(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, f
 def _progress(plan: Plan, part: Sequence[Charge]) -> int:
     if plan.mechanism == voting.NAME:
         return voting.queries(part)
-    return sum(c.count * (c.event.lots if isinstance(c.event, PartitionedGaussian) else 1) for c in part)
+    return sum(charge.count * steps_of(charge.event) for charge in part)
 
 
 def answered_over_queries(charges: Sequence[Charge]) -> list[tuple[int, int]]:

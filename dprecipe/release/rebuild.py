@@ -17,8 +17,8 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan, Source
 from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
 from dprecipe.recipe.read import Loaded, read_source
-from dprecipe.release import certificate, voting
-from dprecipe.release.claim import Numbers, VotesCost
+from dprecipe.release import certificate, hiding, voting
+from dprecipe.release.claim import HiddenNumbers, Numbers, VotesCost
 from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, Spent, required_checks
 from dprecipe.release.schema import Predicate
 
@@ -148,6 +148,8 @@ def differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     """
     if stated.data_dependent is not None and not voting.publishes_cost(rebuilt.plan):
         return ["data_dependent: this recipe publishes no such thing"]
+    if (stated.mechanism.projection is not None) != (rebuilt.plan.mechanism == hiding.NAME):
+        return ["mechanism.projection: of runs whose iterates are hidden, and of no others"]
     try:
         expected = certificate.assemble(
             rebuilt.plan, spent(stated, rebuilt.charges), run_facts(stated), numbers(stated)
@@ -165,6 +167,9 @@ ACROSS_VERSIONS = (
     *("mechanism.encoding.codebook", "mechanism.encoding.sensitivity", "mechanism.encoding.dimension"),
     *("mechanism.noise.standard_deviation", "mechanism.clipping.", "mechanism.aggregation.divisor"),
     *("mechanism.voting.teachers", "mechanism.voting.threshold", "mechanism.voting.selection_multiplier"),
+    *("mechanism.projection.diameter", "mechanism.projection.moved", "mechanism.projection.contraction"),
+    *("mechanism.projection.order", "mechanism.projection.stop", "mechanism.projection.batch_size"),
+    *("mechanism.projection.stages.", "mechanism.projection.lots"),
     *("mechanism.voting.queries_", "mechanism.voting.answers_", "data_dependent."),
     *("provenance.recipe.name", "provenance.recipe.file", "provenance.recipe.digest"),
 )
@@ -189,7 +194,9 @@ def numbers(stated: Predicate) -> Numbers:
     """What the certificate says the accountants said."""
     claim, of_votes = stated.claim, stated.data_dependent
     votes = None if of_votes is None else VotesCost(of_votes.epsilon, of_votes.cost, of_votes.worst_case_epsilon)
-    return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting, votes)
+    problem = stated.mechanism.projection
+    hidden = None if problem is None else HiddenNumbers(problem.bounds, problem.winner, claim.by_position)
+    return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting, votes, hidden)
 
 
 def sanitised(stated: Predicate) -> Sanitised | None:
@@ -246,6 +253,8 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
     if seed is not None:
         found.append("randomness.insecure_seed: the randomness was fixed in advance: this is no release")
     if plan is not None:
+        if plan.mechanism == hiding.NAME:
+            found += hiding.impossible(budget)
         if voting.publishes_cost(plan) and stated.data_dependent is None and budget.attempts == 1:
             found.append("data_dependent: this recipe publishes it, and nothing took it from this run")
         insecure = plan.runtime.insecure

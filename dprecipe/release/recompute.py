@@ -84,7 +84,7 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
         found.append("accounting: the exact or numerical bound exceeds the Rényi bound; one of them is wrong")
     rdp = loose.value if loose.accountant.startswith("rdp") else math.inf
     found += _second_opinion(third, claim.epsilon, rdp, plan, charges, notes)
-    return found + _of_votes(stated, rebuilt) + _profile(stated, rebuilt)
+    return found + _of_votes(stated, rebuilt) + _of_hidden(stated, rebuilt) + _profile(stated, rebuilt)
 
 
 def _of_votes(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
@@ -100,6 +100,32 @@ def _of_votes(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         *_number("data_dependent.epsilon", block.epsilon, again.epsilon, rebuilt.same_version),
         *_number("data_dependent.worst_case_epsilon", block.worst_case_epsilon, again.worst_case, rebuilt.same_version),
     ]
+
+
+def _of_hidden(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+    """What hidden runs don't support of what is said of each bound and of each place."""
+    problem, rows, exact = stated.mechanism.projection, stated.claim.by_position, rebuilt.same_version
+    if problem is None:
+        return ["claim.by_position: of hidden runs alone"] if rows else []
+    again = claims.hidden_numbers(rebuilt.plan, rebuilt.charges, stated.claim.epsilon)
+    found = []
+    if exact and problem.winner != again.winner:
+        found.append(f"mechanism.projection.winner: {again.winner} gives the least bound, not {problem.winner}")
+    if [bound.name for bound in problem.bounds] != [bound.name for bound in again.bounds]:
+        found.append("mechanism.projection.bounds: not the bounds that there are")
+    elif exact:
+        for index, (bound, ours) in enumerate(zip(problem.bounds, again.bounds, strict=True)):
+            if bound != ours:
+                found.append(
+                    f"mechanism.projection.bounds.{index}.epsilon: {bound.epsilon!r} stated, {ours.epsilon!r} given"
+                )
+    if [row.position for row in rows] != [row.position for row in again.by_position]:
+        return [*found, "claim.by_position: not the places that are due"]
+    for index, (row, ours_at) in enumerate(zip(rows, again.by_position, strict=True)):
+        where = f"claim.by_position.{index}"
+        found += _number(f"{where}.epsilon", row.epsilon, ours_at.epsilon, exact)
+        found += _number(f"{where}.delta", row.delta, ours_at.delta, exact)
+    return found
 
 
 def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:

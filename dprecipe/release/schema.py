@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from dprecipe.mechanisms.pnsgd.schema import Constraint
 from dprecipe.privacy.events import MOST_ROWS
 from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -41,6 +42,14 @@ class GaussianBound(Block):
     to_epsilon: NonNegativeFloat | None = Field(description="null: for every ε; the bound is exact")
 
 
+class PositionBound(Block):
+    """What protects the records at one place in the file: ε at the claim's δ, and δ at its ε."""
+
+    position: PositiveInt
+    epsilon: NonNegativeFloat
+    delta: Probability
+
+
 class PrivacyUnit(Block):
     """Who is protected."""
 
@@ -54,13 +63,16 @@ class Claim(Block):
 
     epsilon: NonNegativeFloat
     delta: Annotated[float, Field(gt=0, lt=1)]
-    neighbouring: Literal["add_or_remove_one", "replace_one"]
+    neighbouring: Literal["add_or_remove_one", "replace_one", "zero_out_one"]
     unit: PrivacyUnit
     sentence: Sentence
     released: Annotated[tuple[Word, ...], Field(max_length=100)]
     not_protected: Annotated[tuple[Sentence, ...], Field(max_length=100)]
     profile: Annotated[tuple[Point, ...], Field(max_length=64)]
     gdp: GaussianBound | None
+    by_position: Annotated[tuple[PositionBound, ...], Field(max_length=1000)] = Field(
+        (), description="of hidden runs through the file's order; the claim is that of the worst place"
+    )
 
 
 class NoiseFacts(Block):
@@ -68,7 +80,9 @@ class NoiseFacts(Block):
 
     family: Word
     shape: PositiveFloat | None = Field(None, description="the family's parameter beyond its scale: df, or λ")
-    multiplier: PositiveFloat = Field(description="scale over the clip norm or the codeword norm, or in votes")
+    multiplier: PositiveFloat = Field(
+        description="scale over the clip norm, the codeword norm or the Lipschitz constant, or in votes"
+    )
     scale: PositiveFloat | None = Field(
         None,
         description="absolute; of Gaussian noise, its standard deviation; where layers differ, of relative scale 1",
@@ -153,6 +167,46 @@ class VotingFacts(Block):
     )
 
 
+class StageFacts(Block):
+    """A part of a hidden run whose steps are alike."""
+
+    steps: PositiveInt
+    learning_rate: PositiveFloat
+    noise_scale: PositiveFloat = Field(description="absolute, on the mean gradient")
+    noise_multiplier: PositiveFloat = Field(description="`noise_scale` over the Lipschitz constant")
+
+
+class BoundFacts(Block):
+    """What one bound gives for the events, at the claim's δ."""
+
+    name: Word
+    epsilon: NonNegativeFloat | None = Field(description="null: it has none")
+
+
+class ProjectionFacts(Block):
+    """The convex problem whose last iterate was released, and what each bound of it gives."""
+
+    constraint: Constraint
+    diameter: PositiveFloat = Field(description="D, of the set")
+    largest_norm: PositiveFloat = Field(description="of the parameters together")
+    parameters: PositiveInt
+    feature_norm: PositiveFloat | None = Field(description="R, by clipping; null: no feature is read")
+    l2: NonNegativeFloat
+    lipschitz: PositiveFloat = Field(description="L, of a record's loss without its regulariser")
+    moved: PositiveFloat = Field(description="Δ, between the gradients of two neighbouring records")
+    smoothness: PositiveFloat = Field(description="β")
+    strong_convexity: NonNegativeFloat = Field(description="ρ")
+    contraction: Probability = Field(description="largest Lipschitz constant of a step")
+    order: Literal["sequential", "permuted"]
+    stop: Literal["last", "random"]
+    batch_size: PositiveInt
+    lots: PositiveInt = Field(description="steps of one pass")
+    passes: PositiveFloat
+    stages: Annotated[tuple[StageFacts, ...], Field(min_length=1, max_length=MOST_ROWS)]
+    bounds: Annotated[tuple[BoundFacts, ...], Field(max_length=16)]
+    winner: Word = Field(description="the simplest of the least")
+
+
 class MechanismFacts(Block):
     """How information left the private data."""
 
@@ -163,7 +217,7 @@ class MechanismFacts(Block):
     encoding: EncodingFacts | None = Field(description="of mechanisms that encode gradients")
     voting: VotingFacts | None = Field(None, description="of mechanisms whose teachers vote")
     aggregation: AggregationFacts
-    projection: None = Field(description="of mechanisms that project iterates")
+    projection: ProjectionFacts | None = Field(description="of mechanisms that project iterates")
 
 
 class SamplingFacts(Block):
@@ -252,11 +306,29 @@ class SanitisedCostRun(Block):
     scale_multiplier: PositiveFloat
 
 
+class ProjectedDescentRun(Block):
+    """Equal events of kind `projected_descent`."""
+
+    count: PositiveInt
+    kind: Literal["projected_descent"]
+    neighbouring: Literal["replace_one", "zero_out_one"]
+    family: Literal["gaussian", "laplace"]
+    size: PositiveInt
+    lot: PositiveInt
+    order: Literal["sequential", "permuted"]
+    stop: Literal["last", "random"]
+    stages: Annotated[
+        tuple[tuple[PositiveInt, PositiveFloat, Probability, PositiveFloat], ...],
+        Field(min_length=1, max_length=MOST_ROWS),
+    ]
+
+
 EventRun = Annotated[
     GaussianRun
     | PoissonGaussianRun
     | PartitionedGaussianRun
     | EncodedRun
+    | ProjectedDescentRun
     | NoisyMaxRun
     | NoisyThresholdRun
     | FilterRestRun
