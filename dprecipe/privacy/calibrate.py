@@ -9,7 +9,7 @@ from functools import lru_cache
 from dprecipe.privacy import rounding
 from dprecipe.privacy.accountants import epsilon_answer
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import HIDDEN, Charge, Encoded, Event, PoissonGaussian
+from dprecipe.privacy.events import Charge, Encoded, Event, PoissonGaussian
 
 LEAST_NOISE, MOST_NOISE = 1e-4, 1e7
 MOST_EVENTS = 10**9
@@ -61,12 +61,10 @@ def noise_multiplier(
 
     def solve(by: Callable[[float], float], start: float, budget: float, enough: float) -> float:
         inside, outside = _bracket(by, start, budget)
-        return _refine(by, inside, outside, budget, rounding.up, enough)
+        return refine(by, inside, outside, budget, rounding.up, enough)
 
     start = 1.0
-    events = [charge.event for charge in make(start)]
-    hidden = any(isinstance(event, HIDDEN) for event in events)  # their Rényi bound is no cheaper, and of another shape
-    if not hidden and (accountant == "pld" or any(isinstance(event, Encoded) for event in events)):
+    if accountant == "pld" or any(isinstance(charge.event, Encoded) for charge in make(start)):
         # The cheap ε is larger or smaller by a nearly constant factor: solve with it, correct the factor, repeat.
         ratio = 0.915 if accountant == "pld" else 1.0
         for _ in range(4):
@@ -118,7 +116,7 @@ def count(
             n = min(n * factor if value > epsilon / 8 else n * 16, MOST_EVENTS)
             value = cost(n, by)
         outside = (n, value)
-        found = _refine(lambda x: cost(x, by), inside, outside, epsilon, lambda x: float(round(x)), 1.0, precision)
+        found = refine(lambda x: cost(x, by), inside, outside, epsilon, lambda x: float(round(x)), 1.0, precision)
         return int(found)
 
     start = 1
@@ -175,7 +173,7 @@ def _leap(value: float, budget: float, factor: float) -> float:
     return 1 / (factor * math.exp(min(apart, 3.0)))
 
 
-def _refine(
+def refine(
     cost: Callable[[float], float],
     inside: tuple[float, float],
     outside: tuple[float, float],
@@ -184,7 +182,8 @@ def _refine(
     enough: float,
     precision: float = 0.0,
 ) -> float:
-    """The point nearest to `outside` that costs at most the budget; stops at `enough` of the budget.
+    """The point nearest to `outside` that costs at most the budget; stops at `enough` of the budget. `inside` and
+    `outside` are points with their costs, one on either side of it.
 
     False position on log-log axes, a bisection whenever two steps in a row did not halve the bracket.
     """

@@ -43,6 +43,8 @@ LARGE_EPSILON = 10.0
 WIDE = 5.0
 """M D / (ησ) from which on a step of contraction is worth next to nothing."""
 
+_CLOSE = 1 - 1e-3
+"""Of the budget's δ: nearer to it, ε changes by far less than that."""
 _INSIDE = 1 - 1e-6
 """Of the budget's ε, where it is turned into δ: turned back, that δ gives an ε that the budget holds."""
 
@@ -226,30 +228,34 @@ class _Run:
         if steps <= self.opening:
             raise PlanRefused([self._overspent(multiplier, self.opening + 1)])
         if steps >= solve.MOST_STEPS:
-            raise PlanRefused([_too_loose(f"holds {solve.MOST_STEPS:,} steps at this noise, and more")])
+            raise PlanRefused([self._any_length()])
         return steps
 
     def least_multiplier(self, steps: int) -> float | None:
         """Least multiplier, of six digits, with which so many steps fit the budget; None: none does."""
+        from dprecipe.privacy import calibrate, gdp
 
-        def fits(multiplier: float) -> bool:
-            return self._fits(self.event(multiplier, steps))
+        budget, proven = self.budget, self.proven
 
-        low = high = 1.0
-        if fits(high):
-            while low > LEAST_NOISE and fits(low):
-                low, high = low / 4, low
-            if low <= LEAST_NOISE:
-                return high
-        else:
-            while not fits(high):
-                if high >= MOST_NOISE:
-                    return None
-                low, high = high, 4 * high
-        while high > low * (1 + 2e-7):
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        return rounding.up(high)
+        def cost(multiplier: float) -> float:
+            return self._delta(self.event(multiplier, steps))
+
+        # What one use of a record asks for if everybody sees it; hiding takes some of it back, further passes add some.
+        one_use = proven.moved / (proven.lipschitz * self.spec.batch_size)
+        start = one_use / gdp.mu_for(_INSIDE * float(self.facts.cap or math.inf), budget.delta)
+        start = rounding.up(min(max(start, LEAST_NOISE), MOST_NOISE))
+        here = (start, cost(start))
+        fits, factor = here[1] <= budget.delta, 1.25
+        while True:
+            if (here[0] <= LEAST_NOISE) if fits else (here[0] >= MOST_NOISE):
+                return here[0] if fits else None
+            further = here[0] / factor if fits else here[0] * factor
+            there = rounding.up(min(max(further, LEAST_NOISE), MOST_NOISE))
+            last, here, factor = here, (there, cost(there)), factor * factor
+            if (here[1] <= budget.delta) is not fits:
+                break
+        inside, outside = (last, here) if fits else (here, last)
+        return calibrate.refine(cost, inside, outside, budget.delta, rounding.up, _CLOSE)
 
     def most_steps(self, multiplier: float) -> int:
         """Most steps, up to `MOST_STEPS`, that fit the budget; the opening's where not one more does.
@@ -320,6 +326,16 @@ class _Run:
             if shown and steps_of(shown, None, self.lots) > self.opening:
                 return [f"lower training.epochs to {shown:g}"]
         return []
+
+    def _any_length(self) -> Finding:
+        field = "steps" if self.facts.training.steps is not None else "epochs"
+        return Finding(
+            "P107",
+            f"the budget holds {solve.MOST_STEPS:,} steps at this noise, and more: on a bounded set what a run costs "
+            "levels off as it goes on",
+            f"give training.{field} a number, or lower budget.epsilon",
+            f"training.{field}",
+        )
 
     def _too_tight(self) -> Finding:
         others = ", or raise the noise of the other phases" if self.opening else ""
