@@ -117,7 +117,7 @@ def objective_of(plan: Plan) -> Objective:
         loss=loss_of(plan.model, data_facts.classes),
         width=0 if location else data_facts.width,
         bias=location or bool(settings["bias"]),
-        feature_norm=float(settings["feature_norm"]),
+        feature_norm=0.0 if location else float(settings["feature_norm"]),
         l2=float(settings["l2"]),
         radius=constraint.get("radius"),
         bound=constraint.get("bound"),
