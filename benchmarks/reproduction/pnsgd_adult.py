@@ -66,7 +66,7 @@ METHODS = (
     Method(
         "pnsgd",
         "adult-pnsgd.yaml",
-        (descent(1024, 20.0, 20.0), descent(2048, 40.0, 20.0), descent(4096, 60.0, 20.0)),
+        (descent(2048, 20.0, 20.0), descent(2048, 40.0, 20.0), descent(2048, 80.0, 20.0)),
         COMMON,
     ),
     Method(
