@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.rooms import ROOMS
-from dprecipe.models.schema import Convex, GradientBoosting, LogisticRegression, RandomForest, Regression
+from dprecipe.models import checks
+from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.training import Training
 
@@ -50,24 +51,8 @@ def steps_need_gradients(recipe: Recipe) -> Iterator[Finding]:
 
 def models_of_proven_constants(recipe: Recipe) -> Iterator[Finding]:
     """What has constants that are proved is of use where they are needed, and nowhere else."""
-    model, kind = recipe.model, recipe.mechanism.kind
-    if steps_are_hidden(recipe):
-        return
-    if isinstance(model, Convex):
-        regression = isinstance(model, Regression)
-        yield Finding(
-            "R280",
-            f"a {model.kind} is trained by pnsgd, which needs its constants; {kind} does not know it",
-            "use mechanism.kind pnsgd" + ("" if regression else ", or choose model.kind logistic_regression"),
-            "model.kind",
-        )
-    elif getattr(model, "l2", 0.0):
-        yield Finding(
-            "R280",
-            f"model.l2 is the regulariser of pnsgd; {kind} would not read it",
-            "remove model.l2; with optimizer sgd or adam, training.optimizer.weight_decay shrinks the weights",
-            "model.l2",
-        )
+    if not steps_are_hidden(recipe):
+        yield from checks.useless(recipe.model, recipe.mechanism.kind, fitted=fitted_at_once(recipe))
 
 
 def training_block(recipe: Recipe) -> Iterator[Finding]:

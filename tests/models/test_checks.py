@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dprecipe.data.facts import DataFacts
-from dprecipe.models.checks import check
+from dprecipe.models.checks import check, useless
 from dprecipe.models.schema import (
     Cnn,
     GradientBoosting,
@@ -91,3 +91,20 @@ def test_a_huber_svm_tells_two_classes_apart() -> None:
     found = check(HuberSvm(kind="huber_svm"), facts(3))
     assert [(f.code, f.path) for f in found] == [("R254", "model.kind")]
     assert "softmax_regression" in found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("model", "fitted", "path"),
+    [
+        *((model, False, "model.kind") for model in REGRESSIONS),
+        (SoftmaxRegression(kind="softmax_regression"), False, "model.kind"),
+        (LogisticRegression(kind="logistic_regression", l2=0.1), False, "model.l2"),
+        (LogisticRegression(kind="logistic_regression", bias=False), True, "model.bias"),
+        (LogisticRegression(kind="logistic_regression", bias=False), False, None),
+        (LogisticRegression(kind="logistic_regression"), True, None),
+        (RandomForest(kind="random_forest"), True, None),
+    ],
+)
+def test_what_only_hidden_steps_have_a_use_for(model: Model, fitted: bool, path: str | None) -> None:
+    found = list(useless(model, "pate", fitted=fitted))
+    assert [(f.code, f.path) for f in found] == ([] if path is None else [("R280", path)])

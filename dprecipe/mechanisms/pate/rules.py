@@ -81,11 +81,15 @@ def teachers_training(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def teachers_read_the_data(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """A teacher's model takes the same features as the student's."""
-    if spec.teachers.model is not None:
-        for finding in model_checks.check(spec.teachers.model, data_facts(facts.data)):
-            remedy = finding.remedy.replace("model.", "mechanism.teachers.model.")
-            yield replace(finding, path=f"mechanism.teachers.{finding.path}", remedy=remedy)
+    """A teacher's model takes the same features as the student's, and is one that teachers can learn."""
+    teachers = spec.teachers
+    if teachers.model is None:
+        return
+    useless = model_checks.useless(teachers.model, spec.kind, fitted=teachers.training is None)
+    for finding in (*model_checks.check(teachers.model, data_facts(facts.data)), *useless):
+        remedy = finding.remedy.replace("model.", "mechanism.teachers.model.")
+        remedy = remedy.replace("training.optimizer", "mechanism.teachers.training.optimizer")
+        yield replace(finding, path=f"mechanism.teachers.{finding.path}", remedy=remedy)
 
 
 def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
