@@ -306,12 +306,11 @@ class _Run:
         if least is not None and least >= LEAST_WRITTEN:
             remedies.append(f"set {self.path} to {least:.6g}")
         if most <= self.opening and cost <= LARGE_EPSILON:
-            remedies.append(f"raise budget.epsilon to {cost:.6g}")
-        start = ""
-        if most <= self.opening:
-            start = "not even one step fits: one " if steps == self.opening + 1 else "not even one step fits: the run "
+            remedies.append(f"raise budget.epsilon to {rounding.up(cost / _INSIDE):.6g}")
+        nothing = most == 0
+        start = "" if not nothing else "not even one step fits: " + ("one " if steps == 1 else "the run ")
         return Finding(
-            "P102" if most > self.opening else "P106",
+            "P106" if nothing else "P102",
             f"{start}spends ε = {cost:.4g} of {cap:g} at δ = {self.budget.delta:g}",
             ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
             "budget.epsilon",
@@ -360,7 +359,8 @@ def _advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
     """Where hiding the iterates gains nothing, or next to nothing."""
     narrowest = min(shrink * diameter for _, _, shrink, diameter in event.stages)
     fixed = spec.order == "sequential" and spec.stop == "last"
-    if narrowest > WIDE and winner in ("contraction", "nonlinear", "no_amplification") and not fixed:
+    later = event.lots > 1 and not fixed
+    if later and narrowest > WIDE and winner in ("contraction", "nonlinear", "no_amplification"):
         return [
             Finding(
                 "P174",
@@ -379,9 +379,9 @@ def _advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
                 "P173",
                 "hiding the iterates gains nothing here: the least bound is the one that lets all of them be seen",
                 "set mechanism.order to permuted"
-                if fixed
-                else "use mechanism.kind dpsgd, or take more and smaller steps",
-                "mechanism.order",
+                if fixed and event.lots > 1
+                else "lower mechanism.batch_size: with several steps in a pass, later ones hide the earlier ones",
+                "mechanism.order" if fixed and event.lots > 1 else "mechanism",
                 severity=Severity.WARNING,
             )
         ]

@@ -33,7 +33,7 @@ def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
     findings = [finding for rule in RULES for finding in rule(spec, facts)]
     if any(finding.is_error for finding in findings):
         return findings  # what follows needs the constants
-    return [*findings, *proportions(spec, facts), *constants_hold(spec, facts)]
+    return [*findings, *(list(proportions(spec, facts)) or constants_hold(spec, facts))]
 
 
 def derived(spec: Pnsgd, facts: Facts) -> Proven:
@@ -92,7 +92,7 @@ def provable(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
         choice = "softmax_regression" if found.classes > 2 else "logistic_regression"
         yield Finding(
             "P165",
-            f"the loss of a {model.kind} is not convex: nothing is proved of hiding its iterates",
+            f"{model.kind} has no convex loss: nothing is proved of hiding its iterates",
             f"choose model.kind {choice}; or mechanism.kind dpsgd, which trains any network",
             "model.kind",
         )
@@ -356,14 +356,14 @@ def _rates(spec: Pnsgd, used: Proven) -> Iterator[Finding]:
         yield Finding(
             "P162",
             f"from a learning rate of 2/β = {most:.4g} on a step may spread iterates, and hiding them protects nobody",
-            f"lower {path} to at most {rounding.down(turn, 4):g}",
+            f"lower {path} to {rounding.down(min(turn, 0.9 * most), 3):g} or less",
             path,
         )
     elif fastest > turn * (1 + 1e-9):
         yield Finding(
             "P163",
             f"beyond 2/(β + ρ) = {turn:.4g} a larger learning rate contracts less",
-            f"lower {path} to at most {rounding.down(turn, 4):g}",
+            f"lower {path} to {rounding.down(turn, 3):g} or less",
             path,
             severity=Severity.WARNING,
         )
