@@ -250,6 +250,24 @@ def votes(
 
 @app.command()
 @guarded
+def positions(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    epsilon: Annotated[
+        list[float] | None, typer.Option(metavar="E", help="Where δ is shown; the budget's when left out. Repeatable.")
+    ] = None,
+    format: Annotated[str, typer.Option(help="text, json or csv")] = "text",  # noqa: A002
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg or .png to be drawn; replaced.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
+) -> None:
+    """Show what protects a record at its place in the order, by every bound; reads no data."""
+    from dprecipe.cli.positions import positions
+
+    positions(recipe, overrides or (), epsilon or (), format, plot, every)
+
+
+@app.command()
+@guarded
 def codebook(
     recipe: RecipePath,
     out: Annotated[Path, typer.Option(help="The .npz file to be written.")],

@@ -28,13 +28,14 @@ def text(plan: Plan) -> str:
     rows = [
         ("mechanism", plan.mechanism),
         *((f"solved {path}", f"{value:g}") for path, value in plan.solved.items()),
-        *(_votes(plan) if plan.mechanism == "pate" else _steps(plan)),
+        *ROWS.get(plan.mechanism, _steps)(plan),
         ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}{_whatever(plan)}"),
         (
             "accountant",
             f"{guarantee.accountant}; {guarantee.cross_check_accountant} gives {guarantee.cross_check_epsilon:g}",
         ),
         ("protects", guarantee.neighbouring.words.format(unit=guarantee.unit)),
+        *_places(plan),
         ("releases", ", ".join(plan.released)),
         ("digest", plan.digest),
     ]
@@ -113,3 +114,54 @@ def _noise(plan: Plan) -> list[tuple[str, str]]:
             (name, f"{phase['noise_family']}{shape}, multiplier {phase['noise_multiplier']:g} × codeword norm{steps}")
         )
     return rows
+
+
+def _descent(plan: Plan) -> list[tuple[str, str]]:
+    settings, length = plan.settings, plan.length
+    lots, stages = settings["lots"], settings["stages"]
+    constraint = settings["constraint"]
+    size = f"radius {constraint['radius']:g}" if constraint["kind"] == "ball" else f"bound {constraint['bound']:g}"
+    stop = "the last of them is released" if settings["stop"] == "last" else "stops after 1 to all, drawn at random"
+    rows = [
+        ("steps", f"{length.steps:,}, {length.steps / lots:.4g} passes of {lots:,}; {stop}"),
+        ("batch", f"{settings['batch_size']:,} of {plan.data.size:,} records, {settings['order']} order"),
+        (
+            "set",
+            f"{constraint['kind']} of {size}, D = {settings['diameter']:g}, {settings['parameters']:,} parameters",
+        ),
+        (
+            "constants",
+            f"L = {settings['lipschitz']:.6g}, Δ = {settings['moved']:.6g}, β = {settings['smoothness']:.6g}, "
+            f"ρ = {settings['strong_convexity']:.6g}, contraction {settings['contraction']:.6g}",
+        ),
+        ("learning rate", _range([stage["learning_rate"] for stage in stages])),
+        (
+            "noise",
+            f"{settings['noise_family']}, scale {_range([stage['noise_scale'] for stage in stages])} on the mean "
+            f"gradient ({_range([stage['noise_multiplier'] for stage in stages])} × L)",
+        ),
+    ]
+    for name, epsilon in settings["bounds"].items():
+        least = ", the least" if name == settings["winner"] else ""
+        rows.append((f"by {name}", "none" if epsilon is None else f"ε = {epsilon:g}{least}"))
+    return rows
+
+
+def _range(values: Sequence[float]) -> str:
+    first, last = f"{values[0]:.6g}", f"{values[-1]:.6g}"
+    return first if len(values) == 1 else f"{first} to {last} in {len(values):,} stages"
+
+
+def _places(plan: Plan) -> list[tuple[str, str]]:
+    """Where records are protected least and most, if their place in the file decides it."""
+    places = plan.guarantee.by_position
+    if not places:
+        return []
+    worst = max(places, key=lambda place: (place[1], -place[0]))
+    best = min(places, key=lambda place: (place[1], place[0]))
+    shown = [f"ε = {epsilon:g} for record {position:,}" for position, epsilon, _ in (worst, best)]
+    return [("worst place", shown[0]), ("best place", shown[1])]
+
+
+ROWS = {"pate": _votes, "pnsgd": _descent}
+"""How a mechanism's own rows are made; others take noisy steps on sampled lots."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from dprecipe.mechanisms.encoded.noise_schema import noise_schema
 from dprecipe.mechanisms.pate.votes_schema import votes_schema
+from dprecipe.mechanisms.pnsgd.positions_schema import positions_schema
 from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.root import Recipe
 from dprecipe.release.schema import certificate_schema
@@ -129,6 +130,7 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
     "plan.schema.json": plan_schema,
     "noise.schema.json": noise_schema,
     "votes.schema.json": votes_schema,
+    "positions.schema.json": positions_schema,
     "certificate.schema.json": certificate_schema,
 }
 """The generators by file name; a room that writes a format adds its line here."""

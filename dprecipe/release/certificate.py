@@ -182,18 +182,18 @@ def _votes(plan: Plan, charges: Sequence[Charge]) -> schema.MechanismFacts:
 
 
 def _descent(plan: Plan, found: HiddenNumbers) -> schema.MechanismFacts:
-    settings, last = plan.settings, plan.settings["stages"][-1]
-    family = settings["noise_family"]
+    settings, phases = plan.settings, hiding.phases(plan)
+    family, scale = settings["noise_family"], settings["stages"][-1]["noise_scale"]
     return schema.MechanismFacts(
         kind=plan.mechanism,
         noise=schema.NoiseFacts(
             family=family,
-            multiplier=last["noise_multiplier"],
-            scale=last["noise_scale"],
-            standard_deviation=last["noise_scale"] * (math.sqrt(2) if family == "laplace" else 1.0),
+            multiplier=settings["noise_multiplier"] if phases is None else phases[-1].multiplier,
+            scale=scale,
+            standard_deviation=scale * (math.sqrt(2) if family == "laplace" else 1.0),
             added_to="the mean gradient of a lot, before it is multiplied by the learning rate",
         ),
-        phases=_phases(settings.get("phases")),
+        phases=phases,
         clipping=None,
         encoding=None,
         aggregation=schema.AggregationFacts(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dprecipe.mechanisms.pnsgd.schedule import steps_of
 from dprecipe.planning.model import Plan
 from dprecipe.release import schema
 
@@ -42,6 +43,24 @@ def facts(plan: Plan, found: HiddenNumbers) -> schema.ProjectionFacts:
         stages=tuple(schema.StageFacts(**stage) for stage in settings["stages"]),
         bounds=found.bounds,
         winner=found.winner,
+    )
+
+
+def phases(plan: Plan) -> tuple[schema.PhaseFacts, ...] | None:
+    """The noise of each phase, where the recipe has several."""
+    noise = plan.resolved["mechanism"]["noise"]
+    if not isinstance(noise, list):
+        return None
+    lots = plan.length.steps_per_epoch
+    steps = [steps_of(phase["epochs"], phase["steps"], lots) for phase in noise[:-1]]
+    return tuple(
+        schema.PhaseFacts(
+            steps=count,
+            family=phase["family"],
+            shape=None,
+            multiplier=plan.solved.get(f"mechanism.noise.{index}.multiplier", phase["multiplier"]),
+        )
+        for index, (phase, count) in enumerate(zip(noise, [*steps, plan.length.steps - sum(steps)], strict=True))
     )
 
 

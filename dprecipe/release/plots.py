@@ -132,12 +132,9 @@ def accuracy_plot(history: Sequence[Mapping[str, float]], what: str = "steps") -
     return svg("accuracy", draw)
 
 
-def svg(name: str, draw: Callable[[Any], None]) -> str:
-    """What `draw` makes of a pair of axes, in the style of the report's plots."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    style = {
+def style(name: str) -> dict[str, Any]:
+    """matplotlib's settings for the plot of this name."""
+    return {
         "svg.fonttype": "none",
         "svg.hashsalt": name,  # ids that are the same each time and differ between the plots of a page
         "font.family": "sans-serif",
@@ -152,7 +149,14 @@ def svg(name: str, draw: Callable[[Any], None]) -> str:
         "grid.color": LINE,
         "grid.linewidth": 0.8,
     }
-    with matplotlib.rc_context(style):
+
+
+def svg(name: str, draw: Callable[[Any], None]) -> str:
+    """What `draw` makes of a pair of axes, in the style of the report's plots."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(style(name)):
         figure = Figure(figsize=(5.6, 3.2), layout="constrained")
         figure.patch.set_alpha(0)
         axes = figure.add_subplot()
