@@ -58,11 +58,15 @@ def test_nothing_left_of_the_wall_imports_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+RECIPES = [str(path) for path in sorted((PACKAGE.parent / "recipes").rglob("*.yaml"))]
+"""Of which one is there to be refused: it shows a problem that cannot be."""
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["validate", "recipes"], ["plan", "recipes/quickstart.yaml"], ["plan", "recipes/mnist-dpsgd.yaml"],
+    [["--help"], ["validate", *(path for path in RECIPES if "asoodeh2020-figure3.yaml" not in path)], ["plan", "recipes/quickstart.yaml"], ["plan", "recipes/mnist-dpsgd.yaml"],
      ["noise", "recipes/quickstart.yaml", "--set", "budget.accountant=rdp"], ["show", "recipes/quickstart.yaml"],
-     ["plan", "recipes/pate-digits.yaml"], ["validate", "recipes/papers"],
+     ["plan", "recipes/pate-digits.yaml"], ["plan", "recipes/papers/asoodeh2020-figure2.yaml"],
      ["schema", "--check", "--out", "schemas"]],
 )  # fmt: skip
 def test_commands_left_of_the_wall_run_without_torch(arguments: list[str]) -> None:

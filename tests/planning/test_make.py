@@ -18,7 +18,17 @@ from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.read import read, read_text
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
+REFUSED = {"asoodeh2020-figure3": "P160"}
+"""Recipes that are there to be refused, and with what."""
+RECIPES = sorted(path for path in (ROOT / "recipes").rglob("*.yaml") if path.stem not in REFUSED)
+
+
+@pytest.mark.parametrize(("name", "code"), REFUSED.items())
+def test_a_problem_that_cannot_be_is_refused(name: str, code: str) -> None:
+    (path,) = (ROOT / "recipes").rglob(f"{name}.yaml")
+    with pytest.raises(PlanRefused) as refusal:
+        plan(read(path))
+    assert [finding.code for finding in refusal.value.findings if finding.is_error] == [code]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
