@@ -25,6 +25,8 @@ LEAST = -1e9
 """No logarithm of a positive divergence is said to be less: exp of it is zero all the same."""
 
 _ROUND_UP = 1e-12
+_FAR = 40.0
+"""Standard deviations; of what is farther, θ < exp(-800), exp(-ε²/2r²) is bound enough."""
 # Gauss-Legendre with four nodes: exact to degree 7
 _POINTS = (-0.8611363115940526, -0.3399810435848563, 0.3399810435848563, 0.8611363115940526)
 _WEIGHTS = (0.17392742256872692, 0.3260725774312731, 0.3260725774312731, 0.17392742256872692)
@@ -43,36 +45,31 @@ def log_gaussian(epsilon: ArrayLike, r: ArrayLike) -> Array:
     r_ = np.broadcast_to(np.asarray(r, dtype=np.float64), shape).reshape(-1)
     safe = np.clip(r_, 1e-150, 1e150)
     ratio = np.minimum(np.broadcast_to(np.asarray(epsilon, dtype=np.float64), shape).reshape(-1), 1e150) / safe
-    near, far = np.minimum(ratio - safe / 2, 1e150), np.minimum(ratio + safe / 2, 1e150)
+    near, far = np.clip(ratio - safe / 2, -1e150, 1e150), np.minimum(ratio + safe / 2, 1e150)
     # most of the mass is above: from the complement, a sum of positive terms
     low = np.minimum(near, -1.0)
     tail = 0.5 * special.erfcx(far / math.sqrt(2)) * np.exp(-0.5 * np.square(np.maximum(low, -40.0)))
     complement = (special.ndtr(low) + tail) * (1 - _ROUND_UP)
     above = np.log1p(-np.where(near < -1, complement, 0.0))
     # little of it is: exp(ε) φ(far) = φ(near), so that the scaled tail erfcx neither under- nor overflows
-    a, b = np.maximum(near, -1.0) / math.sqrt(2), np.maximum(far, -1.0) / math.sqrt(2)
-    scaled = special.erfcx(a) - special.erfcx(b)
-    small = (safe < 0.1) | (a > 1e3)
+    a, b = np.clip(near, -1.0, _FAR) / math.sqrt(2), np.clip(far, -1.0, _FAR + 1) / math.sqrt(2)
+    scaled = special.erfcx(a) - special.erfcx(b) + 4e-16 * special.erfcx(a)
+    small = (safe < 1e-3) & (near < _FAR)
     if small.any():  # the integral of -erfcx' over [a, b]
-        middle, half = (a[small] + b[small]) / 2, np.minimum(safe[small] / math.sqrt(8), 1e150)
+        middle, half = (a[small] + b[small]) / 2, safe[small] / math.sqrt(8)
         scaled[small] = 2 * half * sum(w * _slope(middle + half * x) for x, w in zip(_POINTS, _WEIGHTS, strict=True))
-    rounding = _ROUND_UP + 1e-15 * np.square(np.minimum(near, 1e100))
-    below = np.log(np.maximum(0.5 * scaled, 1e-300)) - np.square(a) + rounding
+    log_scaled = np.log(np.maximum(np.where(near < _FAR, scaled, 1.0) / 2, 1e-300))
+    below = log_scaled - np.square(near) / 2 + _ROUND_UP + 1e-15 * np.square(near)
     result = np.where(near < -1, above, np.minimum(below, 0.0))
     logs: Array = np.where(r_ > 0, np.maximum(result, LEAST), -np.inf).reshape(shape)
     return logs
 
 
 def _slope(x: Array) -> Array:
-    """-erfcx'(x) = 2/√π - 2 x erfcx(x), rounded up; beyond 50 by its alternating series."""
+    """-erfcx'(x) = 2/√π - 2 x erfcx(x), rounded up."""
     from scipy import special
 
-    far = np.maximum(x, 50.0)
-    square = np.square(np.minimum(far, 1e150))
-    series = (1 - 1.5 / square + 3.75 / np.square(np.minimum(square, 1e150))) / (math.sqrt(math.pi) * square)
-    close = np.minimum(x, 50.0)
-    direct = 2 / math.sqrt(math.pi) - 2 * close * special.erfcx(close)
-    result: Array = np.where(x > 50, series, direct * (1 + 1e-15 * (1 + 2 * np.square(close))))
+    result: Array = (2 / math.sqrt(math.pi) - 2 * x * special.erfcx(x)) * (1 + 1e-15 * (1 + 2 * np.square(x)))
     return result
 
 

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
-LEAST = 1e-300
-"""No μ of a record that was used is said to be less."""
+LEAST = 1e-150
+"""No μ of a record that was used is said to be less: beyond it products underflow."""
 
 _ROUND_UP = 1 + 1e-12
 
@@ -269,7 +269,7 @@ def _least(slots: list[_Slot], *, thorough: bool) -> Array:
             if present_P.any():
                 least_P = np.minimum(least_P, np.where(present_P, _from_jump(slot, later, int(repeats)), np.inf))
         later.push(slot.block)
-    return np.minimum(least_P, later.cost(later.depth))
+    return np.asarray(np.minimum(least_P, later.cost(later.depth)))
 
 
 def _from_jump(slot: _Slot, later: _Minorant, repeats: int) -> Array:
