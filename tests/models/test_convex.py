@@ -1,0 +1,34 @@
+"""What is read into [-1, 1] comes back in its own units, whatever the range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from dprecipe.data.raw import mapped  # noqa: E402
+from dprecipe.models.zoo.convex import InUnits, in_units  # noqa: E402
+
+
+def test_reading_and_predicting_are_inverse_within_single_precision_of_the_range() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(2000):
+        lowest = generator.normal() * 10.0 ** generator.integers(-300, 300)
+        highest = lowest + abs(generator.normal()) * 10.0 ** generator.integers(-300, 300)
+        if not lowest / 2 < highest / 2:  # a finding: R203
+            continue
+        half = highest / 2 - lowest / 2
+        numbers = lowest / 2 + highest / 2 + half * generator.uniform(-2, 2, 5)
+        found = mapped(numbers, (lowest, highest))
+        assert found.dtype == np.float32
+        assert np.abs(found).max() <= 1
+        back = in_units(torch.from_numpy(found), (lowest, highest)).numpy()
+        error = np.abs(back - np.clip(numbers, lowest, highest))
+        assert (error <= 6e-8 * half + 4e-16 * max(abs(lowest), abs(highest))).all()
+
+
+def test_the_map_is_constant() -> None:
+    layer = InUnits((-3.0, 5.0))
+    assert layer.state_dict() == {}
+    assert layer(torch.tensor([[-1.0], [0.0], [1.0], [2.0]])).tolist() == [[-3.0], [1.0], [5.0], [9.0]]
