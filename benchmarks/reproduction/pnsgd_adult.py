@@ -61,7 +61,7 @@ def dpsgd(batch_size: int, epochs: float, rate: float) -> dict[str, Any]:
     }
 
 
-COMMON: dict[str, Any] = {"budget.delta": 1e-5, "release.report": False}
+COMMON: dict[str, Any] = {"release.report": False}
 METHODS = (
     Method(
         "pnsgd",
