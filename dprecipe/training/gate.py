@@ -23,7 +23,7 @@ from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Budget
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Event, PartitionedGaussian, run_lengths, total
+from dprecipe.privacy.events import HIDDEN, Charge, Encoded, Event, PartitionedGaussian, run_lengths, total
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
 from dprecipe.training.engine.clipped_sum import ClippedSum
 
@@ -36,6 +36,17 @@ LONGEST_BLOCK = 64
 def law_of(event: Event) -> Law:
     """The law of an event's noise, at unit scale."""
     return Law(event.family, event.shape) if isinstance(event, Encoded) else Law("gaussian")
+
+
+def multiplier_of(event: Event) -> float:
+    """The scale of an event's noise, over its sensitivity.
+
+    Raises:
+        RunFailed: the event is no noisy sum.
+    """
+    if isinstance(event, HIDDEN):
+        raise RunFailed(f"internal fault: a {event.kind} is no noisy sum", "please report this")
+    return event.noise_multiplier
 
 
 @final
@@ -122,7 +133,7 @@ class Gate:
             raise RunFailed("a noisy sum was asked for that the ledger does not hold")
         ticket.used += 1
         stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
-        scale = ticket.event.noise_multiplier * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
+        scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
         noise = torch.from_numpy(draw(law_of(ticket.event), stream, clipped.value.numel()))
         return clipped.value.detach().to("cpu", torch.float64).add_(noise, alpha=scale)
 

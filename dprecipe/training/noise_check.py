@@ -18,7 +18,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.gate import Gate, law_of
+from dprecipe.training.gate import Gate, law_of, multiplier_of
 from dprecipe.training.probe import Check
 
 DRAWS = 200_000
@@ -37,7 +37,7 @@ def noise_scale(plan: Plan) -> Check:
         RunFailed: it does not.
     """
     return held(
-        (_drawn(plan, charge), law_of(charge.event), charge.event.noise_multiplier)
+        (_drawn(plan, charge), law_of(charge.event), multiplier_of(charge.event))
         for charge in dict.fromkeys(Charge(c.event, 1) for c in plan.events)
     )
 

@@ -18,7 +18,7 @@ from dprecipe.privacy.events import Event
 from dprecipe.training.denoise import kolmogorov_smirnov
 from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
 from dprecipe.training.engine.encoded_sum import Encoder, encoded_sum
-from dprecipe.training.gate import Gate, law_of
+from dprecipe.training.gate import Gate, law_of, multiplier_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.probe_codes import encoding_tests
@@ -120,7 +120,7 @@ class Encoding:
         factors = kolmogorov_smirnov(
             noisy,
             law_of(event),
-            event.noise_multiplier * self._sensitivity,
+            multiplier_of(event) * self._sensitivity,
             self._groups if by_group else None,
             shrink=self._denoise["shrink"],
         )
