@@ -41,19 +41,21 @@ def log_gaussian(epsilon: ArrayLike, r: ArrayLike) -> Array:
     """
     from scipy import special
 
-    shape = np.broadcast_shapes(np.shape(epsilon), np.shape(r))
-    r_ = np.broadcast_to(np.asarray(r, dtype=np.float64), shape).reshape(-1)
-    safe = np.clip(r_, 1e-150, 1e150)
-    ratio = np.minimum(np.broadcast_to(np.asarray(epsilon, dtype=np.float64), shape).reshape(-1), 1e150) / safe
-    near, far = np.clip(ratio - safe / 2, -1e150, 1e150), np.minimum(ratio + safe / 2, 1e150)
+    r_ = np.asarray(r, dtype=np.float64)
+    if np.shape(epsilon) != r_.shape or not r_.ndim:
+        r_ = r_ + np.zeros(np.shape(epsilon) or 1)
+    safe = np.minimum(np.maximum(r_, 1e-150), 1e150)
+    ratio = np.minimum(epsilon, 1e150) / safe
+    near, far = np.maximum(np.minimum(ratio - safe / 2, 1e150), -1e150), np.minimum(ratio + safe / 2, 1e150)
     # most of the mass is above: from the complement, a sum of positive terms
     low = np.minimum(near, -1.0)
     tail = 0.5 * special.erfcx(far / math.sqrt(2)) * np.exp(-0.5 * np.square(np.maximum(low, -40.0)))
     complement = (special.ndtr(low) + tail) * (1 - _ROUND_UP)
     above = np.log1p(-np.where(near < -1, complement, 0.0))
     # little of it is: exp(ε) φ(far) = φ(near), so that the scaled tail erfcx neither under- nor overflows
-    a, b = np.clip(near, -1.0, _FAR) / math.sqrt(2), np.clip(far, -1.0, _FAR + 1) / math.sqrt(2)
-    scaled = special.erfcx(a) - special.erfcx(b) + 4e-16 * special.erfcx(a)
+    a = np.minimum(np.maximum(near, -1.0), _FAR) / math.sqrt(2)
+    b = np.minimum(far, _FAR + 1) / math.sqrt(2)
+    scaled = special.erfcx(a) * (1 + 4e-16) - special.erfcx(b)
     small = (safe < 1e-3) & (near < _FAR)
     if small.any():  # the integral of -erfcx' over [a, b]
         middle, half = (a[small] + b[small]) / 2, safe[small] / math.sqrt(8)
@@ -61,8 +63,8 @@ def log_gaussian(epsilon: ArrayLike, r: ArrayLike) -> Array:
     log_scaled = np.log(np.maximum(np.where(near < _FAR, scaled, 1.0) / 2, 1e-300))
     below = log_scaled - np.square(near) / 2 + _ROUND_UP + 1e-15 * np.square(near)
     result = np.where(near < -1, above, np.minimum(below, 0.0))
-    logs: Array = np.where(r_ > 0, np.maximum(result, LEAST), -np.inf).reshape(shape)
-    return logs
+    logs: Array = np.where(r_ > 0, np.maximum(result, LEAST), -np.inf)
+    return logs if np.ndim(r) or np.ndim(epsilon) else logs.reshape(())
 
 
 def _slope(x: Array) -> Array:

@@ -228,9 +228,10 @@ def _epsilon(cases: _Cases, delta: float, bound: str | None) -> Bound:
 
 def _least_epsilon(delta_of: Callable[[float], float], delta: float, high: float) -> float:
     """The least ε with δ(ε) <= δ but for `_CLOSE`, never less; by regula falsi in log δ, for a decreasing function."""
-    if delta_of(0.0) <= delta:
+    at_zero = delta_of(0.0)
+    if at_zero <= delta:
         return 0.0
-    low, at_low, at_high = 0.0, _excess(delta_of(0.0), delta), _excess(delta_of(high), delta)
+    low, at_low, at_high = 0.0, _excess(at_zero, delta), _excess(delta_of(high), delta)
     while at_high > 0:
         low, at_low, high = high, at_high, 2 * max(high, 1e-6)
         if high > 1e12:
@@ -239,7 +240,8 @@ def _least_epsilon(delta_of: Callable[[float], float], delta: float, high: float
     side = 0
     while high - low > _CLOSE * high:
         room = _CLOSE * high / 3
-        x = min(max(low + (high - low) * at_low / (at_low - at_high), low + room), high - room)
+        x = low + (high - low) * at_low / (at_low - at_high) + side * room  # to the other side of the zero
+        x = min(max(x, low + room), high - room)
         at_x = _excess(delta_of(x), delta)
         if at_x > 0:
             low, at_low, at_high, side = x, at_x, at_high / (2 if side > 0 else 1), 1
@@ -249,7 +251,9 @@ def _least_epsilon(delta_of: Callable[[float], float], delta: float, high: float
 
 
 def _excess(value: float, delta: float) -> float:
-    return math.log(value / delta) if value > 0 else _LEAST_LOG - math.log(delta)
+    """Its sign is that of value - delta; in the scale in which a Gaussian tail is a line."""
+    log_value = math.log(value) if value > 0 else 2 * _LEAST_LOG
+    return math.sqrt(-math.log(delta)) - math.sqrt(max(-log_value, 0.0))
 
 
 def _value(cases: _Cases, epsilon: float, bound: str) -> float:
@@ -281,15 +285,20 @@ def _along(cases: _Cases, epsilon: float, known_CG: Array) -> tuple[Array, Array
     rates_CG = contraction.log_shrunk(family, epsilon, np.maximum(known_CG, _LEAST_LOG), cases.reach)
     if _times(cases.gaps, rates_CG).sum(axis=1).min() > -1e-11:
         return known_CG, np.zeros(shape)  # no factor is told from 1
-    logs_CG, rates_CG = known_CG.copy(), np.zeros(shape)
+    left_CG = known_CG + _times(cases.gaps, rates_CG)
+    helps_G: NDArray[np.bool_] = np.any(left_CG[:, :-1] < known_CG[:, 1:], axis=0)
+    logs_CG, rates_CG, ahead = known_CG.copy(), np.zeros(shape), False
     for knot in range(shape[1] - 1):
+        if not (ahead or helps_G[knot]):
+            continue
         now_C = logs_CG[:, knot]
         if now_C.max() < _LEAST_LOG:
             logs_CG[:, knot:] = np.minimum(logs_CG[:, knot:], now_C[:, None])
             break
-        rates_CG[:, knot] = contraction.log_shrunk(family, epsilon, np.maximum(now_C, _LEAST_LOG), cases.reach[:, knot])
-        left_C = now_C + _times(cases.gaps[:, knot], rates_CG[:, knot])
-        logs_CG[:, knot + 1] = np.minimum(logs_CG[:, knot + 1], left_C)
+        rate_C = contraction.log_shrunk(family, epsilon, np.maximum(now_C, _LEAST_LOG), cases.reach[:, knot])
+        left_C = now_C + _times(cases.gaps[:, knot], rate_C)
+        ahead = bool((left_C < known_CG[:, knot + 1]).any())
+        logs_CG[:, knot + 1], rates_CG[:, knot] = np.minimum(known_CG[:, knot + 1], left_C), rate_C
     return logs_CG, rates_CG
 
 
@@ -442,7 +451,7 @@ def _alike(event: ProjectedDescent, lot: int | None) -> _Cases:
     first_C = np.ones_like(uses_C)
     chains = _Chains(first_C, first_C + (uses_C - 1) * lots, np.zeros_like(uses_C))
     worst = event.stop == "last" and event.order == "sequential"
-    knots_G = ladder(int(after_F.max(initial=0)), 64, 1 + 1 / 32)
+    knots_G = ladder(int(after_F.max(initial=0)), 48, 1 + 1 / 20)
     return _cases(event, chains, knots_G, np.ones(len(knots_G), dtype=np.bool_), worst, chain_F, after_F, weight_F)
 
 

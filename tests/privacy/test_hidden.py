@@ -470,3 +470,20 @@ def test_what_is_refused():
             call()
     assert hidden.comparison_at(laplace, 1, 1.0, 1.0) == {}
     assert hidden.comparison_at(EVENTS[5], 1, 1.0, 1.0) == {}
+
+
+def test_without_amplification_all_uses_are_composed():
+    gaussian = descent([(5, 1.0, 1.0, 3.0), (3, 0.5, 0.9, 6.0), (7, 2.0, 0.9, 6.0)], 2)
+    # the record at 1 is used at steps 1, 3, 5, at 7, and at 9, 11, 13, 15; that at 2 at 2, 4, at 6, 8, and thrice
+    for position, squared in ((1, 3 * 1 + 1 * 4 + 4 / 4), (2, 2 * 1 + 2 * 4 + 3 / 4)):
+        got = hidden.delta_at(gaussian, position, 3.0, "no_amplification").value
+        assert got == pytest.approx(gdp.delta(math.sqrt(squared), 3.0), rel=1e-9)
+    laplace = descent([(2, 2.0, 1.0, 3.0)], 1, family="laplace")
+    # the sum of two losses of unit Laplace noise at distance 1/2, by its masses: atoms at ±1/2 and a density between
+    x = np.linspace(-0.5, 0.5, 4001)[:-1] + 1 / 8000
+    masses = np.concatenate([[0.5], np.exp(-0.25 + x / 2) / 4 / 4000, [math.exp(-0.5) / 2]])
+    loss = np.concatenate([[0.5], x, [-0.5]])
+    both = (masses[:, None] * masses * np.maximum(-np.expm1(0.3 - loss[:, None] - loss), 0)).sum()
+    assert hidden.delta(laplace, 0.3, "no_amplification").value == pytest.approx(both, rel=1e-3)
+    assert hidden.delta(laplace, 0.3, "no_amplification").value >= both * (1 - 1e-5)
+    assert hidden.delta(laplace, 1.01).value == 0.0  # the largest loss of two is 1
