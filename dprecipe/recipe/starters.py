@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dprecipe.recipe import pate_starters
+from dprecipe.recipe import pate_starters, pnsgd_starters
 
 HEAD = """\
 # yaml-language-server: $schema=schemas/recipe.schema.json
@@ -137,7 +137,7 @@ release: {report: true}
 }
 
 SOURCES = tuple(DATA)
-MECHANISMS = (*MECHANISM, "pate")
+MECHANISMS = (*MECHANISM, "pate", "pnsgd")
 
 
 def starter(mechanism: str, source: str, name: str) -> str:
@@ -146,4 +146,6 @@ def starter(mechanism: str, source: str, name: str) -> str:
     if mechanism == "pate":
         return head + pate_starters.rest(source)
     data = DATA[source].replace(" &TRAIN", TABLE.format(source=source))
+    if mechanism == "pnsgd":
+        return head + pnsgd_starters.rest(source, data)
     return f"{head}{data}\nmodel: {MODEL[mechanism][source]}\n{MECHANISM[mechanism]}"

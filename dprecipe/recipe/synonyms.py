@@ -1,5 +1,5 @@
 """The names other tools and papers use for what a recipe says: Opacus, TF Privacy, JAX Privacy, Lightning, Hugging
-Face, gradient encoding, PATE.
+Face, gradient encoding, PATE, projected noisy SGD.
 
 A name maps to the dotted path that holds the same idea (or none) and to what has to be done: often it is
 not the same number that goes there."""
@@ -27,11 +27,31 @@ class Synonym:
 
 
 _PATE = "mechanism.teachers"
+_PNSGD = "mechanism.constraint"
 
-_NO_CLIPPING = Synonym("", "remove it: one record moves one vote, and nothing is clipped", where=_PATE)
-_NO_SAMPLING = Synonym(
-    "", "remove it: a teacher learns from all records of its part, and nothing is sampled", where=_PATE
+_FEATURES = Synonym(
+    "data.preprocess",
+    "remove it, and end data.preprocess with clip_features: {norm: …}: gradients keep the bound that follows",
+    where=_PNSGD,
 )
+_NO_CLIPPING = Synonym("", "remove it: one record moves one vote, and nothing is clipped", _FEATURES, where=_PATE)
+_RECORDS_OF_A_STEP = Synonym("mechanism.batch_size", "set mechanism.batch_size: the records of one step")
+_IN_ORDER = Synonym(
+    "mechanism.order", "set mechanism.order to permuted or sequential: every record takes its turn", where=_PNSGD
+)
+_NO_SAMPLING = Synonym(
+    "", "remove it: a teacher learns from all records of its part, and nothing is sampled", _IN_ORDER, where=_PATE
+)
+_SAMPLING = Synonym(
+    "mechanism.sampling",
+    "write mechanism.sampling: {scheme: …}",
+    Synonym(
+        "mechanism.order",
+        "remove it: every record takes its turn, in mechanism.order; mechanism.batch_size is the records of one step",
+        where=_PNSGD,
+    ),
+)
+_CLIPPING = Synonym("mechanism.clip", "write mechanism.clip: {norm: …}", _FEATURES)
 _CODEWORD = Synonym("mechanism.codebook.norm", "set mechanism.codebook.norm", _NO_CLIPPING)
 _CLIP = Synonym("mechanism.clip.norm", "set mechanism.clip.norm", _CODEWORD)
 _OF_VOTES = Synonym(
@@ -41,15 +61,26 @@ _OF_VOTES = Synonym(
 _MULTIPLIER = Synonym(
     "mechanism.noise.multiplier", "set mechanism.noise.multiplier, or `auto` to have it solved", _OF_VOTES
 )
+_OVER_LIPSCHITZ = "set mechanism.noise.multiplier: the noise's scale divided by the Lipschitz constant that plan shows"
 _DEVIATION = Synonym(
     "mechanism.noise.multiplier",
-    "set mechanism.noise.multiplier: the deviation divided by the norm of clip or codebook",
-    _OF_VOTES,
+    _OVER_LIPSCHITZ,
+    Synonym(
+        "mechanism.noise.multiplier",
+        "set mechanism.noise.multiplier: the deviation divided by the norm of clip or codebook",
+        _OF_VOTES,
+    ),
+    where=_PNSGD,
 )
 _SCALE = Synonym(
     "mechanism.noise.multiplier",
-    "set mechanism.noise.multiplier: the scale divided by the norm of clip or codebook",
-    _OF_VOTES,
+    _OVER_LIPSCHITZ,
+    Synonym(
+        "mechanism.noise.multiplier",
+        "set mechanism.noise.multiplier: the scale divided by the norm of clip or codebook",
+        _OF_VOTES,
+    ),
+    where=_PNSGD,
 )
 _FAMILY = Synonym(
     "mechanism.noise.family",
@@ -74,9 +105,14 @@ _STEPS = Synonym(
 )
 _PHYSICAL = Synonym("runtime.physical_batch", "set runtime.physical_batch: records held in memory at once")
 _ACCUMULATE = Synonym(
-    "runtime.physical_batch",
-    "remove it: lots are split by themselves; set mechanism.sampling.batch_size to the records of one update "
-    "and runtime.physical_batch to what fits in memory",
+    "mechanism.batch_size",
+    "remove it, and set mechanism.batch_size to the records of one step",
+    Synonym(
+        "runtime.physical_batch",
+        "remove it: lots are split by themselves; set mechanism.sampling.batch_size to the records of one update "
+        "and runtime.physical_batch to what fits in memory",
+    ),
+    where=_PNSGD,
 )
 _MICROBATCHES = Synonym(
     "mechanism.microbatch",
@@ -90,6 +126,7 @@ _LOT = Synonym(
     Synonym(
         "training.batch_size",
         "set training.batch_size for the student, mechanism.teachers.training.batch_size for the teachers",
+        _RECORDS_OF_A_STEP,
         where=_PATE,
     ),
 )
@@ -118,10 +155,42 @@ _CODEBOOK_FILE = Synonym("mechanism.codebook.path", "write mechanism.codebook: {
 _DENOISE = Synonym("mechanism.denoise", "set mechanism.denoise to kolmogorov_smirnov or none")
 _SECURE = Synonym("", "remove it: the noise always comes from a cryptographic generator")
 _NOISE_SEED = Synonym("", "remove it: a known seed undoes the noise; runtime.seed is for the initial weights")
-_RELATION = Synonym("budget.neighbouring", "set budget.neighbouring to add_or_remove_one or replace_one")
+_RELATION = Synonym(
+    "budget.neighbouring",
+    "set budget.neighbouring to replace_one or zero_out_one",
+    Synonym("budget.neighbouring", "set budget.neighbouring to add_or_remove_one or replace_one"),
+    where=_PNSGD,
+)
 _ORDERS = Synonym("", "remove it: the accountant chooses its own orders and grid")
 _DIVISOR = Synonym("", "remove it: the noisy sum is always divided by the public expected lot size")
-_RATE_OF_LEARNING = Synonym("training.optimizer.lr", "set training.optimizer.lr")
+_RATE_OF_LEARNING = Synonym(
+    "mechanism.learning_rate",
+    "set mechanism.learning_rate: a number or a schedule",
+    Synonym("training.optimizer.lr", "set training.optimizer.lr"),
+    where=_PNSGD,
+)
+_SHRINKING = Synonym(
+    "model.l2",
+    "set model.l2: it makes steps contract",
+    Synonym("training.optimizer.weight_decay", "set training.optimizer.weight_decay"),
+    where=_PNSGD,
+)
+_SET = Synonym("mechanism.constraint", "write mechanism.constraint: {kind: ball, radius: …} or {kind: box, bound: …}")
+_RADIUS = Synonym("mechanism.constraint.radius", "set mechanism.constraint.radius")
+_DIAMETER = Synonym("mechanism.constraint.radius", "set mechanism.constraint.radius, to half the diameter")
+_LIPSCHITZ = Synonym(
+    "mechanism.constants.lipschitz", "remove it: it is derived from the model; mechanism.constants.lipschitz rounds it"
+)
+_SMOOTHNESS = Synonym(
+    "mechanism.constants.smoothness",
+    "remove it: it is derived from the model; mechanism.constants.smoothness rounds it",
+)
+_CONVEXITY = Synonym(
+    "mechanism.constants.strong_convexity",
+    "set model.l2, from which it follows; mechanism.constants.strong_convexity rounds it",
+)
+_STOP = Synonym("mechanism.stop", "set mechanism.stop to last or random")
+_HIDING = Synonym("mechanism.iterates", "remove it: nobody sees an iterate but the last")
 _SIZE = Synonym("data.size", "set data.size: the declared, public number of training records")
 _UNIT = Synonym("data.unit", "write data.unit: {column: …, max_records: …}")
 _DEVICE = Synonym("runtime.device", "set runtime.device to auto, cpu, cuda or mps")
@@ -270,6 +339,38 @@ SYNONYMS: dict[str, Synonym] = {
     "student_data": _PUBLIC,
     "vat": _VAT,
     "num_power_iterations": _POWER,
+    # projected noisy SGD: papers, and words of the other mechanisms
+    "clip": _CLIPPING,
+    "clipping": _CLIPPING,
+    "sampling": _SAMPLING,
+    "projection": _SET,
+    "project": _SET,
+    "constraint_set": _SET,
+    "domain": _SET,
+    "projection_radius": _RADIUS,
+    "max_weight_norm": _RADIUS,
+    "diameter": _DIAMETER,
+    "lipschitz_constant": _LIPSCHITZ,
+    "smoothness_constant": _SMOOTHNESS,
+    "convexity": _CONVEXITY,
+    "rho": _CONVEXITY,
+    "step_size": _RATE_OF_LEARNING,
+    "stepsize": _RATE_OF_LEARNING,
+    "eta": _RATE_OF_LEARNING,
+    "lr": _RATE_OF_LEARNING,
+    "l2_regularization": _SHRINKING,
+    "l2_reg": _SHRINKING,
+    "reg_lambda": _SHRINKING,
+    "weight_decay": _SHRINKING,
+    "permutation": _IN_ORDER,
+    "stopping_time": _STOP,
+    "random_stop": _STOP,
+    "random_stopping": _STOP,
+    "hide_iterates": _HIDING,
+    "passes": _EPOCHS,
+    "num_passes": _EPOCHS,
+    "mini_batch_size": _LOT,
+    "minibatch_size": _LOT,
     # the field's own symbols
     "sigma": _MULTIPLIER,
     "noise_scale": _MULTIPLIER,
@@ -349,6 +450,28 @@ WORDS: dict[str, str] = {
     "dp_sgd": "dpsgd",
     "gradient_encoding": "encoded",
     "private_aggregation_of_teacher_ensembles": "pate",
+    "projected_noisy_sgd": "pnsgd",
+    "projected_sgd": "pnsgd",
+    "noisy_sgd": "pnsgd",
+    "psgd": "pnsgd",
+    "svm": "huber_svm",
+    "linear_svm": "huber_svm",
+    "hinge": "huber_svm",
+    "ridge": "least_squares",
+    "linear": "least_squares",
+    "linear_regression": "least_squares",
+    "huber": "huber_regression",
+    "mean": "location",
+    "l2_ball": "ball",
+    "sphere": "ball",
+    "interval": "box",
+    "cube": "box",
+    "linf_ball": "box",
+    "in_order": "sequential",
+    "permutation": "permuted",
+    "random_order": "permuted",
+    "uniform": "random",
+    "zero_out": "zero_out_one",
     "gn_max": "gnmax",
     "ln_max": "lnmax",
     "confident": "confident_gnmax",

@@ -10,7 +10,7 @@ from dprecipe.faults import Finding
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import elsewhere, first_item, near, synonym
 from dprecipe.recipe.synonyms import Synonym
-from dprecipe.recipe.vocabulary import Known, code, keys
+from dprecipe.recipe.vocabulary import Known, code, every_key, keys
 from dprecipe.text.tree import Mapping, Path
 
 
@@ -76,7 +76,9 @@ def _named_elsewhere(at: Spot, other: Synonym, known: Sequence[str]) -> tuple[Fi
     if name in known and here != path:
         path, remedy = here, f"write `{name}`"
     what = f"this is `{path}` here" if path else "a recipe has no such setting"
-    return Finding("R112", f"`{key}` is another tool's name; {what}", remedy, at.dotted, at.key), path
+    ours = at.path[:-1] == ("mechanism",) and any(known.path == at.dotted for known in every_key())
+    whose = "another mechanism's" if ours else "another tool's"
+    return Finding("R112", f"`{key}` is {whose} name; {what}", remedy, at.dotted, at.key), path
 
 
 def _elsewhere(at: Spot, known: Sequence[Known]) -> Finding:

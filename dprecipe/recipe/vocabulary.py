@@ -15,7 +15,7 @@ from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, child
 
 Word = str | int | bool
 
-REFUSED = frozenset({"gradients", "position", "clean_sum", "lot"})
+REFUSED = frozenset({"gradients", "position", "clean_sum", "lot", "released", "plain"})
 """Words that are known only so that they can be refused with a reason: no message offers them."""
 
 
