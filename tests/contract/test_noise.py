@@ -8,6 +8,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "dprecipe"
 GATE = PACKAGE / "training" / "gate.py"
 VOTES = PACKAGE / "mechanisms" / "pate"
+HIDDEN = PACKAGE / "mechanisms" / "pnsgd"
 
 
 def imported(path: Path) -> set[str]:
@@ -23,7 +24,7 @@ def imported(path: Path) -> set[str]:
 
 def test_t6_only_the_gates_draw_noise() -> None:
     users = {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.draws" in imported(path)}
-    assert users == {GATE, VOTES / "aggregators.py", VOTES / "analysis.py"}
+    assert users == {GATE, VOTES / "aggregators.py", VOTES / "analysis.py", HIDDEN / "descent.py"}
 
 
 def calls(function: ast.FunctionDef, *names: str) -> list[int]:
@@ -41,6 +42,18 @@ def test_t6_noise_that_meets_votes_is_drawn_after_its_event_is_reserved() -> Non
                 drawing.append(function.name)
                 assert min(calls(function, "reserve")) < min(drawn), function.name
     assert sorted(drawing) == ["_answer", "_check", "sanitised"]
+
+
+def test_t6_a_hidden_run_descends_after_its_event_is_reserved_or_carried_on() -> None:
+    """Noise is drawn by a `Noise`, which the runner makes in one function, of what the ledger was asked before."""
+    tree = ast.parse((HIDDEN / "train.py").read_text(encoding="utf-8"))
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert {name for name, function in functions.items() if calls(function, "Noise")} == {"_descend", "rehearse"}
+    assert {name for name, function in functions.items() if calls(function, "_descend")} == {"attempt"}
+    (reserved,), (carried,) = (calls(functions["attempt"], name) for name in ("reserve", "carry"))
+    assert max(reserved, carried) < min(calls(functions["attempt"], "_descend"))
+    makers = {path for path in PACKAGE.rglob("*.py") if "dprecipe.mechanisms.pnsgd.descent.Noise" in imported(path)}
+    assert makers == {HIDDEN / "train.py", HIDDEN / "checks.py"}
 
 
 def test_t6_the_gate_draws_noise_in_one_function_which_asks_for_a_ticket() -> None:

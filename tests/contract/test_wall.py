@@ -21,6 +21,8 @@ BEHIND = (
         f"mechanisms/pate/{name}.py"
         for name in ("checks", "fitted", "learn", "program", "student", "taught", "teachers", "vat", "worker")
     ),
+    "mechanisms/pnsgd/checks.py",
+    "mechanisms/pnsgd/on_device.py",
 )
 RIGHT_OF_THE_WALL = [
     path

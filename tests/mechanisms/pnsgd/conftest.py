@@ -27,9 +27,10 @@ mechanism:
   constraint: {kind: ball, radius: 2.0}
   learning_rate: 0.5
   noise: {family: gaussian, multiplier: 4.0}
-  batch_size: 1
+  batch_size: 100
 budget: {epsilon: auto, delta: 1e-5, neighbouring: replace_one}
-training: {epochs: 2}
+training: {epochs: 200}
+release: {report: false}
 """
 
 
