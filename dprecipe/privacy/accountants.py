@@ -414,6 +414,17 @@ def hidden_bounds(charges: Iterable[Charge], delta: float, neighbouring: Neighbo
     return {name: count * hidden.epsilon(event, delta / count, name).value for name in hidden.bounds(event)}
 
 
+def hidden_deltas(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring) -> dict[str, float]:
+    """δ at ε of hidden runs by each bound that their noise has; nothing for any other events."""
+    from dprecipe.privacy import hidden
+
+    runs = workload(charges, neighbouring).hidden_alone
+    if runs is None:
+        return {}
+    event, count = runs.event, runs.count
+    return {name: min(1.0, count * hidden.delta(event, epsilon / count, name).value) for name in hidden.bounds(event)}
+
+
 _PROFILE_FACTORS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
 
 

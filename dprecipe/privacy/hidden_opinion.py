@@ -4,7 +4,7 @@ What a record's trace is worth as a Gaussian, μ, is worked out by isotonic regr
 minorant are one), scipy's; δ(ε) of that Gaussian, and of Laplace noise, is dp-accounting's. What later steps leave of a
 divergence is written down here once more, from normal distribution functions. Records at places next to each other, or
 numbers of steps, are taken together as the worst of them, and of the steps that come after the last use of a record at
-most 128 are taken for nonlinear contraction: so it is no tighter than the first opinion, and a little looser.
+most 4,096 are taken for nonlinear contraction: so it is no tighter than the first opinion, and a little looser.
 
 Source: Bok, Su & Altschuler 2024; Robertson, Wright & Dykstra 1988, Theorem 1.2.1 (minorants and isotonic regression);
 Asoodeh, Diaz & Calmon 2020.
@@ -29,31 +29,38 @@ _CLOSE = 1.03
 """Ratio of neighbouring distances from the end that are told apart."""
 _CLOSE_STOPS = 1.1
 """The same where passes are told apart too."""
-_LENGTHS = (*range(1, 9), 12, 16, 24, 32, 48, 64, 96, 128)
+_LENGTHS = (1, 2, 3, 4, 6, 8, *(2**i for i in range(4, 13)))
+"""Of the last steps, over which nonlinear contraction is tried; beyond `_ENOUGH` while it gains."""
+_ENOUGH = 128
 _STARTS = 24
 """Steps that a distance of the whole diameter is tried after."""
-_FARTHEST = 14.0
-"""Reaches beyond it shrink nothing within a few steps."""
+_FARTHEST = {"gaussian": 8.0, "laplace": 16.0}
+"""Reaches beyond it shrink hardly anything within so many steps."""
 _LEAST = 1e-300
-_POINTS, _ROUNDS = 25, 4
+_FINE = 2e-3
+"""Step of the grid of Laplace losses, over the largest of one use."""
+_PRECISION = 1e-6
 _MOST_EPSILON = 1e4
 
 
 def epsilon(event: ProjectedDescent, delta: float) -> float:
     """ε at δ of one run; infinity where it is beyond 10,000."""
+    from scipy.optimize import brentq
+
     total = _Run(event).total
+
+    def excess(at: float) -> float:
+        return math.log(max(float(total(np.array([at]))[0]), _LEAST) / delta)
+
     low, high = 0.0, 1.0
-    while total(np.array([high]))[0] > delta:
+    if excess(low) <= 0:
+        return 0.0
+    while excess(high) > 0:
         low, high = high, 4 * high
         if high > _MOST_EPSILON:
             return math.inf
-    for _ in range(_ROUNDS):
-        grid_E = np.linspace(low, high, _POINTS)
-        index = int(np.argmax(total(grid_E) <= delta))
-        if index == 0:
-            return float(grid_E[0])
-        low, high = float(grid_E[index - 1]), float(grid_E[index])
-    return high
+    found = float(brentq(excess, low, high, rtol=_PRECISION, xtol=1e-9))
+    return found if excess(found) <= 0 else found * (1 + 2 * _PRECISION) + 2e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,7 @@ class _Run:
             np.array(column) for column in zip(*event.stages, strict=True)
         )
         self.event, self.ends_R, self.noise_R = event, np.cumsum(steps_R), 1 / diameter_R
+        self._mus_before: dict[int, Array | None] = {}
         self.shift_R, self.reach_R = self.noise_R / multiplier_R, self.contraction_R * diameter_R
 
     def total(self, epsilon_E: Array) -> Array:
@@ -102,13 +110,24 @@ class _Run:
         return found
 
     def _stops(self) -> Iterator[_Cell]:
-        """The record of the first lot, whatever the number of steps: no other has been used as often, as late."""
+        """How often a record was used when the run stopped, and how many steps before: of the first lot, since no other
+        has been used as often, or on average over the random order."""
         lots, steps = self.event.lots, self.event.steps
+
+        def reached(left: int) -> float:
+            """How many stops, of the last `left`, had used the record by as many steps before the end of the run."""
+            left = max(left, 0)
+            if self.event.order == "sequential":
+                return left
+            short = min(left, lots - 1)
+            return self.event.lot / self.event.size * short * (short + 1) / 2 + max(left - lots + 1, 0)
+
         passes = -(-steps // lots)
         for least, most in _distances(passes, _CLOSE_STOPS):
             for near, far in _distances(lots, _CLOSE_STOPS):
-                stops = sum(max(0, min(far, steps - e * lots) - near) for e in range(least, most))
-                if stops:
+                left = [steps - e * lots for e in range(least, most)]
+                stops = math.fsum(reached(end - near) - reached(end - far) for end in left)
+                if stops > 0:
                     yield _Cell(stops / steps, 1, 0, (most - 1) * lots + 1 + near)
 
     def _deltas(self, epsilon_E: Array) -> Array:
@@ -123,7 +142,9 @@ class _Run:
         best_CE = np.minimum(composed_CE, composed_CE * np.exp(factors_CE))
         if gaussian:
             best_CE = np.minimum(best_CE, [_gaussian(mu, epsilon_E) for mu in self._mus])
-        for length, mu_C in self._late.items():
+        for length in _LENGTHS:
+            if (mu_C := self._late(length)) is None:
+                continue
             known_CE = composed_CE
             if gaussian:
                 known_CE = np.minimum(known_CE, np.exp(_log_theta(epsilon_E, np.maximum(mu_C, _LEAST)[:, None])))
@@ -131,7 +152,9 @@ class _Run:
                 with np.errstate(divide="ignore"):
                     odds_CE = np.log(np.expm1(epsilon_E)) - np.log(np.maximum(known_CE, _LEAST))
                 known_CE = known_CE * np.exp(self._log_theta(np.logaddexp(0.0, odds_CE), reach))
-            best_CE = np.where(np.isfinite(mu_C)[:, None], np.minimum(best_CE, known_CE), best_CE)
+            last_CE, best_CE = best_CE, np.where(np.isfinite(mu_C)[:, None], np.minimum(best_CE, known_CE), best_CE)
+            if length >= _ENOUGH and np.all(best_CE > 0.99 * last_CE):
+                break
         return np.asarray(np.minimum(best_CE, 1.0))
 
     def _log_theta(self, epsilon_: Array, reach: float) -> Array:
@@ -161,24 +184,25 @@ class _Run:
     def _mus(self) -> list[float]:
         return [self._mu(cell, cell.stop) for cell in self.cells]
 
-    @cached_property
-    def _late(self) -> dict[int, Array]:
-        """By how many steps are left, μ until then, of each cell; infinite where so many don't come after its last
-        use."""
-        found = {}
-        for length in _LENGTHS:
+    def _late(self, length: int) -> Array | None:
+        """μ until `length` steps are left, of each cell; infinite where so many don't come after its last use. None
+        where no such steps shrink anything."""
+        if length not in self._mus_before:
             reaches = self._last_reaches(length)
-            if len(reaches) < length or min(reaches) > _FARTHEST:
-                continue
-            found[length] = np.array(
-                [
-                    (0.0 if self.event.family == "laplace" else self._mu(cell, cell.stop - length))
-                    if cell.stop - length >= self._last(cell)
-                    else math.inf
-                    for cell in self.cells
-                ]
+            gaussian = self.event.family == "gaussian"
+            self._mus_before[length] = (
+                None
+                if len(reaches) < length or min(reaches) > _FARTHEST[self.event.family]
+                else np.array(
+                    [
+                        (self._mu(cell, cell.stop - length) if gaussian else 0.0)
+                        if cell.stop - length >= self._last(cell)
+                        else math.inf
+                        for cell in self.cells
+                    ]
+                )
             )
-        return found
+        return self._mus_before[length]
 
     def _last_reaches(self, length: int) -> list[float]:
         """Of the last steps: where the run may stop before its end, its steps are alike."""
@@ -275,10 +299,17 @@ def _gaussian(mu: float, epsilon_E: Array) -> Array:
 @lru_cache(maxsize=64)
 def _laplaces(multipliers: tuple[tuple[float, int], ...]) -> Callable[[Array], Array]:
     from dp_accounting.pld import privacy_loss_distribution as library
+    from dp_accounting.pld import privacy_loss_mechanism
 
-    parts = []
+    if len(multipliers) == 1 and multipliers[0][1] == 1:
+        alone: Callable[[Array], Array] = privacy_loss_mechanism.LaplacePrivacyLoss(
+            multipliers[0][0]
+        ).get_delta_for_epsilon
+        return alone
+    parts, uses = [], sum(count for _, count in multipliers)
+    step = _FINE * math.fsum(count / multiplier for multiplier, count in multipliers) / uses
     for multiplier, count in multipliers:
-        one = library.from_laplace_mechanism(multiplier, value_discretization_interval=1e-4)
+        one = library.from_laplace_mechanism(multiplier, value_discretization_interval=step)
         parts.append(one.self_compose(count, 1e-15) if count > 1 else one)
     whole = parts[0]
     for part in parts[1:]:

@@ -1,4 +1,4 @@
-"""The report's three plots, as SVG to be put into a page. Needs matplotlib, which is imported on use."""
+"""The report's plots, as SVG to be put into a page. Needs matplotlib, which is imported on use."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from dprecipe.release.schema import Claim
 
 INK, SOFT, LINE, MARK, CAP = "#1c2733", "#5b6b7b", "#e3e8ee", "#1f6feb", "#c2410c"
 POINTS = 24
+LEAST_SHOWN = 1e-30
 
 
 def spent_over_steps(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
@@ -109,6 +110,45 @@ def profile_plot(claim: Claim) -> str:
         axes.set(xlabel="ε", ylabel="δ")
 
     return svg("profile", draw)
+
+
+def position_plot(claim: Claim) -> str:
+    """ε at the claim's δ against the record's place in the file."""
+
+    def draw(axes: Any) -> None:
+        places = [row.position for row in claim.by_position]
+        axes.axhline(claim.epsilon, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
+        axes.plot(places, [row.epsilon for row in claim.by_position], color=MARK, linewidth=2)
+        axes.set(xlabel="position of the record", ylabel="ε", ylim=(0, claim.epsilon * 1.08))
+
+    return svg("positions", draw)
+
+
+def bounds_over_epsilon(plan: Plan, charges: Sequence[Charge], claim: Claim) -> dict[str, list[tuple[float, float]]]:
+    """(ε, δ) of hidden runs by each of their bounds, at the ε of the claim's profile."""
+    relation = plan.budget.neighbouring
+    epsilons = [point.epsilon for point in claim.profile]
+    columns = [accountants.hidden_deltas(charges, epsilon, relation) for epsilon in epsilons]
+    return {name: [(e, column[name]) for e, column in zip(epsilons, columns, strict=True)] for name in columns[0]}
+
+
+def bounds_plot(curves: Mapping[str, Sequence[tuple[float, float]]], claim: Claim) -> str:
+    """δ(ε) by each bound on a logarithmic scale, with the claimed point."""
+
+    def draw(axes: Any) -> None:
+        for (name, points), color in zip(curves.items(), (SOFT, "#b8860b", "#8250df", MARK, "#1a7f4b"), strict=False):
+            shown = [(e, d) for e, d in points if d > LEAST_SHOWN]
+            dashes = (0, (4, 3)) if name == "hybrid" else "-"
+            if not shown:
+                continue
+            axes.semilogy(
+                *zip(*shown, strict=True), color=color, linewidth=2, linestyle=dashes, label=name.replace("_", " ")
+            )
+        axes.plot([claim.epsilon], [claim.delta], "o", color=CAP, markersize=7, zorder=5)
+        axes.set(xlabel="ε", ylabel="δ")
+        axes.legend(frameon=False, fontsize=8)
+
+    return svg("bounds", draw)
 
 
 def accuracy_plot(history: Sequence[Mapping[str, float]], what: str = "steps") -> str:

@@ -167,6 +167,8 @@ def _votes(made: Predicate) -> list[str]:
 
 
 def _plots(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]) -> str:
+    if made.mechanism.projection is not None:
+        return _hidden_plots(plan, made, charges)
     spent, what = plots.spent_over_steps(plan, charges), _what(made)
     each = what.removesuffix("s") if made.mechanism.voting is None else "query"
     rest = "" if made.mechanism.voting is None or made.mechanism.voting.filter is None else " What was left is charged."
@@ -187,6 +189,19 @@ def _plots(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequ
         figures.append((plots.accuracy_plot(history, what), "Accuracy on records the recipe declares public."))
     body = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
     return _section("Over the run", f'<div class="plots">{body}</div>')
+
+
+def _hidden_plots(plan: Plan, made: Predicate, charges: Sequence[Charge]) -> str:
+    """Of a run whose iterates are hidden: nothing along the way, but how good the guarantee is."""
+    claim = made.claim
+    figures = []
+    if claim.by_position:
+        figures.append((plots.position_plot(claim), "Every place in the file has a guarantee; the claim is the worst."))
+    if claim.profile:
+        curves = plots.bounds_over_epsilon(plan, charges, claim)
+        figures.append((plots.bounds_plot(curves, claim), "Each bound holds; the least, at the claimed δ, is claimed."))
+    body = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
+    return _section("The guarantee", f'<div class="plots">{body}</div>')
 
 
 def _events(made: Predicate) -> str:

@@ -1,0 +1,313 @@
+"""Certificates of hidden runs: what they say, that they verify, that they survive a crash, and what is found out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dprecipe.planning.model import Plan
+from dprecipe.privacy import hidden
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.ledger import LedgerWriter, read
+from dprecipe.release import certificate, claim, folder
+from dprecipe.release.verify import verify
+
+RECIPE = """\
+recipe: dprecipe/v1
+name: hidden
+data:
+  train: {source: npz, path: absent.npz, shape: [4], classes: 2}
+  size: 60
+  preprocess:
+    - clip_features: {norm: 1.0}
+model: {kind: huber_svm, width: 0.5, l2: 0.02}
+mechanism:
+  kind: pnsgd
+  constraint: {kind: ball, radius: 2.0}
+  learning_rate: 0.5
+  noise: {family: gaussian, multiplier: auto}
+  batch_size: 5
+training: {epochs: 3}
+budget: {epsilon: 2.0, delta: 1e-4, neighbouring: replace_one}
+"""
+SEQUENTIAL = ("mechanism.order=sequential",)
+PHASED = (
+    "mechanism.noise=[{family: gaussian, multiplier: 9, epochs: 1}, {family: gaussian, multiplier: auto}]",
+    "mechanism.learning_rate={schedule: linear, from: 0.5, to: 0.1}",
+)
+LAPLACE = (
+    "model={kind: huber_regression, bias: false}",
+    "data.train={classes: null, range: [0, 1], shape: [1]}",
+    "mechanism.constraint={kind: box, bound: 0.5}",
+    "mechanism.noise={family: laplace, multiplier: auto}",
+    "budget.epsilon=8",
+)
+SCORELESS = {"mechanism": "pnsgd", "score": None}
+
+
+def spend(path: Path, plan: Plan, *, attempts: int = 1, carried: bool = True) -> Any:
+    """The ledger of a run that broke off so often less one, and was carried on or begun again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    event = plan.events[0].event
+    for attempt in range(attempts):
+        writer = LedgerWriter(path, plan.digest)
+        if attempt and carried:
+            writer.carry(event)
+        else:
+            writer.reserve(event, 1)
+        if attempt < attempts - 1:
+            writer.abandon()
+    writer.settle(event, 1)
+    writer.close("completed")
+    return read(path)
+
+
+def write_model(path: Path) -> None:
+    (path / "model.safetensors").write_bytes(b"weights")
+    (path / "model.json").write_text("{}", encoding="utf-8")
+
+
+def publish(path: Path, plan: Plan, facts: Any, **spending: Any) -> Path:
+    ledger = spend(path / "private" / "ledger.jsonl", plan, **spending)
+    history = [{"step": 12, "epsilon": 1.0, "accuracy": 0.5, "loss": 1.0}]  # nothing of it may be seen
+    folder.publish(path / "release", plan, ledger, facts, history, write_model)
+    return path / "release"
+
+
+@pytest.fixture(scope="module")
+def released(
+    plan_of: Callable[..., Plan], facts_of: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., tuple[Plan, Path]]:
+    """A plan and its release, made once for each list of overrides; read only."""
+    made: dict[Any, tuple[Plan, Path]] = {}
+
+    def make(*overrides: str, **spending: Any) -> tuple[Plan, Path]:
+        key = (overrides, tuple(spending.items()))
+        if key not in made:
+            plan = plan_of(RECIPE, overrides)
+            path = tmp_path_factory.mktemp("hidden") / "run"
+            made[key] = plan, publish(path, plan, facts_of(**SCORELESS), **spending)
+        return made[key]
+
+    return make
+
+
+def predicate(release: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((release / "certificate.json").read_text("utf-8"))["predicate"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "overrides", [(), SEQUENTIAL, PHASED, LAPLACE, ("mechanism.stop=random",), ("budget.neighbouring=zero_out_one",)]
+)
+def test_hidden_runs_of_every_kind_verify(overrides: tuple[str, ...], released: Any) -> None:
+    plan, release = released(*overrides)
+    verified = verify(release)
+    assert verified.claim.epsilon <= plan.budget.epsilon
+    assert verified.claim.neighbouring == plan.budget.neighbouring
+    assert any("dp_accounting.pld" in line for line in verified.checked)
+    assert any("ledger beside it" in line for line in verified.checked)
+
+
+def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
+    plan, release = released()
+    event = plan.events[0].event
+    stated = predicate(release)
+    problem, settings = stated["mechanism"]["projection"], plan.settings
+    assert problem["constraint"] == {"kind": "ball", "radius": 2.0}
+    for name in ("diameter", "lipschitz", "moved", "smoothness", "strong_convexity", "contraction", "order", "stop"):
+        assert problem[name] == settings[name]
+    assert (problem["batch_size"], problem["lots"], problem["passes"]) == (5, 12, 3.0)
+    assert [stage["steps"] for stage in problem["stages"]] == [36]
+    assert problem["stages"][0]["learning_rate"] == 0.5
+    bounds = {bound["name"]: bound["epsilon"] for bound in problem["bounds"]}
+    assert tuple(bounds) == hidden.BOUNDS
+    assert bounds[problem["winner"]] == pytest.approx(min(bounds.values()), rel=1e-5)
+    assert stated["accounting"][0]["name"] == problem["winner"]
+    assert stated["mechanism"]["noise"]["scale"] == settings["stages"][0]["noise_scale"]
+    assert stated["events"]["run_length"][0]["stages"] == [list(row) for row in event.stages]
+    assert stated["sampling"] | {"expected_lot": 5.0} == {
+        **{"scheme": "permuted", "rate": None, "size": 60, "expected_lot": 5.0},
+        **{"steps_planned": 36, "steps_charged": 36},
+    }
+
+
+def test_a_random_order_is_an_average_and_the_file_s_has_a_worst_place(released: Any) -> None:
+    permuted = predicate(released()[1])["claim"]
+    assert "an average over that order, and the same for every record" in permuted["sentence"]
+    assert permuted["by_position"] == []
+    assert permuted["gdp"] is None
+    plan, release = released(*SEQUENTIAL)
+    ordered = predicate(release)["claim"]
+    assert "the place where it is weakest" in ordered["sentence"]
+    rows = ordered["by_position"]
+    assert [row["position"] for row in rows] == list(range(1, 61))
+    assert max(row["epsilon"] for row in rows) == ordered["epsilon"]
+    assert rows[0]["epsilon"] < rows[-1]["epsilon"]
+    event = plan.events[0].event
+    for row in (rows[0], rows[30], rows[59]):
+        assert row["epsilon"] >= hidden.epsilon_at(event, row["position"], 1e-4).value
+        assert row["delta"] >= hidden.delta_at(event, row["position"], ordered["epsilon"]).value
+    assert ordered["gdp"]["to_epsilon"] is None
+    assert ordered["gdp"]["mu"] >= hidden.gaussian_mu(event)
+    assert [row["position"] for row in plan.to_json()["guarantee"]["by_position"]] == list(range(1, 61))
+
+
+def test_what_is_left_to_be_assumed_is_said(released: Any) -> None:
+    stated = predicate(released(*SEQUENTIAL)[1])
+    told = "\n".join(stated["claim"]["not_protected"])
+    assert "before its last step" in told
+    assert "not depending on the records" in told
+    assert "which place in the file" in told
+    assert "one event" in stated["data_access"]["training"]["text"]
+    assert "diameter 4" in stated["claim"]["unit"]["enforced_by"]
+
+
+def test_nothing_of_before_the_end_is_released(released: Any) -> None:
+    for _, release in (released(), released(*SEQUENTIAL)):
+        assert json.loads((release / "metrics.json").read_text("utf-8"))["history"] == []
+        page = (release / "report.html").read_text("utf-8")
+        assert "ε spent" not in page
+        assert "projected_descent" in page
+    assert "Every place in the file" in page
+    assert "36 steps" in (released()[1] / "card.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("attempts", [2, 3])
+def test_a_run_that_was_carried_on_is_charged_once_and_verifies(attempts: int, released: Any) -> None:
+    release = released(attempts=attempts)[1]
+    stated = predicate(release)
+    assert stated["budget"]["attempts"] == attempts
+    assert stated["events"]["total"] == 1
+    assert stated["claim"]["epsilon"] == predicate(released()[1])["claim"]["epsilon"]
+    verify(release)
+
+
+def test_a_run_that_was_begun_again_and_charged_twice_has_no_certificate_within_this_budget(
+    plan_of: Callable[..., Plan], facts_of: Any, tmp_path: Path
+) -> None:
+    plan = plan_of(RECIPE)
+    ledger = spend(tmp_path / "ledger.jsonl", plan, attempts=2, carried=False)
+    with pytest.raises(Exception, match="more than the budget"):
+        certificate.make(plan, ledger, facts_of(**SCORELESS), {"model.json": "sha256:" + "0" * 64})
+    once, twice = (claim.numbers(plan, (Charge(plan.events[0].event, count),)) for count in (1, 2))
+    assert twice.epsilon > 2 * once.epsilon
+    assert twice.accounting[2].epsilon == pytest.approx(twice.epsilon, rel=1e-2)
+
+
+def test_another_version_s_certificate_verifies(plan_of: Callable[..., Plan], facts_of: Any, tmp_path: Path) -> None:
+    one = "  noise: {family: gaussian, multiplier: auto}\n"
+    two = "  noise:\n    - {family: gaussian, multiplier: 9, epochs: 1}\n    - {family: gaussian, multiplier: auto}\n"
+    for name, text in (("one", RECIPE), ("phased", RECIPE.replace(one, two))):
+        facts = facts_of(**SCORELESS)
+        plan = plan_of(text)
+        release = publish(tmp_path / name, plan, replace(facts, versions={**facts.versions, "dprecipe": "9.9"}))
+        content = json.loads((release / "certificate.json").read_text("utf-8"))
+        for row in content["predicate"]["accounting"][:2]:
+            row["version"] = "dprecipe 9.9"
+        (release / "certificate.json").write_text(json.dumps(content), encoding="utf-8")
+        assert any("9.9" in note for note in verify(release).notes)
+
+
+@pytest.fixture
+def own(released: Any, tmp_path: Path) -> Callable[..., Path]:
+    """A copy of a release, with its ledger, to be tampered with."""
+
+    def copied(*overrides: str, **spending: Any) -> Path:
+        shutil.copytree(released(*overrides, **spending)[1].parent, tmp_path / "run")
+        return tmp_path / "run" / "release"
+
+    return copied
+
+
+TAMPERED: dict[str, tuple[str, Any]] = {
+    "a smaller ε": ("claim.epsilon", 1.5),
+    "a smaller ε of a bound": ("mechanism.projection.bounds.0.epsilon", 1.0),
+    "another winner": ("mechanism.projection.winner", "contraction"),
+    "more noise in the event": ("events.run_length.0.stages.0.1", 99.0),
+    "fewer steps in the event": ("events.run_length.0.stages.0.0", 35),
+    "a stronger contraction": ("events.run_length.0.stages.0.2", 0.5),
+    "a narrower set": ("events.run_length.0.stages.0.3", 0.1),
+    "another order": ("events.run_length.0.order", "sequential"),
+    "another stop": ("events.run_length.0.stop", "random"),
+    "another lot": ("events.run_length.0.lot", 6),
+    "another batch in words": ("mechanism.projection.batch_size", 6),
+    "another order in words": ("mechanism.projection.order", "sequential"),
+    "other stages in words": ("mechanism.projection.stages.0.noise_scale", 99.0),
+    "another relation": ("events.run_length.0.neighbouring", "zero_out_one"),
+    "another relation in the claim": ("claim.neighbouring", "zero_out_one"),
+    "a run that stopped early": ("budget.stop_reason", "budget"),
+    "a place of its own": ("claim.by_position", [{"position": 1, "epsilon": 0.1, "delta": 1e-9}]),
+    "no problem at all": ("mechanism.projection", None),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_tampering_is_found_without_the_ledger_too(what: str, own: Any, tampering: Any) -> None:
+    release = own()
+    shutil.rmtree(release.parent / "private")
+    content = json.loads((release / "certificate.json").read_text("utf-8"))
+    tampering.put(content["predicate"], *TAMPERED[what])
+    (release / "certificate.json").write_text(json.dumps(content), encoding="utf-8")
+    assert tampering.failures_of(release), what
+
+
+def test_a_better_place_than_is_true_is_found(own: Any, tampering: Any) -> None:
+    release = own(*SEQUENTIAL)
+    text = (release / "certificate.json").read_text("utf-8")
+    for path, value in (("claim.by_position.3.epsilon", 1e-3), ("claim.by_position.59.delta", 1e-9)):
+        content = json.loads(text)
+        tampering.put(content["predicate"], path, value)
+        (release / "certificate.json").write_text(json.dumps(content), encoding="utf-8")
+        assert any(path in failure for failure in tampering.failures_of(release))
+
+
+def test_a_second_event_dropped_from_the_ledger_is_found(own: Any, tampering: Any) -> None:
+    """The certificate is of a run charged once; its ledger tells of two."""
+    release = own(attempts=2)
+    path = release.parent / "private" / "ledger.jsonl"
+    plan_digest, event = read(path).plan_digest, read(path).charges[0].event
+    path.unlink()
+    for done in (False, True):
+        writer = LedgerWriter(path, plan_digest)
+        writer.reserve(event, 1)
+        if done:
+            writer.settle(event, 1)
+            writer.close("completed")
+        else:
+            writer.abandon()
+    found = "\n".join(tampering.failures_of(release))
+    assert "events.run_length: not what the ledger holds" in found
+    assert "events.ledger: not what the ledger holds" in found
+
+
+def test_a_carry_forged_over_steps_that_were_seen_is_found(finished: Any, tmp_path: Path, tampering: Any) -> None:
+    """DP-SGD's noise that was drawn is spent, whoever claims that it went on."""
+    shutil.copytree(finished.path, tmp_path / "run")
+    path = tmp_path / "run" / "private" / "ledger.jsonl"
+    event = finished.plan.events[0].event
+    path.unlink()
+    writer = LedgerWriter(path, finished.plan.digest)
+    writer.reserve(event, 1)
+    writer.abandon()
+    writer = LedgerWriter(path, finished.plan.digest)
+    writer.carry(event)
+    writer.settle(event, 1)
+    writer.close("completed")
+    found = "\n".join(tampering.failures_of(tmp_path / "run" / "release"))
+    assert "only one event whose iterates are hidden can be" in found
+
+
+def test_events_of_another_mechanism_hide_nothing(own: Any, tampering: Any) -> None:
+    release = own()
+    content = json.loads((release / "certificate.json").read_text("utf-8"))
+    content["predicate"]["events"]["run_length"].append({"count": 1, "kind": "gaussian", "noise_multiplier": 1.0})
+    content["predicate"]["events"]["total"] = 2
+    (release / "certificate.json").write_text(json.dumps(content), encoding="utf-8")
+    assert any("not an event that this recipe plans" in failure for failure in tampering.failures_of(release))
