@@ -14,7 +14,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, rounding, second_opinion
 from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
 from dprecipe.release import claim as claims
-from dprecipe.release import voting
+from dprecipe.release import hiding, voting
 from dprecipe.release.rebuild import Rebuilt, sanitised
 from dprecipe.release.schema import Accountant, Predicate
 
@@ -80,7 +80,8 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     found += _row(second, cross.accountant, cross.value, 1, rebuilt.same_version)
     found += _number("claim.epsilon", claim.epsilon, primary.value, rebuilt.same_version)
     loose, tight = (cross, primary) if cross.accountant.startswith("rdp") else (primary, cross)
-    if not tight.value <= loose.value * (1 + 1e-9):
+    # losses of Laplace noise are composed on a grid, which the Rényi bound of a hidden run knows nothing of
+    if not tight.value <= loose.value * (1 + (GRID if plan.mechanism == hiding.NAME else 1e-9)):
         found.append("accounting: the exact or numerical bound exceeds the Rényi bound; one of them is wrong")
     rdp = loose.value if loose.accountant.startswith("rdp") else math.inf
     found += _second_opinion(third, claim.epsilon, rdp, plan, charges, notes)
