@@ -270,11 +270,17 @@ def _value(cases: _Cases, epsilon: float, bound: str) -> float:
         gained_CG = np.cumsum(_times(cases.gaps, rates_CG), axis=1)
         logs_CG = published_C[:, None] + np.concatenate([np.zeros((len(published_C), 1)), gained_CG[:, :-1]], axis=1)
         return cases.combined(_read(cases, logs_CG, rates_CG))
+    void = _void(cases.event) and epsilon < _VOID
     if bound == "nonlinear":
-        return cases.combined(_read(cases, *_along(cases, epsilon, published_C[:, None])))
-    known_CG = np.minimum(law(epsilon, cases.knot_mu), published_C[:, None])
-    logs_F = _read(cases, *_along(cases, epsilon, known_CG))
-    return cases.combined(np.minimum(logs_F, law(epsilon, cases.mu)))
+        known_CG = published_C[:, None]
+        return cases.combined(published_C[cases.chain] if void else _read(cases, *_along(cases, epsilon, known_CG)))
+    ends_F = np.minimum(law(epsilon, cases.mu), published_C[cases.chain])
+    if void:
+        return cases.combined(ends_F)
+    worked_G = np.isfinite(cases.knot_mu[0])
+    known_CG = np.repeat(published_C[:, None], len(worked_G), axis=1)
+    known_CG[:, worked_G] = np.minimum(known_CG[:, worked_G], law(epsilon, cases.knot_mu[:, worked_G]))
+    return cases.combined(np.minimum(_read(cases, *_along(cases, epsilon, known_CG)), ends_F))
 
 
 def _along(cases: _Cases, epsilon: float, known_CG: Array) -> tuple[Array, Array]:
@@ -396,10 +402,12 @@ def _lot_of(event: ProjectedDescent, position: int) -> int:
 # Cases
 
 
-_READS = 1 << 13
+_READS = 1 << 12
 """Roughly how many cases are told apart where there are more."""
 _CHAINS = 400
 """Roughly how many chains, where each place in the order has its own."""
+_VOID = 60.0
+"""A step of a longer reach takes off less than exp(-100) of any δ that counts, at any ε below this too."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -412,6 +420,11 @@ def _cases_at(event: ProjectedDescent, position: int) -> _Cases:
     _check_position(event, position)
     lot = _lot_of(event, position)
     return _alike(event, lot) if len(_rows(event)) == 1 else _staged(event, lot)
+
+
+def _void(event: ProjectedDescent) -> bool:
+    """Whether no factor of contraction can be told from 1."""
+    return event.family == "gaussian" and min(m * diameter for _, _, m, diameter in _rows(event)) > _VOID
 
 
 def _rows(event: ProjectedDescent) -> list[tuple[int, float, float, float]]:
@@ -525,7 +538,9 @@ def _staged(event: ProjectedDescent, lot: int | None) -> _Cases:
     chains = _Chains(place_C, last_C, counts_C - 1)
     after_F = steps - last_C
     knots_G = ladder(int(after_F.max(initial=0)), 16, 1.2)
-    worked_G = np.isin(knots_G, ladder(int(knots_G[-1]), 2, 2.0)) | (len(place_C) < 3)
+    worked_G = np.isin(knots_G, ladder(int(knots_G[-1]), 1, 4.0)) | (len(place_C) < 3)
+    if _void(event):
+        worked_G = knots_G == knots_G[-1]
     worst = event.order == "sequential"
     return _cases(event, chains, knots_G, worked_G, worst, np.arange(len(place_C)), after_F, weight_C)
 
@@ -563,7 +578,11 @@ def _cases(
         chain_K = np.concatenate([chain_F, np.repeat(np.arange(len(tail_C)), int(worked_G.sum()))])
         after_K = np.concatenate([after_F, at_CG[:, worked_G].reshape(-1)])
         first_K, last_K, width_K = chains.first[chain_K], chains.last[chain_K], chains.width[chain_K]
-        mu_K = iteration.mu(stages, event.lots, first_K, last_K + after_K, width_K)
+        columns = np.stack([first_K, last_K + after_K, width_K]).tobytes()
+        noise_R = stages.noise / stages.noise[0]
+        rows = zip(stages.steps, stages.shift, stages.contraction, noise_R, strict=True)
+        geometry = tuple((int(n), _digits(s, 1), float(m), _digits(nu, -1)) for n, s, m, nu in rows)
+        mu_K = np.maximum(_mus(geometry, event.lots, columns) / stages.noise[0], iteration.LEAST)
         mu_F = mu_K[: len(chain_F)]
         knot_mu_CG[:, worked_G] = mu_K[len(chain_F) :].reshape(len(tail_C), -1)
     return _Cases(
@@ -582,6 +601,20 @@ def _cases(
         mu=mu_F,
         weight=weight_F,
     )
+
+
+@functools.lru_cache(maxsize=8)
+def _mus(geometry: tuple[tuple[int, float, float, float], ...], lots: int, columns: bytes) -> Array:
+    """`iteration.mu` of stages whose noise is relative to the first: μ falls as the noise of all grows, so that a
+    search for the noise asks for one of these again and again."""
+    first_K, stop_K, width_K = np.frombuffer(columns, dtype=np.int64).reshape(3, -1)
+    steps, shift, m, noise = (np.array(column) for column in zip(*geometry, strict=True))
+    return iteration.mu(Stages(steps.astype(np.int64), shift, m, noise), lots, first_K, stop_K, width_K)
+
+
+def _digits(value: float, side: int) -> float:
+    """Twelve digits, rounded up (`side` 1) or down (-1): what differs by rounding alone becomes equal."""
+    return float(f"{value * (1 + side * 5e-12):.11e}")
 
 
 def _stages(event: ProjectedDescent) -> tuple[Stages, Array]:
