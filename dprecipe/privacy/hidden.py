@@ -427,14 +427,15 @@ def _void(event: ProjectedDescent) -> bool:
     return event.family == "gaussian" and min(m * diameter for _, _, m, diameter in _rows(event)) > _VOID
 
 
-def _rows(event: ProjectedDescent) -> list[tuple[int, float, float, float]]:
+@functools.lru_cache(maxsize=64)
+def _rows(event: ProjectedDescent) -> tuple[tuple[int, float, float, float], ...]:
     """The stages, those alike joined."""
     rows: list[tuple[int, float, float, float]] = []
     for steps, *rest in event.stages:
         if rows and list(rows[-1][1:]) == rest:
             steps += rows.pop()[0]
         rows.append((steps, rest[0], rest[1], rest[2]))
-    return rows
+    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,7 +593,7 @@ def _cases(
         uses=uses_RC.T,
         multiplier=1 / worst_RC.T,
         gaps=gaps_CG,
-        reach=_reach(event, chains.last[:, None] + at_CG, gaps_CG),
+        reach=_reach(event, stages, chains.last[:, None] + at_CG, gaps_CG),
         knot_mu=knot_mu_CG,
         chain=chain_F,
         after=after_F,
@@ -625,14 +626,14 @@ def _stages(event: ProjectedDescent) -> tuple[Stages, Array]:
     return Stages(steps.astype(np.int64), shift_R, contraction_R.astype(np.float64), 1 / diameter_R), multiplier_R
 
 
-def _reach(event: ProjectedDescent, from_CG: Ints, gaps_CG: Ints) -> Array:
-    """The largest M D over the noise among the steps of each gap; 0 of none."""
-    reach_CG, begin = np.zeros(from_CG.shape), 0
-    for steps, _, m, diameter in _rows(event):
-        overlaps_CG = (from_CG < begin + steps) & (from_CG + gaps_CG > begin)
-        reach_CG = np.where(overlaps_CG, np.maximum(reach_CG, m * diameter), reach_CG)
-        begin += steps
-    return reach_CG
+def _reach(event: ProjectedDescent, stages: Stages, from_CG: Ints, gaps_CG: Ints) -> Array:
+    """The largest M D over the noise among the steps of each gap; of an empty one, some stage's."""
+    reach_R = np.array([m * diameter for _, _, m, diameter in _rows(event)])
+    first_CG, last_CG = (
+        np.minimum(np.searchsorted(stages.ends, step_CG), len(reach_R) - 1)
+        for step_CG in (from_CG + np.minimum(gaps_CG, 1), from_CG + gaps_CG)
+    )
+    return iteration.largest(reach_R, first_CG, last_CG)
 
 
 def _ints(values: Sequence[int]) -> Ints:

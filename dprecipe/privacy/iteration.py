@@ -141,16 +141,22 @@ def mu(stages: Stages, lots: int, first_P: Ints, stop_P: Ints, width_P: Ints | N
 
 def widened(values_R: Array, stages: Stages, width_P: Ints) -> Array:
     """The largest value of a stage and of those that end less than `width` steps before it begins: (stages, cases)."""
-    result_RP = np.repeat(values_R[:, None], len(width_P), axis=1)
-    if not width_P.any():
-        return result_RP
-    ends_R = stages.ends
-    begins_R = ends_R - stages.steps
-    for index in range(1, len(values_R)):
-        reached_RP = ends_R[:index, None] + width_P > begins_R[index]
-        earlier_P = np.where(reached_RP, values_R[:index, None], 0.0).max(axis=0)
-        result_RP[index] = np.maximum(result_RP[index], earlier_P)
-    return result_RP
+    begins_R1 = (stages.ends - stages.steps)[:, None]
+    first_RP = np.searchsorted(stages.ends, begins_R1 - width_P, side="right")
+    own_R1 = np.arange(len(values_R))[:, None]
+    return largest(values_R, np.minimum(first_RP, own_R1), np.broadcast_to(own_R1, first_RP.shape))
+
+
+def largest(values_R: Array, first: Ints, last: Ints) -> Array:
+    """The largest of `values[first..last]`, for arrays of both, first <= last: by a table of the powers of two."""
+    table = [np.asarray(values_R, dtype=np.float64)]
+    while 2 ** len(table) <= len(values_R):
+        half = 2 ** (len(table) - 1)
+        table.append(np.concatenate([np.maximum(table[-1][:-half], table[-1][half:]), table[-1][-half:]]))
+    level = np.frexp(last - first + 1)[1] - 1
+    rows = np.stack(table)
+    result: Array = np.maximum(rows[level, first], rows[level, last - 2**level + 1])
+    return result
 
 
 def ladder(last: int, exact: int, ratio: float) -> Ints:

@@ -163,3 +163,11 @@ def test_a_map_that_forgets_leaves_nothing():
 def test_rungs():
     assert iteration.ladder(0, 5, 2.0).tolist() == [0]
     assert iteration.ladder(20, 2, 1.5).tolist() == [0, 1, 2, 3, 5, 8, 12, 18, 20]
+
+
+def test_the_largest_of_a_range():
+    rng = np.random.default_rng(2)
+    for size in (1, 2, 3, 7, 8, 33):
+        values, (first, last) = rng.uniform(size=size), np.sort(rng.integers(0, size, (2, 200)), axis=0)
+        want = [values[a : b + 1].max() for a, b in zip(first, last, strict=True)]
+        assert iteration.largest(values, first, last).tolist() == want
