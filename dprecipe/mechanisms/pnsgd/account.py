@@ -219,7 +219,7 @@ class _Run:
         found = self.least_multiplier(steps)
         if found is None:
             raise PlanRefused([self._too_tight()])
-        if min(row[1] for row in self.event(found, steps).stages) < HARDLY_ANY:
+        if found * self.spec.batch_size * self.proven.lipschitz < HARDLY_ANY * self.proven.moved:
             raise PlanRefused([_too_loose(f"is met with a noise multiplier of {found:g}, hardly any noise")])
         return found
 
