@@ -224,11 +224,11 @@ class _Run:
         return found
 
     def _solved_steps(self, multiplier: float) -> int:
+        if self._fits(self.event(multiplier, solve.MOST_STEPS)):
+            raise PlanRefused([self._any_length()])
         steps = self.most_steps(multiplier)
         if steps <= self.opening:
             raise PlanRefused([self._overspent(multiplier, self.opening + 1)])
-        if steps >= solve.MOST_STEPS:
-            raise PlanRefused([self._any_length()])
         return steps
 
     def least_multiplier(self, steps: int) -> float | None:
