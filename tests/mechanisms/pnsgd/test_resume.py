@@ -25,6 +25,7 @@ from dprecipe.mechanisms.pnsgd.hidden_state import HiddenState
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger, read
+from dprecipe.training import progress
 from dprecipe.training.run import run
 
 Planned = Callable[..., Plan]
@@ -86,6 +87,7 @@ def test_a_stopped_run_shows_nothing_and_goes_on(
     hidden: Planned, tmp_path: Path, checkpoint: str, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     plan, out = hidden(f"mechanism.checkpoint={checkpoint}"), tmp_path / "run"
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)  # all that it could ever say is said
     with monkeypatch.context() as patch:
         seen = stopping(patch, 5, ctrl_c)
         with pytest.raises(Interrupted, match="stopped after 15 of 600 steps") as stopped:
@@ -233,7 +235,9 @@ import torch; torch.set_num_threads(1)
 from dprecipe.mechanisms.pnsgd.descent import Descent
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
+from dprecipe.training import progress
 from dprecipe.training.run import run
+progress.LINE_SECONDS = 0.0
 honest, seen = Descent.advance, []
 def advance(self, most=None):
     honest(self, most)

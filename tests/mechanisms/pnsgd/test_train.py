@@ -91,7 +91,7 @@ def test_it_learns_as_far_as_the_noise_lets_it(hidden: Planned, tmp_path: Path) 
 
 
 def test_a_torch_run_is_the_same_run(hidden: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = hidden("runtime.insecure={seed: 4}", "mechanism.batch_size=16")
+    plan = hidden("runtime.insecure={seed: 4}", "mechanism.batch_size=80", "training.epochs=5")
     in_numpy = final(plan, tmp_path / "numpy", monkeypatch)
     monkeypatch.setattr(train, "_where", lambda objective, device: train.OnDevice(objective, torch.device("cpu")))
     in_torch = final(plan, tmp_path / "torch", monkeypatch)
@@ -201,7 +201,7 @@ mechanism:
   kind: pnsgd
   constraint: {kind: box, bound: 1.0}
   learning_rate: 0.1
-  noise: {family: %(family)s, multiplier: 0.01}
+  noise: {family: %(family)s, multiplier: 0.001}
   batch_size: 300
 budget: {epsilon: auto, delta: 1e-5, neighbouring: replace_one}
 training: {epochs: %(epochs)d}

@@ -1,0 +1,92 @@
+"""What a million records cost a hidden descent, how much of it is noise, and what other ways of making its steps cost.
+
+Rounds alternate A B C A B C …, so that a machine whose speed drifts gives honest ratios. `blas` is the engine; `numpy`
+the same steps of single records in numpy's in-place operations; `torch` those of `on_device`, on the processor. Records
+are made up, float32, of a logistic regression, in a random order; noise is Gaussian.
+Run: OMP_NUM_THREADS=1 python benchmarks/pnsgd.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from dprecipe.data.records import Records
+from dprecipe.mechanisms.pnsgd.descent import Descent, Noise, Objective, OnCpu, State, Where
+from dprecipe.mechanisms.pnsgd.losses import Logistic
+from dprecipe.mechanisms.pnsgd.on_device import OnDevice
+from dprecipe.mechanisms.pnsgd.schedule import Stage
+from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.laws import Law
+
+RECORDS = {100: 40_000, 1000: 8_000}
+"""Of a round, by their features: enough for a second."""
+LOTS = (1, 64)
+ROUNDS = 5
+
+
+class InNumpy(OnCpu):  # type: ignore[misc]
+    """Single records by numpy's operations."""
+
+    def _singly(self, x_TD: Any, y_T: list[float], factor: float, shrink: float, noise_TD: Any) -> None:
+        w, slope, scratch = self._w, self._objective.loss.slope_of_one, np.empty(self._w.shape)
+        radius = self._objective.radius
+        for x_D, y, noise_D in zip(x_TD, y_T, noise_TD, strict=True):
+            np.multiply(x_D, factor * slope(float(x_D.dot(w)), y), out=scratch)
+            np.multiply(w, shrink, out=w)
+            np.add(w, scratch, out=w)
+            np.add(w, noise_D, out=w)
+            square = float(w.dot(w))
+            if square > radius * radius:
+                np.multiply(w, radius / square**0.5, out=w)
+
+
+def seconds(width: int, lot: int, where: Callable[[Objective], Where] | None) -> float:
+    """Of a pass over a million records; of drawing its noise alone where nothing makes the steps."""
+    count, generator = RECORDS[width], np.random.default_rng(0)
+    features = generator.standard_normal((count, width), dtype=np.float32)
+    features /= np.linalg.norm(features, axis=1, keepdims=True) * 1.01
+    records = Records(features, generator.integers(2, size=count))
+    objective = Objective(Logistic(), width, True, 1.0, 0.01, 2.0, None)
+    steps = -(-count // lot)
+    noise = Noise(Law("gaussian"), Secrets(), width + 1)
+    state = State.fresh(objective.shape, count, steps, Secrets(), permuted=True, random_stop=False)
+    start = time.perf_counter()
+    if where is None:
+        for step in range(0, steps, noise.block):
+            noise.of(step, min(noise.block, steps - step))
+    else:
+        descent = Descent(objective, [Stage(steps, 0.1, 0.1)], lot, records, noise, state, where(objective))
+        while not state.finished:
+            descent.advance()
+        descent.state  # noqa: B018
+    return (time.perf_counter() - start) * 1e6 / count
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    ways: dict[str, Callable[[Objective], Where] | None] = {
+        "blas": OnCpu,
+        "numpy": InNumpy,
+        "torch": lambda objective: OnDevice(objective, torch.device("cpu")),
+        "noise": None,
+    }
+    for width in RECORDS:
+        for lot in LOTS:
+            times: dict[str, list[float]] = {name: [] for name in ways if lot == 1 or name != "numpy"}
+            for _ in range(ROUNDS):
+                for name, measured in times.items():
+                    measured.append(seconds(width, lot, ways[name]))
+            middle = {name: statistics.median(measured) for name, measured in times.items()}
+            shown = ", ".join(f"{name} {value:.1f} s" for name, value in middle.items())
+            share = middle["noise"] / middle["blas"]
+            print(f"{width} features, lots of {lot}: a million records in {shown}; {share:.0%} of blas is noise")
+
+
+if __name__ == "__main__":
+    main()
