@@ -392,7 +392,7 @@ def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
     order = (
         "the order is drawn once, uniformly and independently of the data, and kept for all passes"
         if spec.order == "permuted"
-        else "records are taken in the order of the file, which does not depend on what they say"
+        else "records are taken in the order of the file, pass after pass"
     )
     features = (
         Assumption("features", "features are clipped to the declared norm before they are used", "code"),
@@ -408,6 +408,11 @@ def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
         Assumption("noise", f"{_first_family(spec)} noise is added to the mean gradient of every step", "code"),
         Assumption("hidden", "no iterate but the last, and nothing computed from one, leaves the run", "code"),
         *((stop,) if spec.stop == "random" else ()),
+        Assumption(
+            "restarts",
+            "whether and when the run was cut short and resumed does not depend on what the records say",
+            "declaration",
+        ),
         Assumption("size", f"the number of records, {facts.size}, is public", "declaration"),
         Assumption(
             "choices", "the recipe's constants were chosen without looking at the private records", "declaration"
