@@ -54,7 +54,7 @@ def log_gaussian(epsilon: ArrayLike, r: ArrayLike) -> Array:
     above = np.log1p(-np.where(near < -1, complement, 0.0))
     # little of it is: exp(ε) φ(far) = φ(near), so that the scaled tail erfcx neither under- nor overflows
     a = np.minimum(np.maximum(near, -1.0), _FAR) / math.sqrt(2)
-    b = np.minimum(far, _FAR + 1) / math.sqrt(2)
+    b = far / math.sqrt(2)
     scaled = special.erfcx(a) * (1 + 4e-16) - special.erfcx(b)
     small = (safe < 1e-3) & (near < _FAR)
     if small.any():  # the integral of -erfcx' over [a, b]
