@@ -45,12 +45,9 @@ class Method:
     changes: dict[str, Any]
 
 
-def descent(batch_size: int, epochs: float, radius: float) -> dict[str, Any]:
-    return {
-        "mechanism.batch_size": batch_size,
-        "training.epochs": epochs,
-        "mechanism.constraint": {"kind": "ball", "radius": radius},
-    }
+def descent(batch_size: int, epochs: float, last_rate: float) -> dict[str, Any]:
+    rate: Any = 0.76 if last_rate == 0.76 else {"schedule": "linear", "from": 0.76, "to": last_rate}
+    return {"mechanism.batch_size": batch_size, "training.epochs": epochs, "mechanism.learning_rate": rate}
 
 
 def dpsgd(batch_size: int, epochs: float, rate: float) -> dict[str, Any]:
@@ -66,7 +63,7 @@ METHODS = (
     Method(
         "pnsgd",
         "adult-pnsgd.yaml",
-        (descent(2048, 20.0, 20.0), descent(2048, 40.0, 20.0), descent(2048, 80.0, 20.0)),
+        (descent(2048, 40.0, 0.76), descent(4096, 80.0, 0.76), descent(4096, 120.0, 0.076)),
         COMMON,
     ),
     Method(
