@@ -32,7 +32,7 @@ from dprecipe.privacy import conversion, curves, gdp, pld, rounding, shift_curve
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
-from dprecipe.privacy.events import Charge, Encoded, ProjectedDescent, SanitisedCost
+from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
 from dprecipe.privacy.workload import HiddenRuns, Workload, workload
 
 if TYPE_CHECKING:
@@ -373,9 +373,8 @@ def by_position(
 ) -> tuple[tuple[int, float, float], ...]:
     """(position, ε at δ, δ at ε) of one hidden run through the file's order; of anything else nothing.
 
-    Guarantees: upper bounds, of six digits, for the records at the position. Those of a lot have the same; where all
-    steps are alike and lots are many, those of a few lots next to each other are given what the last of them has, which
-    is the least private.
+    Guarantees: upper bounds, of six digits, for the records at the position. Those of a lot have the same; where
+    stages and lots are many, some next to each other are given what bounds them all.
     """
     runs = workload(charges, neighbouring).hidden_alone
     if runs is None or runs.count > 1 or not epsilon < math.inf:
@@ -383,23 +382,12 @@ def by_position(
     event = runs.event
     if (event.order, event.stop) != ("sequential", "last"):
         return ()
-    from dprecipe.privacy import positions
+    from dprecipe.privacy import hidden, positions
 
     shown = positions.shown(event, ALL_POSITIONS, SOME_POSITIONS)
-    apart = 1 if len(event.stages) > 1 else -(-len(shown) // SOME_POSITIONS)
-    return tuple(
-        (position, *_at_lot(event, positions.stand_in(event, position, apart), delta, epsilon)) for position in shown
-    )
-
-
-@functools.lru_cache(maxsize=4096)
-def _at_lot(event: ProjectedDescent, lot: int, delta: float, epsilon: float) -> tuple[float, float]:
-    """ε at δ and δ at ε of the records of a lot, counted from 1."""
-    from dprecipe.privacy import hidden
-
-    first = (lot - 1) * event.lot + 1
-    at_delta, at_epsilon = hidden.epsilon_at(event, first, delta), hidden.delta_at(event, first, epsilon)
-    return rounding.up(at_delta.value), min(1.0, rounding.up(at_epsilon.value))
+    at_delta, at_epsilon = hidden.epsilons_at(event, shown, delta), hidden.deltas_at(event, shown, epsilon)
+    rows = zip(shown, at_delta.tolist(), at_epsilon.tolist(), strict=True)
+    return tuple((position, rounding.up(e), min(1.0, rounding.up(d))) for position, e, d in rows)
 
 
 def hidden_bounds(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> dict[str, float]:

@@ -90,14 +90,16 @@ LAWS: dict[str, Callable[[ArrayLike, ArrayLike], Array]] = {"gaussian": log_gaus
 """log of the hockey stick at ε of two noises of unit scale at distance r."""
 
 
-def log_shrunk(family: str, epsilon: float, log_delta: ArrayLike, reach: ArrayLike) -> Array:
+def log_shrunk(family: str, epsilon: ArrayLike, log_delta: ArrayLike, reach: ArrayLike) -> Array:
     """log c, c = θ_ε'(reach) at exp(ε') = 1 + (exp(ε) - 1)/δ: a step takes a divergence δ to at most c δ.
 
     At most θ_ε(reach), the contraction coefficient, and falling with δ: so K steps take δ to at most c(δ)^K δ.
 
     Source: Asoodeh, Diaz & Calmon 2020, the bound (18) in the proof of Theorem 2, before its supremum over δ.
     """
-    log_excess = epsilon + math.log(-math.expm1(-epsilon)) if epsilon > 0 else -math.inf
+    epsilon_ = np.asarray(epsilon, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        log_excess = epsilon_ + np.log(-np.expm1(-epsilon_))
     return LAWS[family](np.logaddexp(0.0, log_excess - np.asarray(log_delta, dtype=np.float64)), reach)
 
 

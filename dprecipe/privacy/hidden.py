@@ -93,6 +93,38 @@ def epsilon_at(event: ProjectedDescent, position: int, delta: float, bound: str 
     return _epsilon(_cases_at(event, position), delta, bound)
 
 
+def deltas_at(event: ProjectedDescent, positions: Sequence[int], epsilon: float) -> Array:
+    """δ at ε of the records at each of the positions, (positions,): the least of the bounds, as `delta_at`, but that
+    where stages and lots are many, lots are taken together as in the guarantee of them all.
+
+    Raises:
+        ValueError: as `delta_at`; a random stop.
+    """
+    _check_epsilon(epsilon)
+    cases, case_P = _cases_of(event, tuple(positions))
+    logs_F = _logs(cases, epsilon, bounds(event)[-1]) if len(cases.chain) else np.zeros(0)
+    values_F = np.append(np.exp(np.clip(logs_F, _LEAST_LOG, 0.0)) * ~np.isneginf(logs_F), 0.0)
+    result: Array = values_F[case_P]
+    return result
+
+
+def epsilons_at(event: ProjectedDescent, positions: Sequence[int], delta: float) -> Array:
+    """ε at δ of the records at each of the positions, (positions,): as `deltas_at`; infinity where there is none.
+
+    Raises:
+        ValueError: as `epsilon_at`; a random stop.
+    """
+    _check_delta(delta)
+    cases, case_P = _cases_of(event, tuple(positions))
+    if not len(cases.chain):
+        return np.zeros(len(case_P))
+    found_F = _least_epsilons(
+        lambda epsilon_F: _logs(cases, epsilon_F, bounds(event)[-1]), delta, len(cases.chain), cases.no_more_than(delta)
+    )
+    result: Array = np.append(found_F, 0.0)[case_P]
+    return result
+
+
 def gaussian_mu(event: ProjectedDescent) -> float | None:
     """μ of the worst record by "iteration", which bounds δ at every ε; None for an average or for Laplace noise.
 
@@ -115,13 +147,11 @@ def renyi_delta(event: ProjectedDescent, epsilon: float) -> float:
     """
     _check_epsilon(epsilon)
     cases = _all_cases(event)
-    orders_A = np.asarray(_ORDERS)
     if event.family == "gaussian":
-        curve_FA: Array = np.square(cases.mu)[:, None] * (orders_A / 2)
+        curve_FA: Array = np.square(cases.mu)[:, None] * (np.asarray(_ORDERS) / 2)
     else:
-        curve_FA = _laplace_curves(cases, orders_A)[cases.chain]
-    logs_FA = (orders_A - 1) * (curve_FA - epsilon + np.log1p(-1 / orders_A)) - np.log(orders_A)
-    return cases.combined(logs_FA.min(axis=1, initial=0.0))
+        curve_FA = cases.renyi[cases.chain]
+    return cases.combined(_renyi_logs(curve_FA, epsilon))
 
 
 def renyi_epsilon(event: ProjectedDescent, delta: float) -> float:
@@ -171,6 +201,8 @@ class _Cases:
     """How often each stage uses the record."""
     multiplier: Array
     """The noise multiplier of such a use."""
+    renyi: Array
+    """r(α) of all uses together, of Laplace noise: (chains, orders)."""
     gaps: Ints
     """Steps from a knot to the next."""
     reach: Array
@@ -250,6 +282,34 @@ def _least_epsilon(delta_of: Callable[[float], float], delta: float, high: float
     return high
 
 
+def _least_epsilons(logs_of: Callable[[Array], Array], delta: float, many: int, high: float) -> Array:
+    """`_least_epsilon` of many functions at once, by their log δ."""
+
+    def excess(epsilon_F: Array) -> Array:
+        result: Array = math.sqrt(-math.log(delta)) - np.sqrt(np.clip(-logs_of(epsilon_F), 0.0, -2 * _LEAST_LOG))
+        return result
+
+    low_F, high_F, side_F = np.zeros(many), np.full(many, high), np.zeros(many)
+    at_low_F, at_high_F = excess(low_F), excess(high_F)
+    void_F = at_low_F <= 0
+    while np.any(beyond_F := (at_high_F > 0) & ~void_F & (high_F <= 1e12)):
+        low_F, at_low_F = np.where(beyond_F, high_F, low_F), np.where(beyond_F, at_high_F, at_low_F)
+        high_F = np.where(beyond_F, 2 * np.maximum(high_F, 1e-6), high_F)
+        at_high_F = excess(high_F)
+    none_F = (at_high_F > 0) & ~void_F
+    while np.any(wide_F := (high_F - low_F > _CLOSE * high_F) & ~void_F & ~none_F):
+        room_F = _CLOSE * high_F / 3
+        x_F = low_F + (high_F - low_F) * at_low_F / np.where(wide_F, at_low_F - at_high_F, 1.0) + side_F * room_F
+        x_F = np.where(wide_F, np.minimum(np.maximum(x_F, low_F + room_F), high_F - room_F), high_F)
+        at_x_F = excess(x_F)
+        up_F, down_F = wide_F & (at_x_F > 0), wide_F & ~(at_x_F > 0)
+        at_high_F = np.where(up_F, at_high_F / np.where(side_F > 0, 2, 1), np.where(down_F, at_x_F, at_high_F))
+        at_low_F = np.where(down_F, at_low_F / np.where(side_F < 0, 2, 1), np.where(up_F, at_x_F, at_low_F))
+        low_F, high_F = np.where(up_F, x_F, low_F), np.where(down_F, x_F, high_F)
+        side_F = np.where(up_F, 1.0, np.where(down_F, -1.0, side_F))
+    return np.where(void_F, 0.0, np.where(none_F, np.inf, high_F))
+
+
 def _excess(value: float, delta: float) -> float:
     """Its sign is that of value - delta; in the scale in which a Gaussian tail is a line."""
     log_value = math.log(value) if value > 0 else 2 * _LEAST_LOG
@@ -257,38 +317,43 @@ def _excess(value: float, delta: float) -> float:
 
 
 def _value(cases: _Cases, epsilon: float, bound: str) -> float:
-    if not len(cases.chain):
-        return 0.0
+    return cases.combined(_logs(cases, epsilon, bound)) if len(cases.chain) else 0.0
+
+
+def _logs(cases: _Cases, epsilon: float | Array, bound: str) -> Array:
+    """log δ of the cases at ε; or at an ε of each, where each has a chain of its own."""
     law = contraction.LAWS[cases.event.family]
     if bound == "iteration":
-        return cases.combined(law(epsilon, cases.mu))
+        return law(epsilon, cases.mu)
     published_C = _log_published(cases, epsilon)
     if bound == "no_amplification":
-        return cases.combined(published_C[cases.chain])
+        return published_C[cases.chain]
     if bound == "contraction":
-        rates_CG = law(epsilon, cases.reach)
+        rates_CG = law(np.asarray(epsilon)[..., None], cases.reach)
         gained_CG = np.cumsum(_times(cases.gaps, rates_CG), axis=1)
         logs_CG = published_C[:, None] + np.concatenate([np.zeros((len(published_C), 1)), gained_CG[:, :-1]], axis=1)
-        return cases.combined(_read(cases, logs_CG, rates_CG))
-    void = _void(cases.event) and epsilon < _VOID
+        return _read(cases, logs_CG, rates_CG)
+    void = _void(cases.event) and bool(np.min(epsilon) < _VOID)
     if bound == "nonlinear":
         known_CG = published_C[:, None]
-        return cases.combined(published_C[cases.chain] if void else _read(cases, *_along(cases, epsilon, known_CG)))
-    ends_F = np.minimum(law(epsilon, cases.mu), published_C[cases.chain])
+        return published_C[cases.chain] if void else _read(cases, *_along(cases, epsilon, known_CG))
+    ends_F: Array = np.minimum(law(epsilon, cases.mu), published_C[cases.chain])
     if void:
-        return cases.combined(ends_F)
+        return ends_F
     worked_G = np.isfinite(cases.knot_mu[0])
     known_CG = np.repeat(published_C[:, None], len(worked_G), axis=1)
-    known_CG[:, worked_G] = np.minimum(known_CG[:, worked_G], law(epsilon, cases.knot_mu[:, worked_G]))
-    return cases.combined(np.minimum(_read(cases, *_along(cases, epsilon, known_CG)), ends_F))
+    at_knots_CG = law(np.asarray(epsilon)[..., None], cases.knot_mu[:, worked_G])
+    known_CG[:, worked_G] = np.minimum(known_CG[:, worked_G], at_knots_CG)
+    return np.minimum(_read(cases, *_along(cases, epsilon, known_CG)), ends_F)
 
 
-def _along(cases: _Cases, epsilon: float, known_CG: Array) -> tuple[Array, Array]:
+def _along(cases: _Cases, epsilon: float | Array, known_CG: Array) -> tuple[Array, Array]:
     """log δ at each knot, and the logarithm of the factor of a step from there: what is known, or what the knot before
     it leaves after nonlinear contraction, the less of both."""
     family, shape = cases.event.family, cases.gaps.shape
     known_CG = np.minimum.accumulate(np.broadcast_to(known_CG, shape), axis=1)
-    rates_CG = contraction.log_shrunk(family, epsilon, np.maximum(known_CG, _LEAST_LOG), cases.reach)
+    above_CG = np.maximum(known_CG, _LEAST_LOG)
+    rates_CG = contraction.log_shrunk(family, np.asarray(epsilon)[..., None], above_CG, cases.reach)
     if _times(cases.gaps, rates_CG).sum(axis=1).min() > -1e-11:
         return known_CG, np.zeros(shape)  # no factor is told from 1
     left_CG = known_CG + _times(cases.gaps, rates_CG)
@@ -321,13 +386,19 @@ def _times(steps: Ints, rates: Array) -> Array:
     return result
 
 
-def _log_published(cases: _Cases, epsilon: float) -> Array:
-    """log δ of each chain if all its iterates were published."""
+def _log_published(cases: _Cases, epsilon: float | Array) -> Array:
+    """log δ of each chain if all its iterates were published; of Laplace noise, whose losses are composed on a grid,
+    no more than its Rényi curve allows."""
     if cases.event.family == "gaussian":
         return contraction.log_gaussian(epsilon, cases.published)
-    uses_CR, multiplier_CR = _few_rows(cases)
-    logs = [_log_laplaces(tuple(zip(m, u, strict=True)), epsilon) for m, u in zip(multiplier_CR, uses_CR, strict=True)]
-    return np.array(logs)
+    epsilon_C = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), cases.published.shape)
+    kinds: dict[tuple[tuple[float, int], ...], list[int]] = {}
+    for chain, row in enumerate(zip(*_few_rows(cases), strict=True)):
+        kinds.setdefault(tuple((m, u) for u, m in zip(*row, strict=True) if u), []).append(chain)
+    logs_C = np.empty(len(epsilon_C))
+    for uses, chains in kinds.items():
+        logs_C[chains] = _log_laplaces(uses, tuple(epsilon_C[chains].tolist()))
+    return np.minimum(logs_C, _renyi_logs(cases.renyi, epsilon_C))
 
 
 _MOST_ROWS = 64
@@ -343,30 +414,38 @@ def _few_rows(cases: _Cases) -> tuple[list[list[int]], list[list[float]]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _log_laplaces(uses: tuple[tuple[float, int], ...], epsilon: float) -> float:
-    """log δ at ε of Laplace noise, (multiplier, how often): one use in closed form, several by composed losses."""
+def _log_laplaces(uses: tuple[tuple[float, int], ...], epsilons: tuple[float, ...]) -> Array:
+    """log δ at each ε of Laplace noise, (multiplier, how often): one use in closed form, several by composed losses."""
     from dprecipe.privacy import accountants  # which answers for this event too
 
-    uses = tuple((multiplier, count) for multiplier, count in uses if count)
     if sum(count for _, count in uses) == 1:
-        return float(contraction.log_laplace(epsilon, 1 / uses[0][0]))
-    if epsilon >= sum(count / multiplier for multiplier, count in uses) * _ROUND_UP:
-        return -math.inf
+        return contraction.log_laplace(epsilons, 1 / uses[0][0])
+    most = sum(count / multiplier for multiplier, count in uses) * _ROUND_UP
+    different = sorted({epsilon for epsilon in epsilons if epsilon < most})
     charges = [
         Charge(Encoded(1.0, multiplier, "laplace", None, ((1.0, 1),), False, "sha256:" + 64 * "0"), count)
         for multiplier, count in uses
     ]
-    value = accountants.delta(charges, epsilon, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
-    return math.log(value) if value > 0 else _LEAST_LOG
+    found = dict(accountants.profile(charges, Neighbouring.ADD_OR_REMOVE_ONE, "pld", different) if different else ())
+    return np.array([-math.inf if e >= most else math.log(found[e]) if found[e] > 0 else _LEAST_LOG for e in epsilons])
 
 
-def _laplace_curves(cases: _Cases, orders_A: Array) -> Array:
+def _laplace_curves(uses_CR: Ints, multiplier_CR: Array) -> Array:
     """r(α) of the composed uses of each chain: arrays (chains, orders)."""
-    tau_CR1 = 1 / cases.multiplier[:, :, None]
-    rest_CRA = (orders_A + (orders_A - 1) * np.exp(-(2 * orders_A - 1) * tau_CR1)) / (2 * orders_A - 1)
-    curves_CRA = tau_CR1 + np.log(rest_CRA) / (orders_A - 1)
-    result: Array = (cases.uses[:, :, None] * curves_CRA).sum(axis=1)
-    return result
+    orders_A = np.asarray(_ORDERS)
+    result_CA = np.zeros((len(uses_CR), len(orders_A)))
+    for stage in np.flatnonzero(uses_CR.any(axis=0)):
+        tau_C1 = 1 / multiplier_CR[:, [stage]]
+        rest_CA = (orders_A + (orders_A - 1) * np.exp(-(2 * orders_A - 1) * tau_C1)) / (2 * orders_A - 1)
+        result_CA += uses_CR[:, [stage]] * (tau_C1 + np.log(rest_CA) / (orders_A - 1))
+    return result_CA
+
+
+def _renyi_logs(curve_FA: Array, epsilon: float | Array) -> Array:
+    """log δ at ε, or an ε of each, of Rényi curves at `_ORDERS`: the improved conversion."""
+    orders_A = np.asarray(_ORDERS)
+    logs_FA = (orders_A - 1) * (curve_FA - np.asarray(epsilon)[..., None] + np.log1p(-1 / orders_A)) - np.log(orders_A)
+    return np.asarray(logs_FA.min(axis=1, initial=0.0))
 
 
 _ORDERS = (*curves.DEFAULT_ORDERS, *curves.HIGH_ORDERS)
@@ -406,6 +485,8 @@ _READS = 1 << 12
 """Roughly how many cases are told apart where there are more."""
 _CHAINS = 400
 """Roughly how many chains, where each place in the order has its own."""
+_MOST_ALONE = 1 << 16
+"""So many lots x stages are worked out one by one where positions are asked about; of more, blocks of lots."""
 _VOID = 60.0
 """A step of a longer reach takes off less than exp(-100) of any δ that counts, at any ε below this too."""
 
@@ -418,8 +499,26 @@ def _all_cases(event: ProjectedDescent) -> _Cases:
 @functools.lru_cache(maxsize=64)
 def _cases_at(event: ProjectedDescent, position: int) -> _Cases:
     _check_position(event, position)
-    lot = _lot_of(event, position)
+    lot = (_lot_of(event, position),)
     return _alike(event, lot) if len(_rows(event)) == 1 else _staged(event, lot)
+
+
+@functools.lru_cache(maxsize=8)
+def _cases_of(event: ProjectedDescent, positions: tuple[int, ...]) -> tuple[_Cases, Ints]:
+    """Cases with a chain each, and which of them is a position's; of records that are never used, -1."""
+    if event.stop == "random":
+        raise ValueError("positions are told apart in runs to the last step only")
+    for position in positions:
+        _check_position(event, position)
+    lot_P = _ints([_lot_of(event, position) for position in positions])
+    different = tuple(sorted({lot for lot in lot_P.tolist() if lot <= event.steps}))
+    if len(different) * len(_rows(event)) <= _MOST_ALONE:
+        cases = _alike(event, different) if len(_rows(event)) == 1 else _staged(event, different)
+        return cases, np.where(lot_P <= event.steps, np.searchsorted(different, lot_P), -1)
+    place_C, _ = _places_in_blocks(event)
+    order_C = np.argsort(place_C)
+    block_P = np.searchsorted(place_C[order_C], lot_P)
+    return _all_cases(event), np.where(lot_P <= event.steps, np.append(order_C, -1)[block_P], -1)
 
 
 def _void(event: ProjectedDescent) -> bool:
@@ -447,17 +546,17 @@ class _Chains:
     """How many steps before `first` the record may stand as well."""
 
 
-def _alike(event: ProjectedDescent, lot: int | None) -> _Cases:
+def _alike(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> _Cases:
     """Cases of steps that are all alike: only the uses e and the steps after the last of them matter."""
     lots, steps = event.lots, event.steps
     if event.stop == "random":
-        uses_C, chain_F, after_F, weight_F = _stopped(event, lot)
+        uses_C, chain_F, after_F, weight_F = _stopped(event, None if chosen is None else chosen[0])
     else:
         passes, rest = divmod(steps, lots)
-        if lot is None and event.order == "permuted":
+        if chosen is None and event.order == "permuted":
             uses_C, chain_F, after_F, weight_F = _permuted(event)
         else:
-            lots_in = [lot] if lot is not None else [rest, lots if passes else 0]
+            lots_in = (rest, lots if passes else 0) if chosen is None else chosen
             there = [steps - p for p in lots_in if 1 <= p <= steps]
             uses_C = _ints([left // lots + 1 for left in there])
             chain_F, after_F = np.arange(len(there)), _ints([left % lots for left in there])
@@ -518,21 +617,16 @@ def _places(event: ProjectedDescent, q: Any) -> Any:
     return event.lot / event.size * short * (short + 1) / 2 + np.maximum(q - event.lots + 1, 0)
 
 
-def _staged(event: ProjectedDescent, lot: int | None) -> _Cases:
+def _staged(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> _Cases:
     """Cases of steps that differ: each place in the order is a chain to the end of the run."""
     if event.stop == "random":
         raise ValueError("a random stop is bounded for steps that are all alike only")
     lots, steps = event.lots, event.steps
-    if lot is not None:
-        there = _ints([lot] if lot <= steps else [])
-        place_C, counts_C = there, np.ones(len(there), dtype=np.int64)
+    if chosen is not None:
+        place_C = _ints([lot for lot in chosen if lot <= steps])
+        counts_C = np.ones_like(place_C)
     else:
-        rest = steps % lots
-        parts = [(lots, lots - rest)] if steps >= lots else []
-        parts += [(rest, rest)] if rest else []
-        found = [(end, *_blocks(0, count - 1, _CHAINS)) for end, count in parts]
-        place_C = np.concatenate([end - back_C for end, back_C, _ in found])
-        counts_C = np.concatenate([counts for _, _, counts in found])
+        place_C, counts_C = _places_in_blocks(event)
     weight_C = counts_C * (event.lot / event.size)
     weight_C -= np.where(place_C == lots, (lots * event.lot - event.size) / event.size, 0.0)
     last_C = place_C + (steps - place_C) // lots * lots
@@ -544,6 +638,16 @@ def _staged(event: ProjectedDescent, lot: int | None) -> _Cases:
         worked_G = knots_G == knots_G[-1]
     worst = event.order == "sequential"
     return _cases(event, chains, knots_G, worked_G, worst, np.arange(len(place_C)), after_F, weight_C)
+
+
+def _places_in_blocks(event: ProjectedDescent) -> tuple[Ints, Ints]:
+    """The last lot of each block of lots next to each other, and of how many it is."""
+    lots, rest = event.lots, event.steps % event.lots
+    parts = [(lots, lots - rest)] if event.steps >= lots else []
+    parts += [(rest, rest)] if rest else []
+    found = [(end, *_blocks(0, count - 1, _CHAINS)) for end, count in parts]
+    place_C = np.concatenate([end - back_C for end, back_C, _ in found])
+    return place_C, np.concatenate([counts_C for _, _, counts_C in found])
 
 
 def _blocks(first: int, last: int, many: int) -> tuple[Ints, Ints]:
@@ -592,6 +696,7 @@ def _cases(
         published=np.sqrt((uses_RC * np.square(worst_RC)).sum(axis=0)) * _ROUND_UP,
         uses=uses_RC.T,
         multiplier=1 / worst_RC.T,
+        renyi=_laplace_curves(uses_RC.T, 1 / worst_RC.T) if event.family == "laplace" else np.zeros((0, 0)),
         gaps=gaps_CG,
         reach=_reach(event, stages, chains.last[:, None] + at_CG, gaps_CG),
         knot_mu=knot_mu_CG,

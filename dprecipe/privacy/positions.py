@@ -17,11 +17,3 @@ def shown(event: ProjectedDescent, most: int, some: int) -> tuple[int, ...]:
         chosen.append((last + 1 - distance) % lots * event.lot + 1)
     inner = [position for position in chosen if position not in (1, size)]
     return tuple(sorted({1, *inner[: some - 2], size}))
-
-
-def stand_in(event: ProjectedDescent, position: int, apart: int) -> int:
-    """The lot that stands for a position's: itself, or of `apart` lots next to each other the one used last. Lots are
-    counted from 1, and those used in the last pass are not taken together with those that were not."""
-    lot, last = (position - 1) // event.lot + 1, (event.steps - 1) % event.lots + 1
-    end = last if lot <= last else event.lots
-    return end - (end - lot) // apart * apart

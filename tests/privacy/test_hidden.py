@@ -401,6 +401,48 @@ def test_the_worst_place_and_the_mean_of_all_places():
             assert got >= sum(at) / event.size * (1 - 1e-9)
 
 
+IN_ORDER = [
+    descent([(40, 1.0, 1.0, 1.0)], 40),
+    descent([(100, 1.5, 0.95, 4.0)], 90, lot=4),
+    descent([(60, 2.5, 1.0, 3.0)], 40, family="laplace"),
+    descent([(5, 1.0, 1.0, 3.0)], 8),
+    descent([(30, 1.0, 1.0, 3.0), (25, 0.7, 0.9, 6.0), (40, 2.0, 0.98, 2.0)], 40),
+    descent([(30, 4.0, 1.0, 3.0), (35, 5.0, 0.9, 6.0)], 25, family="laplace"),
+]
+
+
+@pytest.mark.parametrize("event", IN_ORDER)
+def test_many_places_at_once_have_what_each_has_alone(event):
+    places = tuple(range(1, event.size + 1))
+    deltas, epsilons = hidden.deltas_at(event, places, 0.5), hidden.epsilons_at(event, places, 1e-3)
+    for place in range(1, event.size + 1, 7):
+        delta, epsilon = deltas[place - 1], epsilons[place - 1]
+        one, least = hidden.delta_at(event, place, 0.5).value, hidden.epsilon_at(event, place, 1e-3).value
+        # knots stand elsewhere for one place than for all, and grids of composed losses depend on where they are asked
+        rel = 1e-2 if event.family == "laplace" else 1e-9 if len(event.stages) == 1 else 1e-3
+        assert delta == pytest.approx(one, rel=rel, abs=1e-290)
+        assert epsilon == pytest.approx(least, rel=max(rel, 1e-6))
+        assert hidden.deltas_at(event, [place], epsilon)[0] <= 1e-3 * (1 + max(rel, 1e-9))
+    assert epsilons.max() == pytest.approx(hidden.epsilon(event, 1e-3).value, rel=1e-6)
+    assert deltas.max() == pytest.approx(hidden.delta(event, 0.5).value, rel=1e-4)
+
+
+def test_many_places_in_blocks_are_bounded_by_the_worst_of_their_block():
+    event = descent([(10, 1.5, 1.0, 6.0 + i / 10) for i in range(150)], 900)
+    places = tuple(range(1, 901))
+    together = hidden.epsilons_at(event, places, 1e-3)
+    assert len(set(together.tolist())) < 700
+    for place in (1, 2, 300, 599, 600, 601, 900):
+        alone = hidden.epsilon_at(event, place, 1e-3).value
+        assert alone * (1 - 1e-3) <= together[place - 1] <= alone * 1.05
+
+
+def test_of_laplace_noise_no_bound_is_above_the_renyi_curve_near_the_largest_loss():
+    event = descent([(64, 8.0, 1.0, 20.0)], 1, family="laplace")
+    assert hidden.epsilon(event, 1e-5).value <= hidden.renyi_epsilon(event, 1e-5) * (1 + 1e-6) < 8.0
+    assert hidden.delta(event, 7.99, "no_amplification").value <= hidden.renyi_delta(event, 7.99) * (1 + 1e-12)
+
+
 def test_a_short_last_lot_counts_as_its_share():
     event = descent([(3, 1.0, 1.0, 50.0)], 7, "permuted", lot=3)
     by_lot = [hidden.delta_at(descent(event.stages, 7, lot=3), p, 1.0, "iteration").value for p in (1, 4, 7)]
@@ -464,9 +506,12 @@ def test_what_is_refused():
         lambda: hidden.delta_at(shuffled, 1, 1.0),
         lambda: hidden.delta_at(event, 0, 1.0),
         lambda: hidden.epsilon_at(event, 41, 1e-3),
+        lambda: hidden.epsilons_at(event, [1, 41], 1e-3),
+        lambda: hidden.deltas_at(shuffled, [1], 1.0),
+        lambda: hidden.deltas_at(descent(event.stages, 40, stop="random"), [1], 1.0),
         lambda: hidden.delta(descent(EVENTS[5].stages, 40, stop="random"), 1.0),
     ):
-        with pytest.raises(ValueError, match=r"expected|unknown|no position|random stop"):
+        with pytest.raises(ValueError, match=r"expected|unknown|no position|random stop|last step"):
             call()
     assert hidden.comparison_at(laplace, 1, 1.0, 1.0) == {}
     assert hidden.comparison_at(EVENTS[5], 1, 1.0, 1.0) == {}
