@@ -155,10 +155,13 @@ def delta_answers(
     if work.encoded and work.neighbouring is Neighbouring.REPLACE_ONE:
         return _deltas_of_two(charges, epsilons, accountant)
     kind = _conversion(accountant)
-    bests = [
-        _over_orders(work, functools.partial(_delta_at, epsilon=e, kind=kind), 0.0 if e >= work.largest_loss else 1.0)
-        for e in epsilons
-    ]
+
+    def by_orders(e: float) -> Optimum:
+        return _over_orders(
+            work, functools.partial(_delta_at, epsilon=e, kind=kind), 0.0 if e >= work.largest_loss else 1.0
+        )
+
+    bests = [by_orders(e) for e in epsilons]
     renyi = [_rdp_answer(best, accountant) for best in bests]
     if accountant != "pld" or work.sanitised or not epsilons:
         return renyi
@@ -166,7 +169,15 @@ def delta_answers(
     if not kl < math.inf:
         return renyi
     bounds = pld.deltas(work, epsilons, [(best.value, best.order) for best in bests], math.sqrt(2 * kl))
-    return [_tighter(bound, answer) for bound, answer in zip(bounds, renyi, strict=True)]
+    # Next to the largest loss δ falls to 0 within less than the grid adds to ε.
+    return [
+        answer if answer.value < bound.value <= by_orders(e * (1 - _GRID)).value else _tighter(bound, answer)
+        for e, bound, answer in zip(epsilons, bounds, renyi, strict=True)
+    ]
+
+
+_GRID = 10 * pld.TOLERANCE
+"""Share of ε by which two bounds of δ may be apart because one is worked out on a grid."""
 
 
 def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:

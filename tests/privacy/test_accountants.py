@@ -242,6 +242,16 @@ def test_a_contradiction_between_accountants_is_a_fault(monkeypatch):
         accountants.epsilon(sampled(0.01, 1.0, 100), 1e-5, ADD, "pld")
 
 
+def test_next_to_the_largest_loss_a_grid_is_no_contradiction():
+    encoded = Encoded(1.0, 0.0625, "laplace", None, ((1.0, 1),), False, "sha256:" + 64 * "0")
+    charges, largest = [Charge(encoded, 3)], 3 / 0.0625
+    for below in (1e-2, 1e-3, 1e-4):
+        # three losses of 16 each, with probability 1/8: all other losses that count are further below
+        exact = -math.expm1(-below) / 8
+        found = accountants.delta(charges, largest - below, ADD, "pld")
+        assert exact * (1 - 1e-9) <= found <= -math.expm1(-below - 5e-4 * largest) / 8
+
+
 def test_renyi_needs_no_scipy():
     import subprocess
     import sys
