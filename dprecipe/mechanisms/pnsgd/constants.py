@@ -7,8 +7,8 @@ are clipped to them. Every number is rounded to the careful side.
 Of a linear predictor z = w·x with ‖x‖ <= R (a bias is a further feature of 1, so R² grows by 1) and ‖w‖ <= r, a loss
 φ(z, y) has the gradient φ'(z, y) x and the Hessian φ''(z, y) xxᵀ, so that |φ'| R bounds the gradient of a record, the
 Lipschitz constant L of its loss, and φ'' R² its smoothness. The regulariser (λ/2)‖w‖² has the gradient λw, which is the
-same whatever the records are, and adds λ to smoothness β and strong convexity ρ. A loss without a regulariser has no
-strong convexity that is sure: all records may lie in a hyperplane.
+same whatever the records are, and adds λ to smoothness β and strong convexity ρ. A linear predictor without a
+regulariser has no strong convexity that is sure: all records may lie in a hyperplane.
 
 Source: Asoodeh, Diaz and Calmon 2020, section IV, for what is needed; the constants are calculus, each derived where it
 is written.
@@ -61,11 +61,21 @@ class Proven:
 
 
 def prove(
-    model: Provable, width: int, classes: int, feature_norm: float, constraint: Ball | Box, relation: Neighbouring
+    model: Provable,
+    width: int,
+    classes: int,
+    feature_norm: float,
+    constraint: Ball | Box,
+    relation: Neighbouring,
+    fullness: Fraction = Fraction(1),
 ) -> Proven:
     """The constants of `model` on `width` features of L2 norm at most `feature_norm`; `location` reads no features.
 
-    `relation` is `replace_one` or `zero_out_one` (a null record has a gradient of 0).
+    `relation` is `replace_one` or `zero_out_one` (a null record has a gradient of 0). `fullness`: records of the
+    shortest lot over the number that its sum is divided by; a short lot curves less.
+
+    With a null record in its lot one of the two runs curves less than ρ says. The bounds need the contraction of either
+    run's map: |φ(w) - φ'(w')| is at most |φ(w) - φ(w')| + |φ(w') - φ'(w')|, and of other lots the maps are the same.
     """
     outputs = classes if isinstance(model, SoftmaxRegression) else 1
     bias = not isinstance(model, Location) and model.bias
@@ -79,6 +89,8 @@ def prove(
         radius = _root(Fraction(constraint.bound) ** 2 * parameters)
         diameter = 2 * radius
     reach = _times(radius, norm)
+    # Only a mean curves by itself, as every record's term does: elsewhere all records may lie in a hyperplane.
+    certain = fullness if isinstance(model, Location) and model.threshold is None else Fraction(0)
     l2 = Fraction(0 if isinstance(model, Location) else model.l2)
     slope, moved, curvature = _loss(model, reach)
     lipschitz = _times(norm, slope)
@@ -90,7 +102,7 @@ def prove(
         lipschitz,
         _times(norm, moved) if relation is Neighbouring.REPLACE_ONE else lipschitz,
         above(curvature * square + l2),
-        float(l2),
+        below(certain + l2),
     )
 
 
@@ -114,13 +126,9 @@ def _loss(model: Provable, reach: float) -> tuple[float, float, Fraction]:
             # φ = (z - y)² / 2: φ' = z - y, φ'' = 1.
             return _plus(reach, TARGET), _two_errors(reach), Fraction(1)
         case HuberRegression(threshold=threshold):
-            # φ' = z - y, cut at -τ and τ; where errors are never so large, it is least squares.
-            most = _plus(reach, TARGET)
-            return (
-                (most, _two_errors(reach), Fraction(1))
-                if most <= threshold
-                else (threshold, 2 * threshold, Fraction(1))
-            )
+            # φ' = z - y, cut at -τ and τ; where errors are never so large, it is least squares. A gradient that is
+            # cut is that of least squares at a shorter x: (cw·x - y) cx runs from 0 to the whole as c does from 0 to 1.
+            return min(threshold, _plus(reach, TARGET)), min(2 * threshold, _two_errors(reach)), Fraction(1)
         case Location(threshold=threshold):
             # φ' = w - y, cut at -τ and τ where there is a τ: with one w for both records they differ by the targets.
             limit = math.inf if threshold is None else threshold

@@ -82,7 +82,11 @@ class HiddenState:
         if magic != MAGIC or len(sealed) <= NONCE_BYTES or len(key) != KEY_BYTES:
             raise self._refused("is damaged, or its key is")
         if before is None or head.decode("utf-8", "replace") not in before.heads:
-            raise self._refused("is not of this ledger: what it learned would be left out of the certificate")
+            raise RunFailed(
+                f"{self._path}: the state is not of this ledger, which is another run's, or older than the state, and "
+                "may not know of all that was released",
+                "put the run's own ledger back; if it is lost, start anew in another folder, which is charged in full",
+            )
         try:
             return _unpacked(_cipher(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], self._about(head)))
         except InvalidTag:

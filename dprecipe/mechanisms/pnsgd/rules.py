@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.data.schema import Data
@@ -49,7 +50,9 @@ def derived(spec: Pnsgd, facts: Facts) -> Proven:
     if norm is None or not isinstance(facts.model, Provable):
         raise ValueError("a model or features whose constants can't be proved")
     relation = Neighbouring(facts.budget.neighbouring)
-    return constants.prove(facts.model, found.width, found.classes, norm, spec.constraint, relation)
+    last = facts.size - (lots(spec, facts) - 1) * spec.batch_size
+    fullness = Fraction(last, spec.batch_size)
+    return constants.prove(facts.model, found.width, found.classes, norm, spec.constraint, relation, fullness)
 
 
 def feature_norm(data: Data) -> float | None:
