@@ -135,7 +135,7 @@ def _root(
 @guarded
 def init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("recipe.yaml"),
-    mechanism: Annotated[str, typer.Option(help="dpsgd, encoded or pate")] = "dpsgd",
+    mechanism: Annotated[str, typer.Option(help="dpsgd, encoded, pate or pnsgd")] = "dpsgd",
     data: Annotated[str, typer.Option(help="digits, idx, csv, parquet or npz")] = "digits",
 ) -> None:
     """Write a commented starter recipe."""

@@ -149,7 +149,7 @@ def _descent(plan: Plan) -> list[tuple[str, str]]:
 
 def _range(values: Sequence[float]) -> str:
     first, last = f"{values[0]:.6g}", f"{values[-1]:.6g}"
-    return first if len(values) == 1 else f"{first} to {last} in {len(values):,} stages"
+    return first if min(values) == max(values) else f"{first} to {last} in {len(values):,} stages"
 
 
 def _places(plan: Plan) -> list[tuple[str, str]]:

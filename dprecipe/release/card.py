@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dprecipe.planning.model import Plan
+from dprecipe.release import hiding
 from dprecipe.release.schema import Predicate, Score
 
 METRICS = "dprecipe.metrics/v1"
@@ -88,7 +89,8 @@ def _training(plan: Plan, made: Predicate) -> str:
     noise, votes = made.mechanism.noise, made.mechanism.voting
     if votes is None:
         return (
-            f"`{plan.model.kind}`, trained by `{plan.mechanism}` for {plan.length.steps} steps, with\n"
+            f"`{plan.model.kind}`, trained by `{plan.mechanism}` "
+            f"for {hiding.fewest(made)}{plan.length.steps} steps, with\n"
             f"{noise.family} noise of multiplier {noise.multiplier:g}."
         )
     return (

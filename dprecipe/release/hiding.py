@@ -69,6 +69,12 @@ def passes(plan: Plan) -> float:
     return plan.length.steps / plan.length.steps_per_epoch
 
 
+def fewest(made: schema.Predicate) -> str:
+    """Before the most steps of a run whose number of steps was drawn; else nothing."""
+    problem = made.mechanism.projection
+    return "1 to " if problem is not None and problem.stop == "random" else ""
+
+
 def averaged(plan: Plan, found: HiddenNumbers) -> str:
     """What the claim is an average over, and what it is the worst of; begins with a space."""
     settings, sentences = plan.settings, []
@@ -99,11 +105,10 @@ def averaged(plan: Plan, found: HiddenNumbers) -> str:
 def enforced_by(plan: Plan) -> str:
     """What bounds how far one record moves a step."""
     settings = plan.settings
-    clipped = (
-        "" if settings["feature_norm"] is None else f"features are clipped to the norm {settings['feature_norm']:g}, "
-    )
+    norm = settings["feature_norm"]
+    clipped = "targets are clipped to their range" if norm is None else f"features are clipped to the norm {norm:g}"
     return (
-        f"{clipped}so that one record's gradient changes by at most {settings['moved']:g}, divided by the "
+        f"{clipped}, so that one record's gradient changes by at most {settings['moved']:g}, divided by the "
         f"{settings['batch_size']:,} of a lot; each record is in one lot of a pass, and steps are projected on a set "
         f"of diameter {settings['diameter']:g}"
     )
@@ -130,9 +135,11 @@ def training(plan: Plan) -> str:
     return text
 
 
-def impossible(budget: schema.BudgetFacts) -> list[str]:
-    """Why no hidden run can have ended as its certificate says."""
-    found = []
+def impossible(stated: schema.Predicate) -> list[str]:
+    """Why no hidden run can have gone as its certificate says."""
+    budget, found = stated.budget, []
+    if stated.provenance.model != "recipe":
+        found.append("provenance.model: of a model that is not the recipe's nothing is proved, and none is trained")
     if budget.stop_reason != "completed":
         found.append("budget.stop_reason: a hidden run that did not come to its end has no release")
     if not budget.events_settled:

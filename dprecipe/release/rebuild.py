@@ -167,7 +167,10 @@ ACROSS_VERSIONS = (
     *("mechanism.encoding.codebook", "mechanism.encoding.sensitivity", "mechanism.encoding.dimension"),
     *("mechanism.noise.standard_deviation", "mechanism.clipping.", "mechanism.aggregation.divisor"),
     *("mechanism.voting.teachers", "mechanism.voting.threshold", "mechanism.voting.selection_multiplier"),
-    *("mechanism.projection.diameter", "mechanism.projection.moved", "mechanism.projection.contraction"),
+    *("mechanism.projection.constraint", "mechanism.projection.diameter", "mechanism.projection.largest_norm"),
+    *("mechanism.projection.feature_norm", "mechanism.projection.l2", "mechanism.projection.parameters"),
+    *("mechanism.projection.lipschitz", "mechanism.projection.moved", "mechanism.projection.smoothness"),
+    *("mechanism.projection.strong_convexity", "mechanism.projection.contraction", "mechanism.projection.passes"),
     *("mechanism.projection.order", "mechanism.projection.stop", "mechanism.projection.batch_size"),
     *("mechanism.projection.stages.", "mechanism.projection.lots"),
     *("mechanism.voting.queries_", "mechanism.voting.answers_", "data_dependent."),
@@ -254,7 +257,7 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
         found.append("randomness.insecure_seed: the randomness was fixed in advance: this is no release")
     if plan is not None:
         if plan.mechanism == hiding.NAME:
-            found += hiding.impossible(budget)
+            found += hiding.impossible(stated)
         if voting.publishes_cost(plan) and stated.data_dependent is None and budget.attempts == 1:
             found.append("data_dependent: this recipe publishes it, and nothing took it from this run")
         insecure = plan.runtime.insecure

@@ -115,9 +115,9 @@ def _of_hidden(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         found.append(f"mechanism.projection.winner: {again.winner} gives the least bound, not {problem.winner}")
     if [bound.name for bound in problem.bounds] != [bound.name for bound in again.bounds]:
         found.append("mechanism.projection.bounds: not the bounds that there are")
-    elif exact:
+    else:
         for index, (bound, ours) in enumerate(zip(problem.bounds, again.bounds, strict=True)):
-            if bound != ours:
+            if bound != ours and (exact or _or_infinity(bound.epsilon) < _or_infinity(ours.epsilon)):
                 found.append(
                     f"mechanism.projection.bounds.{index}.epsilon: {bound.epsilon!r} stated, {ours.epsilon!r} given"
                 )
@@ -128,6 +128,10 @@ def _of_hidden(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         found += _number(f"{where}.epsilon", row.epsilon, ours_at.epsilon, exact)
         found += _number(f"{where}.delta", row.delta, ours_at.delta, exact)
     return found
+
+
+def _or_infinity(epsilon: float | None) -> float:
+    return math.inf if epsilon is None else epsilon
 
 
 def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:

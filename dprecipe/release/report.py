@@ -11,7 +11,7 @@ from typing import Any
 
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
-from dprecipe.release import plots
+from dprecipe.release import hiding, plots
 from dprecipe.release.schema import (
     EncodedRun,
     EventRun,
@@ -93,7 +93,7 @@ def _claim(made: Predicate) -> str:
         (f"ε = {claim.epsilon:g}", f"spent, of a budget of {budget.epsilon:g}"),
         (f"δ = {claim.delta:g}", "the chance that ε does not hold"),
         (claim.unit.name, "is what is protected"),
-        (f"{made.sampling.steps_charged:,} {_what(made)}", f"{mechanism.kind}, {_noise(made)}"),
+        (f"{hiding.fewest(made)}{made.sampling.steps_charged:,} {_what(made)}", f"{mechanism.kind}, {_noise(made)}"),
     ]
     if mechanism.voting is not None:
         votes = mechanism.voting

@@ -51,8 +51,18 @@ class RunFolder:
 
     @property
     def commitment_key(self) -> bytes:
-        """The key of the commitment to the private data."""
-        return (self.private / "commitment.key").read_bytes()
+        """The key of the commitment to the private data.
+
+        Raises:
+            RunFailed: it can't be read, so that nobody can tell whether the records are the run's own.
+        """
+        path = self.private / "commitment.key"
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise RunFailed(
+                f"{path}: can't be read: {error.strerror}", "put the run's own files back, or start anew with --out"
+            ) from None
 
     @staticmethod
     def default(plan: Plan, base: Path = Path("runs")) -> Path:

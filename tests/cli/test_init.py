@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.cli import main as cli
 from dprecipe.cli.init import init, name_from
 from dprecipe.cli.validate import check
 from dprecipe.faults import UsageFault
@@ -31,6 +32,14 @@ def test_starters_are_planned_within_their_budget(mechanism: str, source: str) -
     made = plan(read_text(starter(mechanism, source, "s")))
     assert 0.99 * made.budget.epsilon < made.guarantee.epsilon <= made.budget.epsilon
     assert made.warnings == ()
+
+
+def test_the_help_names_every_starter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["dprecipe", "init", "--help"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    shown = capsys.readouterr().out
+    assert [word for word in (*MECHANISMS, *SOURCES) if word not in shown] == []
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -179,6 +179,19 @@ def test_nothing_of_before_the_end_is_released(released: Any) -> None:
     assert "36 steps" in (released()[1] / "card.md").read_text("utf-8")
 
 
+def test_a_length_that_was_drawn_is_not_told_as_one_that_was_run(released: Any) -> None:
+    release = released("mechanism.stop=random")[1]
+    assert "for 1 to 36 steps" in (release / "card.md").read_text("utf-8")
+    assert "1 to 36 steps" in (release / "report.html").read_text("utf-8")
+    assert "1 to" not in (released()[1] / "card.md").read_text("utf-8").split("## Training")[1]
+
+
+def test_a_location_has_no_features_to_clip(released: Any) -> None:
+    location = ("model={kind: location}", *LAPLACE[1:])
+    enforced = predicate(released(*location)[1])["claim"]["unit"]["enforced_by"]
+    assert enforced.startswith("targets are clipped to their range, so that")
+
+
 @pytest.mark.parametrize("attempts", [2, 3])
 def test_a_run_that_was_carried_on_is_charged_once_and_verifies(attempts: int, released: Any) -> None:
     release = released(attempts=attempts)[1]
@@ -201,7 +214,9 @@ def test_a_run_that_was_begun_again_and_charged_twice_has_no_certificate_within_
     assert twice.accounting[2].epsilon == pytest.approx(twice.epsilon, rel=1e-2)
 
 
-def test_another_version_s_certificate_verifies(plan_of: Callable[..., Plan], facts_of: Any, tmp_path: Path) -> None:
+def test_another_version_s_certificate_verifies_and_may_promise_no_more(
+    plan_of: Callable[..., Plan], facts_of: Any, tmp_path: Path, tampering: Any
+) -> None:
     one = "  noise: {family: gaussian, multiplier: auto}\n"
     two = "  noise:\n    - {family: gaussian, multiplier: 9, epochs: 1}\n    - {family: gaussian, multiplier: auto}\n"
     for name, text in (("one", RECIPE), ("phased", RECIPE.replace(one, two))):
@@ -213,6 +228,17 @@ def test_another_version_s_certificate_verifies(plan_of: Callable[..., Plan], fa
             row["version"] = "dprecipe 9.9"
         (release / "certificate.json").write_text(json.dumps(content), encoding="utf-8")
         assert any("9.9" in note for note in verify(release).notes)
+        for path, value in (
+            ("mechanism.projection.bounds.0.epsilon", 1e-3),
+            ("mechanism.projection.constraint.radius", 1e-3),
+            ("mechanism.projection.feature_norm", 1e-3),
+            ("mechanism.projection.lipschitz", 1e-3),
+            ("mechanism.projection.passes", 0.1),
+        ):
+            changed = json.loads(json.dumps(content))
+            tampering.put(changed["predicate"], path, value)
+            (release / "certificate.json").write_text(json.dumps(changed), encoding="utf-8")
+            assert any(path in failure for failure in tampering.failures_of(release))
 
 
 @pytest.fixture
@@ -245,6 +271,7 @@ TAMPERED: dict[str, tuple[str, Any]] = {
     "a run that stopped early": ("budget.stop_reason", "budget"),
     "a place of its own": ("claim.by_position", [{"position": 1, "epsilon": 0.1, "delta": 1e-9}]),
     "no problem at all": ("mechanism.projection", None),
+    "a model that nothing is proved of": ("provenance.model", "python"),
 }
 
 

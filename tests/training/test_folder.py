@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.faults import RunFailed
 from dprecipe.training.folder import RunFolder
 
 
@@ -32,3 +33,9 @@ def test_a_line_that_was_cut_off_is_passed_over(folder: RunFolder) -> None:
     with folder.metrics.open("a", encoding="utf-8") as file:
         file.write("2,0.5")
     assert [point["step"] for point in folder.history()] == [1]
+
+
+def test_a_commitment_without_its_key_is_said_to_be_one(folder: RunFolder) -> None:
+    with pytest.raises(RunFailed, match=r"commitment\.key: can't be read") as failed:
+        _ = folder.commitment_key
+    assert "own files" in str(failed.value.remedy)

@@ -1,0 +1,19 @@
+"""`dprecipe plan` as text: what a descent in many stages is told as."""
+
+from __future__ import annotations
+
+from dprecipe.cli.plan import text
+from dprecipe.planning.make import plan
+from dprecipe.recipe.read import read_text
+from dprecipe.recipe.starters import starter
+
+
+def test_what_does_not_move_is_no_range() -> None:
+    recipe = starter("pnsgd", "npz", "moving").replace(
+        "learning_rate: 2.0", "learning_rate: {schedule: linear, from: 2.0, to: 0.5}"
+    )
+    made = plan(read_text(recipe))
+    rows = {line.split()[0]: line for line in text(made).splitlines() if line.startswith("  ")}
+    assert "2 to 0.5 in 256 stages" in rows["learning"]
+    assert "stages" not in rows["noise"]
+    assert f"({made.settings['noise_multiplier']:.6g} × L)" in rows["noise"]
