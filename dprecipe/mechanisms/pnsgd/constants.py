@@ -222,7 +222,7 @@ def above(exact: Fraction) -> float:
 
 def below(exact: Fraction) -> float:
     """The greatest double that is no larger."""
-    return -above(-exact)
+    return 0.0 - above(-exact)  # and never -0.0
 
 
 def _root(square: Fraction) -> float:
