@@ -19,7 +19,8 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -306,6 +307,24 @@ class LedgerWriter:
             ) from None
         self._seq += 1
         self._head = "sha256:" + hashlib.sha256(line).hexdigest()
+
+
+@contextmanager
+def held(path: Path) -> Iterator[Ledger]:
+    """A ledger that no attempt is adding to, nor can while the block lasts.
+
+    Raises:
+        RunFailed: one is; or see `read`.
+    """
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError as error:
+        raise RunFailed(f"{path}: the ledger can't be read: {error.strerror}", "give the run's own folder") from None
+    _lock(file, path)
+    try:
+        yield read(path)
+    finally:
+        os.close(file)
 
 
 def read_unopened(path: Path) -> Ledger | None:

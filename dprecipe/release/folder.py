@@ -28,6 +28,9 @@ ENVELOPE = "certificate.dsse.json"
 OWN = frozenset({CERTIFICATE, ENVELOPE})
 """The certificate's own files: the only ones that no certificate can name."""
 
+MODEL = frozenset({"model.safetensors", "model.json"})
+REPORT = frozenset({"report.html", "card.md"})
+
 EVERY_ITERATE_IS_COVERED = frozenset({"dpsgd", "encoded", "pate"})
 """Mechanisms whose events pay for every iterate, so that public scores along the way are post-processing: of PATE's
 student, which is made of public records and released labels from its first step to its last."""
@@ -70,6 +73,14 @@ def publish(
         if key is not None:
             _put(draft / ENVELOPE, sign.seal(whole, key))
     return made.claim.epsilon
+
+
+def released_files(plan: Plan) -> frozenset[str]:
+    """The names of all files that a run of the plan releases, beside the certificate's own."""
+    names = MODEL | {"metrics.json"}
+    if plan.release.report:
+        names |= REPORT
+    return names | {"labels.csv"} if plan.release.labels else names
 
 
 def signing_key(plan: Plan) -> Ed25519PrivateKey | None:

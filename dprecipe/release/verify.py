@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
+from dprecipe.planning.model import Plan
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.release import rebuild, recompute
-from dprecipe.release.folder import CERTIFICATE, ENVELOPE, compare
+from dprecipe.release.folder import CERTIFICATE, ENVELOPE, compare, released_files
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
 from dprecipe.release.sign import load_public_key, unseal
@@ -66,8 +67,8 @@ def verify(path: Path, public_key: Path | None = None) -> Verified:
     except ContentError as error:
         raise CertificateInvalid([*case.failures, *error.failures]) from None
     case.checked.append("the certificate is well formed")
-    _check_predicate(stated.predicate, case)
-    _check_files(stated, path.is_dir(), case)
+    plan = _check_predicate(stated.predicate, case)
+    _check_files(stated, plan, path.is_dir(), case)
     _check_ledger(stated.predicate, case)
     if case.failures:
         more = len(case.failures) - MOST_FAILURES
@@ -127,7 +128,8 @@ def _unsigned(content: bytes, key: Ed25519PublicKey | None, case: _Case) -> byte
     return content
 
 
-def _check_predicate(stated: Predicate, case: _Case) -> None:
+def _check_predicate(stated: Predicate, case: _Case) -> Plan | None:
+    """The plan of its recipe, where this version can make it as the certificate's did."""
     failures: list[str] = []
     rebuilt = rebuild.rebuild(stated, failures)
     failures += rebuild.contradictions(stated, None if rebuilt is None else rebuilt.plan)
@@ -138,6 +140,7 @@ def _check_predicate(stated: Predicate, case: _Case) -> None:
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
         _say_what_was_checked(stated, rebuilt, case)
+    return None if rebuilt is None or not rebuilt.same_version else rebuilt.plan
 
 
 def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
@@ -167,7 +170,7 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
         case.notes.append(f"made by dprecipe {version}: plan digest, wording and defaults were not compared")
 
 
-def _check_files(stated: Statement, is_folder: bool, case: _Case) -> None:
+def _check_files(stated: Statement, plan: Plan | None, is_folder: bool, case: _Case) -> None:
     subjects = {subject.name: f"sha256:{subject.digest.sha256}" for subject in stated.subject}
     if len(subjects) != len(stated.subject):
         case.failures.append("subject: a file is named twice")
@@ -175,6 +178,9 @@ def _check_files(stated: Statement, is_folder: bool, case: _Case) -> None:
         case.failures.append("subject: names the certificate itself")
     if not any(name.startswith("model.") for name in subjects):
         case.failures.append("subject: names no model")
+    if plan is not None:
+        others = sorted(set(subjects) - released_files(plan) - {CERTIFICATE, ENVELOPE})
+        case.failures += [f"subject: {ascii(name)} is nothing that a run of this recipe releases" for name in others]
     if not is_folder and not any((case.folder / name).exists() for name in subjects):
         case.notes.append("none of the released files lies beside it: the claim was not held against any model")
         return

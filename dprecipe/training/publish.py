@@ -21,7 +21,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.models.file import describe
 from dprecipe.models.schema import Model
 from dprecipe.planning.model import Plan
-from dprecipe.privacy.ledger import Ledger
+from dprecipe.privacy.ledger import Ledger, held
 from dprecipe.privacy.sanitise import Sanitised
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import CheckResult, Origin, PublicScore, RunFacts, commit, package_versions
@@ -49,12 +49,18 @@ class Finished:
     """Puts further files into a release."""
 
 
-def publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, finished: Finished) -> float:
-    """Write `release/`; returns the ε that the certificate claims, computed from the ledger.
+def publish(plan: Plan, folder: RunFolder, started: datetime, finished: Finished) -> float:
+    """Write `release/`; returns the ε that the certificate claims, computed from the ledger, which is held so long: no
+    other process can resume the run meanwhile.
 
     Raises:
         RunFailed: the disk refuses, or the ledger does not support a certificate; the run stays resumable.
     """
+    with held(folder.ledger) as ledger:
+        return _publish(plan, folder, ledger, started, finished)
+
+
+def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, finished: Finished) -> float:
     identity = finished.identity
     public = plan.data.test is not None and plan.data.test.access == "public" and not finished.test_from_python
     facts = RunFacts(

@@ -19,7 +19,7 @@ from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
-from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.training import checkpoint
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
@@ -83,7 +83,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         score=score,
         test_from_python=program.sets.custom_test,
     )
-    spent = publish(plan, folder, read(folder.ledger), started, finished)
+    spent = publish(plan, folder, started, finished)
     return Run(folder.path, folder.release, plan, spent, reason, score, seconds)
 
 

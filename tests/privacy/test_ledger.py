@@ -12,7 +12,7 @@ import pytest
 
 from dprecipe.faults import RunFailed
 from dprecipe.privacy.events import Charge, Encoded, Event, PoissonGaussian, ProjectedDescent, total
-from dprecipe.privacy.ledger import GENESIS, LedgerWriter, StopReason, parse, read
+from dprecipe.privacy.ledger import GENESIS, LedgerWriter, StopReason, held, parse, read
 
 EVENT = PoissonGaussian(0.1, 2.0)
 HIDDEN = ProjectedDescent("replace_one", "gaussian", 100, 1, "permuted", "last", ((100, 2.0, 0.99, 30.0),))
@@ -378,3 +378,17 @@ def test_hidden_events_are_kept_to_the_last_bit(tmp_path: Path) -> None:
     writer.reserve(event, 1)
     writer.abandon()
     assert read(tmp_path / "ledger.jsonl").charges == (Charge(event, 1),)
+
+
+def test_a_ledger_that_is_held_takes_no_further_attempt(tmp_path: Path) -> None:
+    """While a release is made of it; and none is made while an attempt is under way."""
+    path = tmp_path / "ledger.jsonl"
+    writer = LedgerWriter(path, PLAN)
+    with pytest.raises(RunFailed, match="another process"), held(path):
+        pass
+    writer.close("completed")
+    with held(path) as ledger:
+        assert ledger.stop_reason == "completed"
+        with pytest.raises(RunFailed, match="another process"):
+            LedgerWriter(path, PLAN)
+    LedgerWriter(path, PLAN).close("completed")

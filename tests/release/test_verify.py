@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import shutil
@@ -106,6 +107,17 @@ def test_a_subject_outside_the_folder_is_refused(copy: Any) -> None:
         content["subject"][0]["name"] = name
         file.write_text(json.dumps(content), encoding="utf-8")
         assert "subject.0.name" in failures_of(copy.release)
+
+
+def test_a_file_that_no_run_releases_is_refused(copy: Any) -> None:
+    """An unsigned certificate can be made to name anything: what is no part of a release is not covered by its claim."""
+    file, extra = copy.release / "certificate.json", copy.release / "iterates.npz"
+    extra.write_bytes(b"every iterate")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    digest = hashlib.sha256(extra.read_bytes()).hexdigest()
+    content["subject"].append({"name": extra.name, "digest": {"sha256": digest}})
+    file.write_text(json.dumps(content), encoding="utf-8")
+    assert "subject: 'iterates.npz' is nothing that a run of this recipe releases" in failures_of(copy.release)
 
 
 def test_a_swapped_ledger_is_found(copy: Any) -> None:

@@ -35,7 +35,7 @@ from dprecipe.mechanisms.pate.teachers import one_thread
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.ledger import LedgerWriter, read
+from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.release.facts import commit
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
@@ -114,7 +114,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         sanitised=published,
         write=lambda path: _write_labels(plan, program, ballot, path),
     )
-    spent = publish(plan, folder, read(folder.ledger), started, finished)
+    spent = publish(plan, folder, started, finished)
     return Run(folder.path, folder.release, plan, spent, ballot.stop_reason, score, seconds, tuple(remarks))
 
 

@@ -42,7 +42,7 @@ from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event
-from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe import Check
@@ -190,7 +190,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         score=score,
         test_from_python=program.sets.custom_test,
     )
-    spent = publish(plan, folder, read(folder.ledger), started, finished)
+    spent = publish(plan, folder, started, finished)
     return Run(folder.path, folder.release, plan, spent, "completed", score, seconds)
 
 
