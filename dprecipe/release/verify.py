@@ -180,7 +180,7 @@ def _check_files(stated: Statement, plan: Plan | None, is_folder: bool, case: _C
         case.failures.append("subject: names no model")
     if plan is not None:
         others = sorted(set(subjects) - released_files(plan) - {CERTIFICATE, ENVELOPE})
-        case.failures += [f"subject: {ascii(name)} is nothing that a run of this recipe releases" for name in others]
+        case.failures += [f"subject: {name!a} is nothing that a run of this recipe releases" for name in others]
     if not is_folder and not any((case.folder / name).exists() for name in subjects):
         case.notes.append("none of the released files lies beside it: the claim was not held against any model")
         return

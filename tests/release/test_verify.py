@@ -110,7 +110,7 @@ def test_a_subject_outside_the_folder_is_refused(copy: Any) -> None:
 
 
 def test_a_file_that_no_run_releases_is_refused(copy: Any) -> None:
-    """An unsigned certificate can be made to name anything: what is no part of a release is not covered by its claim."""
+    """An unsigned certificate can be made to name anything; what is no part of a release, its claim does not cover."""
     file, extra = copy.release / "certificate.json", copy.release / "iterates.npz"
     extra.write_bytes(b"every iterate")
     content = json.loads(file.read_text(encoding="utf-8"))
