@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.training.engine.bookkeeping import add_clipped
+from dprecipe.training.engine.taps import Unplanned
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (N, C), labels (N,)) -> losses (N,), one for each record."""
@@ -70,25 +72,50 @@ def clipped_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: flo
     """Clip each unit's gradient to `clip_norm` and add them up, `physical_batch` records at a time.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
+    Where each record is a unit, the sum comes from one backward pass (`bookkeeping`), if the model allows it.
 
-    Guarantees: adding or removing one unit moves the result by at most `clip_norm`; an empty batch gives exactly
-    zero, and the model is not called; memory is that of one physical batch (a unit is never split over two, so one
-    larger than that is held whole).
+    Guarantees: adding or removing one unit moves the result by at most `clip_norm`, given the gradients of the others;
+    an empty batch gives exactly zero, and the model is not called; memory is that of one physical batch (a unit is
+    never split over two, so one larger than that is held whole).
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
     """
-    parameters = parameters_of(model).values()
-    device = wide(next(iter(parameters)).device)
-    total = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64, device=device)
+    total = _zero(model)
+    for part in batch.parts(physical_batch):
+        if part.units is None:
+            try:
+                add_clipped(model, loss, part.features, part.labels, clip_norm, total)
+                continue
+            except Unplanned:
+                pass  # `bookkeeping.describe` tells why
+        _add_clipped(total, _by_unit(model, loss, part).to(total.device), clip_norm)
+    return ClippedSum(total, clip_norm)
+
+
+def clipped_sum_of_rows(
+    model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: float, physical_batch: int
+) -> ClippedSum:
+    """As `clipped_sum`, always from the gradients of single units: the reference."""
+    total = _zero(model)
     for grads_UP in per_unit_gradients(model, loss, batch, physical_batch):
-        _add_clipped(total, grads_UP.to(device), clip_norm)
+        _add_clipped(total, grads_UP.to(total.device), clip_norm)
     return ClippedSum(total, clip_norm)
 
 
 def per_unit_gradients(model: nn.Module, loss: Loss, batch: Batch | Lot, physical_batch: int) -> Iterator[Tensor]:
     """(U, P) for each physical batch in turn: the mean of the gradients of each unit's records."""
     for part in batch.parts(physical_batch):
-        grads_NP = per_record_gradients(model, loss, part.features, part.labels)
-        yield grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
+        yield _by_unit(model, loss, part)
+
+
+def _by_unit(model: nn.Module, loss: Loss, part: Batch) -> Tensor:
+    grads_NP = per_record_gradients(model, loss, part.features, part.labels)
+    return grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
+
+
+def _zero(model: nn.Module) -> Tensor:
+    parameters = parameters_of(model).values()
+    device = wide(next(iter(parameters)).device)
+    return torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64, device=device)
 
 
 def _add_clipped(total: Tensor, grads_UP: Tensor, clip_norm: float) -> None:

@@ -1,0 +1,306 @@
+"""One forward and one backward pass in which layers keep what the gradients of their parameters are made of.
+
+The weights need no gradient in that pass: each layer computes with a detached view of its own parameters, and its
+output passes through a tap that keeps the output's gradient. Whatever else reads a trained parameter (a formula outside
+of its layer, a parametrisation) still finds one that needs a gradient, and is noticed when the backward pass arrives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+
+Dim = tuple[int, int] | None
+"""Where the records lie: a dimension, and how many rows of it belong to each; `None`: it is the same for all."""
+
+
+class Unplanned(Exception):
+    """The model did what its layers' bookkeeping can't account for; the message says what."""
+
+
+class Places(NamedTuple):
+    """Where the records lie in the tensors of one call of a layer."""
+
+    inputs: tuple[Dim, ...]
+    outputs: tuple[Dim, ...]
+    expanded: bool = False
+    """The input is one for all records (positions), and is repeated for each, so that gradients stay apart."""
+
+
+NOWHERE = Places((), ())
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a layer: what came in, and the gradient of the losses' sum by what came out."""
+
+    kind: type[nn.Module]
+    layer: nn.Module
+    parameters: dict[str, nn.Parameter]
+    """The trained ones, by their names in the layer."""
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    gradients: list[Tensor | None] = field(default_factory=list)
+    shapes: list[torch.Size] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    places: Places = NOWHERE
+
+    def tensors(self) -> list[Tensor]:
+        if not self.kwargs and len(self.args) == 1 and isinstance(self.args[0], Tensor):
+            return [self.args[0]]
+        return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
+
+    def input(self) -> Tensor:
+        """(N, …): the first input, records first."""
+        return records_first(self.tensors()[0], self.places.inputs[0])
+
+    def gradient(self) -> Tensor | None:
+        """(N, …): the gradient by the first output, records first."""
+        gradient = self.gradients[0]
+        return None if gradient is None else records_first(gradient, self.places.outputs[0])
+
+
+def records_first(tensor: Tensor, dim: Dim) -> Tensor:
+    if dim is None:
+        raise Unplanned("a layer whose input or output is the same for all records")
+    place, rows = dim
+    if rows > 1:
+        tensor = torch.unflatten(tensor, place, (-1, rows))
+    return tensor if place == 0 else tensor.movedim(place, 0)
+
+
+class _Tap(torch.autograd.Function):
+    """The identity, in place; keeps the gradient that passes."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, call: Call, index: int, output: Tensor) -> Tensor:
+        ctx.call, ctx.index = call, index
+        ctx.mark_dirty(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, Tensor]:
+        ctx.call.gradients[ctx.index] = gradients[0]
+        return None, None, None, gradients[0]
+
+
+class Taps:
+    """Layers of `model` with trained parameters of their own, tapped while it is entered; then as they were.
+
+    `places`: those of each call, in order; without them the calls are recorded as they come.
+    """
+
+    def __init__(self, model: nn.Module, records: int, places: Sequence[Places] | None = None) -> None:
+        self.calls: list[Call] = []
+        self._model = model
+        self._records = records
+        self._places = places
+        self._stack = ExitStack()
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._anchor = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
+
+    def __enter__(self) -> Taps:
+        inside: set[nn.Module] = set()
+        with ExitStack() as stack:
+            stack.enter_context(buffers_apart(self._model))
+            for layer in self._model.modules():
+                if layer in inside:
+                    continue
+                if isinstance(layer, nn.MultiheadAttention):
+                    inside.update(layer.modules())
+                if trained(layer):
+                    if "forward" in vars(layer):
+                        raise Unplanned(f"a {type(layer).__name__} whose forward was replaced")
+                    vars(layer)["forward"] = self._forward_of(layer)
+                    stack.callback(vars(layer).pop, "forward")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def backward(self, losses: Tensor) -> None:
+        """Bring each call the gradient by its output.
+
+        Raises:
+            Unplanned: a trained parameter was read by other than its own layer, or an input was overwritten.
+        """
+        if self._places is not None and len(self.calls) != len(self._places):
+            raise Unplanned("the model calls its layers differently for other records")
+        if losses.requires_grad:
+            sources = [self._anchor, *self._parameters]
+            reached = torch.autograd.grad(losses.sum(), sources, allow_unused=True)
+            if any(gradient is not None for gradient in reached[1:]):
+                raise Unplanned("a trained parameter is read outside of its layer")
+        if any([tensor._version for tensor in call.tensors()] != call.versions for call in self.calls):
+            raise Unplanned("the input of a layer is overwritten")
+
+    def _forward_of(self, layer: nn.Module) -> Callable[..., Any]:
+        if isinstance(layer, nn.MultiheadAttention):
+
+            def attend(*args: Any, **kwargs: Any) -> Any:
+                return self._attend(layer, *args, **kwargs)
+
+            return attend
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if self._next().expanded:
+                args = (_repeated(args[0], self._records), *args[1:])
+            return self._kept(layer, args, kwargs)
+
+        return forward
+
+    def _next(self) -> Places:
+        if self._places is None:
+            return NOWHERE
+        if len(self.calls) >= len(self._places):
+            raise Unplanned("the model calls its layers differently for other records")
+        return self._places[len(self.calls)]
+
+    def _kept(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self._call(type(layer), layer, trained(layer), args, kwargs)
+        with _detached(layer):
+            outputs = type(layer).forward(layer, *args, **kwargs)
+        return self._tapped(call, outputs)
+
+    def _call(
+        self, kind: type[nn.Module], layer: nn.Module, parameters: dict[str, nn.Parameter], args: Any, kwargs: Any
+    ) -> Call:
+        call = Call(kind, layer, parameters, args, kwargs)
+        tensors = call.tensors()
+        call.versions = [tensor._version for tensor in tensors]
+        if self._places is not None:
+            call.places = self._next()
+            for tensor, dim in zip(tensors, call.places.inputs, strict=True):
+                self._hold(tensor, dim)
+        return call
+
+    def _tapped(self, call: Call, outputs: Any) -> Any:
+        self.calls.append(call)
+        if isinstance(outputs, Tensor):
+            return self._tap(call, outputs)
+        leaves, spec = pytree.tree_flatten(outputs)
+        return pytree.tree_unflatten([self._tap(call, x) if isinstance(x, Tensor) else x for x in leaves], spec)
+
+    def _tap(self, call: Call, output: Tensor) -> Tensor:
+        index = len(call.shapes)
+        call.shapes.append(output.shape)
+        call.gradients.append(None)
+        if self._places is not None:
+            self._hold(output, call.places.outputs[index])
+        if not output.is_floating_point():
+            return output
+        # The tap works in place, on what belongs to nobody else.
+        if output._is_view() or any(output is tensor for tensor in call.tensors()):
+            output = output.clone()
+        tapped: Tensor = _Tap.apply(self._anchor, call, index, output)  # type: ignore[no-untyped-call]
+        return tapped
+
+    def _hold(self, tensor: Tensor, dim: Dim) -> None:
+        if dim is not None and (tensor.dim() <= dim[0] or tensor.shape[dim[0]] != self._records * dim[1]):
+            raise Unplanned("a layer does not get one row for each record")
+
+    def _attend(self, layer: nn.MultiheadAttention, *args: Any, **kwargs: Any) -> Any:
+        """Self-attention with its two products tapped; any other attention is kept as a whole."""
+        asked = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+        query = asked["query"]
+        if not (
+            asked["key"] is query
+            and asked["value"] is query
+            and query.dim() == 3
+            and layer.in_proj_weight is not None
+            and layer.bias_k is None
+            and not layer.add_zero_attn
+            and isinstance(vars(layer.out_proj).get("_parameters", {}).get("weight"), nn.Parameter)
+        ):
+            return self._kept(layer, args, kwargs)
+        packed = self._product(layer, query, layer.in_proj_weight, layer.in_proj_bias)
+        if not layer.batch_first:
+            packed = packed.transpose(0, 1)
+        heads = torch.unflatten(packed, -1, (3, layer.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        mixed, weights = _attention(layer, heads[0], heads[1], heads[2], asked)
+        mixed = mixed.transpose(1, 2).flatten(2)
+        output = self._product(layer, mixed, layer.out_proj.weight, layer.out_proj.bias)
+        return (output if layer.batch_first else output.transpose(0, 1)), weights
+
+    def _product(self, layer: nn.Module, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        named = {"weight": weight, "bias": bias}
+        parameters = {n: p for n, p in named.items() if isinstance(p, nn.Parameter) and p.requires_grad}
+        call = self._call(nn.Linear, layer, parameters, (inputs,), {})
+        output = functional.linear(inputs, weight.detach(), None if bias is None else bias.detach())
+        result: Tensor = self._tapped(call, output)
+        return result
+
+
+_ATTENTION = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights")
+
+
+def _attention(
+    layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, asked: dict[str, Any]
+) -> tuple[Tensor, Tensor | None]:
+    """(N, H, L, E) mixed values, and the weights as `nn.MultiheadAttention` answers them."""
+    mask = _mask(asked.get("attn_mask"), query)
+    if mask is not None and mask.dim() == 3:
+        mask = torch.unflatten(mask, 0, (-1, layer.num_heads))
+    padding = _mask(asked.get("key_padding_mask"), query)
+    if padding is not None:
+        padding = padding[:, None, None, :]
+        mask = padding if mask is None else mask + padding
+    dropout = layer.dropout if layer.training else 0.0
+    if not asked.get("need_weights", True):
+        return functional.scaled_dot_product_attention(query, key, value, mask, dropout), None
+    scores = query @ key.mT / math.sqrt(query.shape[-1])
+    weights = functional.dropout((scores if mask is None else scores + mask).softmax(-1), dropout)
+    return weights @ value, weights.mean(1) if asked.get("average_attn_weights", True) else weights
+
+
+def _mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    if mask is None or mask.is_floating_point():
+        return mask
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, -torch.inf)
+
+
+def trained(layer: nn.Module) -> dict[str, nn.Parameter]:
+    """The trained parameters that the layer itself holds; of attention, those of its output product too."""
+    if isinstance(layer, nn.MultiheadAttention):
+        return {name: p for name, p in layer.named_parameters() if p.requires_grad}
+    return {name: p for name, p in layer._parameters.items() if p is not None and p.requires_grad}
+
+
+@contextmanager
+def _detached(layer: nn.Module) -> Iterator[None]:
+    """The layer's own parameters, without gradients."""
+    layers = list(layer.modules()) if isinstance(layer, nn.MultiheadAttention) else [layer]
+    held = [(one, one._parameters) for one in layers]
+    try:
+        for one, parameters in held:
+            vars(one)["_parameters"] = {n: None if p is None else p.detach() for n, p in parameters.items()}
+        yield
+    finally:
+        for one, parameters in held:
+            vars(one)["_parameters"] = parameters
+
+
+@contextmanager
+def buffers_apart(model: nn.Module) -> Iterator[None]:
+    """Copies of the model's buffers in their place, to be written to."""
+    held = [(layer, layer._buffers) for layer in model.modules() if layer._buffers]
+    try:
+        for layer, buffers in held:
+            vars(layer)["_buffers"] = {n: None if b is None else b.clone() for n, b in buffers.items()}
+        yield
+    finally:
+        for layer, buffers in held:
+            vars(layer)["_buffers"] = buffers
+
+
+def _repeated(tensor: Tensor, records: int) -> Tensor:
+    return tensor.expand(records, *(tensor.shape[1:] if tensor.dim() > 1 and len(tensor) == 1 else tensor.shape))

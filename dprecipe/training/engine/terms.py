@@ -1,0 +1,209 @@
+"""What gradients of single records are made of, one parameter and one call of its layer at a time.
+
+Each term can give the gradients of some records as rows, (R, P) in an order of its own; most know a cheaper way to
+their norms and to their weighted sum (`dprecipe.training.engine.ways`).
+
+Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, P numbers of the parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+from torch.utils import _pytree as pytree
+
+from dprecipe.training.engine.taps import Call, Unplanned
+
+
+class Term(Protocol):
+    """One parameter's gradient, as far as it comes from one call of its layer."""
+
+    @property
+    def per_record(self) -> int:
+        """Numbers that one record's row takes, its making included."""
+
+    def rows(self, part: slice) -> Tensor:
+        """(R, P): the gradients of these records, each computed apart from the others, in the term's order."""
+
+    def ordered(self, values: Tensor) -> Tensor:
+        """(…, P) in the term's order to (…, P) in the parameter's."""
+
+
+@final
+@dataclass(slots=True)
+class Rows:
+    """Gradients that are small enough to be at hand: (N, P)."""
+
+    values: Tensor
+    order: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def per_record(self) -> int:
+        return self.values.shape[1]
+
+    def rows(self, part: slice) -> Tensor:
+        return self.values[part]
+
+    def ordered(self, values: Tensor) -> Tensor:
+        return values if self.order is None else self.order(values)
+
+
+@final
+@dataclass(slots=True)
+class Products:
+    """Sums over positions of outer products: of a product with weights, or of a convolution."""
+
+    left: Callable[[slice], Tensor]
+    """(R, G, T, I): what the weights were multiplied with."""
+    right: Tensor
+    """(N, G, O, T): the gradient by the output."""
+    inputs: int
+    order: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def outputs(self) -> int:
+        return self.right.shape[2]
+
+    @property
+    def positions(self) -> int:
+        return self.right.shape[3]
+
+    @property
+    def groups(self) -> int:
+        return self.right.shape[1]
+
+    @property
+    def size(self) -> int:
+        return self.groups * self.outputs * self.inputs
+
+    @property
+    def per_record(self) -> int:
+        return self.size + self.groups * self.positions * self.inputs
+
+    def rows(self, part: slice) -> Tensor:
+        left, right = self.left(part), self.right[part]
+        return torch.bmm(right.flatten(0, 1), left.flatten(0, 1)).reshape(len(right), self.size)
+
+    def ordered(self, values: Tensor) -> Tensor:
+        return values if self.order is None else self.order(values)
+
+
+@final
+@dataclass(slots=True)
+class Lookups:
+    """Gradients by the rows of a table that were looked up: (N, T) indices, (N, T, O) gradients."""
+
+    indices: Tensor
+    gradients: Tensor
+    entries: int
+
+    @property
+    def per_record(self) -> int:
+        return self.entries * self.gradients.shape[2]
+
+    def rows(self, part: slice) -> Tensor:
+        indices, gradients = self.indices[part], self.gradients[part]
+        rows = gradients.new_zeros(len(indices), self.entries, gradients.shape[2])
+        rows.scatter_add_(1, indices[:, :, None].expand_as(gradients), gradients)
+        return rows.flatten(1)
+
+    def ordered(self, values: Tensor) -> Tensor:
+        return values
+
+
+@final
+class Alone:
+    """A layer nobody knows, differentiated by itself, record by record, from its input and its output's gradient.
+
+    Raises:
+        Unplanned: it answers something other than one row for each record.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._leaves, self._spec = pytree.tree_flatten((call.args, call.kwargs))
+        places = iter(call.places.inputs)
+        self._dims = [next(places) if isinstance(leaf, Tensor) else None for leaf in self._leaves]
+        self._used = [i for i, gradient in enumerate(call.gradients) if gradient is not None]
+        outputs = [call.places.outputs[i] for i in self._used]
+        self._output_dims = [dim[0] for dim in outputs if dim is not None]
+        rows = [dim[1] for dim in [*self._dims, *outputs] if dim is not None]
+        if len(self._output_dims) < len(outputs) or any(count > 1 for count in rows):
+            raise Unplanned(f"a {type(call.layer).__name__} that answers other than one row for each record")
+        self.parameters = {name: parameter.detach() for name, parameter in call.parameters.items()}
+        self.taken: int = sum(
+            leaf.numel() // leaf.shape[dim[0]] for leaf, dim in zip(self._leaves, self._dims, strict=True) if dim
+        )
+        self._held: dict[str, Tensor] = {}
+
+    def hold(self, count: int, step: int) -> None:
+        """Compute all rows of all `count` records now, `step` records at a time."""
+        parts = [self._computed(slice(i, min(i + step, count)), list(self.parameters)) for i in range(0, count, step)]
+        self._held = {name: torch.cat([part[name] for part in parts]) for name in self.parameters}
+
+    def rows(self, name: str, part: slice) -> Tensor:
+        return self._held[name][part] if self._held else self._computed(part, [name])[name]
+
+    def _computed(self, part: slice, names: list[str]) -> dict[str, Tensor]:
+        count = part.stop - part.start
+        given = zip(self._leaves, self._dims, strict=True)
+        leaves = [leaf if dim is None else leaf.detach().narrow(dim[0], part.start, count) for leaf, dim in given]
+        gradients = [
+            gradient.narrow(dim, part.start, count)
+            for i, dim in zip(self._used, self._output_dims, strict=True)
+            if (gradient := self._call.gradients[i]) is not None
+        ]
+        parameters = {name: self.parameters[name] for name in names}
+
+        def one(inputs: list[Any], by_output: list[Tensor]) -> dict[str, Tensor]:
+            restored = zip(inputs, self._dims, strict=True)
+            args, kwargs = pytree.tree_unflatten(
+                [leaf if dim is None else leaf.unsqueeze(dim[0]) for leaf, dim in restored], self._spec
+            )
+
+            def outputs(parameters: dict[str, Tensor]) -> list[Tensor]:
+                answer = functional_call(self._call.layer, parameters, args, kwargs)
+                tensors = [leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, Tensor)]
+                return [tensors[i] for i in self._used]
+
+            pull = vjp(outputs, parameters)[1]
+            by_name = pull([g.unsqueeze(dim) for g, dim in zip(by_output, self._output_dims, strict=True)])[0]
+            return {name: gradient.flatten() for name, gradient in by_name.items()}
+
+        dims = [None if dim is None else dim[0] for dim in self._dims]
+        if isinstance(self._call.layer, nn.RNNBase):  # torch can't batch these, or does so by a loop of its own
+            each = [
+                one(
+                    [leaf if dim is None else leaf.select(dim, i) for leaf, dim in zip(leaves, dims, strict=True)],
+                    [g.select(dim, i) for g, dim in zip(gradients, self._output_dims, strict=True)],
+                )
+                for i in range(count)
+            ]
+            found = {name: torch.stack([rows[name] for rows in each]) for name in names}
+        else:
+            found = vmap(one, in_dims=(dims, self._output_dims), randomness="error")(leaves, gradients)
+        return {name: rows.detach() for name, rows in found.items()}
+
+
+@final
+@dataclass(slots=True)
+class OfLayer:
+    """One parameter of a layer that is differentiated by itself."""
+
+    layer: Alone
+    name: str
+
+    @property
+    def per_record(self) -> int:
+        return int(self.layer.parameters[self.name].numel()) + self.layer.taken
+
+    def rows(self, part: slice) -> Tensor:
+        return self.layer.rows(self.name, part)
+
+    def ordered(self, values: Tensor) -> Tensor:
+        return values
