@@ -6,10 +6,10 @@ of Laplace noise, is dp-accounting's. What later steps leave of a divergence is 
 distribution functions.
 
 Records at places next to each other, or numbers of steps, are taken together as the worst of them, μ is rounded up to
-one of some hundred values, Laplace noise down, and a divergence is held while a few steps shrink it: each
-only adds. So it is an upper bound, no tighter than the first opinion, and a little looser. Uses that are many
-and alike are added up in closed form, and starts from the whole diameter are tried after some uses alone: what it takes
-hardly grows with steps, passes and records.
+one of some hundred values, Laplace noise down, and a divergence is held while a few steps shrink it: each only adds. So
+it is an upper bound, no tighter than the first opinion, and a little looser. Uses that are many and alike are added up
+in closed form, and starts from the whole diameter are tried after some uses alone: what it takes hardly grows with
+steps, passes and records.
 
 Source: Bok, Su & Altschuler 2024; Robertson, Wright & Dykstra 1988, Theorem 1.2.1 and Section 1.4 (minorants, isotonic
 regression, max-min formulas); Asoodeh, Diaz & Calmon 2020.
@@ -40,6 +40,8 @@ _CLOSE_STOPS = 1.1
 """The same where passes are told apart too."""
 _MOST_CELLS = 1 << 15
 """Cells x stages: of more stages, more places are taken together."""
+_MOST_STOPS = 1 << 13
+"""Cells of a random stop, likewise."""
 _STARTS = 24
 """Uses that a distance of the whole diameter is tried after; of thousands of stages, fewer."""
 _MOST_STARTS = 1 << 14
@@ -51,20 +53,21 @@ _FARTHEST = 10.0
 _PARTS = 4
 """Of a leg of later steps, for each of which its divergence is held."""
 _LEVELS = 400
-_NEAR_LEVELS, _FAR_LEVELS = 1.004, 1.03
-"""Ratios of values that μ is rounded up to where there are more: of the 300 largest, and of others."""
+_NEAR_LEVELS, _FAR_LEVELS = 1.003, 1.05
+"""Ratios of values that μ is rounded up to where there are more: of the 400 largest, and of others."""
 _LEAST = 1e-300
 _FINE, _COARSE = 2e-3, 2e-2
 """Step of the grid of Laplace losses over the largest of one use: of up to a hundred, and of very many."""
-_MOST_USES = 10**6
+_MOST_USES = 10**5
 _CLOSE_NOISE = 1.004
 _COMPOSITIONS = 160
+"""Of losses, roughly; of thousands of uses each counts for several."""
 _PRECISION = 1e-6
-_MOST_EPSILON = 1e4
+_MOST_EPSILON = 1e11
 
 
 def epsilon(event: ProjectedDescent, delta: float) -> float:
-    """ε at δ of one run; infinity where it is beyond 10,000, or a record is used by Laplace noise 10^6 times."""
+    """ε at δ of one run; infinity where it is beyond 10^11, or a record is used by Laplace noise 10^5 times."""
     from scipy.optimize import brentq
 
     run = _Run(event)
@@ -160,9 +163,12 @@ class _Run:
 
         passes = -(-steps // lots)
         early = max(passes - 2, 0)
-        blocks = [*_distances(early, _CLOSE_STOPS), *((e, e + 1) for e in range(early, passes))]
+        ratio = _CLOSE_STOPS
+        while math.log(lots) * math.log(passes) > _MOST_STOPS * math.log(ratio) ** 2:
+            ratio **= 1.25
+        blocks = [*_distances(early, ratio), *((e, e + 1) for e in range(early, passes))]
         for least, most in blocks:
-            for near, far in _distances(lots, _CLOSE_STOPS):
+            for near, far in _distances(lots, ratio):
                 stops: float = (most - least) * (far - near)
                 if least >= early:
                     stops = reached(steps - least * lots - near) - reached(steps - least * lots - far)
@@ -415,7 +421,7 @@ def _gaussian(mu_C: Array, epsilon_: float) -> Array:
         with np.errstate(divide="ignore"):
             below_C = np.log(levels[-1] / np.maximum(mu_C, levels[-1] * 1e-6))
         near, far = math.log(_NEAR_LEVELS), math.log(_FAR_LEVELS)
-        edge = 300 * near
+        edge = _LEVELS * near
         down_C = np.where(
             below_C < edge, np.floor(below_C / near) * near, edge + np.floor((below_C - edge) / far) * far
         )
@@ -445,7 +451,8 @@ def _few(uses_C: Sequence[Uses]) -> tuple[list[Uses], NDArray[np.int64]]:
             counts[rounded[value]] = counts.get(rounded[value], 0) + count
         merged.append(tuple(sorted(counts.items())))
     kinds = sorted(set(merged), key=lambda uses: (sum(count for _, count in uses), uses))
-    most = max(4, _COMPOSITIONS // max(len(uses) for uses in kinds))
+    work = max(len(uses) for uses in kinds) + min(sum(count for _, count in kinds[-1]), _MOST_USES) // 1000
+    most = max(4, _COMPOSITIONS // work)
     size = -(-len(kinds) // most)
     kept: list[Uses] = []
     kind_of: dict[Uses, int] = {}
@@ -493,5 +500,5 @@ def _laplaces(uses: Uses) -> Callable[[float], float]:
         one = library.from_laplace_mechanism(value, value_discretization_interval=step)
         one = one.self_compose(count, 1e-15) if count > 1 else one
         whole = one if whole is None else whole.compose(one, 1e-15)
-    composed: Callable[[float], float] = whole.get_delta_for_epsilon
-    return composed
+    largest = math.fsum(n * tau for tau, n in losses) * (1 + 1e-12)
+    return lambda epsilon_: 0.0 if epsilon_ >= largest else float(whole.get_delta_for_epsilon(epsilon_))

@@ -78,6 +78,8 @@ def test_a_figure_of_the_paper_s_setting(position: int, expected: float) -> None
         descent(((325610, 2.0, 0.9999, 50.0),), 32561),
         descent(((325610, 2.0, 0.9999, 200.0),), 32561, stop="random"),
         descent(tuple((40, 2.0, 0.9999, 100.0 / math.cos(i / 80 * math.pi)) for i in range(40)), 160),
+        descent(((24, 1e-3, 1.0, 60.0),), 12, order="sequential"),
+        descent(((24, 1e-3, 1.0, 60.0),), 12, family="laplace"),
         descent(tuple((40, 20 + i % 5, 0.99, 20.0 + i) for i in range(40)), 200, family="laplace"),
     ],
 )
