@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 from pathlib import Path
@@ -56,12 +57,17 @@ budget: {epsilon: 1.0, delta: 1e-5}
 """
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Of data that are not there."""
-    path = tmp_path / "figure.yaml"
+    path = tmp_path_factory.mktemp("positions") / "figure.yaml"
     path.write_text(RECIPE)
     return str(path)
+
+
+@functools.cache  # a command with the same arguments says the same: the plot test asks anew
+def said(*arguments: str) -> str:
+    return run(*arguments)
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -71,7 +77,7 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 def document(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(*arguments, "--format", "json"))
+    found: dict[str, Any] = json.loads(said(*arguments, "--format", "json"))
     Draft202012Validator(positions_schema()).validate(found)
     return found
 
@@ -88,7 +94,7 @@ def test_figure_2_of_the_paper_comes_out(recipe: str) -> None:
 
 
 def test_the_table_names_bounds_comparisons_and_the_recipe_s_own(recipe: str) -> None:
-    out = run(recipe)
+    out = said(recipe)
     lines = out.splitlines()
     head = next(line for line in lines if "position  " in line).split()
     assert head[1:] == [
@@ -103,14 +109,16 @@ def test_the_table_names_bounds_comparisons_and_the_recipe_s_own(recipe: str) ->
 
 
 def test_a_permuted_order_shows_the_places_of_the_file_s_and_its_own_guarantee(recipe: str) -> None:
-    sequential = document(recipe, "--epsilon", "1")
-    permuted = document(recipe, "--epsilon", "1", "--set", "mechanism.order=permuted")
+    epsilons = ("--epsilon", "0.5", "--epsilon", "1")
+    sequential = document(recipe, *epsilons)
+    permuted = document(recipe, *epsilons, "--set", "mechanism.order=permuted")
     assert permuted["positions"] == sequential["positions"]
     assert permuted["own"]["order"] == "permuted"
-    mean = sum(row["at"][0]["delta"] for row in permuted["positions"]) / 40
-    assert permuted["own"]["at"][0]["delta"] == pytest.approx(mean, rel=1e-4)
-    worst = max(row["at"][0]["delta"] for row in sequential["positions"])
-    assert sequential["own"]["at"][0]["delta"] == pytest.approx(worst, rel=1e-5)
+    for index in range(2):
+        mean = sum(row["at"][index]["delta"] for row in permuted["positions"]) / 40
+        assert permuted["own"]["at"][index]["delta"] == pytest.approx(mean, rel=1e-4)
+        worst = max(row["at"][index]["delta"] for row in sequential["positions"])
+        assert sequential["own"]["at"][index]["delta"] == pytest.approx(worst, rel=1e-5)
 
 
 def test_many_positions_are_thinned_out_and_all_can_be_had(recipe: str) -> None:
@@ -125,7 +133,7 @@ def test_many_positions_are_thinned_out_and_all_can_be_had(recipe: str) -> None:
 
 
 def test_the_lines_hold_what_the_document_holds(recipe: str) -> None:
-    arguments = (recipe, "--epsilon", "0.5", "--epsilon", "2")
+    arguments = (recipe, "--epsilon", "0.5", "--epsilon", "1")
     found = document(*arguments)
     rows = list(csv.DictReader(io.StringIO(run(*arguments, "--format", "csv"))))
     assert len(rows) == 80
@@ -158,7 +166,7 @@ def test_the_plot_has_a_panel_for_each_epsilon_and_a_line_for_each_bound(recipe:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "told"),
     [
         (("--format", "xml"), "unknown format xml"),
         (("--plot", "figure.pdf"), "an .svg or a .png"),
@@ -167,9 +175,9 @@ def test_the_plot_has_a_panel_for_each_epsilon_and_a_line_for_each_bound(recipe:
         (("--epsilon", "nan"), "finite numbers >= 0"),
     ],
 )
-def test_wrong_usage_is_told_with_a_remedy(arguments: tuple[str, ...], said: str, recipe: str) -> None:
+def test_wrong_usage_is_told_with_a_remedy(arguments: tuple[str, ...], told: str, recipe: str) -> None:
     out = run(recipe, *arguments, code=2)
-    assert said in out
+    assert told in out
     assert "  = " in out
 
 
