@@ -128,14 +128,14 @@ def solve(problem: Problem, least: float = LEAST_NOISE) -> Solution:
         except calibrate.CalibrationError as error:
             if error.reason == "too_tight":
                 raise PlanRefused([_too_tight(problem, error.tried)]) from None
-            raise PlanRefused([_too_loose("is met without noise")]) from None
+            raise PlanRefused([too_loose("is met without noise")]) from None
         solved[problem.path] = multiplier
         if not multiplier >= least:
-            raise PlanRefused([_too_loose(f"is met with a noise multiplier of {multiplier:g}, hardly any noise")])
+            raise PlanRefused([too_loose(f"is met with a noise multiplier of {multiplier:g}, hardly any noise")])
     elif events is None and multiplier is not None and epsilon is not None:
         most = problem.opening + math.ceil(MOST_STEPS / pace.steps_per_event)
         if _epsilon(problem.charges(multiplier, most), facts, "rdp") <= epsilon:
-            raise PlanRefused([_too_loose(f"holds more than {MOST_STEPS:,} steps at this noise")])
+            raise PlanRefused([too_loose(f"holds more than {MOST_STEPS:,} steps at this noise")])
         further = _further(problem, multiplier, epsilon)
         if further == 0:
             raise PlanRefused([_overspent(problem, multiplier, problem.opening + 1)])
@@ -257,7 +257,8 @@ def _too_tight(problem: Problem, tried: float) -> Finding:
     )
 
 
-def _too_loose(what: str) -> Finding:
+def too_loose(what: str) -> Finding:
+    """A budget that asks for next to nothing, in the words of `what`."""
     return Finding(
         "P107",
         f"the budget {what}: it protects next to nothing",

@@ -220,7 +220,7 @@ class _Run:
         if found is None:
             raise PlanRefused([self._too_tight()])
         if found * self.spec.batch_size * self.proven.lipschitz < HARDLY_ANY * self.proven.moved:
-            raise PlanRefused([_too_loose(f"is met with a noise multiplier of {found:g}, hardly any noise")])
+            raise PlanRefused([solve.too_loose(f"is met with a noise multiplier of {found:g}, hardly any noise")])
         return found
 
     def _solved_steps(self, multiplier: float) -> int:
@@ -344,15 +344,6 @@ class _Run:
             f"raise budget.epsilon or budget.delta{others}",
             "budget.epsilon",
         )
-
-
-def _too_loose(what: str) -> Finding:
-    return Finding(
-        "P107",
-        f"the budget {what}: it protects next to nothing",
-        "lower budget.epsilon or budget.delta",
-        "budget.epsilon",
-    )
 
 
 def _advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
