@@ -254,7 +254,7 @@ def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
         single = [torch.zeros_like(parameter) if (gradient := row[i]) is None else gradient for row in rows]
         expected[name] = weights_N.new_zeros(count, parameter.numel())
         if single:
-            expected[name] += torch.stack(single).flatten(1)
+            expected[name] += torch.stack(single).view(count, -1)
     largest = max(float(rows_NP.abs().max()) for rows_NP in expected.values())
     for name, rows_NP in expected.items():
         found_N, found_P = weights_N.new_zeros(count), weights_N.new_zeros(rows_NP.shape[1])

@@ -145,7 +145,7 @@ def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels:
         return loss(output, label.unsqueeze(0)).squeeze(0)
 
     grads = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")(parameters, features, labels)
-    return torch.cat([grads[name].flatten(1) for name in parameters], dim=1)
+    return torch.cat([grads[name].reshape(len(labels), -1) for name in parameters], dim=1)
 
 
 def physical(units: Tensor | None, count: int, size: int) -> Iterator[tuple[slice, Tensor | None]]:

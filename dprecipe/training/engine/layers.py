@@ -75,7 +75,8 @@ def _convolution(call: Call) -> Made:
     right_NOT = gradient.flatten(2)
     if "weight" in call.parameters:
         window, channels = layer.kernel_size, layer.in_channels // layer.groups
-        last = channels >= CHANNELS_LAST
+        # Windows are copied in runs: of a window's last side and its channels, or of a row of outputs.
+        last = window[-1] * channels >= RUNS * gradient.shape[-1]
 
         def order(values: Tensor) -> Tensor:
             """From (O, window, C) to (O, C, window)."""
@@ -86,13 +87,13 @@ def _convolution(call: Call) -> Made:
             return windows(inputs[part], layer, channels_last=last)
 
         right_NGOT = torch.unflatten(right_NOT, 1, (layer.groups, -1))
-        yield "weight", Products(left, right_NGOT, channels * math.prod(window), order if last else None)
+        yield "weight", Products(left, right_NGOT, channels * math.prod(window), order if last else None, not last)
     if "bias" in call.parameters:
         yield "bias", Rows(right_NOT.sum(2))
 
 
-CHANNELS_LAST = 16
-"""With as many channels they are moved to the end: what a position is computed from is then copied in longer runs."""
+RUNS = 12
+"""How many times as long runs have to be to make up for moving the channels to the end."""
 
 
 def windows(inputs: Tensor, layer: nn.modules.conv._ConvNd, *, channels_last: bool) -> Tensor:

@@ -8,6 +8,7 @@ Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, P
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, final
@@ -64,6 +65,9 @@ class Products:
     """(N, G, O, T): the gradient by the output."""
     inputs: int
     order: Callable[[Tensor], Tensor] | None = None
+    """From (G, O, I) to the parameter's order."""
+    transposed: bool = False
+    """`left` lies in memory as (R, G, I, T): rows come as (G, I, O), for products are faster that way."""
 
     @property
     def outputs(self) -> int:
@@ -87,9 +91,15 @@ class Products:
 
     def rows(self, part: slice) -> Tensor:
         left, right = self.left(part), self.right[part]
-        return torch.bmm(right.flatten(0, 1), left.flatten(0, 1)).reshape(len(right), self.size)
+        if self.transposed:
+            products = torch.bmm(left.mT.flatten(0, 1), right.mT.flatten(0, 1).contiguous())
+        else:
+            products = torch.bmm(right.flatten(0, 1), left.flatten(0, 1))
+        return products.view(len(right), self.size)
 
     def ordered(self, values: Tensor) -> Tensor:
+        if self.transposed:
+            values = torch.unflatten(values, -1, (self.groups, self.inputs, self.outputs)).mT.flatten(-3)
         return values if self.order is None else self.order(values)
 
 
@@ -186,7 +196,9 @@ class Alone:
             ]
             found = {name: torch.stack([rows[name] for rows in each]) for name in names}
         else:
-            found = vmap(one, in_dims=(dims, self._output_dims), randomness="error")(leaves, gradients)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "There is a performance drop")  # no batching rule: torch loops
+                found = vmap(one, in_dims=(dims, self._output_dims), randomness="error")(leaves, gradients)
         return {name: rows.detach() for name, rows in found.items()}
 
 

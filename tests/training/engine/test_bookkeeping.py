@@ -1,0 +1,511 @@
+"""The sum from one backward pass against a loop of single records' gradients, for every kind of layer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dprecipe.models.build import build
+from dprecipe.models.schema import Cnn, LogisticRegression, Mlp
+from dprecipe.training.engine import bookkeeping, layers
+from dprecipe.training.engine.bookkeeping import add_clipped, describe
+from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
+from dprecipe.training.engine.taps import Unplanned
+from dprecipe.training.engine.terms import Lookups, Products, Rows
+from dprecipe.training.engine.ways import Ghost, Kept, Sparse, Twice, Way
+from dprecipe.training.losses import cross_entropy
+
+CLASSES = 4
+TOKENS = 11
+WHOLE = "gradients of single records, for the whole model"
+ALONE = ", of this layer by itself"
+CPU = torch.device("cpu")
+
+
+def looped(net: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
+    """(N, P) float64: the gradient of each record by itself, by plain backpropagation."""
+    parameters = [p for p in net.parameters() if p.requires_grad]
+    rows = []
+    for i in range(len(labels)):
+        loss = cross_entropy(net(features[i : i + 1]), labels[i : i + 1]).sum()
+        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+        flat = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
+        rows.append(torch.cat([g.flatten() for g in flat]).double())
+    return torch.stack(rows)
+
+
+def hold(net: nn.Module, features: Tensor, *, planned: bool = True) -> None:
+    """Equal with some records clipped, with none, in parts, and for one record; the model is left as it was."""
+    count = len(features)
+    labels = torch.arange(count) % CLASSES
+    before, forwards = copy.deepcopy(net.state_dict()), [vars(layer).get("forward") for layer in net.modules()]
+    rows_NP = looped(net, features, labels)
+    norms_N = rows_NP.norm(dim=1)
+    assert norms_N.min() > 0
+    for clip in (float(norms_N.median()), 2 * float(norms_N.max())):
+        expected_P = (clip / norms_N).clamp(max=1.0) @ rows_NP
+        for physical in (count, 3):
+            found_P = clipped_sum(net, cross_entropy, Batch(features, labels), clip, physical).value
+            assert float((found_P - expected_P).norm() / expected_P.norm()) < 1e-5
+        one_P = clipped_sum(net, cross_entropy, Batch(features[:1], labels[:1]), clip, 8).value
+        assert float(one_P.norm()) <= clip
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), net.state_dict().values(), strict=True))
+    assert forwards == [vars(layer).get("forward") for layer in net.modules()]
+    assert all(p.grad is None and isinstance(p, nn.Parameter) for p in net.parameters())
+    whole = [way for way in describe(net, cross_entropy, features, labels).values() if way.startswith(WHOLE)]
+    assert bool(whole) != planned, whole
+
+
+def classified(*stem: nn.Module, shape: tuple[int, ...], seed: int = 0) -> tuple[nn.Module, Tensor]:
+    """The layers with a classifier behind them, and records of the shape."""
+    torch.manual_seed(seed)
+    features = torch.randn(7, *shape)
+    body = nn.Sequential(*copy.deepcopy(stem), nn.Flatten())
+    return nn.Sequential(body, nn.Linear(body(features[:1]).shape[1], CLASSES)), features
+
+
+def ids(length: int = 6) -> Tensor:
+    return torch.randint(TOKENS, (7, length), generator=torch.Generator().manual_seed(0))
+
+
+class Scaled(nn.Module):
+    """Parameters of its own around a layer that has its own too."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width))
+        self.shift = nn.Parameter(torch.rand(()))
+        self.inner = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) * self.scale + self.shift
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.RNNBase], batch_first: bool) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 5)
+        self.recurrent = kind(5, 6, batch_first=batch_first, bidirectional=True)
+        self.last = nn.Linear(12, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if self.recurrent.batch_first:
+            return self.last(self.recurrent(x)[0][:, -1])
+        return self.last(self.recurrent(x.transpose(0, 1))[0][-1])
+
+
+class Attending(nn.Module):
+    """Tokens, learned positions, masked self-attention, with records first or second."""
+
+    def __init__(self, batch_first: bool = True, need_weights: bool = False, crossed: bool = False) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(TOKENS, 8, padding_idx=0)
+        self.positions = nn.Embedding(6, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=batch_first)
+        self.norm = nn.RMSNorm(8)
+        self.last = nn.Linear(8, CLASSES)
+        self.need_weights, self.crossed = need_weights, crossed
+        self.register_buffer("mask", torch.ones(6, 6, dtype=torch.bool).triu(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        padding = (x == 0) & (torch.arange(6) > 0)
+        hidden = self.tokens(x) + self.positions(torch.arange(6))
+        if not self.attention.batch_first:
+            hidden = hidden.transpose(0, 1)
+        keys = hidden * 2 if self.crossed else hidden
+        mixed, _ = self.attention(
+            hidden, keys, keys, attn_mask=self.mask, key_padding_mask=padding, need_weights=self.need_weights
+        )
+        hidden = self.norm(hidden + mixed)
+        return self.last(hidden.mean(1 if self.attention.batch_first else 0))
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(TOKENS, 8)
+        self.out = nn.Linear(8, TOKENS, bias=False)
+        self.out.weight = self.tokens.weight
+        self.last = nn.Linear(TOKENS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.out(torch.tanh(self.tokens(x).mean(1))))
+
+
+class Again(nn.Module):
+    """One layer called twice, and the gradient of one that leads nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last, self.unused = nn.Linear(5, 5), nn.Linear(5, CLASSES), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.unused(x)
+        return self.last(torch.tanh(self.inner(torch.tanh(self.inner(x)))))
+
+
+class Outside(nn.Module):
+    """The weight of a layer is read outside of it too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = nn.Linear(5, 5), nn.Linear(5, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(functional.linear(torch.tanh(self.inner(x)), self.inner.weight))
+
+
+CONVOLUTIONS = [
+    (nn.Conv1d(4, 6, 3, stride=2, padding=1), (4, 9)),
+    (nn.Conv1d(4, 6, 4, padding="same", groups=2), (4, 9)),
+    (nn.Conv1d(48, 3, 3, dilation=2, bias=False), (48, 7)),
+    (nn.Conv2d(3, 6, 3, padding="same"), (3, 7, 6)),
+    (nn.Conv2d(32, 4, 4, stride=2, padding=(1, 2), groups=4), (32, 6, 7)),
+    (nn.Conv2d(4, 6, (3, 2), padding=(1, 2), dilation=(2, 1), padding_mode="circular"), (4, 7, 8)),
+    (nn.Conv2d(4, 6, 1), (4, 3, 3)),
+    (nn.Conv3d(4, 6, 2, padding=1, stride=(1, 2, 1)), (4, 3, 4, 5)),
+]
+NORMS = [
+    (nn.LayerNorm((3, 4)), (5, 3, 4)),
+    (nn.LayerNorm(4, bias=False), (4,)),
+    (nn.RMSNorm(4, eps=0.1), (3, 4)),
+    (nn.GroupNorm(2, 4), (4, 5)),
+    (nn.GroupNorm(2, 4), (4, 5, 3)),
+    (nn.InstanceNorm1d(4, affine=True), (4, 6)),
+    (nn.InstanceNorm2d(4, affine=True), (4, 5, 3)),
+    (nn.InstanceNorm3d(4, affine=True), (4, 2, 3, 2)),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize(("layer", "shape"), CONVOLUTIONS + NORMS, ids=str)
+def test_layers_with_a_way_of_their_own(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    net, features = classified(layer, nn.Tanh(), shape=shape)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    hold(net, features)
+    assert not any(ALONE in way for way in describe(net, cross_entropy, features, torch.zeros(7).long()).values())
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5)])
+def test_linear_on_vectors_and_on_sequences(shape: tuple[int, ...]) -> None:
+    hold(*classified(nn.Linear(5, 6), nn.ReLU(inplace=True), nn.Linear(6, 3, bias=False), shape=shape))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_attention(batch_first: bool, need_weights: bool) -> None:
+    torch.manual_seed(1)
+    net = Attending(batch_first, need_weights)
+    hold(net, ids())
+    assert not any(ALONE in way for way in describe(net, cross_entropy, ids(), torch.zeros(7).long()).values())
+
+
+def test_attention_to_something_else_is_differentiated_by_itself() -> None:
+    torch.manual_seed(1)
+    net = Attending(crossed=True)
+    hold(net, ids())
+    told = describe(net, cross_entropy, ids(), torch.zeros(7).long())
+    assert ALONE in told["attention.in_proj_weight"]
+    assert ALONE in told["attention.out_proj.bias"]
+    assert ALONE not in told["tokens.weight"]
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_transformer_layer(norm_first: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=norm_first)
+    hold(nn.Sequential(nn.Embedding(TOKENS, 8), layer, nn.Flatten(), nn.Linear(48, CLASSES)), ids())
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_are_differentiated_by_themselves(kind: type[nn.RNNBase], batch_first: bool) -> None:
+    torch.manual_seed(0)
+    net, features = Recurrent(kind, batch_first), torch.randn(7, 4, 3)
+    hold(net, features)
+    told = describe(net, cross_entropy, features, torch.zeros(7).long())
+    assert {name for name, way in told.items() if ALONE in way} == {n for n in told if n.startswith("recurrent")}
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (Scaled(5), (5,)),
+        (Scaled(5), (3, 5)),
+        (nn.PReLU(), (5,)),
+        (nn.ConvTranspose1d(2, 3, 3), (2, 5)),
+        (nn.Bilinear(4, 4, 3), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_layers_nobody_knows(layer: nn.Module, shape: tuple[int, ...] | None) -> None:
+    if shape is None:
+        shape, layer = (4,), Doubled(layer)
+    net, features = classified(nn.Linear(shape[-1], shape[-1]), layer, shape=shape)
+    hold(net, features)
+    told = describe(net, cross_entropy, features, torch.zeros(7).long())
+    assert {ALONE in way for way in told.values()} == {True, False}
+
+
+class Doubled(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x, x.flip(1))
+
+
+@pytest.mark.parametrize(
+    ("net", "features"),
+    [(Tied(), ids()), (Again(), torch.randn(7, 5)), (nn.Sequential(Again(), nn.Linear(CLASSES, 4)), torch.randn(7, 5))],
+    ids=["tied", "again", "nested"],
+)
+def test_shared_parameters(net: nn.Module, features: Tensor) -> None:
+    hold(net, features)
+
+
+def test_frozen_parameters() -> None:
+    net, features = classified(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 2), shape=(3, 6, 6))
+    for i, parameter in enumerate(net.parameters()):
+        parameter.requires_grad_(i % 3 > 0)
+    hold(net, features)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [Outside(), nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 5)), nn.Linear(5, CLASSES))],
+    ids=["outside", "parametrised"],
+)
+def test_what_layers_do_not_account_for_is_left_to_gradients_of_single_records(net: nn.Module) -> None:
+    hold(net, torch.randn(7, 5), planned=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (LogisticRegression(kind="logistic_regression"), (1, 8, 8)),
+        (Mlp(kind="mlp", hidden=(8, 4), activation="tanh"), (7,)),
+        (Cnn(kind="cnn", preset="tempered-mnist"), (1, 28, 28)),
+        (Cnn(kind="cnn", preset="tempered-cifar"), (3, 16, 16)),
+        (Cnn(kind="cnn", preset="lenet"), (1, 28, 28)),
+        (Cnn(kind="cnn", preset="lenet-norm"), (1, 28, 28)),
+    ],
+    ids=["logistic_regression", "mlp", "tempered-mnist", "tempered-cifar", "lenet", "lenet-norm"],
+)
+def test_the_zoo(model: LogisticRegression | Mlp | Cnn, shape: tuple[int, ...]) -> None:
+    features = torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
+    hold(build(model, shape, CLASSES, 0), features)
+
+
+@st.composite
+def architectures(draw: st.DrawFn) -> tuple[nn.Module, Tensor]:
+    """Random stacks of one to four layers that fit each other, some parameters frozen."""
+    torch.manual_seed(draw(st.integers(0, 1000)))
+    dims = draw(st.integers(0, 3))
+    channels = draw(st.sampled_from([2, 4, 6]))
+    shape = (channels, *(draw(st.integers(3, 7)) for _ in range(dims)))
+    features, stack, width = torch.randn(5, *shape), [], channels
+    for _ in range(draw(st.integers(1, 4))):
+        wide = draw(st.sampled_from([2, 4, 6]))
+        kind = draw(st.sampled_from(["linear", "norm", "group", "rms", "scale", "conv", "act"]))
+        now = nn.Sequential(*stack)(features)
+        if kind == "conv" and dims:
+            convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+            stack.append(
+                convolution(
+                    width,
+                    wide,
+                    draw(st.integers(1, min(3, *now.shape[2:]))),
+                    stride=draw(st.integers(1, 2)),
+                    padding=draw(st.integers(0, 2)),
+                    groups=draw(st.sampled_from([1, 2])),
+                    bias=draw(st.booleans()),
+                )
+            )
+            width = wide
+        elif kind == "linear":
+            size = wide if dims else (width := wide)
+            stack.append(nn.Linear(now.shape[-1], size, bias=draw(st.booleans())))
+        elif kind == "norm":
+            stack.append(nn.LayerNorm(now.shape[-1]))
+        elif kind == "rms":
+            stack.append(nn.RMSNorm(now.shape[-1], eps=0.1))
+        elif kind == "scale":
+            stack.append(Scaled(now.shape[-1]))
+        elif kind == "group" and dims:
+            stack.append(nn.GroupNorm(2, width))
+        else:
+            stack.append(nn.Tanh())
+    net = nn.Sequential(*stack, nn.Flatten())
+    net.append(nn.Linear(net(features).shape[1], CLASSES))
+    for layer in stack:
+        for parameter in layer.parameters():
+            parameter.requires_grad_(draw(st.integers(0, 4)) > 0)
+    return net, features
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(architectures())
+def test_random_architectures(drawn: tuple[nn.Module, Tensor]) -> None:
+    hold(*drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(architectures())
+def test_many_random_architectures(drawn: tuple[nn.Module, Tensor]) -> None:
+    hold(*drawn)
+
+
+def products(positions: int, groups: int = 1) -> Products:
+    generator = torch.Generator().manual_seed(0)
+    left = torch.randn(6, groups, positions, 70, generator=generator)
+    return Products(lambda part: left[part], torch.randn(6, groups, 3, positions, generator=generator), 70)
+
+
+def lookups() -> Lookups:
+    generator = torch.Generator().manual_seed(0)
+    return Lookups(torch.randint(4, (6, 9), generator=generator), torch.randn(6, 9, 5, generator=generator), 4)
+
+
+WAYS: dict[str, Callable[[], tuple[Way, Tensor]]] = {
+    "ghost of vectors": lambda: (Ghost(products(1), 6), products(1).rows(slice(0, 6))),
+    "ghost of sequences": lambda: (Ghost(products(5), 6), products(5).rows(slice(0, 6))),
+    "kept": lambda: (Kept([products(5, 2)], 6, CPU), products(5, 2).rows(slice(0, 6))),
+    "twice": lambda: (Twice([products(5, 2)], 6, CPU), products(5, 2).rows(slice(0, 6))),
+    "twice, two terms": lambda: (Twice([products(5), products(2)], 6, CPU), _both()),
+    "rows": lambda: (Kept([Rows(products(1).rows(slice(0, 6)))], 6, CPU), products(1).rows(slice(0, 6))),
+    "sparse": lambda: (Sparse(lookups(), 6), lookups().rows(slice(0, 6))),
+}
+
+
+def _both() -> Tensor:
+    return products(5).rows(slice(0, 6)) + products(2).rows(slice(0, 6))
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_all_ways_agree_and_norms_are_never_too_small(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dprecipe.training.engine.ways.CACHE", 1000)  # several parts
+    way, rows_NP = WAYS[name]()
+    weights_N = torch.tensor([1.0, 0.5, 0.0, 0.25, 1e-3, 1.0], dtype=torch.float64)
+    squares_N = way.squares()
+    found_P = torch.ones(rows_NP.shape[1], dtype=torch.float64)
+    way.add(found_P, weights_N)
+    torch.testing.assert_close(squares_N, rows_NP.double().square().sum(1), rtol=1e-5, atol=0)
+    torch.testing.assert_close(found_P - 1, weights_N @ rows_NP.double(), rtol=1e-5, atol=1e-6)
+    for n in range(6):  # what one record adds is no longer than its norm
+        alone_P = torch.zeros(len(found_P), dtype=torch.float64)
+        way.add(alone_P, torch.eye(6, dtype=torch.float64)[n])
+        assert float(alone_P.norm()) <= float(squares_N[n].sqrt()) * (1 + 1e-14)
+
+
+def test_rows_that_come_out_longer_the_second_time_are_shortened() -> None:
+    values = torch.ones(3, 100)
+    way = Twice([Rows(values)], 3, CPU)
+    norms_N = way.squares().sqrt()
+    values *= 1.5
+    found_P = torch.zeros(100, dtype=torch.float64)
+    way.add(found_P, torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+    assert float(found_P.norm()) <= float(norms_N[0])
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-19, 1.0, 1e6, 1e19, 1e30, float("inf"), float("nan")])
+def test_t11_one_record_moves_the_sum_of_a_convolution_by_at_most_the_bound(scale: float) -> None:
+    net, features = classified(nn.Conv2d(3, 20, 3), nn.ReLU(), nn.Conv2d(20, 8, 2), nn.GroupNorm(2, 8), shape=(3, 6, 6))
+    labels = torch.arange(8) % CLASSES
+    before = clipped_sum(net, cross_entropy, Batch(features, labels[:7]), 0.5, 16).value
+    more = torch.cat([features, torch.full((1, 3, 6, 6), scale)])
+    after = clipped_sum(net, cross_entropy, Batch(more, labels), 0.5, 16).value
+    assert torch.isfinite(after).all()
+    # The gradients of the others are those of another batch, rounded otherwise in single precision.
+    assert float((after - before).norm()) <= 0.5 * (1 + 1e-5)
+    if scale != scale:
+        assert float((after - before).norm()) < 1e-5
+
+
+def test_sums_hold_their_bound_when_gradients_are_large_and_cancel() -> None:
+    """A sequence whose positions all but cancel: single precision would lose the norm altogether."""
+    torch.manual_seed(0)
+    half = torch.randn(1, 200, 4, 30)
+    features = torch.cat([half, -half + 1e-4 * torch.randn_like(half)], 1).flatten(1, 2)
+    net = nn.Sequential(nn.Linear(30, 3, bias=False), nn.Flatten(), nn.Linear(4800, CLASSES, bias=False))
+    net[2].weight.requires_grad_(False)
+    with torch.no_grad():
+        net[2].weight.copy_(torch.ones(4800).expand(CLASSES, -1) * torch.arange(4.0)[:, None] * 1e-3)
+    hold(net, features)
+    assert float(clipped_sum(net, cross_entropy, Batch(features, torch.tensor([1])), 1e-6, 4).value.norm()) <= 1e-6
+
+
+def test_the_plan_takes_nothing_from_the_records_nor_from_the_generator() -> None:
+    net, features = classified(nn.Linear(5, 3), nn.Dropout(0.5), shape=(5,))
+    labels = torch.zeros(7, dtype=torch.int64)
+    state = torch.random.get_rng_state()
+    bookkeeping.plan_of(net, cross_entropy, features * torch.nan, labels)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    made, _ = bookkeeping.made_up(features, labels, 3)
+    assert torch.equal(made, bookkeeping.made_up(features * torch.nan, labels, 3)[0])
+
+
+def test_dropout_draws_for_each_record_on_its_own() -> None:
+    net = nn.Sequential(nn.Linear(50, 50, bias=False), nn.Dropout(0.5), nn.Linear(50, CLASSES))
+    features, labels = torch.ones(64, 50), torch.zeros(64, dtype=torch.int64)
+    assert not any(way.startswith(WHOLE) for way in describe(net, cross_entropy, features, labels).values())
+    value = clipped_sum(net, cross_entropy, Batch(features, labels), 1.0, 64).value
+    # Equal draws would add up to exactly 64 equal gradients.
+    assert 10 < float(value.norm()) < 63
+
+
+def test_a_wrong_formula_is_noticed_and_not_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(call: object) -> object:
+        for name, term in right(call):
+            yield name, Rows(term.values * 1.01) if name == "bias" else term
+
+    right = layers.KNOWN[nn.Linear]
+    monkeypatch.setitem(layers.KNOWN, nn.Linear, wrong)
+    net, features = classified(nn.Linear(5, 3), shape=(5,))
+    hold(net, features, planned=False)
+    with pytest.raises(Unplanned, match=r"bias' does not equal plain backpropagation"):
+        add_clipped(net, cross_entropy, features, torch.zeros(7).long(), 1.0, torch.zeros(34, dtype=torch.float64))
+
+
+def test_the_model_is_left_as_it_was_after_an_exception() -> None:
+    class Raising(nn.Module):
+        armed = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            if self.armed:
+                raise KeyError("a model's own fault")
+            return x
+
+    net, features = classified(nn.Linear(5, 3), Raising(), shape=(5,))
+    net[0][0].register_forward_hook(lambda *_: None)
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    inner = {id(p) for p in net.parameters()}
+    hooks = [dict(layer._forward_hooks) for layer in net.modules()]
+    for armed in (False, True):
+        net[0][1].armed = armed
+        if armed:
+            with pytest.raises(KeyError):
+                clipped_sum(net, cross_entropy, Batch(features, torch.zeros(7).long()), 1.0, 8)
+        else:
+            clipped_sum(net, cross_entropy, Batch(features, torch.zeros(7).long()), 1.0, 8)
+        assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
+        assert inner == {id(p) for p in net.parameters() if p.requires_grad}
+        assert hooks == [dict(layer._forward_hooks) for layer in net.modules()]
+        assert not any("forward" in vars(layer) for layer in net.modules())
