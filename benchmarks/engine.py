@@ -64,7 +64,7 @@ def mlp() -> nn.Module:
 
 CASES = {
     "logistic 123": Case(lambda: nn.Linear(123, 10), (123,), 1024, 21, 10),
-    "MLP 784-1000-10": Case(mlp, (784,), 256, 9),
+    "MLP 784-1000-10": Case(mlp, (784,), 256, 7),
     "MNIST CNN": Case(lambda: PRESETS["tempered-mnist"]((1, 28, 28), 10), (1, 28, 28), 256, 11),
     "CIFAR CNN": Case(lambda: PRESETS["tempered-cifar"]((3, 32, 32), 10), (3, 32, 32), 64, 7),
     "transformer": Case(lambda: Transformer(10, 64), (64,), 32, 7),

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dprecipe.training.engine.layers import terms
 from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart
 from dprecipe.training.engine.terms import OfLayer, Term
-from dprecipe.training.engine.ways import KEPT, Way, at_once, candidates, cheapest
+from dprecipe.training.engine.ways import KEPT, Store, Way, at_once, candidates, cheapest
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 ROUNDING = 1.0 - 2.0**-20
@@ -46,6 +46,8 @@ class Plan:
     places: tuple[Places, ...]
     ways: dict[tuple[str, int], str] = field(default_factory=dict)
     """The fastest way for each parameter, and for each number of records up to a power of two."""
+    stores: dict[str, Store] = field(default_factory=dict)
+    """For each parameter, the memory of the rows that are kept."""
 
 
 _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, Plan | str]] = weakref.WeakKeyDictionary()
@@ -160,7 +162,7 @@ def _shares(
             continue
         size = parameter.numel()
         if name in found:
-            ways = candidates(found[name], count, size, device, room)
+            ways = candidates(found[name], count, size, device, room, plan.stores.setdefault(name, Store()))
             key = (name, count.bit_length())
             chosen = plan.ways.get(key)
             if chosen not in ways:

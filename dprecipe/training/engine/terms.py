@@ -41,7 +41,6 @@ class Rows:
     """Gradients that are small enough to be at hand: (N, P)."""
 
     values: Tensor
-    order: Callable[[Tensor], Tensor] | None = None
 
     @property
     def per_record(self) -> int:
@@ -51,7 +50,7 @@ class Rows:
         return self.values[part]
 
     def ordered(self, values: Tensor) -> Tensor:
-        return values if self.order is None else self.order(values)
+        return values
 
 
 @final

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol, final
 
 import torch
@@ -43,30 +44,51 @@ class Way(Protocol):
 
 
 @final
-class Kept:
-    """Rows of all records at once."""
+class Store:
+    """Memory that is used again by the next sum: fresh pages cost as much as what is written to them."""
 
-    def __init__(self, terms: Sequence[Term], count: int, device: torch.device) -> None:
-        self._single = terms[0] if len(terms) == 1 else None
-        if isinstance(self._single, Rows):
-            self._rows_NP = self._single.values
-        else:
-            step = at_once(sum(term.per_record for term in terms), device)
-            rows = [_rows(terms, part) for part in _parts(count, step)]
-            self._rows_NP = rows[0] if len(rows) == 1 else torch.cat(rows)
+    def __init__(self) -> None:
+        self._numbers = torch.empty(0)
+
+    def like(self, rows_RP: Tensor, count: int) -> Tensor:
+        """(count, P), of any content; what was given before is overwritten."""
+        needed, held = count * rows_RP.shape[1], self._numbers
+        if held.numel() < needed or held.dtype != rows_RP.dtype or held.device != rows_RP.device:
+            self._numbers = rows_RP.new_empty(needed)
+        return self._numbers[:needed].view(count, -1)
+
+
+@final
+class Kept:
+    """Rows of all records, held from the norms to the sum: in `store`, where there is one that fits and is free."""
+
+    def __init__(self, terms: Sequence[Term], count: int, device: torch.device, store: Store | None = None) -> None:
+        self._terms = terms
+        self._store = Store() if store is None else store
+        self._parts = list(_parts(count, at_once(sum(term.per_record for term in terms), device)))
+        self._rows_NP = terms[0].values if len(terms) == 1 and isinstance(terms[0], Rows) else None
 
     def squares(self) -> Tensor:
-        step = at_once(2 * self._rows_NP.shape[1], self._rows_NP.device)
-        return torch.cat([_squares(rows_RP) for rows_RP in torch.split(self._rows_NP, step)])
+        if self._rows_NP is not None:
+            return torch.cat([_squares(self._rows_NP[part]) for part in self._parts])
+        squares = []
+        for part in self._parts:
+            rows_RP = _rows(self._terms, part)
+            squares.append(_squares(rows_RP))
+            if self._rows_NP is None:
+                self._rows_NP = self._store.like(rows_RP, self._parts[-1].stop)
+            self._rows_NP[part] = rows_RP
+        return torch.cat(squares)
 
     def add(self, total_P: Tensor, weights_N: Tensor) -> None:
-        step = at_once(2 * self._rows_NP.shape[1], self._rows_NP.device)
-        order = None if self._single is None else self._single.ordered
-        sum_P = total_P.new_zeros(len(total_P)) if order else total_P
-        for rows_RP, weights_R in zip(torch.split(self._rows_NP, step), torch.split(weights_N, step), strict=True):
-            sum_P.addmv_(_sound(rows_RP.double(), weights_R).T, weights_R)
-        if order:
-            total_P += order(sum_P)
+        rows_NP = self._rows_NP
+        if rows_NP is None:
+            raise ValueError("the sum comes after the norms")
+        step = at_once(2 * rows_NP.shape[1], rows_NP.device)
+        sound = _all_sound(weights_N)
+        with _in_order(self._terms, total_P) as sum_P:
+            for rows_RP, weights_R in zip(torch.split(rows_NP, step), torch.split(weights_N, step), strict=True):
+                sum_P.addmv_(_sound(rows_RP.double(), weights_R, sound).T, weights_R)
 
 
 @final
@@ -75,28 +97,22 @@ class Twice:
 
     def __init__(self, terms: Sequence[Term], count: int, device: torch.device) -> None:
         self._terms = terms
-        self._single = terms[0] if len(terms) == 1 else None
         self._parts = list(_parts(count, at_once(sum(term.per_record for term in terms), device)))
         self._squares_N = torch.empty(0)
 
     def squares(self) -> Tensor:
-        self._squares_N = torch.cat([_squares(self._rows(part)) for part in self._parts])
+        self._squares_N = torch.cat([_squares(_rows(self._terms, part)) for part in self._parts])
         return self._squares_N
 
     def add(self, total_P: Tensor, weights_N: Tensor) -> None:
-        order = None if self._single is None else self._single.ordered
-        sum_P = total_P.new_zeros(len(total_P)) if order else total_P
-        for part in self._parts:
-            weights_R = weights_N[part]
-            rows_RP = _sound(self._rows(part), weights_R)
-            # Nothing promises that a product computed again has the same bits: its norm may not have grown.
-            grown_R = (self._squares_N[part] / _squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
-            sum_P.addmv_(rows_RP.double().T, weights_R * grown_R)
-        if order:
-            total_P += order(sum_P)
-
-    def _rows(self, part: slice) -> Tensor:
-        return self._terms[0].rows(part) if self._single else _rows(self._terms, part)
+        sound = _all_sound(weights_N)
+        with _in_order(self._terms, total_P) as sum_P:
+            for part in self._parts:
+                weights_R = weights_N[part]
+                rows_RP = _sound(_rows(self._terms, part), weights_R, sound)
+                # Nothing promises that a product computed again has the same bits: its norm may not have grown.
+                grown_R = (self._squares_N[part] / _squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
+                sum_P.addmv_(rows_RP.double().T, weights_R * grown_R)
 
 
 @final
@@ -131,10 +147,11 @@ class Ghost:
         term = self._term
         sum_P = total_P if term.order is None else total_P.new_zeros(len(total_P))
         step = at_once(term.positions * (term.inputs + term.outputs), total_P.device, WIDE)
+        sound = _all_sound(weights_N)
         for part in _parts(self._count, step):
             weights_R = weights_N[part]
-            left = _sound(term.left(part)[:, 0].double(), weights_R).flatten(0, 1)
-            right = _sound(term.right[part, 0].double(), weights_R) * weights_R[:, None, None]
+            left = _sound(term.left(part)[:, 0].double(), weights_R, sound).flatten(0, 1)
+            right = _sound(term.right[part, 0].double(), weights_R, sound) * weights_R[:, None, None]
             sum_P.view(term.outputs, -1).addmm_(right.movedim(0, 1).flatten(1), left)
         if term.order is not None:
             total_P += term.order(sum_P)
@@ -158,17 +175,19 @@ class Sparse:
         return gradients.new_zeros(count).index_add_(0, cells // self._term.entries, _squares(sums))
 
     def add(self, total_P: Tensor, weights_N: Tensor) -> None:
-        rows = _sound(self._term.gradients.double(), weights_N) * weights_N[:, None, None]
+        rows = _sound(self._term.gradients.double(), weights_N, _all_sound(weights_N)) * weights_N[:, None, None]
         total_P.view(self._term.entries, -1).index_add_(0, self._term.indices.flatten(), rows.flatten(0, 1))
 
 
 Making = Callable[[], Way]
 
 
-def candidates(terms: Sequence[Term], count: int, size: int, device: torch.device, room: int) -> dict[str, Making]:
+def candidates(
+    terms: Sequence[Term], count: int, size: int, device: torch.device, room: int, store: Store
+) -> dict[str, Making]:
     """Ways by name, the one to take by rule first, and only those that may be the cheapest.
 
-    `room`: how many numbers of gradients of single records may be kept.
+    `room`: how many numbers of gradients of single records may be kept; `store`: where.
     """
     term = terms[0] if len(terms) == 1 else None
     if isinstance(term, Rows):
@@ -176,7 +195,7 @@ def candidates(terms: Sequence[Term], count: int, size: int, device: torch.devic
     if isinstance(term, Lookups):
         return {"sparse": lambda: Sparse(term, count)}
     rows: dict[str, Making] = (
-        {"kept": lambda: Kept(terms, count, device)}
+        {"kept": lambda: Kept(terms, count, device, store)}
         if count * size <= room
         else {"twice": lambda: Twice(terms, count, device)}
     )
@@ -234,11 +253,24 @@ def _squares(rows_RP: Tensor) -> Tensor:
     return norms_R.square()
 
 
-def _sound(rows: Tensor, weights_R: Tensor) -> Tensor:
+@contextmanager
+def _in_order(terms: Sequence[Term], total_P: Tensor) -> Iterator[Tensor]:
+    """What sums of `_rows` are added to, so that they arrive in `total_P` in the parameter's order."""
+    if len(terms) > 1 or isinstance(terms[0], Rows):
+        yield total_P
+        return
+    sum_P = torch.zeros_like(total_P)
+    yield sum_P
+    total_P += terms[0].ordered(sum_P)
+
+
+def _all_sound(weights_N: Tensor) -> bool:
+    return bool((weights_N > 0).all())
+
+
+def _sound(rows: Tensor, weights_R: Tensor, all_sound: bool) -> Tensor:
     """The rows, with zeros for the records of weight zero: theirs may not be finite."""
-    if bool((weights_R > 0).all()):
-        return rows
-    return torch.where((weights_R > 0).view(-1, *[1] * (rows.dim() - 1)), rows, 0.0)
+    return rows if all_sound else torch.where((weights_R > 0).view(-1, *[1] * (rows.dim() - 1)), rows, 0.0)
 
 
 def at_once(per_record: int, device: torch.device, numbers: int = CACHE) -> int:
