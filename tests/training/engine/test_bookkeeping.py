@@ -17,7 +17,7 @@ from dprecipe.models.schema import Cnn, LogisticRegression, Mlp
 from dprecipe.training.engine import bookkeeping, layers
 from dprecipe.training.engine.bookkeeping import add_clipped, describe
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
-from dprecipe.training.engine.taps import Unplanned
+from dprecipe.training.engine.taps import Taps, Unplanned
 from dprecipe.training.engine.terms import Lookups, Products, Rows
 from dprecipe.training.engine.ways import Ghost, Kept, Sparse, Twice, Way
 from dprecipe.training.losses import cross_entropy
@@ -289,6 +289,12 @@ def test_frozen_parameters() -> None:
 )
 def test_what_layers_do_not_account_for_is_left_to_gradients_of_single_records(net: nn.Module) -> None:
     hold(net, torch.randn(7, 5), planned=False)
+
+
+def test_a_parameter_that_is_read_outside_of_its_layer_is_noticed_in_every_pass() -> None:
+    """Not by the check of the plan alone: a model may do so later."""
+    with Taps(net := Outside(), 7) as taps, pytest.raises(Unplanned, match="read outside of its layer"):
+        taps.backward(cross_entropy(net(torch.randn(7, 5)), torch.zeros(7).long()))
 
 
 @pytest.mark.parametrize(
