@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dprecipe.privacy.events import (
     KINDS,
     LARGEST,
-    MOST_SHIFTS,
+    MOST_ROWS,
     Charge,
     Encoded,
     FilterRest,
@@ -20,6 +20,7 @@ from dprecipe.privacy.events import (
     NoisyThreshold,
     PartitionedGaussian,
     PoissonGaussian,
+    ProjectedDescent,
     SanitisedCost,
     charge_from_json,
     drop_first,
@@ -37,6 +38,8 @@ EVENTS = [
     CODE,
     Encoded(1.0, 1e-3, "laplace", None, ((1.0, 1),), True, DIGEST),
     Encoded(1e-9, 1e6, "variance_gamma", 2.0, ((1e-12, 10**12),), False, DIGEST),
+    ProjectedDescent("replace_one", "gaussian", 90, 8, "permuted", "last", ((13, 2.0, 1.0, 3.0), (5, 1.0, 0.9, 6.0))),
+    ProjectedDescent("zero_out_one", "laplace", 3, 3, "sequential", "random", ((1, 1e-3, 0.0, 1e-6),)),
     NoisyMax("gaussian", 40.0),
     NoisyMax("laplace", 20.0),
     NoisyThreshold(150.0),
@@ -57,6 +60,32 @@ def test_there_and_back(event):
 
 def test_every_kind_is_tried():
     assert {event.kind for event in EVENTS} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"neighbouring": "add_or_remove_one"},
+        {"family": "cauchy"},
+        {"order": "shuffled"},
+        {"stop": "first"},
+        {"lot": 0},
+        {"lot": 101},
+        {"stages": ()},
+        {"stages": ((0, 2.0, 0.9, 30.0),)},
+        {"stages": ((10, 0.0, 0.9, 30.0),)},
+        {"stages": ((10, 2.0, 1.0000001, 30.0),)},
+        {"stages": ((10, 2.0, float("nan"), 30.0),)},
+        {"stages": ((10, 2.0, 0.9, float("inf")),)},
+    ],
+    ids=str,
+)
+def test_an_impossible_hidden_run_is_no_event(changed):
+    sound = {"neighbouring": "replace_one", "family": "gaussian", "size": 100, "lot": 8, "order": "permuted"}
+    sound |= {"stop": "last", "stages": ((10, 2.0, 0.9, 30.0),)}
+    ProjectedDescent(**sound)
+    with pytest.raises(ValueError, match="expected"):
+        ProjectedDescent(**{**sound, **changed})
 
 
 def test_an_encoded_event_is_written_in_full():
@@ -124,10 +153,10 @@ WRONG = [
     ("shifts", [], "between 1 and"),
     ("shifts", {}, "not a list"),
     ("shifts", "abc", "not a list"),
-    ("shifts", [[0.1, 2]] * (MOST_SHIFTS + 1), "at most"),
-    ("shifts", [0.1, 2], "pairs"),
-    ("shifts", ["ab", "cd"], "pairs"),
-    ("shifts", [[0.1, 2, 3]], "pairs"),
+    ("shifts", [[0.1, 2]] * (MOST_ROWS + 1), "at most"),
+    ("shifts", [0.1, 2], "rows"),
+    ("shifts", ["ab", "cd"], "rows"),
+    ("shifts", [[0.1, 2, 3]], "rows"),
     ("shifts", [[0.1, 2.5]], "right type"),
     ("shifts", [[0.1, True]], "right type"),
     ("shifts", [["0.1", 2]], "right type"),

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from dprecipe.noise.laws import Law
 from dprecipe.privacy import conversion, curves, shift_curves
-from dprecipe.privacy.events import MOST_SHIFTS, Encoded
+from dprecipe.privacy.events import MOST_ROWS, Encoded
 from dprecipe.privacy.moments import MOST_ORDER, log_moments
 from dprecipe.privacy.shift_curves import encoded, fisher, log_moments_of_sum, table, worst
 
@@ -313,7 +313,7 @@ def test_what_no_table_is_made_of():
     for vector in ([], [0.0, 0.0], [1.0, math.nan], [math.inf]):
         with pytest.raises(ValueError, match="magnitudes"):
             table(vector)
-    for bins in (0, MOST_SHIFTS):
+    for bins in (0, MOST_ROWS):
         with pytest.raises(ValueError, match="bins"):
             table([1.0], bins)
 
@@ -335,7 +335,7 @@ def test_untrusted_events_have_a_curve(family, shape, exchanged):
 
 
 def test_the_largest_table_has_a_curve():
-    shifts = tuple((bound, 1) for bound in np.linspace(0.01, 2, MOST_SHIFTS).tolist())
+    shifts = tuple((bound, 1) for bound in np.linspace(0.01, 2, MOST_ROWS).tolist())
     assert np.isfinite(encoded(event("student_t", 9.0, shifts), curves.DEFAULT_ORDERS)).all()
 
 

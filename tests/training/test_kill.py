@@ -46,7 +46,6 @@ ENCODED = """kind: encoded
     [
         (DPSGD, "poisson, batch_size: 64", 400, 4),
         (DPSGD, "shuffle, batch_size: 128", 240, 2),
-        (ENCODED, "poisson, batch_size: 64", 200, 2),
         pytest.param(DPSGD, "poisson, batch_size: 64", 3000, 50, marks=pytest.mark.slow),
         pytest.param(DPSGD, "full_batch", 1500, 50, marks=pytest.mark.slow),
         pytest.param(DPSGD, "shuffle, batch_size: 128", 2400, 50, marks=pytest.mark.slow),

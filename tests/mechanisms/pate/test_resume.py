@@ -40,7 +40,6 @@ GNMAX = "{kind: gnmax, noise: {family: gaussian, multiplier: 8}}"
     [
         (CONFIDENT, "auto", 4),
         (INTERACTIVE, "20.0", 3),
-        (GNMAX, "25.0", 2),
         pytest.param(CONFIDENT, "9.0", 50, marks=pytest.mark.slow),
         pytest.param(INTERACTIVE, "auto", 50, marks=pytest.mark.slow),
         pytest.param(GNMAX, "auto", 50, marks=pytest.mark.slow),
