@@ -113,7 +113,7 @@ def test_student_t_is_a_polynomial(df, tau):
 @pytest.mark.parametrize(
     "law", [Law("sech"), Law("variance_gamma", 2.0), Law("student_t", 2.5)], ids=lambda law: law.family
 )
-@pytest.mark.parametrize(("tau", "k"), [(0.006, 3), (0.006, 256), (1.3, 40)])
+@pytest.mark.parametrize(("tau", "k"), [(0.006, 3), (0.006, 256), pytest.param(1.3, 40, marks=pytest.mark.slow)])
 def test_quadrature_of_a_second_kind(law, tau, k):
     with mp.workdps(30):
         exact = float(quadrature(law, mp.mpf(tau), k))

@@ -107,6 +107,8 @@ LAWS = [
     ("variance_gamma", 3.0),
     ("sech", None),
 ]
+FEW_LAWS = [LAWS[0], LAWS[-1], *(pytest.param(*law, marks=pytest.mark.slow) for law in LAWS[1:-1])]
+"""Where a law takes seconds: the others are slow tests."""
 FEW, MANY = ((0.2, 7), (0.5, 2)), ((0.002, 20_000), (0.01, 3000), (0.04, 30))
 
 
@@ -118,7 +120,7 @@ def codes_agree(charges, relation, name, rel):
 
 
 @pytest.mark.parametrize("shifts", [FEW, MANY])
-@pytest.mark.parametrize(("family", "shape"), LAWS)
+@pytest.mark.parametrize(("family", "shape"), FEW_LAWS)
 def test_two_independent_distributions_of_codes_agree(family, shape, shifts):
     for event, count in [(code(family, shape, shifts), 1000), (code(family, shape, shifts, q=1.0, scale=10.0), 2)]:
         codes_agree([Charge(event, count)], ADD, "dp_accounting.pld", 5e-4)
@@ -132,7 +134,7 @@ def test_codes_among_other_events_and_other_laws(relation):
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-@pytest.mark.parametrize(("family", "shape"), LAWS)
+@pytest.mark.parametrize(("family", "shape"), FEW_LAWS)
 def test_exchanged_codes_and_too_many_are_left_to_renyi(family, shape, relation):
     codes_agree([Charge(code(family, shape, FEW, exchanged=True), 300)], relation, "dp_accounting.rdp", 5e-3)
     huge = ((1e-4, 3 * 10**7), *((1e-3 + k * 1e-6, 100) for k in range(300)))

@@ -248,7 +248,12 @@ VARIANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+SLOW = ("micro-batches", "cauchy")
+
+
+@pytest.mark.parametrize(
+    "variant", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in VARIANTS]
+)
 def test_a_run_is_released_with_a_certificate_that_verifies(tmp_path: Path, variant: str) -> None:
     recipe = tmp_path / "digits.yaml"
     recipe.write_text(DIGITS, encoding="utf-8")
