@@ -164,7 +164,7 @@ class _Run:
         if multiplier is None:
             raise PlanRefused([self._too_tight(queries)])
         if not multiplier >= solve.LEAST_NOISE:
-            raise PlanRefused([_too_loose(f"is met with noise of {multiplier:g} votes, hardly any noise")])
+            raise PlanRefused([solve.too_loose(f"is met with noise of {multiplier:g} votes, hardly any noise")])
         return multiplier
 
     def _solved_queries(self, multiplier: float) -> int:
@@ -174,7 +174,7 @@ class _Run:
         if pool is not None:
             return min(queries, pool)
         if queries > MOST_QUERIES:
-            raise PlanRefused([_too_loose(f"holds more than {MOST_QUERIES:,} queries at this noise")])
+            raise PlanRefused([solve.too_loose(f"holds more than {MOST_QUERIES:,} queries at this noise")])
         return queries
 
     def votes_that_fit(self, multiplier: float, queries: int) -> tuple[Charge, ...]:
@@ -337,15 +337,6 @@ def _two_free_variables() -> Finding:
         "noise, queries and budget are three faces of one equation: at most one of them can be `auto`",
         f"give a number to all but one of {MULTIPLIER}, {QUERIES} and budget.epsilon",
         MULTIPLIER,
-    )
-
-
-def _too_loose(what: str) -> Finding:
-    return Finding(
-        "P107",
-        f"the budget {what}: it protects next to nothing",
-        "lower budget.epsilon or budget.delta",
-        "budget.epsilon",
     )
 
 

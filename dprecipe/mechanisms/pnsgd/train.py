@@ -49,6 +49,7 @@ from dprecipe.training.probe import Check
 from dprecipe.training.program import Sets, Synthetic, declared, device_of, hold_unit
 from dprecipe.training.progress import Progress
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
+from dprecipe.training.records import RecordSource
 from dprecipe.training.run import Given, Rehearsal, Run, interrupted
 from dprecipe.training.signals import stopping_on_signals
 
@@ -180,7 +181,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
     assert state is not None  # noqa: S101
     weights, score = weights_of(plan, program.facts, state.iterate), None
     if program.sets.test is not None:
-        score = _score(plan, folder, program, weights, state.step)
+        score = _score(plan, folder, program, program.sets.test, weights, state.step)
     finished = Finished(
         weights=weights,
         model=plan.model,
@@ -312,10 +313,11 @@ def _module(plan: Plan, data_facts: DataFacts) -> nn.Module:
     return build(plan.model, data_facts.shape, data_facts.classes, plan.runtime.seed, data_facts.target)
 
 
-def _score(plan: Plan, folder: RunFolder, program: Program, weights: dict[str, Tensor], step: int) -> Score:
+def _score(
+    plan: Plan, folder: RunFolder, program: Program, test: RecordSource, weights: dict[str, Tensor], step: int
+) -> Score:
     """Of the model that is released, after the ledger was closed."""
-    assert program.sets.test is not None  # noqa: S101
-    held_out = HeldOut(program.sets.test, torch.device("cpu"), plan.runtime.physical_batch, program.facts.target)
+    held_out = HeldOut(test, torch.device("cpu"), plan.runtime.physical_batch, program.facts.target)
     score = held_out.score(_module(plan, program.facts), weights)
     folder.record(step, plan.guarantee.epsilon, score.metrics)
     return score
