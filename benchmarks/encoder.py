@@ -20,6 +20,7 @@ from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.noise.laws import Law
 from dprecipe.training.denoise import kolmogorov_smirnov
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, per_record_gradients
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.encoded_sum import Encoder, encoded_sum
 from dprecipe.training.losses import cross_entropy
 
@@ -49,7 +50,7 @@ def steps(name: str) -> dict[str, Callable[[], object]]:
 
     held: list[torch.Tensor] = []
     return {
-        "dpsgd": lambda: clipped_sum(net, cross_entropy, batch, 0.1, physical),
+        "dpsgd": lambda: clipped_sum(net, cross_entropy, batch, Clipping.flat(0.1), physical),
         "encoded": lambda: encoded_sum(net, cross_entropy, batch, encoder, physical),
         "  gradients": lambda: [gradients(part) for part in batch.parts(physical)],
         "  encoding": lambda: encoder.sum(kept() for _ in range(BATCH // physical)),

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.training.engine.bookkeeping import describe
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.losses import cross_entropy
 
 TOKENS = 1000
@@ -89,7 +90,7 @@ def steps(name: str) -> dict[str, Callable[[], None]]:
 
     def private(total: Callable[..., object]) -> Callable[[], None]:
         def step() -> None:
-            summed = total(net, cross_entropy, batch, CLIP, case.batch).value  # type: ignore[attr-defined]
+            summed = total(net, cross_entropy, batch, Clipping.flat(CLIP), case.batch).value  # type: ignore[attr-defined]
             start = 0
             with torch.no_grad():
                 for parameter in net.parameters():

@@ -135,7 +135,10 @@ class Gate:
         stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
         noise = torch.from_numpy(draw(law_of(ticket.event), stream, clipped.value.numel()))
-        return clipped.value.detach().to("cpu", torch.float64).add_(noise, alpha=scale)
+        value = clipped.value.detach().to("cpu", torch.float64)
+        if isinstance(scale, Tensor):
+            return value.addcmul_(noise, scale.to(value))
+        return value.add_(noise, alpha=scale)
 
     def close(self, interrupted: bool = False) -> StopReason:
         """Settle what ran and end the attempt on record; says why it ended."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.training.engine.clipped_sum import Batch, ClippedSum, Loss
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.probe_case import TOLERANCE, Case, Failed, ProbeTest
 
 SumTests = Callable[[Case], Iterator[ProbeTest]]
@@ -19,7 +20,7 @@ class ClippedSumOf(Protocol):
     """The engine: see `dprecipe.training.engine.clipped_sum`."""
 
     def __call__(
-        self, model: nn.Module, loss: Loss, batch: Batch, clip_norm: float, physical_batch: int
+        self, model: nn.Module, loss: Loss, batch: Batch, clipping: Clipping, physical_batch: int
     ) -> ClippedSum: ...
 
 
@@ -79,4 +80,4 @@ def _clipped_sum_edges(case: Case, clipped_sum: ClippedSumOf) -> str:
 
 
 def _value(clipped_sum: ClippedSumOf, case: Case, batch: Batch, clip: float, physical_batch: int) -> Tensor:
-    return clipped_sum(case.module, case.loss, batch, clip, physical_batch).value
+    return clipped_sum(case.module, case.loss, batch, Clipping.flat(clip), physical_batch).value

@@ -163,10 +163,10 @@ def test_t17_an_engine_that_leaves_a_parameter_unclipped_or_out() -> None:
         grads = per_record_gradients(model, loss, features, labels)
         return torch.cat([grads[:, :-3], torch.zeros_like(grads[:, -3:])], dim=1)
 
-    def unclipped(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
+    def unclipped(model, loss, batch, clipping, physical_batch) -> ClippedSum:
         if len(batch.labels) == 0:
-            return clipped_sum(model, loss, batch, clip_norm, physical_batch)
-        return ClippedSum(per_record_gradients(model, loss, batch.features, batch.labels).sum(0), clip_norm)
+            return clipped_sum(model, loss, batch, clipping, physical_batch)
+        return ClippedSum(per_record_gradients(model, loss, batch.features, batch.labels).sum(0), 1.0)
 
     assert failed(with_layer(nn.Identity()), gradients=without_last) == {"per_record_gradients"}
     assert failed(with_layer(nn.Identity()), summed=unclipped) == {"clipped_sum", "clipped_sum_edges"}
@@ -178,9 +178,9 @@ def test_an_engine_that_answers_nan_fails() -> None:
         grads[:, 0] = torch.nan
         return grads
 
-    def no_sum(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
-        value = clipped_sum(model, loss, batch, clip_norm, physical_batch).value
-        return ClippedSum(value * torch.nan, clip_norm)
+    def no_sum(model, loss, batch, clipping, physical_batch) -> ClippedSum:
+        value = clipped_sum(model, loss, batch, clipping, physical_batch).value
+        return ClippedSum(value * torch.nan, 1.0)
 
     found = failed(with_layer(nn.Identity()), gradients=no_gradients, summed=no_sum)
     assert {"per_record_gradients", "gradients_independent", "clipped_sum", "clipped_sum_edges"} <= found
@@ -203,27 +203,27 @@ def test_a_wrong_gradient_of_a_small_parameter_is_not_hidden_by_a_large_one() ->
 
 
 def test_t10_an_engine_that_makes_up_a_record_for_an_empty_lot() -> None:
-    def fabricating(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
-        found = clipped_sum(model, loss, batch, clip_norm, physical_batch)
-        return found if len(batch.labels) else ClippedSum(found.value + 1e-3, clip_norm)
+    def fabricating(model, loss, batch, clipping, physical_batch) -> ClippedSum:
+        found = clipped_sum(model, loss, batch, clipping, physical_batch)
+        return found if len(batch.labels) else ClippedSum(found.value + 1e-3, 1.0)
 
     assert failed(with_layer(nn.Identity()), summed=fabricating) == {"clipped_sum_edges"}
 
 
 def test_t11_an_engine_that_lets_a_non_finite_record_through() -> None:
-    def naive(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
+    def naive(model, loss, batch, clipping, physical_batch) -> ClippedSum:
         if len(batch.labels) == 0 or batch.units is not None:
-            return clipped_sum(model, loss, batch, clip_norm, physical_batch)
+            return clipped_sum(model, loss, batch, clipping, physical_batch)
         grads = per_record_gradients(model, loss, batch.features, batch.labels)
-        factors = (clip_norm / grads.norm(dim=1)).clamp(max=1.0)
-        return ClippedSum(factors @ grads, clip_norm)
+        factors = (clipping.thresholds[0] / grads.norm(dim=1)).clamp(max=1.0)
+        return ClippedSum(factors @ grads, 1.0)
 
     assert failed(with_layer(nn.Identity()), summed=naive) == {"clipped_sum_edges"}
 
 
 def test_t27_an_engine_that_clips_records_where_units_are_protected() -> None:
-    def by_record(model, loss, batch, clip_norm, physical_batch) -> ClippedSum:
-        return clipped_sum(model, loss, type(batch)(batch.features, batch.labels), clip_norm, physical_batch)
+    def by_record(model, loss, batch, clipping, physical_batch) -> ClippedSum:
+        return clipped_sum(model, loss, type(batch)(batch.features, batch.labels), clipping, physical_batch)
 
     assert failed(with_layer(nn.Identity()), summed=by_record) == {"clipped_sum_edges"}
 

@@ -11,6 +11,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.gate import Gate
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps
@@ -20,7 +21,7 @@ from dprecipe.training.records import Store, StoredLot
 
 def build(plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secrets) -> NoisySteps:
     """The program of a plan."""
-    return NoisySteps(plan, model, store, gate, secrets, Clipping(plan))
+    return NoisySteps(plan, model, store, gate, secrets, ClippedSums(plan))
 
 
 def tests(plan: Plan, model: nn.Module) -> SumTests:
@@ -29,18 +30,18 @@ def tests(plan: Plan, model: nn.Module) -> SumTests:
 
 
 @final
-class Clipping:
+class ClippedSums:
     """Algorithm 1 of Abadi et al. 2016: each unit's gradient clipped to the norm."""
 
     def __init__(self, plan: Plan) -> None:
-        self._clip_norm = float(plan.settings["clip_norm"])
+        self._clipping = Clipping.flat(float(plan.settings["clip_norm"]))
         self._physical_batch = plan.runtime.physical_batch
 
     def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
         return store.lot(units, seed)
 
     def summed(self, model: nn.Module, lot: StoredLot) -> ClippedSum:
-        return clipped_sum(model, cross_entropy, lot, self._clip_norm, self._physical_batch)
+        return clipped_sum(model, cross_entropy, lot, self._clipping, self._physical_batch)
 
     def gradient(self, noisy: Tensor, event: Event) -> tuple[Tensor, Tensor | float]:
         return noisy, 1.0

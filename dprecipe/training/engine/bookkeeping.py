@@ -21,14 +21,15 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
 from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart
 from dprecipe.training.engine.terms import OfLayer, Term
 from dprecipe.training.engine.ways import KEPT, Store, Way, at_once, candidates, cheapest
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-ROUNDING = 1.0 - 2.0**-20
-"""Scaled norms stay this far below the bound: more than double precision rounds the norms of up to 2^30 parameters, and
+ROUNDING = 1.0 + 2.0**-20
+"""Norms are raised by this much: more than double precision rounds the norms of up to 2^30 parameters, and
 sums of n records in which K numbers meet at one coordinate, as long as n K < 2^32."""
 TOLERANCE = 1e-3
 """Relative error of the check on made-up records: far above single precision's, far below a wrong formula's."""
@@ -54,14 +55,15 @@ _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, Plan | str]] = weakref.We
 
 
 def add_clipped(
-    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, clip_norm: float, total_P: Tensor
+    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, clipping: Clipping, total_P: Tensor
 ) -> None:
-    """Clip each record's gradient to `clip_norm` and add them all to `total_P`, float64.
+    """Clip each record's gradient and add them all to `total_P`, float64 (and one longer, where records are counted).
 
     A record with a non-finite gradient adds nothing. Where `Unplanned` is raised, nothing was added at all.
 
-    Guarantees: adding or removing one record moves the sum by at most `clip_norm`, given the others' gradients; the
-    model, its buffers, hooks and `.grad` are left as they were; memory is that of a backward pass, and `KEPT` numbers.
+    Guarantees: adding or removing one record moves the sum by at most what `clipping` bounds, given the others'
+    gradients; the model, its buffers, hooks and `.grad` are left as they were; memory is that of a backward pass, and
+    `KEPT` numbers.
 
     Raises:
         Unplanned: the model can't be summed in this way.
@@ -69,16 +71,19 @@ def add_clipped(
     plan = plan_of(model, loss, features, labels)
     if total_P.device != features.device:
         raise Unplanned("the device has no double precision")
+    if clipping.norm != "l2":
+        raise Unplanned("only L2 norms come from one backward pass")
     shares = _shares(model, loss, features, labels, plan)
-    squares_N = torch.stack([share.way.squares() for share in shares]).sum(0) if shares else None
-    if squares_N is None:
-        return
-    norms_N = squares_N.sqrt()
-    # A zero norm gives an infinite ratio, clamped to one.
-    weights_N = (clip_norm * ROUNDING / norms_N).clamp(max=1.0)
-    weights_N = torch.where(torch.isfinite(norms_N), weights_N, 0.0)
-    for share in shares:
-        share.way.add(total_P[share.where], weights_N)
+    groups = [0 if clipping.groups is None else clipping.groups[share.index] for share in shares]
+    squares_GN = total_P.new_zeros(len(clipping.thresholds), len(labels))
+    for group, share in zip(groups, shares, strict=True):
+        squares_GN[group] += share.way.squares()
+    norms_GN = squares_GN.sqrt() * ROUNDING
+    weights_GN = clipping.weights(norms_GN)
+    for group, share in zip(groups, shares, strict=True):
+        share.way.add(total_P[share.where], weights_GN[group])
+    if clipping.counted is not None:
+        total_P[-1:] += clipping.bits(norms_GN)
 
 
 def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Plan:
@@ -136,6 +141,8 @@ class _Share:
     """One parameter: its place among all, and the way to its part of norms and sum."""
 
     name: str
+    index: int
+    """Of the parameter, among those that are trained."""
     where: slice
     chosen: str
     way: Way
@@ -157,9 +164,8 @@ def _shares(
             found.setdefault(names[id(call.parameters[name])], []).append(term)
     calls.clear()
     shares, start, room = [], 0, KEPT
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for index, (name, parameter) in enumerate(trained):
         size = parameter.numel()
         if name in found:
             ways = candidates(found[name], count, size, device, room, plan.stores.setdefault(name, Store()))
@@ -173,7 +179,7 @@ def _shares(
             if chosen == "kept":
                 room -= count * size
             alone = any(isinstance(term, OfLayer) for term in found[name])
-            shares.append(_Share(name, slice(start, start + size), chosen, ways[chosen](), alone))
+            shares.append(_Share(name, index, slice(start, start + size), chosen, ways[chosen](), alone))
         start += size
     return shares
 

@@ -15,13 +15,14 @@ from torch.func import functional_call, grad, vmap
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.bookkeeping import add_clipped
+from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.taps import Unplanned
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (N, C), labels (N,)) -> losses (N,), one for each record."""
 
-# Scaled norms stay below the bound by more than float64 can round them up.
-ROUNDING = 1.0 - 2.0**-30
+# Norms are raised by more than float64 can round them down.
+ROUNDING = 1.0 + 2.0**-30
 # Numbers that are widened to float64 at a time on a CPU: 2 MiB of them.
 WIDE = 1 << 18
 
@@ -31,13 +32,15 @@ WIDE = 1 << 18
 class ClippedSum:
     """A sum over units, each clipped. Noise accepts nothing else.
 
-    `value`: (P,) float64. One unit added or removed moves it by at most `bound` in L2 norm.
+    `value`: (P,) float64, and what a mechanism has besides in coordinates after the parameters'. One unit added or
+    removed moves value / `bound` by at most 1 in `norm`; `bound` is a number, or one for each coordinate.
     """
 
     value: Tensor
-    bound: float
+    bound: float | Tensor
+    norm: Norm = "l2"
 
-    def sensitivity(self, neighbouring: Neighbouring) -> float:
+    def sensitivity(self, neighbouring: Neighbouring) -> float | Tensor:
         """How far one neighbour moves the sum; a replaced unit is one removed and one added."""
         return self.bound if neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else 2 * self.bound
 
@@ -68,37 +71,43 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def clipped_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: float, physical_batch: int) -> ClippedSum:
-    """Clip each unit's gradient to `clip_norm` and add them up, `physical_batch` records at a time.
+def clipped_sum(
+    model: nn.Module, loss: Loss, batch: Batch | Lot, clipping: Clipping, physical_batch: int
+) -> ClippedSum:
+    """Clip each unit's gradient and add them up, `physical_batch` records at a time.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
     Where each record is a unit, the sum comes from one backward pass (`bookkeeping`), if the model allows it.
 
-    Guarantees: adding or removing one unit moves the result by at most `clip_norm`, given the gradients of the others;
+    Guarantees: adding or removing one unit moves the result by at most its bound, given the gradients of the others;
     an empty batch gives exactly zero, and the model is not called; memory is that of one physical batch (a unit is
     never split over two, so one larger than that is held whole).
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
     """
-    total = _zero(model)
+    total = _zero(model, clipping)
     for part in batch.parts(physical_batch):
-        if part.units is None:
+        if part.units is None and clipping.norm == "l2":
             try:
-                add_clipped(model, loss, part.features, part.labels, clip_norm, total)
+                add_clipped(model, loss, part.features, part.labels, clipping, total)
                 continue
             except Unplanned:
                 pass  # `bookkeeping.describe` tells why
-        _add_clipped(total, _by_unit(model, loss, part).to(total.device), clip_norm)
-    return ClippedSum(total, clip_norm)
+        _add_clipped(total, model, _by_unit(model, loss, part).to(total.device), clipping)
+    return _made(model, clipping, total)
 
 
 def clipped_sum_of_rows(
-    model: nn.Module, loss: Loss, batch: Batch | Lot, clip_norm: float, physical_batch: int
+    model: nn.Module, loss: Loss, batch: Batch | Lot, clipping: Clipping, physical_batch: int
 ) -> ClippedSum:
     """As `clipped_sum`, always from the gradients of single units: the reference."""
-    total = _zero(model)
+    total = _zero(model, clipping)
     for grads_UP in per_unit_gradients(model, loss, batch, physical_batch):
-        _add_clipped(total, grads_UP.to(total.device), clip_norm)
-    return ClippedSum(total, clip_norm)
+        _add_clipped(total, model, grads_UP.to(total.device), clipping)
+    return _made(model, clipping, total)
+
+
+def _made(model: nn.Module, clipping: Clipping, total: Tensor) -> ClippedSum:
+    return ClippedSum(total, clipping.bounds(list(parameters_of(model).values())), clipping.norm)
 
 
 def per_unit_gradients(model: nn.Module, loss: Loss, batch: Batch | Lot, physical_batch: int) -> Iterator[Tensor]:
@@ -112,27 +121,51 @@ def _by_unit(model: nn.Module, loss: Loss, part: Batch) -> Tensor:
     return grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
 
 
-def _zero(model: nn.Module) -> Tensor:
+def _zero(model: nn.Module, clipping: Clipping) -> Tensor:
     parameters = parameters_of(model).values()
     device = wide(next(iter(parameters)).device)
-    return torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64, device=device)
+    size = sum(p.numel() for p in parameters) + (clipping.counted is not None)
+    return torch.zeros(size, dtype=torch.float64, device=device)
 
 
-def _add_clipped(total: Tensor, grads_UP: Tensor, clip_norm: float) -> None:
+def _add_clipped(total: Tensor, model: nn.Module, grads_UP: Tensor, clipping: Clipping) -> None:
     """Clip each row and add it to `total`, in float64: single precision would let a row pass the bound.
 
     A few rows are widened at a time, so that their norms and their sum are taken while they are in the cache.
     """
+    slices = _slices(model, clipping)
     wide = WIDE if total.device.type == "cpu" else WIDE << 8
     for rows_UP in torch.split(grads_UP, max(1, wide // max(1, len(total)))):
         rows_UP = rows_UP.double()
-        norms_U = torch.linalg.vector_norm(rows_UP, dim=1)
-        finite_U = torch.isfinite(norms_U)
-        if not bool(finite_U.all()):
-            rows_UP = torch.where(finite_U[:, None], rows_UP, 0.0)
-            norms_U = torch.where(finite_U, norms_U, 0.0)
-        # A zero norm gives an infinite ratio, clamped to one.
-        total += (clip_norm * ROUNDING / norms_U).clamp(max=1.0) @ rows_UP
+        order = 1 if clipping.norm == "l1" else 2
+        norms_GU = torch.stack([_of_parts(rows_UP, parts, order) for parts in slices]) * ROUNDING
+        if not bool(torch.isfinite(norms_GU).all()):
+            rows_UP = torch.where(torch.isfinite(norms_GU).all(0)[:, None], rows_UP, 0.0)
+        weights_GU = clipping.weights(norms_GU)
+        for parts, weights_U in zip(slices, weights_GU, strict=True):
+            for part in parts:
+                total[part] += weights_U @ rows_UP[:, part]
+        if clipping.counted is not None:
+            total[-1:] += clipping.bits(norms_GU)
+
+
+def _slices(model: nn.Module, clipping: Clipping) -> list[list[slice]]:
+    """Of each group, where its parameters lie in a flat gradient."""
+    sizes = [p.numel() for p in parameters_of(model).values()]
+    if clipping.groups is None:
+        return [[slice(0, sum(sizes))]]
+    found: list[list[slice]] = [[] for _ in clipping.thresholds]
+    start = 0
+    for group, size in zip(clipping.groups, sizes, strict=True):
+        found[group].append(slice(start, start + size))
+        start += size
+    return found
+
+
+def _of_parts(rows_UP: Tensor, parts: list[slice], order: int) -> Tensor:
+    norms = [torch.linalg.vector_norm(rows_UP[:, part], ord=order, dim=1) for part in parts]
+    whole: Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), ord=order, dim=0)
+    return whole
 
 
 def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dprecipe.training.engine.clipped_sum import (
-    ROUNDING,
     Batch,
     ClippedSum,
     Loss,
@@ -26,6 +25,8 @@ from dprecipe.training.engine.clipped_sum import (
 )
 from dprecipe.training.engine.ranks import CELLS, LARGEST, SORTED, Ranking, by_counting, by_sorting, spread
 
+BELOW = 1.0 - 2.0**-30
+"""Scaled codewords stay below their norm by more than float64 can round them up."""
 BLOCK = 1 << 19
 """Coordinates that are encoded at a time on a CPU: few enough to stay in its cache."""
 
@@ -61,7 +62,7 @@ class _Part:
         levels_nK = torch.from_numpy(np.asarray(group.levels, dtype=np.float64))
         self.columns = slice(group.start, group.start + group.size)
         self.levels_nK = levels_nK.to(device)
-        self.bounds_nK = _single_below(levels_nK * (norm * ROUNDING)).to(device)
+        self.bounds_nK = _single_below(levels_nK * (norm * BELOW)).to(device)
         self._size = group.size
         self._ranks_K = torch.from_numpy(np.asarray(group.ranks, dtype=np.int64)).to(device)
         self._spread_D = spread(group.size, device) if group.size > SORTED else None

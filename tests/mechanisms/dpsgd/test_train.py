@@ -23,6 +23,7 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read_text
 from dprecipe.training import noisy_steps
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.gate import Gate
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps
@@ -146,7 +147,7 @@ def test_t9_a_step_that_was_cut_short_leaves_nothing_in_the_next(
 
     _, module = program()
     whole = Batch(torch.eye(3), torch.tensor([0, 1, 0]))
-    clean = clipped_sum(module.model, cross_entropy, whole, 1.0, 2).value
+    clean = clipped_sum(module.model, cross_entropy, whole, Clipping.flat(1.0), 2).value
     with pytest.raises(OSError, match="went away"):
-        clipped_sum(module.model, cross_entropy, Torn(), 1.0, 2)
-    assert torch.equal(clipped_sum(module.model, cross_entropy, whole, 1.0, 2).value, clean)
+        clipped_sum(module.model, cross_entropy, Torn(), Clipping.flat(1.0), 2)
+    assert torch.equal(clipped_sum(module.model, cross_entropy, whole, Clipping.flat(1.0), 2).value, clean)

@@ -17,6 +17,7 @@ from dprecipe.models.schema import Cnn, LogisticRegression, Mlp
 from dprecipe.training.engine import bookkeeping, layers
 from dprecipe.training.engine.bookkeeping import add_clipped, describe
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.taps import Taps, Unplanned
 from dprecipe.training.engine.terms import Lookups, Products, Rows
 from dprecipe.training.engine.ways import Ghost, Kept, Sparse, Twice, Way
@@ -52,9 +53,9 @@ def hold(net: nn.Module, features: Tensor, *, planned: bool = True) -> None:
     for clip in (float(norms_N.median()), 2 * float(norms_N.max())):
         expected_P = (clip / norms_N).clamp(max=1.0) @ rows_NP
         for physical in (count, 3):
-            found_P = clipped_sum(net, cross_entropy, Batch(features, labels), clip, physical).value
+            found_P = clipped_sum(net, cross_entropy, Batch(features, labels), Clipping.flat(clip), physical).value
             assert float((found_P - expected_P).norm() / expected_P.norm()) < 1e-5
-        one_P = clipped_sum(net, cross_entropy, Batch(features[:1], labels[:1]), clip, 8).value
+        one_P = clipped_sum(net, cross_entropy, Batch(features[:1], labels[:1]), Clipping.flat(clip), 8).value
         assert float(one_P.norm()) <= clip
     assert all(torch.equal(a, b) for a, b in zip(before.values(), net.state_dict().values(), strict=True))
     assert forwards == [vars(layer).get("forward") for layer in net.modules()]
@@ -430,9 +431,9 @@ def test_rows_that_come_out_longer_the_second_time_are_shortened() -> None:
 def test_t11_one_record_moves_the_sum_of_a_convolution_by_at_most_the_bound(scale: float) -> None:
     net, features = classified(nn.Conv2d(3, 20, 3), nn.ReLU(), nn.Conv2d(20, 8, 2), nn.GroupNorm(2, 8), shape=(3, 6, 6))
     labels = torch.arange(8) % CLASSES
-    before = clipped_sum(net, cross_entropy, Batch(features, labels[:7]), 0.5, 16).value
+    before = clipped_sum(net, cross_entropy, Batch(features, labels[:7]), Clipping.flat(0.5), 16).value
     more = torch.cat([features, torch.full((1, 3, 6, 6), scale)])
-    after = clipped_sum(net, cross_entropy, Batch(more, labels), 0.5, 16).value
+    after = clipped_sum(net, cross_entropy, Batch(more, labels), Clipping.flat(0.5), 16).value
     assert torch.isfinite(after).all()
     # The gradients of the others are those of another batch, rounded otherwise in single precision.
     assert float((after - before).norm()) <= 0.5 * (1 + 1e-5)
@@ -450,7 +451,10 @@ def test_sums_hold_their_bound_when_gradients_are_large_and_cancel() -> None:
     with torch.no_grad():
         net[2].weight.copy_(torch.ones(4800).expand(CLASSES, -1) * torch.arange(4.0)[:, None] * 1e-3)
     hold(net, features)
-    assert float(clipped_sum(net, cross_entropy, Batch(features, torch.tensor([1])), 1e-6, 4).value.norm()) <= 1e-6
+    assert (
+        float(clipped_sum(net, cross_entropy, Batch(features, torch.tensor([1])), Clipping.flat(1e-6), 4).value.norm())
+        <= 1e-6
+    )
 
 
 def test_the_plan_takes_nothing_from_the_records_nor_from_the_generator() -> None:
@@ -467,7 +471,7 @@ def test_dropout_draws_for_each_record_on_its_own() -> None:
     net = nn.Sequential(nn.Linear(50, 50, bias=False), nn.Dropout(0.5), nn.Linear(50, CLASSES))
     features, labels = torch.ones(64, 50), torch.zeros(64, dtype=torch.int64)
     assert not any(way.startswith(WHOLE) for way in describe(net, cross_entropy, features, labels).values())
-    value = clipped_sum(net, cross_entropy, Batch(features, labels), 1.0, 64).value
+    value = clipped_sum(net, cross_entropy, Batch(features, labels), Clipping.flat(1.0), 64).value
     # Equal draws would add up to exactly 64 equal gradients.
     assert 10 < float(value.norm()) < 63
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, parameters_of, physical
+from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.losses import cross_entropy
 
 CLIP = 0.5
@@ -53,12 +54,12 @@ def by_loop(net: nn.Module, data: Batch) -> Tensor:
 @pytest.mark.parametrize("units", [None, torch.tensor([0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 4])])
 def test_equals_a_loop_over_units(physical_batch: int, units: Tensor | None) -> None:
     net, data = model(), batch(11, units)
-    clipped = clipped_sum(net, cross_entropy, data, CLIP, physical_batch)
+    clipped = clipped_sum(net, cross_entropy, data, Clipping.flat(CLIP), physical_batch)
     torch.testing.assert_close(clipped.value.float(), by_loop(net, data), rtol=2e-5, atol=2e-6)
 
 
 def test_t15_the_sum_carries_its_sensitivity() -> None:
-    clipped = clipped_sum(model(), cross_entropy, batch(3), CLIP, 8)
+    clipped = clipped_sum(model(), cross_entropy, batch(3), Clipping.flat(CLIP), 8)
     assert clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE) == CLIP
     assert clipped.sensitivity(Neighbouring.REPLACE_ONE) == 2 * CLIP
 
@@ -66,12 +67,12 @@ def test_t15_the_sum_carries_its_sensitivity() -> None:
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e6, 1e30, float("inf"), float("nan")])
 def test_t11_adding_one_record_moves_the_sum_by_at_most_the_bound(scale: float) -> None:
     net, data = model(), batch(5)
-    before = clipped_sum(net, cross_entropy, data, CLIP, 4).value
+    before = clipped_sum(net, cross_entropy, data, Clipping.flat(CLIP), 4).value
     more = Batch(
         torch.cat([data.features, torch.full((1, 1, 8, 8), scale)]),
         torch.cat([data.labels, torch.tensor([2])]),
     )
-    after = clipped_sum(net, cross_entropy, more, CLIP, 4).value
+    after = clipped_sum(net, cross_entropy, more, Clipping.flat(CLIP), 4).value
     assert torch.isfinite(after).all()
     assert float((after.double() - before.double()).norm()) <= CLIP * (1 + 1e-6)
 
@@ -80,15 +81,15 @@ def test_the_norm_of_one_clipped_record_is_below_the_bound() -> None:
     net = model()
     for seed in range(50):
         features = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(seed)) * 100
-        value = clipped_sum(net, cross_entropy, Batch(features, torch.tensor([0])), CLIP, 4).value
+        value = clipped_sum(net, cross_entropy, Batch(features, torch.tensor([0])), Clipping.flat(CLIP), 4).value
         assert float(value.double().norm()) <= CLIP
 
 
 def test_a_unit_with_many_records_moves_the_sum_no_further() -> None:
     net = model()
     data = batch(30, torch.tensor([0] * 28 + [1, 2]))
-    whole = clipped_sum(net, cross_entropy, data, CLIP, 4).value
-    rest = clipped_sum(net, cross_entropy, Batch(data.features[28:], data.labels[28:]), CLIP, 4).value
+    whole = clipped_sum(net, cross_entropy, data, Clipping.flat(CLIP), 4).value
+    rest = clipped_sum(net, cross_entropy, Batch(data.features[28:], data.labels[28:]), Clipping.flat(CLIP), 4).value
     assert float((whole - rest).norm()) <= CLIP * (1 + 1e-6)
 
 
@@ -99,7 +100,7 @@ def test_t10_an_empty_lot_is_exactly_zero_and_never_calls_the_model() -> None:
 
     for units in (None, torch.zeros(0, dtype=torch.int64)):
         empty = Batch(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), units)
-        assert clipped_sum(Untouchable(3, 2), cross_entropy, empty, CLIP, 4).value.tolist() == [0.0] * 8
+        assert clipped_sum(Untouchable(3, 2), cross_entropy, empty, Clipping.flat(CLIP), 4).value.tolist() == [0.0] * 8
 
 
 def test_parts_never_split_a_unit_and_lose_nobody() -> None:
@@ -116,7 +117,7 @@ def test_parts_never_split_a_unit_and_lose_nobody() -> None:
 def test_the_model_is_left_as_it_was() -> None:
     net = model()
     before = copy.deepcopy(net.state_dict())
-    clipped_sum(net, cross_entropy, batch(6), CLIP, 4)
+    clipped_sum(net, cross_entropy, batch(6), Clipping.flat(CLIP), 4)
     assert all(torch.equal(a, b) for a, b in zip(before.values(), net.state_dict().values(), strict=True))
     assert all(p.grad is None for p in net.parameters())
 
@@ -126,7 +127,9 @@ def test_the_bound_holds_in_exact_arithmetic_however_many_parameters(width: int)
     """Single precision would add up to 1.5e-4 too much at a million parameters."""
     features = torch.randn(1, width, generator=torch.Generator().manual_seed(0))
     for clip in (1e-6, 1.0, 1e6):
-        value = clipped_sum(nn.Linear(width, 2), cross_entropy, Batch(features, torch.tensor([1])), clip, 1).value
+        value = clipped_sum(
+            nn.Linear(width, 2), cross_entropy, Batch(features, torch.tensor([1])), Clipping.flat(clip), 1
+        ).value
         assert value.dtype == torch.float64
         norm = math.sqrt(math.fsum((value * value).tolist()))
         assert norm <= clip
@@ -137,6 +140,6 @@ def test_adding_a_record_to_many_moves_the_sum_by_no_more_than_the_bound() -> No
     """20,000 equal records: a sum in single precision would move by more."""
     net = nn.Linear(3, 2)
     features, labels = torch.tensor([[5.0, -3.0, 2.0]]).repeat(20_001, 1), torch.ones(20_001, dtype=torch.int64)
-    before = clipped_sum(net, cross_entropy, Batch(features[1:], labels[1:]), 1.0, 20_001).value
-    after = clipped_sum(net, cross_entropy, Batch(features, labels), 1.0, 20_001).value
+    before = clipped_sum(net, cross_entropy, Batch(features[1:], labels[1:]), Clipping.flat(1.0), 20_001).value
+    after = clipped_sum(net, cross_entropy, Batch(features, labels), Clipping.flat(1.0), 20_001).value
     assert float((after - before).norm()) <= 1.0

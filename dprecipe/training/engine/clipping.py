@@ -1,0 +1,91 @@
+"""What clipping is: from the norms of a unit's gradient to the weight it has in the sum.
+
+Legend: G groups of parameters, N units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+Norm = Literal["l1", "l2"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Clipping:
+    """How far a unit's gradient may reach: `thresholds[g]` for the parameters of group g.
+
+    `groups`: the group of each trained parameter, in the model's order; `None`: all of them are one.
+    `stability`: γ of automatic clipping, which scales every gradient to threshold × ‖g‖ / (‖g‖ + γ); `None`: a gradient
+    is shrunk to the threshold where it is longer, and else left alone.
+    `counted`: add one coordinate to the sum, ½ for each unit that is left alone and -½ for each that is shrunk, with
+    noise of this many times the noise multiplier; only where there is one group.
+
+    Source: Abadi et al. 2016 (one group, or several); Bu et al. 2023, "Automatic Clipping", AUTO-S (`stability`);
+    Andrew et al. 2021 (`counted`).
+    """
+
+    thresholds: tuple[float, ...]
+    groups: tuple[int, ...] | None = None
+    stability: float | None = None
+    norm: Norm = "l2"
+    counted: float | None = None
+
+    @staticmethod
+    def flat(threshold: float, norm: Norm = "l2") -> Clipping:
+        """One threshold for all parameters."""
+        return Clipping((threshold,), norm=norm)
+
+    def weights(self, norms_GN: Tensor) -> Tensor:
+        """(G, N) float64: what a unit's gradient is multiplied by, given norms that are no smaller than the real ones.
+
+        A unit with a norm that is not finite has weight zero in every group.
+        """
+        thresholds_G1 = norms_GN.new_tensor(self.thresholds)[:, None]
+        if self.stability is None:
+            weights_GN = (thresholds_G1 / norms_GN).clamp(max=1.0)  # a zero norm gives an infinite ratio
+        else:
+            weights_GN = thresholds_G1 / (norms_GN + self.stability)
+        return torch.where(torch.isfinite(norms_GN).all(0), weights_GN, 0.0)
+
+    def bits(self, norms_GN: Tensor) -> Tensor:
+        """The coordinate that `counted` adds: (1,) float64."""
+        within_N = norms_GN[0] <= self.thresholds[0]  # not so for NaN
+        return (within_N.double() - 0.5).sum()[None]
+
+    def bounds(self, parameters: Sequence[Tensor]) -> float | Tensor:
+        """Scales s, a number or one for each coordinate of the sum: one unit moves sum / s by at most 1 in `norm`.
+
+        Of several groups each has the same share: the scale of a group is its threshold times the root of how many
+        there are (`l1`: times their number).
+        """
+        if self.counted is not None:
+            # 1/z² = 1/z_Δ² + 1/(2 σ_b)², both over z: Andrew et al. 2021, Theorem 1.
+            rest = 1 - 1 / (2 * self.counted) ** 2
+            if not rest > 0:
+                raise ValueError(f"noise of {self.counted} on the count leaves nothing for the gradients")
+            return _each(parameters, [self.thresholds[0] / math.sqrt(rest)] * len(parameters), [self.counted])
+        count = len(self.thresholds)
+        if self.groups is None or count == 1:
+            return self.thresholds[0]
+        share = count if self.norm == "l1" else math.sqrt(count)
+        return _each(parameters, [share * self.thresholds[group] for group in self.groups], [])
+
+
+def layers(model: nn.Module) -> tuple[int, ...]:
+    """The layer of each trained parameter, numbered from 0: parameters of one module are one layer."""
+    owners = [name.rpartition(".")[0] for name, p in model.named_parameters() if p.requires_grad]
+    numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
+    return tuple(numbers[owner] for owner in owners)
+
+
+def _each(parameters: Sequence[Tensor], scales: Sequence[float], more: Sequence[float]) -> Tensor:
+    device = parameters[0].device if parameters else None
+    parts = [torch.full((p.numel(),), s, dtype=torch.float64) for p, s in zip(parameters, scales, strict=True)]
+    return torch.cat([*parts, torch.tensor(more, dtype=torch.float64)]).to(device)
