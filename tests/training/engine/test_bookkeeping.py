@@ -512,9 +512,9 @@ def test_the_model_is_left_as_it_was_after_an_exception() -> None:
         net[0][1].armed = armed
         if armed:
             with pytest.raises(KeyError):
-                clipped_sum(net, cross_entropy, Batch(features, torch.zeros(7).long()), 1.0, 8)
+                clipped_sum(net, cross_entropy, Batch(features, torch.zeros(7).long()), Clipping.flat(1.0), 8)
         else:
-            clipped_sum(net, cross_entropy, Batch(features, torch.zeros(7).long()), 1.0, 8)
+            clipped_sum(net, cross_entropy, Batch(features, torch.zeros(7).long()), Clipping.flat(1.0), 8)
         assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
         assert inner == {id(p) for p in net.parameters() if p.requires_grad}
         assert hooks == [dict(layer._forward_hooks) for layer in net.modules()]
