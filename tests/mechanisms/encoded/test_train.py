@@ -248,7 +248,7 @@ VARIANTS = {
 }  # fmt: skip
 
 
-SLOW = ("micro-batches", "cauchy")
+SLOW = ("phases", "micro-batches", "cauchy")
 
 
 @pytest.mark.parametrize(

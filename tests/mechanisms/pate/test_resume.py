@@ -39,7 +39,7 @@ GNMAX = "{kind: gnmax, noise: {family: gaussian, multiplier: 8}}"
     ("aggregator", "epsilon", "kills"),
     [
         (CONFIDENT, "auto", 4),
-        (INTERACTIVE, "20.0", 3),
+        pytest.param(INTERACTIVE, "20.0", 3, marks=pytest.mark.slow),
         pytest.param(CONFIDENT, "9.0", 50, marks=pytest.mark.slow),
         pytest.param(INTERACTIVE, "auto", 50, marks=pytest.mark.slow),
         pytest.param(GNMAX, "auto", 50, marks=pytest.mark.slow),
@@ -72,6 +72,7 @@ def test_killed_runs(tmp_path: Path, digits: Planned, aggregator: str, epsilon: 
     dprecipe.verify(out / "release")
 
 
+@pytest.mark.slow
 def test_ctrl_c_among_the_teachers(digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, out, real = digits("mechanism.teachers.training=null"), tmp_path / "run", teachers.put_all
     trained: list[int] = []

@@ -76,7 +76,7 @@ def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Pat
     "aggregator",
     [
         "{kind: lnmax, noise: {family: laplace, multiplier: 12}}",
-        "{kind: gnmax, noise: {family: gaussian, multiplier: 8}}",
+        pytest.param("{kind: gnmax, noise: {family: gaussian, multiplier: 8}}", marks=pytest.mark.slow),
         "{kind: interactive_gnmax, noise: {family: gaussian, multiplier: 8}, selection: {threshold: 15, "
         "noise: {family: gaussian, multiplier: 16}}, interaction: {rounds: 3, threshold: 5, confidence: 0.8}}",
     ],

@@ -296,7 +296,7 @@ runtime: {checkpoint_seconds: %s}
     ("checkpoint", "stop", "epochs", "kills", "seconds"),
     [
         ("encrypted", "last", 150, 3, 0.02),
-        ("none", "random", 50, 2, 30),
+        pytest.param("none", "random", 50, 2, 30, marks=pytest.mark.slow),
         pytest.param("encrypted", "last", 1500, 50, 0.02, marks=pytest.mark.slow),
         pytest.param("encrypted", "random", 1000, 50, 0.000001, marks=pytest.mark.slow),
         pytest.param("none", "last", 20, 50, 30, marks=pytest.mark.slow),
