@@ -7,6 +7,7 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
 
 import lightning.pytorch as lightning
@@ -21,8 +22,18 @@ from dprecipe.recipe.training import Sgd
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
 from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
+from dprecipe.training.processes import Alone, Led, Processes
 from dprecipe.training.records import Store, StoredLot
 from dprecipe.training.seeded import drawing_from
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One update: its number in the plan, from 0, and the event that pays for it."""
+
+    number: int
+    event: Event
 
 
 class Sums(Protocol):
@@ -31,19 +42,32 @@ class Sums(Protocol):
     def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
         """The records of these units, in the groups whose gradients are averaged."""
 
-    def summed(self, model: nn.Module, lot: StoredLot) -> ClippedSum:
+    def summed(self, model: nn.Module, lot: StoredLot, step: Step) -> ClippedSum:
         """The bounded sum of a lot."""
 
-    def gradient(self, noisy: Tensor, event: Event) -> tuple[Tensor, Tensor | float]:
-        """From the noisy sum, (P,) float64, to the gradient, and a factor of the update it makes. Post-processing:
-        reads nothing but the noisy sum and public constants."""
+    def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
+        """From the noisy sum, float64, to the gradient, (P,): divided by a public number of units; and a factor of the
+        update it makes. Post-processing: reads nothing but the noisy sum, earlier ones, and public constants."""
+
+    def figures(self) -> dict[str, float]:
+        """What noisy sums have decided so far, by name, to be shown."""
+
+    def state(self) -> dict[str, Any]:
+        """What noisy sums have decided so far, for a later attempt: tensors and numbers only."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not of these sums.
+        """
 
 
 @final
 class NoisySteps(lightning.LightningModule):
     """Manual optimisation on noisy sums; the trainer only counts."""
 
-    def __init__(self, plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secrets, sums: Sums) -> None:
+    def __init__(self, plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets, sums: Sums) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
@@ -54,13 +78,15 @@ class NoisySteps(lightning.LightningModule):
         self.events_done = gate.done
         """Events the model holds whole: a checkpoint is taken between events only."""
         self.stop_requested = False
+        self.processes: Processes = Alone()
+        """Who takes part in each step; set before the first."""
         self._plan = plan
         self._sums = sums
         self._store = store
         self._secrets = secrets
         self._lr = learning_rate(plan.training.descent, plan.length)
         self._optimizer = optimizer_of(plan.training.descent, model)
-        self._pending: tuple[Ticket, Iterator[Lot]] | None = None
+        self._pending: tuple[Ticket, Iterator[tuple[int, Lot]]] | None = None
 
     @property
     def steps_left(self) -> int:
@@ -80,20 +106,23 @@ class NoisySteps(lightning.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One noisy update, or none: the refusal is in here, before noise is drawn."""
         if self._pending is None:
-            ticket = None if self.stop_requested else self.gate.admit()
+            ticket = self.processes.agree(lambda: None if self.stop_requested else self.gate.admit())
             if ticket is None:
                 self.trainer.should_stop = True
                 return
             stream = self._secrets.stream("sampling", ticket.index)
-            self._pending = (ticket, draw(ticket.event, self._store.units, stream))
+            self._pending = (ticket, enumerate(draw(ticket.event, self._store.units, stream)))
         ticket, lots = self._pending
-        seed = self._secrets.stream("program", (ticket.index << 32) + ticket.used).seed()
-        lot = self._sums.lot(self._store, next(lots), seed)
+        number, units = next(lots)
+        seed = self.processes.seed(self._secrets.stream("program", (ticket.index << 32) + number))
+        lot = self._sums.lot(self._store, self.processes.part(units), seed)
+        step = Step(self.steps_done, ticket.event)
         with drawing_from(seed, self.device):
-            summed = self._sums.summed(self.model, lot)
-        gradient, factor = self._sums.gradient(self.gate.release(ticket, summed), ticket.event)
-        self._update(gradient / self._plan.length.expected_lot, factor)
-        if ticket.used == ticket.releases:
+            summed = self._sums.summed(self.model, lot, step)
+        summed = replace(summed, value=self.processes.summed(summed.value))
+        noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
+        self._update(*self._sums.gradient(noisy, step))
+        if number + 1 == ticket.releases:
             self._pending = None
             self.events_done += 1
 
@@ -121,6 +150,10 @@ class NoisySteps(lightning.LightningModule):
         self.average.take(self.steps_done, self.model)
         self.steps_done += 1
 
+    def figures(self) -> dict[str, float]:
+        """What noisy sums have decided besides the weights, by name."""
+        return self._sums.figures()
+
     def state(self) -> dict[str, Any]:
         """All that a later attempt needs: tensors and numbers only."""
         return {
@@ -130,10 +163,12 @@ class NoisySteps(lightning.LightningModule):
             "optimizer": self._optimizer.state_dict(),
             "average": self.average.value,
             "average_count": self.average.count,
+            "sums": self._sums.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, but never from the lots or the noise of the attempt it is from."""
+        self._sums.restore(state["sums"])
         self.events_done = int(state["events_done"])
         self.steps_done = int(state["steps_done"])
         self.gate.done = self.events_done

@@ -130,7 +130,15 @@ class Case:
         Raises:
             Failed: one is not finite.
         """
-        result = self._looped(self.module, self.features)
+        return self.gradients_of(self.features, self.labels)
+
+    def gradients_of(self, features: Tensor, labels: Tensor) -> Tensor:
+        """(B, P): as `single_gradients`, of these records.
+
+        Raises:
+            Failed: one is not finite.
+        """
+        result = self._looped(self.module, features, labels)
         if not bool(torch.isfinite(result).all()):
             raise Failed("a gradient of a single record is not finite")
         return result
@@ -142,16 +150,16 @@ class Case:
         Where a gradient is a small difference of large numbers, two right engines differ by this much.
         """
         try:
-            double = self._looped(copy.deepcopy(self.module).double(), self.features.double())
+            double = self._looped(copy.deepcopy(self.module).double(), self.features.double(), self.labels)
         except ERRORS:
             return torch.zeros_like(self.single_gradients)
         return (self.single_gradients - double).abs().to(self.single_gradients.dtype)
 
-    def _looped(self, module: nn.Module, features: Tensor) -> Tensor:
+    def _looped(self, module: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
         parameters = [p for p in module.parameters() if p.requires_grad]
         rows = []
-        for i in range(len(self.labels)):
-            losses = self.loss(module(features[i : i + 1]), self.labels[i : i + 1])
+        for i in range(len(labels)):
+            losses = self.loss(module(features[i : i + 1]), labels[i : i + 1])
             grads = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
             parts = [
                 (torch.zeros_like(parameter) if grad is None else grad).flatten()

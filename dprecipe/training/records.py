@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dprecipe.data.raw import Labels
 from dprecipe.training.engine.clipped_sum import Batch, physical
+from dprecipe.training.engine.several import FILLED
 
 Augment = Callable[[Tensor], Tensor]
 Indices = NDArray[np.int64]
@@ -71,9 +72,11 @@ class Store:
         numbers = torch.from_numpy(np.repeat(np.arange(len(units)) if groups is None else groups, counts))
         return StoredLot(self, order[np.repeat(starts[units], counts) + within], numbers)
 
-    def batch(self, indices: Indices, units: Tensor | None) -> Batch:
-        """These records on the device, augmented."""
+    def batch(self, indices: Indices, units: Tensor | None = None, copies: int = 1) -> Batch:
+        """These records on the device, each `copies` times in a row, each copy augmented by itself."""
         features, labels = (torch.from_numpy(array).to(self._device) for array in self._records.batch(indices))
+        if copies > 1:
+            features, labels = features.repeat_interleave(copies, 0), labels.repeat_interleave(copies, 0)
         if self._augment is not None:
             features = self._augment(features)
         return Batch(features, labels, None if units is None else units.to(self._device))
@@ -91,3 +94,43 @@ class StoredLot:
     def parts(self, size: int) -> Iterator[Batch]:
         for part, units in physical(self.units, len(self.indices), size):
             yield self.store.batch(self.indices[part], units)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LotOfSeveral:
+    """A lot in which each unit is one record of several rows, for `engine.several`: its records, each `copies` times.
+
+    `parts` counts rows. Units come by their number of records, and are filled up to the longest beside them, and on to
+    a number of the form 2^k or 3·2^k: the engine makes a plan for each.
+    """
+
+    lot: StoredLot
+    copies: int = 1
+
+    def parts(self, size: int) -> Iterator[Batch]:
+        indices = self.lot.indices
+        if self.lot.units is None:
+            starts_U, counts_U = np.arange(len(indices)), np.ones(len(indices), dtype=np.int64)
+        else:
+            counts_U = np.bincount(self.lot.units.numpy())
+            starts_U = np.cumsum(counts_U) - counts_U
+        longest_first = np.argsort(-counts_U, kind="stable")
+        start = 0
+        while start < len(longest_first):
+            records = _rounded_up(int(counts_U[longest_first[start]]))
+            units = longest_first[start : start + max(1, size // (records * self.copies))]
+            within_UR = np.minimum(np.arange(records), counts_U[units][:, None] - 1)
+            batch = self.lot.store.batch(indices[starts_U[units][:, None] + within_UR].ravel(), copies=self.copies)
+            shape = (len(units), records * self.copies)
+            filled_UR = torch.from_numpy(np.arange(records) >= counts_U[units][:, None])
+            filled_UR = filled_UR.repeat_interleave(self.copies, 1).to(batch.labels.device)
+            labels_UR = batch.labels.unflatten(0, shape).masked_fill(filled_UR, FILLED)
+            yield Batch(batch.features.unflatten(0, shape), labels_UR)
+            start += len(units)
+
+
+def _rounded_up(count: int) -> int:
+    """The next number of the form 2^k or 3·2^k."""
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if power * 3 // 4 >= count else power

@@ -96,7 +96,7 @@ def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve,
         plan,
         curve,
         held_out,
-        lambda step, epsilon, score: folder.record(step, epsilon, score.metrics),
+        folder.record,
         lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": ledger.head}),
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import lightning.pytorch as lightning
@@ -54,7 +54,7 @@ class Watch(lightning.Callback):
         plan: Plan,
         curve: SpentCurve,
         held_out: HeldOut | None,
-        record: Callable[[int, float, Score], None],
+        record: Callable[[int, float, Mapping[str, float]], None],
         checkpoint: Callable[[dict[str, Any]], None],
     ) -> None:
         self._plan = plan
@@ -92,7 +92,8 @@ class Watch(lightning.Callback):
         """Score the weights that would be released now."""
         if self._held_out is not None:
             self._score = self._held_out.score(module.model, module.released_state())
-            self._record(module.steps_done, self._curve.at(total(module.gate.spent)), self._score)
+            figures = {**self._score.metrics, **module.figures()}
+            self._record(module.steps_done, self._curve.at(total(module.gate.spent)), figures)
         return self._score
 
     def save(self, module: Any) -> None:
@@ -104,5 +105,6 @@ class Watch(lightning.Callback):
 
     def _status(self, module: Any) -> str:
         spent = self._curve.at(total(module.gate.spent))
-        text = f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"
-        return text if self._score is None else f"{text}, {self._score.summary}"
+        said = [f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"]
+        said += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in module.figures().items()]
+        return ", ".join(said if self._score is None else [*said, self._score.summary])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
 from dprecipe.training.engine.encoded_sum import Encoder, encoded_sum
 from dprecipe.training.gate import Gate, law_of, multiplier_of
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noisy_steps import NoisySteps
+from dprecipe.training.noisy_steps import NoisySteps, Step
 from dprecipe.training.probe_codes import encoding_tests
 from dprecipe.training.probe_sums import SumTests
 from dprecipe.training.records import Store, StoredLot
@@ -85,6 +85,7 @@ class Encoding:
         self._encoder = encoder
         self._slot_of = slot_of
         self._physical_batch = plan.runtime.physical_batch
+        self._expected_lot = plan.length.expected_lot
         self._denoise = plan.settings["denoise"]
         self._sensitivity = float(plan.settings["sensitivity"])
         self._groups = list(plan.settings["groups"])
@@ -101,16 +102,25 @@ class Encoding:
         _, groups = np.unique(self._slot_of[units][order], return_inverse=True)
         return store.lot(units[order], seed, groups)
 
-    def summed(self, model: nn.Module, lot: StoredLot) -> ClippedSum:
+    def summed(self, model: nn.Module, lot: StoredLot, step: Step) -> ClippedSum:
         encoded = encoded_sum(model, cross_entropy, lot, self._encoder, self._physical_batch)
         if self._relative is None:
             return encoded
         # Coordinates in units of their own noise; `gradient` turns them back.
         return ClippedSum(encoded.value / self._relative.to(encoded.value.device), self._sensitivity)
 
-    def gradient(self, noisy: Tensor, event: Event) -> tuple[Tensor, Tensor | float]:
-        factor = self._factor(noisy, event)
-        return (noisy if self._relative is None else noisy * self._relative), factor
+    def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
+        factor = self._factor(noisy, step.event)
+        return (noisy if self._relative is None else noisy * self._relative) / self._expected_lot, factor
+
+    def figures(self) -> dict[str, float]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        pass
 
     def _factor(self, noisy: Tensor, event: Event) -> Tensor | float:
         """The step multiplier κ, or one for each coordinate."""

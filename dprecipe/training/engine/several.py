@@ -1,0 +1,50 @@
+"""Units of several rows as records of the engine: the rows of a unit go through the model side by side, and the mean of
+their losses is its one loss. So its gradient is the mean of its rows' gradients, and comes from the same backward pass
+as everybody's.
+
+Rows are a unit's records, the augmented copies of a record, or both. Units of fewer rows are filled up with copies that
+have no part in the mean: their label is `FILLED`.
+
+Legend: U units, R rows of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+FILLED = -1
+"""The label of a row that only fills its unit up."""
+
+
+@final
+class Several(nn.Module):
+    """`model`, with its parameters, for features (U, R, …): outputs (U, R, …)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.train(model.training)
+
+    def forward(self, features: Tensor) -> Tensor:
+        outputs: Tensor = self.model(features.flatten(0, 1))
+        return outputs.unflatten(0, features.shape[:2])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MeanLoss:
+    """(outputs (U, R, …), labels (U, R)) -> (U,): the mean of `loss` over the rows that are not filled up."""
+
+    loss: Loss
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        real_UR = labels != FILLED
+        losses = self.loss(outputs.flatten(0, 1), torch.where(real_UR, labels, 0).flatten())
+        losses_UR = torch.where(real_UR, losses.unflatten(0, labels.shape), 0.0)
+        return losses_UR.sum(1) / real_UR.sum(1)
