@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.sampling import Pace, Sampling
+from dprecipe.mechanisms.sampling import Pace
 from dprecipe.planning.model import Assumption, Length
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -31,7 +30,8 @@ class Problem:
 
     `charges(multiplier, events)` is what `events` events release; the multiplier is that of the noise written at
     `path`, the one that is solved where it is `auto` (`multiplier` is `None`) and offered as a remedy elsewhere. From
-    event `opening` on all events are alike, so that more of them can be counted.
+    event `opening` on all events are alike, so that more of them can be counted; `None`: they never are, and a longer
+    run is another one.
     """
 
     facts: Facts
@@ -39,7 +39,9 @@ class Problem:
     charges: Callable[[float, int], tuple[Charge, ...]]
     multiplier: float | None
     path: str
-    opening: int = 0
+    opening: int | None = 0
+    remedy: Callable[[float], str] | None = None
+    """What sets the noise to a multiplier, where that is more than a number at `path`."""
 
     @property
     def events(self) -> int | None:
@@ -60,19 +62,20 @@ class Solution:
     length: Length
 
 
-def lots_that_fit(sampling: Sampling, facts: Facts) -> list[Finding]:
+def lots_that_fit(pace: Pace, facts: Facts) -> list[Finding]:
     """Lots no larger than the data (P105), and a run of a length that can be planned (P109)."""
-    batch_size = getattr(sampling, "batch_size", None)
-    if batch_size is not None and batch_size > facts.size:
-        return [
-            Finding(
-                "P105",
-                f"batch_size {batch_size:,} is larger than data.size {facts.size:,}",
-                f"set batch_size to at most {facts.size}, or use scheme: full_batch",
-                "mechanism.sampling.batch_size",
-            )
-        ]
-    pace, training = Pace.of(sampling, facts.size), facts.training
+    ends = {name: pace.lots[at][1] for name, at in (("", 0), (".from", 0), (".to", -1))}
+    for name in ("",) if len(pace.lots) == 1 else (".from", ".to"):
+        if ends[name] > facts.size:
+            return [
+                Finding(
+                    "P105",
+                    f"batch_size {float(ends[name]):,.10g} is larger than data.size {facts.size:,}",
+                    f"set batch_size{name} to at most {facts.size}, or use scheme: full_batch",
+                    f"mechanism.sampling.batch_size{name}",
+                )
+            ]
+    training = facts.training
     if "auto" in (training.epochs, training.steps):
         return []
     steps = pace.events_for(training.epochs, training.steps) * pace.steps_per_event  # type: ignore[arg-type]
@@ -97,7 +100,7 @@ def check(problem: Problem) -> list[Finding]:
     if cap is None or multiplier is None:
         return []
     if events is None:
-        events = problem.opening + 1
+        events = (problem.opening or 0) + 1
     charges = problem.charges(multiplier, events)
     if surely_within(charges, cap, budget.delta, Neighbouring(budget.neighbouring)):
         return []
@@ -133,16 +136,17 @@ def solve(problem: Problem, least: float = LEAST_NOISE) -> Solution:
         if not multiplier >= least:
             raise PlanRefused([too_loose(f"is met with a noise multiplier of {multiplier:g}, hardly any noise")])
     elif events is None and multiplier is not None and epsilon is not None:
-        most = problem.opening + math.ceil(MOST_STEPS / pace.steps_per_event)
+        opening = problem.opening or 0
+        most = opening + math.ceil(MOST_STEPS / pace.steps_per_event)
         if _epsilon(problem.charges(multiplier, most), facts, "rdp") <= epsilon:
             raise PlanRefused([too_loose(f"holds more than {MOST_STEPS:,} steps at this noise")])
         further = _further(problem, multiplier, epsilon)
         if further == 0:
-            raise PlanRefused([_overspent(problem, multiplier, problem.opening + 1)])
-        events = problem.opening + further
+            raise PlanRefused([_overspent(problem, multiplier, opening + 1)])
+        events = opening + further
         path = "training.steps" if facts.training.steps is not None else "training.epochs"
         steps = events * pace.steps_per_event
-        solved[path] = steps if path.endswith("steps") else float(Fraction(steps) / pace.epoch)
+        solved[path] = steps if path.endswith("steps") else float(pace.passes(events))
     elif multiplier is None or events is None:
         raise PlanRefused([two_free_variables(problem.path)])
     charges = problem.charges(multiplier, events)
@@ -162,13 +166,17 @@ def two_free_variables(path: str) -> Finding:
     )
 
 
-def common_assumptions(sampling: Sampling, facts: Facts) -> tuple[tuple[Assumption, ...], tuple[Assumption, ...]]:
+def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...], tuple[Assumption, ...]]:
     """What every mechanism of noisy sums rests on: what comes before its own assumptions, and what after."""
     drawn = {
         "poisson": "each unit joins each lot independently with the sampling rate, and who joined stays secret",
+        "truncated_poisson": "each unit joins each lot independently with the sampling rate; of a lot that is too "
+        "large a uniformly random part of the stated size remains, and who joined stays secret",
+        "fixed_size": "each lot is a uniformly random subset of the stated size, drawn anew, and who is in it stays "
+        "secret",
         "full_batch": "every unit takes part in every step",
         "shuffle": "each epoch deals every unit to exactly one lot, independently of the data",
-    }[sampling.scheme]
+    }[scheme]
     return (
         (Assumption("sampling", drawn, "code"),),
         (
@@ -190,9 +198,11 @@ def common_assumptions(sampling: Sampling, facts: Facts) -> tuple[tuple[Assumpti
 
 
 def _further(problem: Problem, multiplier: float, epsilon: float) -> int:
-    """How many events the budget holds beyond the opening."""
+    """How many events the budget holds beyond the opening; 0 where they are never alike."""
     from dprecipe.privacy import calibrate
 
+    if problem.opening is None:
+        return 0
     budget = problem.facts.budget
     spent = problem.charges(multiplier, problem.opening)
     event = problem.charges(multiplier, problem.opening + 1)[-1].event
@@ -221,23 +231,23 @@ def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
         sigma = calibrate.noise_multiplier(
             lambda value: problem.charges(value, events), cap, budget.delta, relation, budget.accountant
         )
-        remedies.append(f"set {problem.path} to {sigma:.6g}")
+        remedies.append(f"set {problem.path} to {sigma:.6g}" if problem.remedy is None else problem.remedy(sigma))
     except calibrate.CalibrationError as error:
         if not problem.opening:
             return _too_tight(problem, error.tried)
     if further:
-        steps = (problem.opening + further) * pace.steps_per_event
+        whole = (problem.opening or 0) + further
         if facts.training.steps is not None:
-            remedies.insert(0, f"lower training.steps to {steps}")
+            remedies.insert(0, f"lower training.steps to {whole * pace.steps_per_event}")
         else:
-            epochs = Fraction(steps) / pace.epoch
+            epochs = pace.passes(whole)
             shown: float = math.floor(epochs)
-            if not shown or pace.events_for(shown, None) <= problem.opening:
+            if not shown or pace.events_for(shown, None) <= (problem.opening or 0):
                 shown = math.floor(epochs * 10_000) / 10_000
-            if shown and pace.events_for(shown, None) > problem.opening:
+            if shown and pace.events_for(shown, None) > (problem.opening or 0):
                 remedies.insert(0, f"lower training.epochs to {shown}")
-    code, start = ("P102", "") if further else ("P106", "not even one step fits: one ")
-    if not further and problem.opening:
+    code, start = ("P102", "") if further or problem.opening is None else ("P106", "not even one step fits: one ")
+    if code == "P106" and problem.opening:
         start = "the earlier phases leave nothing for the last: with one step of it the run "
     return Finding(
         code,

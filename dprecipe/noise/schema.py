@@ -7,11 +7,12 @@ All six families are words of the language; which of them a mechanism can accoun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Discriminator, Field, Tag
 
 from dprecipe.recipe.base import Auto, Block, PositiveFloat, PositiveInt, form
+from dprecipe.recipe.schedules import Schedule
 
 # Far beyond this range lies nothing but the end of floating-point numbers.
 Multiplier = Annotated[
@@ -19,6 +20,7 @@ Multiplier = Annotated[
     Discriminator(form),
 ]
 MULTIPLIER = "scale of the noise, divided by the clip norm or the codeword norm, or in votes; `auto`: solved"
+MOVING = "scale of the noise, divided by the clip norm; `auto`: solved; or a schedule"
 
 
 class GaussianNoise(Block):
@@ -64,6 +66,35 @@ class SechNoise(Block):
 
     family: Literal["sech"]
     multiplier: Multiplier = Field(description=MULTIPLIER)
+
+
+class MultiplierSchedule(Schedule):
+    """A noise multiplier that moves from one value to another, then stays."""
+
+    from_: Annotated[float, Field(ge=1e-3, le=1e6, alias="from", description="at the first step")]
+    to: Annotated[float, Field(ge=1e-3, le=1e6, description="at the last step of the schedule")]
+
+
+MovingMultiplier = Annotated[
+    Annotated[Auto, Tag("word")]
+    | Annotated[Annotated[float, Field(ge=1e-3, le=1e6)], Tag("number")]
+    | Annotated[MultiplierSchedule, Tag("block")],
+    Discriminator(form),
+]
+
+
+class MovingGaussianNoise(Block):
+    """Normal noise, of a multiplier that may move."""
+
+    family: Literal["gaussian"]
+    multiplier: MovingMultiplier = Field(description=MOVING)
+
+
+class MovingLaplaceNoise(Block):
+    """Laplace noise, of a multiplier that may move."""
+
+    family: Literal["laplace"]
+    multiplier: MovingMultiplier = Field(description=MOVING)
 
 
 Noise = Annotated[
@@ -120,8 +151,20 @@ PhasedNoise = Annotated[
 ]
 """One noise for the whole run, or a list of phases in order."""
 
+OneMovingNoise = Annotated[
+    MovingGaussianNoise | MovingLaplaceNoise | StudentTNoise | CauchyNoise | VarianceGammaNoise | SechNoise,
+    Field(discriminator="family"),
+]
+MovingNoise = Annotated[
+    Annotated[OneMovingNoise, Tag("one")] | Annotated[Annotated[tuple[Phase, ...], Field(min_length=1)], Tag("many")],
+    Discriminator(one_or_many),
+]
+"""As `PhasedNoise`, or one whose multiplier follows a schedule."""
 
-def phases(noise: Noise | tuple[Phase, ...], path: str = "mechanism.noise") -> tuple[tuple[str, Noise], ...]:
+N = TypeVar("N")
+
+
+def phases(noise: N | tuple[Phase, ...], path: str = "mechanism.noise") -> tuple[tuple[str, N | Phase], ...]:
     """Each noise block of a run with its dotted path."""
     if isinstance(noise, tuple):
         return tuple((f"{path}.{index}", phase) for index, phase in enumerate(noise))

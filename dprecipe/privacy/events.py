@@ -72,6 +72,64 @@ class PartitionedGaussian:
         _positive(noise_multiplier=self.noise_multiplier, lots=self.lots)
 
 
+@dataclass(frozen=True, slots=True)
+class PoissonLaplace:
+    """As `PoissonGaussian` (1: every unit takes part), of sums of vectors that are bounded in L1 norm.
+
+    `noise_multiplier` is the scale of Laplace noise on each coordinate over that norm.
+    """
+
+    kind: ClassVar[str] = "poisson_laplace"
+    sampling_rate: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _positive(noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate)
+        if not self.sampling_rate <= 1:
+            raise ValueError(f"expected sampling_rate <= 1, got {self.sampling_rate}")
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedPoissonGaussian:
+    """As `PoissonGaussian` over `size` units, but of a lot with more than `most` of them a uniformly random subset of
+    `most` takes part.
+
+    One unit more or less then changes who else takes part: the sum moves by up to two clip norms where a lot is full.
+    """
+
+    kind: ClassVar[str] = "truncated_poisson_gaussian"
+    sampling_rate: float
+    noise_multiplier: float
+    size: int
+    most: int
+
+    def __post_init__(self) -> None:
+        _positive(noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate, size=self.size)
+        if not self.sampling_rate < 1:
+            raise ValueError(f"expected sampling_rate < 1, got {self.sampling_rate}")
+        if not 0 < self.most <= self.size:
+            raise ValueError(f"expected 0 < most <= size, got {self.most} and {self.size}")
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSizeGaussian:
+    """A uniformly random subset of `lot` of `size` units takes part, drawn without replacement; otherwise as
+    `Gaussian`, with `noise_multiplier` over one clip norm.
+
+    It has a bound for replacing a unit, which moves the sum by up to two clip norms, and for nothing else.
+    """
+
+    kind: ClassVar[str] = "fixed_size_gaussian"
+    size: int
+    lot: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _positive(noise_multiplier=self.noise_multiplier, size=self.size)
+        if not 0 < self.lot <= self.size:
+            raise ValueError(f"expected 0 < lot <= size, got {self.lot} and {self.size}")
+
+
 MOST_ROWS = 4096
 """Of a table within an event."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -259,6 +317,9 @@ Event = (
     Gaussian
     | PoissonGaussian
     | PartitionedGaussian
+    | PoissonLaplace
+    | TruncatedPoissonGaussian
+    | FixedSizeGaussian
     | Encoded
     | ProjectedDescent
     | NoisyMax
@@ -268,7 +329,11 @@ Event = (
 )
 
 KINDS: dict[str, type[Event]] = {
-    cls.kind: cls for cls in (Gaussian, PoissonGaussian, PartitionedGaussian, Encoded, *HIDDEN, *VOTES)
+    cls.kind: cls
+    for cls in (
+        *(Gaussian, PoissonGaussian, PartitionedGaussian, PoissonLaplace, TruncatedPoissonGaussian, FixedSizeGaussian),
+        *(Encoded, *HIDDEN, *VOTES),
+    )
 }
 
 

@@ -16,15 +16,11 @@ from dprecipe.recipe.base import (
     SolvableInt,
     form,
 )
+from dprecipe.recipe.schedules import Schedule
 
 
-class LearningRateSchedule(Block):
+class LearningRateSchedule(Schedule):
     """A learning rate that moves from one value to another, then stays."""
-
-    schedule: Literal["linear", "cosine"]
-    from_: PositiveFloat = Field(alias="from", description="at the first step")
-    to: NonNegativeFloat = Field(description="at the last step of the schedule")
-    epochs: PositiveFloat | None = Field(None, description="length; the whole run when left out")
 
 
 LearningRate = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dprecipe.faults import Finding
 from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence
 
-TAGS = ("kind", "family", "source", "scheme", "schedule")
+TAGS = ("kind", "family", "source", "scheme", "schedule", "mode")
 """The keys that say what a block is; a block in which one of them changes is another block."""
 
 

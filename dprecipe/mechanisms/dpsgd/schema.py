@@ -2,31 +2,100 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
-from dprecipe.mechanisms.sampling import Sampling
-from dprecipe.noise.schema import Noise, phases
-from dprecipe.recipe.base import Auto, Block
+from dprecipe.mechanisms.sampling import LotSampling
+from dprecipe.noise.schema import MovingNoise, phases
+from dprecipe.recipe.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, form
+from dprecipe.recipe.schedules import Schedule
+
+Threshold = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
-class Clip(Block):
-    """How far one unit can move the sum of gradients."""
+class NormSchedule(Schedule):
+    """A clip norm that moves from one value to another, then stays."""
 
-    norm: Annotated[float, Field(ge=1e-6, le=1e6)] = Field(description="largest L2 norm of a unit's gradient")
+    from_: Annotated[float, Field(ge=1e-6, le=1e6, alias="from", description="at the first step")]
+    to: Annotated[float, Field(ge=1e-6, le=1e6, description="at the last step of the schedule")]
+
+
+Norm = Annotated[
+    Annotated[Threshold, Tag("number")] | Annotated[NormSchedule, Tag("block")],
+    Discriminator(lambda value: "block" if form(value) == "block" else "number"),
+]
+NORM = "largest norm of a unit's gradient, L2 (with Laplace noise L1): a number or a schedule"
+
+
+class FlatClip(Block):
+    """One norm over all parameters."""
+
     mode: Literal["flat"] = Field("flat", description="`flat`: one norm over all parameters")
+    norm: Norm = Field(description=NORM)
+
+
+class PerLayerClip(Block):
+    """A norm for the parameters of each layer. Exactly one of `norm` and `norms`."""
+
+    mode: Literal["per_layer"]
+    norm: Norm | None = Field(
+        None, description="of all layers together, shared out evenly: norm / √layers each (with Laplace noise / layers)"
+    )
+    norms: Annotated[tuple[Threshold, ...], Field(min_length=1)] | None = Field(
+        None, description="of each layer, in the model's order"
+    )
+
+
+class AutomaticClip(Block):
+    """Every gradient is scaled to norm · ‖g‖ / (‖g‖ + stability), none is merely cut (Bu et al. 2023, AUTO-S)."""
+
+    mode: Literal["automatic"]
+    norm: Norm = Field(description=NORM)
+    stability: PositiveFloat = Field(0.01, description="γ; the smaller, the more alike all gradients' norms become")
+
+
+class AdaptiveClip(Block):
+    """A norm that follows a quantile of the gradients' norms, by noisy counts (Andrew et al. 2021)."""
+
+    mode: Literal["adaptive"]
+    norm: Threshold = Field(description="at the first step; L2")
+    quantile: Fraction = Field(0.5, description="share of gradients that shall be no longer than the norm")
+    learning_rate: PositiveFloat = Field(0.2, description="η: the norm moves by exp(-η (share - quantile)) a step")
+    count_noise: PositiveFloat | None = Field(
+        None, description="standard deviation of the noise on the count, in units; batch_size / 20 when left out"
+    )
+
+
+def _mode(value: Any) -> Any:
+    """The tag of a clip block; `flat` where it says none."""
+    mode = value.get("mode", "flat") if isinstance(value, Mapping) else getattr(value, "mode", "flat")
+    return mode if isinstance(mode, str) else None
+
+
+Clip = Annotated[
+    Annotated[FlatClip, Tag("flat")]
+    | Annotated[PerLayerClip, Tag("per_layer")]
+    | Annotated[AutomaticClip, Tag("automatic")]
+    | Annotated[AdaptiveClip, Tag("adaptive")],
+    Discriminator(_mode),
+]
 
 
 class Dpsgd(Block):
     """DP-SGD (Abadi et al. 2016)."""
 
     kind: Literal["dpsgd"]
-    clip: Clip
-    noise: Noise
-    sampling: Sampling
+    clip: Clip = Field(description="how far one unit can move the sum of gradients")
+    noise: MovingNoise = Field(description="one noise, or a list of phases in order")
+    sampling: LotSampling
+    augmentations: PositiveInt = Field(
+        1, description="copies of each record, each augmented by itself; their gradients are averaged before clipping"
+    )
 
     @property
     def solvable(self) -> dict[str, float | int | Auto]:
         """What can be `auto`, by dotted path."""
-        return {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
+        found = {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
+        return {path: value for path, value in found.items() if not isinstance(value, Schedule)}

@@ -411,7 +411,7 @@ def optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def lots(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Lots fit the data, and the run can be planned."""
-    yield from solve.lots_that_fit(spec.sampling, facts)
+    yield from solve.lots_that_fit(Pace.of(spec.sampling, facts.size), facts)
 
 
 RULES: Sequence[Callable[[Encoded, Facts], Iterator[Finding]]] = (
@@ -430,7 +430,7 @@ RULES: Sequence[Callable[[Encoded, Facts], Iterator[Finding]]] = (
 
 
 def _assumptions(spec: Encoded, facts: Facts, run: _Run) -> tuple[Assumption, ...]:
-    before, after = solve.common_assumptions(spec.sampling, facts)
+    before, after = solve.common_assumptions(spec.sampling.scheme, facts)
     if run.exchanged:
         moved = (
             f"one {facts.unit} draws its micro-batch by itself and exchanges one code for another; each lies in the "

@@ -1,7 +1,7 @@
 """A run cut into stages: whole steps with one learning rate and one scale of noise each.
 
 The account charges for the stages and the engine takes them, so that what runs is what was accounted for. A learning
-rate that moves becomes a staircase: each stair has the value that the schedule has at its first step.
+rate that moves becomes a staircase (`dprecipe.mechanisms.staircase`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
+from dprecipe.mechanisms import staircase
 from dprecipe.recipe.training import LearningRateSchedule
 
 MOST_STAGES = 256
@@ -41,18 +41,17 @@ def stages(
     `noise` holds at most `MOST_PHASES` phases: steps, and the scale of their noise. The last one lasts to the end,
     whatever it says.
     """
-    starts, scales, at = [], [], 0
+    begins, scales, at = [], [], 0
     for length, scale in noise:
-        starts.append(at)
+        begins.append(at)
         scales.append(scale)
         at += length
-    cuts = {0, *starts}
+    cuts = {0, *begins}
     if isinstance(learning_rate, LearningRateSchedule):
-        cuts |= _stairs(learning_rate, steps, lots, MOST_STAGES - len(noise))
-    cuts = {cut for cut in cuts if cut < steps} | {steps}
+        cuts |= staircase.starts(_length(learning_rate, steps, lots), steps, MOST_STAGES - len(noise))
     found: list[Stage] = []
-    for first, end in pairwise(sorted(cuts)):
-        phase = max(index for index, start in enumerate(starts) if start <= first)
+    for first, end in staircase.pieces(cuts, steps):
+        phase = max(index for index, start in enumerate(begins) if start <= first)
         rate = _rate(learning_rate, first, steps, lots)
         if found and (found[-1].learning_rate, found[-1].noise_scale) == (rate, scales[phase]):
             first -= found.pop().steps
@@ -71,20 +70,8 @@ def _length(schedule: LearningRateSchedule, steps: int, lots: int) -> int:
     return steps if schedule.epochs is None else steps_of(schedule.epochs, None, lots)
 
 
-def _stairs(schedule: LearningRateSchedule, steps: int, lots: int, most: int) -> set[int]:
-    """Where stairs begin, at most one more than `most`: evenly over the schedule, and at its last step."""
-    last = _length(schedule, steps, lots) - 1
-    end = min(last, steps)
-    count = min(end, most)
-    return {end * stair // count for stair in range(count)} | {last}
-
-
 def _rate(learning_rate: float | LearningRateSchedule, step: int, steps: int, lots: int) -> float:
     """The learning rate of a step, counted from 0."""
     if not isinstance(learning_rate, LearningRateSchedule):
         return float(learning_rate)
-    last = _length(learning_rate, steps, lots) - 1
-    progress = min(1.0, step / last) if last > 0 else 1.0
-    if learning_rate.schedule == "cosine":
-        progress = (1 - math.cos(math.pi * progress)) / 2
-    return learning_rate.from_ + (learning_rate.to - learning_rate.from_) * progress
+    return learning_rate.at(step, _length(learning_rate, steps, lots))
