@@ -10,19 +10,25 @@ from dprecipe.data.facts import (
     classes,
     column_facts,
     declared_shape,
+    feature_shape,
     layout,
     one_hot_columns,
+    shape_after,
+    source_shape,
     table_columns,
     target,
+    tokenized,
 )
 from dprecipe.data.schema import (
     AnySource,
     Category,
+    Columns,
     Crop,
     Csv,
     Data,
     Flatten,
     Flip,
+    GroupNorm,
     Hash,
     Npz,
     Numeric,
@@ -31,9 +37,11 @@ from dprecipe.data.schema import (
     PublicCsv,
     PublicParquet,
     Scale,
+    Scattering,
     Source,
     Step,
     TextColumn,
+    Tokenize,
 )
 from dprecipe.faults import Finding
 
@@ -47,7 +55,8 @@ def check(data: Data) -> list[Finding]:
     findings += _declared_size(data)
     findings += _one_operation_a_step(data)
     if not findings:
-        findings = [*_steps(data), *_encoded(data), *_test_matches(data), *_public_matches(data)]
+        rules = (_steps, _encoded, _tokens_alone, _test_matches, _public_matches)
+        findings = [finding for rule in rules for finding in rule(data)]
     return findings if findings else list(_fits_memory(data))
 
 
@@ -224,32 +233,37 @@ def _one_operation_a_step(data: Data) -> Iterator[Finding]:
 
 def _steps(data: Data) -> Iterator[Finding]:
     columns = table_columns(data.train)
-    image = columns is None and len(declared_shape(data.train)) in (2, 3)
-    channels = layout(declared_shape(data.train))[0] if columns is None else _width(data)
+    shape = source_shape(column_facts(columns or {}, data.preprocess), declared_shape(data.train))
+    image = pixels = len(shape) == 3
     rank = 0
     for index, step in enumerate(data.preprocess):
         operation = step.operation
         path = f"data.preprocess.{index}.{_name(step)}"
-        if isinstance(operation, OneHot | Hash):
+        if isinstance(operation, OneHot | Hash | Tokenize):
             yield from _encoding(operation, columns, path)
         elif isinstance(operation, Crop | Flip):
-            if not image:
+            if not pixels:
                 yield Finding(
                     "R212",
                     f"{_name(step)} moves pixels, and the features are no images here",
-                    "remove the step" if len(declared_shape(data.train)) < 2 else "remove `flatten`: models do it",
+                    "remove the step" if len(shape) == 3 or not image else "remove `flatten`: models do it",
                     path,
                 )
         elif isinstance(operation, Scale):
-            yield from _scale(operation, channels, image, path)
-        elif isinstance(operation, Flatten):
-            channels, image = _width(data), False
+            yield from _scale(operation, shape, path)
+        elif isinstance(operation, Scattering):
+            yield from _scattering(operation, shape, path) if pixels else _no_image(shape, image, path)
+            pixels = False
+        elif isinstance(operation, GroupNorm) and shape[0] % operation.groups:
+            yield _groups(operation, shape, path)
+        if isinstance(operation, Flatten):
+            pixels = False
+        shape = shape_after(step, shape)
         if _rank(operation) < rank:
             yield Finding(
                 "R207",
-                f"{_name(step)} comes too late: encode columns first (one_hot, hash), then scale, "
-                f"clip_features and "
-                "flatten, then augment (crop, flip)",
+                f"{_name(step)} comes too late: encode columns first (one_hot, hash, tokenize), then scale, "
+                "scattering, group_norm, clip_features and flatten, then augment (crop, flip)",
                 "move the step up",
                 path,
             )
@@ -261,44 +275,74 @@ def _name(step: Step) -> str:
 
 
 def _rank(operation: object) -> int:
-    if isinstance(operation, OneHot | Hash):
+    if isinstance(operation, OneHot | Hash | Tokenize):
         return 0
     return 2 if isinstance(operation, Crop | Flip) else 1
 
 
-def _width(data: Data) -> int:
-    columns = table_columns(data.train)
-    if columns is not None:
-        return sum(column.width for column in column_facts(columns, data.preprocess))
-    return math.prod(declared_shape(data.train))
-
-
-def _scale(step: Scale, channels: int, image: bool, path: str) -> Iterator[Finding]:
+def _scale(step: Scale, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
     for name, value in (("mean", step.mean), ("std", step.std)):
-        if isinstance(value, tuple) and len(value) != channels:
-            what = "channel" if image else "feature"
+        if isinstance(value, tuple) and len(value) != shape[0]:
+            what = "channel" if len(shape) == 3 else "feature"
             yield Finding(
                 "R211",
-                f"{len(value)} constants for {channels} {what}{'s' if channels > 1 else ''}",
+                f"{len(value)} constants for {shape[0]} {what}{'s' if shape[0] > 1 else ''}",
                 f"write one number for all, or one for each {what}",
                 f"{path}.{name}",
             )
 
 
-def _encoding(step: OneHot | Hash, columns: object, path: str) -> Iterator[Finding]:
-    name = "one_hot" if isinstance(step, OneHot) else "hash"
+def _no_image(shape: tuple[int, ...], image: bool, path: str) -> Iterator[Finding]:
+    again = ", they have been scattered before" if len(shape) == 3 else ""
+    yield Finding(
+        "R221",
+        f"scattering transforms the pixels of an image, and the features are none here{again}",
+        "remove the step" if len(shape) == 3 or not image else "remove `flatten`: models do it",
+        path,
+    )
+
+
+def _scattering(step: Scattering, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
+    height, width = shape[1:]
+    unit = 2**step.scales
+    if height % unit or width % unit or min(height, width) < 2 * unit:
+        fits = [scales for scales in range(1, step.scales) if not (height % 2**scales or width % 2**scales)]
+        fits = [scales for scales in fits if min(height, width) >= 2 * 2**scales]
+        yield Finding(
+            "R221",
+            f"an image of {height}×{width} has no scattering of {step.scales} scales: height and width have to be "
+            f"multiples of {unit}, and at least {2 * unit}",
+            f"write scales: {fits[-1]}" if fits else "store the images padded to such a size, or remove the step",
+            f"{path}.scales",
+        )
+
+
+def _groups(step: GroupNorm, shape: tuple[int, ...], path: str) -> Finding:
+    count = shape[0]
+    what = "channels" if len(shape) == 3 else "features"
+    fits = max(groups for groups in range(1, min(step.groups, count) + 1) if count % groups == 0)
+    return Finding(
+        "R222",
+        f"{count} {what} do not make {step.groups} groups of one size",
+        f"write groups: {fits}, or another divisor of {count}",
+        f"{path}.groups",
+    )
+
+
+def _encoding(step: OneHot | Hash | Tokenize, columns: object, path: str) -> Iterator[Finding]:
+    name = path.rpartition(".")[2]
     if not isinstance(columns, dict):
         yield Finding("R208", f"{name} encodes columns of a table, and this source has none", "remove the step", path)
         return
     right = Category if isinstance(step, OneHot) else TextColumn
-    chosen = one_hot_columns(step, columns) if isinstance(step, OneHot) else step.columns
-    for column in chosen:
+    key = "column" if isinstance(step, Tokenize) else "columns"
+    for column in _encoded_by(step, columns):
         if column not in columns:
             yield Finding(
                 "R208",
                 f"no column {column!r} is declared",
                 "declare it in data.train.columns",
-                f"{path}.columns",
+                f"{path}.{key}",
             )
         elif not isinstance(columns[column], right):
             kind = columns[column].kind
@@ -307,7 +351,17 @@ def _encoding(step: OneHot | Hash, columns: object, path: str) -> Iterator[Findi
                 "text": "encode it with hash, or declare its values as {kind: category}",
                 "numeric": "leave it out: a number needs no encoding",
             }[kind]
-            yield Finding("R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.columns")
+            yield Finding("R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.{key}")
+
+
+def _encoded_by(step: OneHot | Hash | Tokenize, columns: Columns) -> tuple[str, ...]:
+    match step:
+        case OneHot():
+            return one_hot_columns(step, columns)
+        case Hash():
+            return step.columns
+        case Tokenize():
+            return (step.column,)
 
 
 def _encoded(data: Data) -> Iterator[Finding]:
@@ -316,12 +370,10 @@ def _encoded(data: Data) -> Iterator[Finding]:
         return
     times: dict[str, int] = dict.fromkeys(columns, 0)
     for step in data.preprocess:
-        if step.one_hot is not None:
-            encoded = one_hot_columns(step.one_hot, columns)
-        else:
-            encoded = step.hash.columns if step.hash is not None else ()
-        for name in encoded:
-            times[name] = times.get(name, 0) + 1
+        operation = step.operation
+        if isinstance(operation, OneHot | Hash | Tokenize):
+            for name in _encoded_by(operation, columns):
+                times[name] = times.get(name, 0) + 1
     for name, column in columns.items():
         if not isinstance(column, Numeric) and times[name] == 0:
             step_name = "one_hot" if isinstance(column, Category) else "hash"
@@ -338,6 +390,30 @@ def _encoded(data: Data) -> Iterator[Finding]:
                 f"column {name!r} is encoded {times[name]} times",
                 "keep one of the steps",
                 "data.preprocess",
+            )
+
+
+def _tokens_alone(data: Data) -> Iterator[Finding]:
+    tokens = tokenized(data.preprocess)
+    columns = table_columns(data.train) or {}
+    if tokens is None or tokens.column not in columns:
+        return
+    others = [name for name in columns if name != tokens.column]
+    if others:
+        yield Finding(
+            "R220",
+            f"tokens are read one after another, and {', '.join(map(repr, others))} would stand among them",
+            f"declare {tokens.column!r} alone, or encode it with hash: {{columns: [{tokens.column}], buckets: "
+            f"{tokens.buckets}, tokens: words}}",
+            "data.train.columns",
+        )
+    for index, step in enumerate(data.preprocess):
+        if not isinstance(step.operation, OneHot | Hash | Tokenize | Flatten):
+            yield Finding(
+                "R220",
+                f"tokens are numbers of words, and {_name(step)} would make other words of them",
+                "remove the step",
+                f"data.preprocess.{index}.{_name(step)}",
             )
 
 
@@ -383,15 +459,22 @@ def _listed(source: AnySource) -> list[tuple[str, object]]:
 
 
 def _fits_memory(data: Data) -> Iterator[Finding]:
-    if table_columns(data.train) is None:
+    columns = table_columns(data.train)
+    scattered = any(step.scattering is not None for step in data.preprocess)
+    if columns is None and not scattered:
         return
+    before = source_shape(column_facts(columns or {}, data.preprocess), declared_shape(data.train))
+    width = math.prod(feature_shape(before, data.preprocess))
     records = data.size if data.unit == "record" else data.size * data.unit.max_records
-    needed = 4 * records * _width(data)
+    needed = 4 * records * width
+    remedy = (
+        "write fewer angles or more scales" if scattered else "hash into fewer buckets, or declare fewer categories"
+    )
     if needed > DENSE_LIMIT:
         yield Finding(
             "R219",
-            f"{records} records of {_width(data)} features take {needed / 2**30:.0f} GiB; "
+            f"{records} records of {width} features take {needed / 2**30:.0f} GiB; "
             f"at most {DENSE_LIMIT >> 30} GiB are supported",
-            "hash into fewer buckets, or declare fewer categories",
+            remedy,
             "data.preprocess",
         )

@@ -27,6 +27,7 @@ from dprecipe.data.schema import (
     PublicParquet,
     Source,
     Step,
+    Tokenize,
 )
 from dprecipe.faults import RecipeError
 
@@ -52,15 +53,18 @@ class DataFacts:
     classes: int
     """The outputs of a model: one for each class, and one for a number."""
     source_shape: tuple[int, ...]
-    """The same before `flatten`."""
+    """The same as it is read: before preprocessing."""
     class_names: tuple[str, ...] | None = None
     columns: tuple[ColumnFacts, ...] = ()
     target: tuple[float, float] | None = None
     """The declared range of a number to be predicted; None where the labels are classes."""
+    vocabulary: int | None = None
+    """Of tokens: how many there are, 0 … vocabulary − 1, and 0 is padding; None where the features are quantities."""
 
     @property
-    def is_image(self) -> bool:
-        return len(self.shape) == 3
+    def is_pixels(self) -> bool:
+        """The features are the pixels of an image, which augmentation can move."""
+        return len(self.shape) == 3 and self.shape == self.source_shape
 
     @property
     def width(self) -> int:
@@ -85,7 +89,9 @@ def facts(data: Data, role: Role = "train") -> DataFacts:
     columns = column_facts(table_columns(source) or {}, data.preprocess)
     before = source_shape(columns, declared_shape(source))
     shape = feature_shape(before, data.preprocess)
-    return DataFacts(shape, classes(source), before, class_names(source), columns, target(source))
+    return DataFacts(
+        shape, classes(source), before, class_names(source), columns, target(source), vocabulary(data.preprocess)
+    )
 
 
 def source_shape(columns: Sequence[ColumnFacts], declared: tuple[int, ...]) -> tuple[int, ...]:
@@ -95,7 +101,23 @@ def source_shape(columns: Sequence[ColumnFacts], declared: tuple[int, ...]) -> t
 
 def feature_shape(shape: tuple[int, ...], steps: Sequence[Step]) -> tuple[int, ...]:
     """The shape of one record after preprocessing."""
-    return (math.prod(shape),) if any(step.flatten is not None for step in steps) else shape
+    for step in steps:
+        shape = shape_after(step, shape)
+    return shape
+
+
+def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one record after one step, of the shape before it."""
+    if step.scattering is not None and len(shape) == 3:
+        channels, height, width = shape
+        scales, angles = step.scattering.scales, step.scattering.angles
+        return (channels * coefficients(scales, angles), height >> scales, width >> scales)
+    return (math.prod(shape),) if step.flatten is not None else shape
+
+
+def coefficients(scales: int, angles: int) -> int:
+    """The channels that scattering makes of one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
+    return 1 + scales * angles + angles**2 * scales * (scales - 1) // 2
 
 
 def table_columns(source: AnySource) -> Columns | None:
@@ -130,11 +152,14 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
     found: list[ColumnFacts] = []
     start = 0
     by_hash = hashes(steps)
+    tokens = tokenized(steps)
     for name, column in columns.items():
         if isinstance(column, Numeric):
             width = 1
         elif isinstance(column, Category):
             width = len(column.values) + 1  # one more for `other`
+        elif tokens is not None and tokens.column == name:
+            width = tokens.length
         else:
             width = by_hash[name].buckets if name in by_hash else 0
         found.append(ColumnFacts(name, start, width))
@@ -145,6 +170,17 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
 def hashes(steps: Sequence[Step]) -> dict[str, Hash]:
     """The hash step of each hashed column."""
     return {name: step.hash for step in steps if step.hash is not None for name in step.hash.columns}
+
+
+def tokenized(steps: Sequence[Step]) -> Tokenize | None:
+    """The step that makes tokens, where there is one."""
+    return next((step.tokenize for step in steps if step.tokenize is not None), None)
+
+
+def vocabulary(steps: Sequence[Step]) -> int | None:
+    """How many tokens there are, padding among them; None where the features are no tokens."""
+    step = tokenized(steps)
+    return None if step is None else step.buckets + 1
 
 
 def one_hot_columns(step: OneHot, columns: Columns) -> tuple[str, ...]:

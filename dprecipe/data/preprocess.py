@@ -1,7 +1,7 @@
 """Constant preprocessing: every step is a function of one record and of constants written in the recipe.
 
 Nothing is fitted to data, so preprocessing costs no privacy and neighbouring data sets stay neighbours.
-Columns of a table are encoded (`one_hot`, `hash`) while the file is read: `dprecipe.data.table`. What moves
+Columns of a table are encoded (`one_hot`, `hash`, `tokenize`) while the file is read: `dprecipe.data.table`. What moves
 at random (`crop`, `flip`) is in `dprecipe.data.augment`.
 
 Shapes: N records, (N, D) vectors or (N, C, H, W) images.
@@ -15,16 +15,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.schema import ClipFeatures, Flatten, PerChannel, Scale, Step
+from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, PerChannel, Scale, Scattering, Step
 
 Floats = NDArray[np.float32]
 BYTE = np.float32(255)
+STABILITY = np.float32(1e-5)
+"""What `group_norm` adds to a variance: the constant of most libraries."""
 
 
 def prepare(features: NDArray[np.generic], steps: Sequence[Step]) -> Floats:
     """The features that the model sees: bytes become [0, 1], then each constant step in order.
 
-    Steps of other kinds are passed over: `one_hot` and `hash` have been applied by the reader, `crop` and
+    Steps of other kinds are passed over: `one_hot`, `hash` and `tokenize` have been applied by the reader, `crop` and
     `flip` are training's.
 
     Guarantees: record i of the result depends on record i of `features` alone.
@@ -36,6 +38,12 @@ def prepare(features: NDArray[np.generic], steps: Sequence[Step]) -> Floats:
             x = scale(x, operation)
         elif isinstance(operation, ClipFeatures):
             x = clip_features(x, operation.norm)
+        elif isinstance(operation, Scattering):
+            from dprecipe.data.scattering import scatter  # brings scipy.fft
+
+            x = scatter(x, operation.scales, operation.angles)
+        elif isinstance(operation, GroupNorm):
+            x = group_norm(x, operation.groups)
         elif isinstance(operation, Flatten):
             x = x.reshape(len(x), math.prod(x.shape[1:]))
     return x
@@ -60,6 +68,20 @@ def _constant(value: PerChannel, ndim: int) -> Floats:
     if isinstance(value, tuple):
         return np.asarray(value, dtype=np.float32).reshape(-1, *[1] * (ndim - 2))
     return np.asarray(value, dtype=np.float32)
+
+
+def group_norm(x: Floats, groups: int) -> Floats:
+    """Each record to mean 0 and variance 1 over each group of consecutive channels (of vectors: features).
+
+    Wu & He, "Group normalization", 2018, without their learned scale and shift. The variance is that of the numbers
+    themselves (not of a sample), plus 10⁻⁵, so that a group without any variance becomes zero.
+    """
+    grouped = x.reshape(len(x), groups, math.prod(x.shape[1:]) // groups)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred: Floats = grouped - grouped.mean(axis=2, keepdims=True)
+        variance = np.square(centred).mean(axis=2, keepdims=True)
+        centred /= np.sqrt(variance + STABILITY)
+    return centred.reshape(x.shape)
 
 
 def clip_features(x: Floats, norm: float) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,13 +12,15 @@ from dprecipe.data.preprocess import Floats, prepare
 from dprecipe.data.raw import Labels
 from dprecipe.data.schema import Step
 from dprecipe.data.units import Identities
+from dprecipe.training.progress import Progress
 
 PREPARE_ONCE_BYTES = 1 << 30
 """Below this many bytes of prepared features they are prepared once: simpler, and each step of training is
 faster. Above it (CIFAR-10 sized pixels and up) the bytes of the file stay in memory, a quarter of the size,
-and each physical batch is prepared when it is used."""
+and each physical batch is prepared when it is used. Scattering is too slow for that: it is always done once."""
 
-PREPARE_ROWS = 4096
+PREPARE_ROWS = 256
+QUIET_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,12 +53,23 @@ class Records:
         return prepare(self.features[indices], self.pending), self.labels[indices]
 
     def prepared(self, limit: int = PREPARE_ONCE_BYTES) -> Records:
-        """The same records with their constant steps applied, if that takes at most `limit` bytes."""
-        if self.features.size * 4 > limit:
+        """The same records with their constant steps applied, if that takes at most `limit` bytes.
+
+        With `scattering` among the steps it is done whatever it takes; where it takes long, progress is shown.
+        """
+        slow = any(step.scattering is not None for step in self.pending)
+        if self.features.size * 4 > limit and not slow:
             return self
         first = prepare(self.features[:1], self.pending)
         result = np.empty((len(self), *first.shape[1:]), dtype=np.float32)
+        began, progress = time.monotonic(), None
         for start in range(0, len(self), PREPARE_ROWS):  # in parts: a step's temporaries stay small
             part = slice(start, start + PREPARE_ROWS)
             result[part] = prepare(self.features[part], self.pending)
+            if progress is None and slow and time.monotonic() - began > QUIET_SECONDS:
+                progress = Progress("scattering", "record", len(self))
+            if progress is not None:
+                progress.show(min(part.stop, len(self)))
+        if progress is not None:
+            progress.end(len(self))
         return replace(self, features=result, pending=())

@@ -244,6 +244,29 @@ class Hash(Block):
     tokens: Literal["value", "words"] = Field("value", description="hash the whole value, or each lower-cased word")
 
 
+class Tokenize(Block):
+    """The one text column of a table to the bucket numbers of its first words, 1 … `buckets`, and 0 after the last."""
+
+    column: Text
+    buckets: Annotated[int, Field(ge=2, le=2**20)] = Field(description="no vocabulary is learned: words are hashed")
+    length: Annotated[int, Field(ge=1, le=4096)] = Field(description="words of a text that are read: the first ones")
+
+
+class Scattering(Block):
+    """Images to the coefficients of a wavelet scattering transform of second order: fixed, nothing is learned."""
+
+    scales: Annotated[int, Field(ge=1, le=4)] = Field(
+        2, description="J: wavelets of J sizes; height and width shrink by 2^J"
+    )
+    angles: Annotated[int, Field(ge=1, le=16)] = Field(8, description="L: wavelets of L directions")
+
+
+class GroupNorm(Block):
+    """Each record to mean 0 and variance 1 in each of `groups` groups of channels; constants of the record alone."""
+
+    groups: PositiveInt
+
+
 class Flatten(Block):
     """Features to one vector."""
 
@@ -260,6 +283,9 @@ class Flip(Block):
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
 
 
+Operation = Scale | ClipFeatures | OneHot | Hash | Tokenize | Scattering | GroupNorm | Flatten | Crop | Flip
+
+
 class Step(Block):
     """One step of preprocessing, a mapping of one key. Constants only: nothing is fitted to the data."""
 
@@ -267,12 +293,15 @@ class Step(Block):
     clip_features: ClipFeatures | None = None
     one_hot: OneHot | None = None
     hash: Hash | None = None
+    tokenize: Tokenize | None = None
+    scattering: Scattering | None = None
+    group_norm: GroupNorm | None = None
     flatten: Flatten | None = None
     crop: Crop | None = None
     flip: Flip | None = None
 
     @property
-    def operation(self) -> Scale | ClipFeatures | OneHot | Hash | Flatten | Crop | Flip | None:
+    def operation(self) -> Operation | None:
         """The one operation that is set."""
         return next((value for _, value in self if value is not None), None)
 

@@ -15,9 +15,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.facts import column_facts, hashes
+from dprecipe.data.facts import column_facts, hashes, tokenized
 from dprecipe.data.raw import Labels, Raw, mapped, unlabelled
-from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step
+from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step, Tokenize
 from dprecipe.faults import DataFault
 
 Value = str | int | float | bool | bytes | None
@@ -34,6 +34,7 @@ class TableEncoder:
         self._columns = columns
         self._facts = column_facts(columns, steps)
         self._hashes = hashes(steps)
+        self._tokens = tokenized(steps)
         self.width = sum(column.width for column in self._facts)
 
     @property
@@ -45,7 +46,7 @@ class TableEncoder:
         """The features of a chunk of rows, (rows, D).
 
         Numbers are clamped to their range and mapped to [0, 1]; a category becomes an indicator of its value,
-        or of `other`; text becomes counts of its hash buckets.
+        or of `other`; text becomes counts of its hash buckets, or the tokens of its first words.
 
         Raises:
             DataFault: a number is none, or a text is missing.
@@ -59,6 +60,8 @@ class TableEncoder:
                 part[:, 0] = _numeric(values, column, where)
             elif isinstance(column, Category):
                 part[np.arange(rows), _category(values, column)] = 1.0
+            elif self._tokens is not None:
+                _tokens(values, self._tokens, part)
             else:
                 _hashed(values, self._hashes[facts.name], part)
         return features
@@ -247,6 +250,12 @@ def _hashed(values: Sequence[Value], step: Hash, part: NDArray[np.float32]) -> N
         text = text_of(value)
         for token in WORD.findall(text.lower()) if step.tokens == "words" else (text,):
             part[row, bucket(token, step.buckets)] += 1.0
+
+
+def _tokens(values: Sequence[Value], step: Tokenize, part: NDArray[np.float32]) -> None:
+    for row, value in enumerate(values):
+        words = WORD.findall(text_of(value).lower())[: step.length]
+        part[row, : len(words)] = [1 + bucket(word, step.buckets) for word in words]
 
 
 def bucket(token: str, buckets: int) -> int:

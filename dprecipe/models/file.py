@@ -19,6 +19,7 @@ from dprecipe.data.facts import (
     feature_shape,
     source_shape,
     table_columns,
+    vocabulary,
 )
 from dprecipe.data.schema import Classes, Columns, Data, Range, Shape, Step
 from dprecipe.faults import DataFault
@@ -45,7 +46,8 @@ class ModelFile(Block):
     def facts(self) -> DataFacts:
         """What a model is built from and checked against."""
         target = None if self.target is None else (self.target[0], self.target[1])
-        return DataFacts(self.shape, self.classes or 1, self.shape, target=target)
+        tokens = vocabulary(self.preprocess)
+        return DataFacts(self.shape, self.classes or 1, self.shape, target=target, vocabulary=tokens)
 
 
 def describe(model: Model | None, data: Data) -> dict[str, Any]:

@@ -140,11 +140,11 @@ def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
 
 def images_to_augment(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:
     """A student's augmentation moves pixels."""
-    if recipe.training.augment is not None and len(facts.shape) != 3:
+    if recipe.training.augment is not None and not facts.is_pixels:
         yield Finding(
             "R212",
             "training.augment moves pixels, and the features are no images here",
-            "remove training.augment, or `flatten` in data.preprocess: models do it",
+            "remove training.augment, or what makes no image of them in data.preprocess (flatten, scattering)",
             "training.augment",
         )
 

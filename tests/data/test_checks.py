@@ -21,6 +21,12 @@ def hash_(*columns: str, buckets: int = 8) -> dict:
     return {"hash": {"columns": list(columns), "buckets": buckets}}
 
 
+def tokenize(column: str) -> dict:
+    return {"tokenize": {"column": column, "buckets": 8, "length": 4}}
+
+
+TEXT = {"t": {"kind": "text"}}
+SCATTERING = {"scattering": {"scales": 2, "angles": 8}}
 SCALE = {"scale": {"mean": 0.5, "std": 0.5}}
 GOOD = {
     "digits": (DIGITS, {"preprocess": [SCALE, {"clip_features": {"norm": 1.0}}]}),
@@ -33,6 +39,13 @@ GOOD = {
         table({"n": NUMBER, "c": SEX, "t": {"kind": "text"}}),
         {"preprocess": [hash_("t"), {"one_hot": {}}, {"scale": {"mean": [0] * 12, "std": 1}}]},
     ),
+    "tokens": (table(TEXT), {"preprocess": [tokenize("t"), {"flatten": {}}]}),
+    "scattered": (
+        IDX,
+        {"preprocess": [SCALE, SCATTERING, {"group_norm": {"groups": 27}}, {"clip_features": {"norm": 1}}]},
+    ),
+    "scattered by channel": (DIGITS, {"preprocess": [SCATTERING, {"scale": {"mean": [0] * 81, "std": 1}}]}),
+    "groups of features": (NPZ, {"preprocess": [{"group_norm": {"groups": 7}}]}),
     "test alike": (DIGITS, {"test": {**IDX, "shape": [8, 8]}}),
     "public records": (CSV, {"public": {"source": "csv", "path": "p", "columns": {"n": NUMBER}}}),
     "public records of another source": (IDX, {"public": {"source": "npz", "path": "p", "shape": [32, 32, 3]}}),
@@ -104,6 +117,40 @@ BAD = {
     "R212 vectors": (NPZ, {"preprocess": [{"flip": {}}]}, "data.preprocess.0.flip"),
     "R212 table": (CSV, {"preprocess": [{"crop": {"padding": 1}}]}, "data.preprocess.0.crop"),
     "R212 flattened": (IDX, {"preprocess": [{"flatten": {}}, {"flip": {}}]}, "data.preprocess.1.flip"),
+    "R212 scattered": (IDX, {"preprocess": [SCATTERING, {"flip": {}}]}, "data.preprocess.1.flip"),
+    "R207 scattering": (IDX, {"preprocess": [{"flip": {}}, SCATTERING]}, "data.preprocess.1.scattering"),
+    "R208 tokens of images": (DIGITS, {"preprocess": [tokenize("t")]}, "data.preprocess.0.tokenize"),
+    "R208 tokens of nothing": (CSV, {"preprocess": [tokenize("x")]}, "data.preprocess.0.tokenize.column"),
+    "R208 tokens of numbers": (CSV, {"preprocess": [tokenize("n")]}, "data.preprocess.0.tokenize.column"),
+    "R210 tokens and counts": (table(TEXT), {"preprocess": [tokenize("t"), hash_("t")]}, "data.preprocess"),
+    "R211 scattered": (
+        DIGITS,
+        {"preprocess": [SCATTERING, {"scale": {"mean": [0], "std": 1}}]},
+        "data.preprocess.1.scale.mean",
+    ),
+    "R220 columns": (table({**TEXT, "n": NUMBER}), {"preprocess": [tokenize("t")]}, "data.train.columns"),
+    "R220 scaled": (table(TEXT), {"preprocess": [tokenize("t"), SCALE]}, "data.preprocess.1.scale"),
+    "R221 vectors": (NPZ, {"preprocess": [SCATTERING]}, "data.preprocess.0.scattering"),
+    "R221 table": (CSV, {"preprocess": [SCATTERING]}, "data.preprocess.0.scattering"),
+    "R221 flattened": (DIGITS, {"preprocess": [{"flatten": {}}, SCATTERING]}, "data.preprocess.1.scattering"),
+    "R221 twice": (IDX, {"preprocess": [SCATTERING, SCATTERING]}, "data.preprocess.1.scattering"),
+    "R221 not divisible": (
+        {**IDX, "shape": [32, 30]},
+        {"preprocess": [SCATTERING]},
+        "data.preprocess.0.scattering.scales",
+    ),
+    "R221 too small": ({**IDX, "shape": [4, 8]}, {"preprocess": [SCATTERING]}, "data.preprocess.0.scattering.scales"),
+    "R222": (
+        DIGITS,
+        {"preprocess": [SCATTERING, {"group_norm": {"groups": 10}}]},
+        "data.preprocess.1.group_norm.groups",
+    ),
+    "R222 features": (NPZ, {"preprocess": [{"group_norm": {"groups": 9}}]}, "data.preprocess.0.group_norm.groups"),
+    "R219 scattered": (
+        {**IDX, "shape": [256, 256, 3]},
+        {"size": 10**4, "preprocess": [SCATTERING]},
+        "data.preprocess",
+    ),
     "R213 channels first": ({**IDX, "shape": [3, 32, 32]}, {}, "data.train.shape"),
     "R213 too many": ({**NPZ, "shape": [2, 2, 2, 2]}, {}, "data.train.shape"),
     "R214 shape": (DIGITS, {"test": IDX}, "data.test"),

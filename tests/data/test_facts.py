@@ -21,21 +21,35 @@ TABLE = {
 }
 
 
+WORDS = {**TABLE, "columns": {"t": {"kind": "text"}}}
+
+
 @pytest.mark.parametrize(
-    ("train", "steps", "shape", "classes"),
+    ("train", "steps", "shape", "classes", "pixels"),
     [
-        ({"source": "digits", "split": "train"}, [], (1, 8, 8), 10),
-        (IDX, [], (1, 28, 28), 10),
-        ({**IDX, "shape": [32, 30, 3], "classes": 4}, [], (3, 32, 30), 4),
-        (IDX, [{"flatten": {}}], (784,), 10),
-        ({"source": "npz", "path": "p", "shape": [7], "classes": 2}, [], (7,), 2),
-        (TABLE, [{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}], (9,), 3),
+        ({"source": "digits", "split": "train"}, [], (1, 8, 8), 10, True),
+        (IDX, [], (1, 28, 28), 10, True),
+        ({**IDX, "shape": [32, 30, 3], "classes": 4}, [], (3, 32, 30), 4, True),
+        (IDX, [{"flatten": {}}], (784,), 10, False),
+        (IDX, [{"scattering": {}}, {"group_norm": {"groups": 27}}], (81, 7, 7), 10, False),
+        ({**IDX, "shape": [8, 16, 3]}, [{"scattering": {"scales": 1, "angles": 3}}], (12, 4, 8), 10, False),
+        ({**IDX, "shape": [16, 16]}, [{"scattering": {"scales": 3, "angles": 2}}, {"flatten": {}}], (76,), 10, False),
+        ({"source": "npz", "path": "p", "shape": [7], "classes": 2}, [], (7,), 2, False),
+        (TABLE, [{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}], (9,), 3, False),
+        (WORDS, [{"tokenize": {"column": "t", "buckets": 50, "length": 6}}], (6,), 3, False),
     ],
 )
-def test_shape_and_classes_from_the_recipe_alone(block, train, steps, shape, classes) -> None:
+def test_shape_and_classes_from_the_recipe_alone(block, train, steps, shape, classes, pixels) -> None:
     found = facts(block(train, preprocess=steps))
-    assert (found.shape, found.classes) == (shape, classes)
-    assert found.is_image == (len(shape) == 3)
+    assert (found.shape, found.classes, found.is_pixels) == (shape, classes, pixels)
+
+
+def test_tokens_have_a_vocabulary(block) -> None:
+    steps = [{"tokenize": {"column": "t", "buckets": 50, "length": 6}}]
+    assert facts(block(WORDS, preprocess=steps)).vocabulary == 51  # and padding
+    assert (
+        facts(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}])).vocabulary is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprecipe.data.preprocess import clip_features, prepare
-from dprecipe.data.schema import ClipFeatures, Flatten, Scale, Step
+from dprecipe.data.preprocess import clip_features, group_norm, prepare
+from dprecipe.data.scattering import scatter
+from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, Scale, Scattering, Step
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((5, 3, 4, 2), dtype=np.float32)
@@ -36,7 +37,11 @@ def test_steps_run_in_order() -> None:
 
 @given(st.integers(0, 4), st.floats(-1e30, 1e30) | st.just(math.nan) | st.just(math.inf))
 def test_each_record_is_prepared_on_its_own(j: int, value: float) -> None:
-    steps = [Step(scale=Scale(mean=0.3, std=0.2)), Step(clip_features=ClipFeatures(norm=0.7))]
+    steps = [
+        Step(scale=Scale(mean=0.3, std=0.2)),
+        Step(group_norm=GroupNorm(groups=3)),
+        Step(clip_features=ClipFeatures(norm=0.7)),
+    ]
     changed = IMAGES.copy()
     changed[j] = value
     rest = np.arange(5) != j
@@ -65,8 +70,33 @@ def test_t11_a_non_finite_record_becomes_zero_and_stays_alone() -> None:
     np.testing.assert_array_equal(clip_features(x, 1.0), np.array([[0, 0]] * 3 + [[0.3, 0.4]], np.float32))
 
 
+def test_group_norm_makes_mean_0_and_variance_1_of_each_group_of_each_record() -> None:
+    x = RNG.normal(3.0, 5.0, (4, 6, 2, 3)).astype(np.float32)
+    found = group_norm(x, 3)
+    assert found.shape == x.shape
+    for record in range(4):
+        for group in range(3):
+            part = x[record, 2 * group : 2 * group + 2].astype(np.float64)
+            expected = (part - part.mean()) / math.sqrt(part.var() + 1e-5)
+            np.testing.assert_allclose(found[record, 2 * group : 2 * group + 2], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(group_norm(x.reshape(4, 36), 3), found.reshape(4, 36))
+
+
+def test_group_norm_of_equal_features_is_zero() -> None:
+    np.testing.assert_array_equal(group_norm(np.ones((1, 4), np.float32), 2), np.zeros((1, 4)))
+
+
+def test_scattering_is_a_step_among_others() -> None:
+    images = RNG.random((3, 2, 8, 12), dtype=np.float32)
+    steps = [Step(scattering=Scattering(scales=1, angles=2)), Step(group_norm=GroupNorm(groups=3))]
+    expected = group_norm(scatter(images, 1, 2), 3)
+    np.testing.assert_array_equal(prepare(images, steps), expected)
+    assert expected.shape == (3, 2 * 3, 4, 6)
+    assert prepare(images, [*steps, Step(flatten=Flatten())]).shape == (3, 144)
+
+
 def test_t10_an_empty_lot_stays_empty() -> None:
-    steps = [Step(scale=Scale(mean=0.3, std=0.2)), Step(clip_features=ClipFeatures(norm=0.7))]
+    steps = [Step(group_norm=GroupNorm(groups=3)), Step(clip_features=ClipFeatures(norm=0.7))]
     assert prepare(IMAGES[:0], steps).shape == (0, 3, 4, 2)
     assert prepare(IMAGES[:0], [*steps, Step(flatten=Flatten())]).shape == (0, 24)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dprecipe.data.records import Records
-from dprecipe.data.schema import Flatten, Scale, Step
+from dprecipe.data.schema import Flatten, Scale, Scattering, Step
 
 STEPS = (Step(scale=Scale(mean=0.5, std=0.25)), Step(flatten=Flatten()))
 PIXELS = np.arange(3 * 4, dtype=np.uint8).reshape(3, 1, 2, 2)
@@ -27,6 +27,22 @@ def test_preparing_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     whole = Records(PIXELS, LABELS, None, STEPS).prepared()
     monkeypatch.setattr("dprecipe.data.records.PREPARE_ROWS", 2)
     np.testing.assert_array_equal(Records(PIXELS, LABELS, None, STEPS).prepared().features, whole.features)
+
+
+def test_scattering_is_done_once_whatever_it_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (9, 1, 8, 8)).astype(np.uint8)
+    pending = Records(images, np.zeros(9, np.int64), None, (Step(scattering=Scattering(scales=2, angles=2)),))
+    monkeypatch.setattr("dprecipe.data.records.PREPARE_ROWS", 4)
+    found = pending.prepared(limit=0)
+    assert (found.features.shape, found.pending) == ((9, 9, 2, 2), ())
+    for one, other in zip(found.batch(slice(3, 9)), pending.batch(slice(3, 9)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert capsys.readouterr().err == ""  # too quick to be shown
+    monkeypatch.setattr("dprecipe.data.records.QUIET_SECONDS", -1.0)
+    np.testing.assert_array_equal(pending.prepared().features, found.features)
+    assert "record 9 of 9" in capsys.readouterr().err
 
 
 def test_unit_count_is_of_units_where_there_are_units() -> None:

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from dprecipe.data.schema import Category, Hash, Numeric, Step, TextColumn
+from dprecipe.data.schema import Category, Hash, Numeric, Step, TextColumn, Tokenize
 from dprecipe.data.table import TableEncoder, bucket
 
 
@@ -39,3 +39,22 @@ def test_each_row_is_encoded_on_its_own() -> None:
     other = encoder.encode({"n": [0.1, 9e9], "c": ["a", "new"], "t": ["x", "brand new"]}, 2, str)
     np.testing.assert_array_equal(one[0], other[0])
     assert one.shape == other.shape == (2, 1 + 3 + 16)
+
+
+def test_tokens_are_the_buckets_of_the_first_words_in_order_and_0_is_padding() -> None:
+    step = Step(tokenize=Tokenize(column="t", buckets=512, length=4))
+    encoder = TableEncoder({"t": TextColumn(kind="text")}, [step])
+    found = encoder.encode({"t": ["Win a WIN", None, "one, two: three four five", b"a"]}, 4, str)
+    win, a = 1 + bucket("win", 512), 1 + bucket("a", 512)
+    first_four = [1 + bucket(word, 512) for word in ("one", "two", "three", "four")]
+    assert found.tolist() == [[win, a, win, 0], [0] * 4, first_four, [a, 0, 0, 0]]
+    assert found.dtype == np.float32
+
+
+def test_tokens_are_whole_numbers_below_the_vocabulary() -> None:
+    step = Tokenize(column="t", buckets=2**20, length=300)
+    text = " ".join(f"w{i}" for i in range(300))
+    found = TableEncoder({"t": TextColumn(kind="text")}, [Step(tokenize=step)]).encode({"t": [text]}, 1, str)
+    # each of 2^20 tokens is a float32 of its own
+    assert found[0].tolist() == [1 + bucket(f"w{i}", 2**20) for i in range(300)]
+    assert found.max() <= 2**20
