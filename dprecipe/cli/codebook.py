@@ -50,7 +50,7 @@ def codebook(
         raise PlanRefused(loaded.located(findings))
     if find_spec("torch") is None:
         raise UsageFault("gradients need torch", "pip install 'dprecipe[train]'")
-    made = fit(loaded.recipe, spec, find_data_root(data_root, recipe), size)
+    made = fit(loaded.recipe, spec, find_data_root(data_root, recipe), size, recipe.parent)
     _save(made.codebook, out)
     sys.stdout.write(text(made.codebook, made.without_gradient, out, _from(recipe, out), spec.codebook.norm))
 

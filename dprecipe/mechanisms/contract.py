@@ -40,7 +40,7 @@ class Facts:
     def layers(self) -> tuple[int, ...]:
         """Parameters of each layer of the model."""
         found = data_facts(self.data)
-        return layer_sizes(self.model, found.shape, found.classes)
+        return layer_sizes(self.model, found.shape, found.classes, found.vocabulary)
 
     @property
     def cap(self) -> float | None:

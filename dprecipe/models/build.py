@@ -19,18 +19,27 @@ from dprecipe.models.schema import (
     Model,
     RandomForest,
     SoftmaxRegression,
+    Transformer,
+    WideResNet,
 )
 from dprecipe.models.zoo.cnn import cnn
 from dprecipe.models.zoo.convex import LocationModel, linear, regression
 from dprecipe.models.zoo.forest import Forest
 from dprecipe.models.zoo.linear import mlp
+from dprecipe.models.zoo.transformer import TextTransformer
+from dprecipe.models.zoo.wide_resnet import wide_resnet
 
 
 def build(
-    model: Model, shape: tuple[int, ...], classes: int, seed: int, target: tuple[float, float] | None = None
+    model: Model,
+    shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+    target: tuple[float, float] | None = None,
+    vocabulary: int | None = None,
 ) -> nn.Module:
     """The module: (B, *shape) float32 features to (B, classes) logits or, of a regression, to (B, 1) predictions in the
-    units of the target, whose declared range is `target`.
+    units of the target, whose declared range is `target`. `vocabulary`: how many tokens there are, if it reads any.
 
     Trees are not grown yet: one leaf, for which all classes are alike, until `load_state_dict` gives them their own.
 
@@ -50,6 +59,10 @@ def build(
                 return mlp(model, shape, classes)
             case Cnn():
                 return cnn(model, shape, classes)
+            case WideResNet():
+                return wide_resnet(model, shape[0], classes)
+            case Transformer():
+                return TextTransformer(model, shape[0], _tokens(model, vocabulary), classes)
             case RandomForest() | GradientBoosting():
                 return Forest(math.prod(shape), classes, averaged=isinstance(model, RandomForest))
 
@@ -58,3 +71,10 @@ def _given(target: tuple[float, float] | None) -> tuple[float, float]:
     if target is None:
         raise ValueError("a regression needs the range of its target")
     return target
+
+
+def _tokens(model: Transformer, vocabulary: int | None) -> int:
+    found = model.vocabulary or vocabulary
+    if found is None:
+        raise ValueError("a model of tokens needs their number")
+    return found

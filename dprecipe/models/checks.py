@@ -6,13 +6,23 @@ from collections.abc import Iterator
 
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
-from dprecipe.models.geometry import smallest
-from dprecipe.models.schema import Cnn, Convex, HuberSvm, LogisticRegression, Model, Regression
+from dprecipe.models.geometry import WIDE_RESNET_SMALLEST, smallest
+from dprecipe.models.schema import (
+    Cnn,
+    Convex,
+    HuberSvm,
+    LogisticRegression,
+    Model,
+    Pretrained,
+    Regression,
+    Transformer,
+    WideResNet,
+)
 
 
 def check(model: Model, facts: DataFacts) -> list[Finding]:
     """What keeps this model from reading these features or learning these labels (R25x); paths are set, places not."""
-    return [*_labels(model, facts), *(_images(model, facts) if isinstance(model, Cnn) else [])]
+    return [*_labels(model, facts), *_features(model, facts), *_start(model)]
 
 
 def useless(model: Model, mechanism: str, *, fitted: bool) -> Iterator[Finding]:
@@ -24,6 +34,13 @@ def useless(model: Model, mechanism: str, *, fitted: bool) -> Iterator[Finding]:
             f"a {model.kind} is trained by pnsgd, which needs its constants; {mechanism} does not know it",
             "use mechanism.kind pnsgd" + ("" if regression else ", or choose model.kind logistic_regression"),
             "model.kind",
+        )
+    if mechanism == "pate" and isinstance(model, Pretrained) and model.init is not None:
+        yield Finding(
+            "R280",
+            "teachers and students of pate start from weights of their seed; nothing would read the file",
+            "remove model.init (and what comes with it: model.train, model.lora), or choose mechanism.kind dpsgd",
+            "model.init",
         )
     if not isinstance(model, LogisticRegression):
         return
@@ -68,15 +85,94 @@ def _labels(model: Model, facts: DataFacts) -> Iterator[Finding]:
         )
 
 
-def _images(model: Cnn, facts: DataFacts) -> list[Finding]:
+def _features(model: Model, facts: DataFacts) -> list[Finding]:
+    if isinstance(model, Transformer):
+        return list(_tokens(model, facts))
+    return _images(model, facts) if isinstance(model, Cnn | WideResNet) else []
+
+
+def _tokens(model: Transformer, facts: DataFacts) -> Iterator[Finding]:
+    if len(facts.shape) != 1:
+        yield Finding(
+            "R255",
+            f"a transformer reads tokens, and the features are {'×'.join(map(str, facts.shape))}",
+            "choose model.kind cnn or wide_resnet, or add `tokenize` to data.preprocess",
+            "model.kind",
+        )
+    elif facts.vocabulary is None and model.vocabulary is None:
+        yield Finding(
+            "R255",
+            "a transformer reads tokens, and nothing says how many there are",
+            "add `tokenize` to data.preprocess or, of a source that holds tokens, set model.vocabulary",
+            "model",
+        )
+    elif facts.vocabulary is not None and model.vocabulary not in (None, facts.vocabulary):
+        yield Finding(
+            "R255",
+            f"model.vocabulary is {model.vocabulary:,}, and `tokenize` makes {facts.vocabulary:,} tokens",
+            "remove model.vocabulary",
+            "model.vocabulary",
+        )
+    if model.width % model.heads:
+        yield Finding(
+            "R256",
+            f"{model.heads} heads can't share a width of {model.width}",
+            f"set model.width to {-(-model.width // model.heads) * model.heads}, or choose other model.heads",
+            "model.heads",
+        )
+
+
+def _start(model: Model) -> Iterator[Finding]:
+    """What is not trained has to come from somewhere, and only one part of a network is chosen to be trained."""
+    adapted = isinstance(model, Transformer) and model.lora is not None
+    if not isinstance(model, Pretrained):
+        return
+    if model.train == "head" and adapted:
+        yield Finding(
+            "R257",
+            "train: head leaves the layers alone that lora adapts",
+            "remove model.lora, or model.train: with lora the last layer is trained anyway",
+            "model.lora",
+        )
+    elif model.init is not None:
+        return
+    elif model.train == "head":
+        yield Finding(
+            "R257",
+            "the weights below the last layer are neither trained nor given",
+            "set model.init to a file of public weights, or remove model.train",
+            "model.train",
+        )
+    elif adapted:
+        yield Finding(
+            "R257",
+            "lora adapts given weights, and none are given",
+            "set model.init to a file of public weights, or remove model.lora",
+            "model.lora",
+        )
+
+
+def _images(model: Cnn | WideResNet, facts: DataFacts) -> list[Finding]:
     shape = "×".join(map(str, facts.shape))
     if len(facts.shape) != 3:
         return [
             Finding(
                 "R250",
-                f"a cnn reads images, and the features are a vector of {shape}",
+                f"a {model.kind} reads images, and the features are a vector of {shape}",
                 "choose model.kind mlp or logistic_regression"
                 + (", or remove data.preprocess flatten" if len(facts.source_shape) == 3 else ""),
+                "model.kind",
+            )
+        ]
+    if isinstance(model, WideResNet):
+        if min(facts.shape[1:]) >= WIDE_RESNET_SMALLEST:
+            return []
+        return [
+            Finding(
+                "R251",
+                f"a wide_resnet needs images of {WIDE_RESNET_SMALLEST}×{WIDE_RESNET_SMALLEST} or more, and these are "
+                f"{shape} (channels×height×width)",
+                "choose model.kind mlp",
                 "model.kind",
             )
         ]

@@ -44,3 +44,20 @@ def spatial(windows: Sequence[Window], size: int) -> int:
 def smallest(preset: str) -> int:
     """The smallest height (and width) of an image that the preset accepts."""
     return next(size for size in range(1, 1000) if spatial(CNN_WINDOWS[preset], size) > 0)
+
+
+GROUPS = 16
+"""Of the group normalisation of wide residual networks."""
+WIDE_RESNET_SMALLEST = 4
+"""Height and width of an image: the last stage sees a quarter of them, and a group is more than one number."""
+
+
+def stages(depth: int, width: int) -> list[tuple[int, int, int, bool]]:
+    """Of each block of a wide residual network: channels before and after, stride, and whether a stage begins."""
+    blocks = []
+    before = 16
+    for stage, after in enumerate((16 * width, 32 * width, 64 * width)):
+        for number in range((depth - 4) // 6):
+            blocks.append((before, after, 2 if stage and not number else 1, number == 0))
+            before = after
+    return blocks

@@ -138,7 +138,7 @@ def _empty(content: ModelFile) -> nn.Module:
 
 
 def _built(model: Model, public: DataFacts) -> nn.Module:
-    return build(model, public.shape, public.classes, 0, public.target)
+    return build(model, public.shape, public.classes, 0, public.target, public.vocabulary)
 
 
 def _from_python() -> DataFault:

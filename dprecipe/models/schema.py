@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dprecipe.recipe.base import Block, PositiveFloat, PositiveInt
+from dprecipe.recipe.base import Block, PositiveFloat, PositiveInt, Text
 
 L2 = Annotated[float, Field(ge=0, le=1e6)]
 REGULARISER = "λ of (λ/2)‖w‖², added to the mean loss; of projected noisy SGD"
@@ -62,7 +62,26 @@ class Location(Block):
     threshold: PositiveFloat | None = Field(None, description="τ, in halves of the target's range")
 
 
-class Mlp(Block):
+class Lora(Block):
+    """Low-rank adapters of the linear layers: the layers stay as they are, the adapters and the last layer are trained.
+
+    Source: E. J. Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022.
+    """
+
+    rank: Annotated[int, Field(ge=1, le=1024)] = 8
+    alpha: PositiveFloat = Field(16.0, description="adapters count alpha / rank times")
+
+
+class Pretrained(Block):
+    """What a network starts from, and what of it is trained."""
+
+    init: Text | None = Field(
+        None, description="safetensors file of initial weights that were learned from public data alone"
+    )
+    train: Literal["all", "head"] = Field("all", description="`head`: the last layer, on top of fixed weights")
+
+
+class Mlp(Pretrained):
     """A multi-layer perceptron on flattened features."""
 
     kind: Literal["mlp"]
@@ -70,7 +89,7 @@ class Mlp(Block):
     activation: Literal["tanh", "relu"] = "tanh"
 
 
-class Cnn(Block):
+class Cnn(Pretrained):
     """A convolutional network for images."""
 
     kind: Literal["cnn"]
@@ -78,6 +97,28 @@ class Cnn(Block):
         description="`tempered-…`: the tanh networks of Papernot et al. 2021; `lenet`: a small ReLU network; "
         "`lenet-norm`: a little wider, with normalisation, for students and teachers of few labels"
     )
+
+
+class WideResNet(Pretrained):
+    """A wide residual network for images, with group normalisation: Zagoruyko and Komodakis 2016, De et al. 2022."""
+
+    kind: Literal["wide_resnet"]
+    depth: Literal[10, 16, 22, 28, 40] = Field(16, description="layers: 6 for each block of the three stages, and 4")
+    width: Annotated[int, Field(ge=1, le=16)] = Field(4, description="stages have 16, 32 and 64 times as many channels")
+    weight_standardisation: bool = Field(True, description="kernels of mean 0 and one variance, wherever they are used")
+
+
+class Transformer(Pretrained):
+    """A small transformer that reads tokens; it sees each record by itself and has no dropout."""
+
+    kind: Literal["transformer"]
+    width: Annotated[int, Field(ge=1, le=4096)] = 128
+    layers: Annotated[int, Field(ge=1, le=48)] = 2
+    heads: Annotated[int, Field(ge=1, le=64)] = Field(4, description="of attention; they share the width")
+    vocabulary: Annotated[int, Field(ge=2, le=2**20)] | None = Field(
+        None, description="number of tokens, 0 is padding; that of data.preprocess tokenize when left out"
+    )
+    lora: Lora | None = Field(None, description="train low-rank adapters of `init` instead of all weights")
 
 
 class RandomForest(Block):
@@ -102,7 +143,7 @@ class GradientBoosting(Block):
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 
-Network = LogisticRegression | Mlp | Cnn
+Network = LogisticRegression | Mlp | Cnn | WideResNet | Transformer
 """Models that learn by gradient steps; logistic regression can also be fitted at once."""
 
 Trees = RandomForest | GradientBoosting
@@ -118,6 +159,8 @@ Model = Annotated[
     LogisticRegression
     | Mlp
     | Cnn
+    | WideResNet
+    | Transformer
     | RandomForest
     | GradientBoosting
     | SoftmaxRegression

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
-from dprecipe.models.geometry import CNN_WINDOWS, spatial
+from dprecipe.models.geometry import CNN_WINDOWS, spatial, stages
 from dprecipe.models.schema import (
     Cnn,
     GradientBoosting,
@@ -16,8 +16,11 @@ from dprecipe.models.schema import (
     LogisticRegression,
     Mlp,
     Model,
+    Pretrained,
     RandomForest,
     SoftmaxRegression,
+    Transformer,
+    WideResNet,
 )
 
 _CONVOLUTIONS = {
@@ -35,13 +38,18 @@ _NORMALISED = ("lenet-norm",)
 """Presets with a weight and a bias for each output of a hidden layer, in a layer of their own."""
 
 
-def layer_sizes(model: Model, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
-    """Weights and biases of each layer together, in the order of every flat gradient; none for trees.
+def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> tuple[int, ...]:
+    """Trained weights and biases of each layer together, in the order of every flat gradient; none for trees.
 
-    `classes` are the outputs: 1 of a regression.
+    `classes` are the outputs: 1 of a regression. `vocabulary`: how many tokens there are, of a model of tokens.
 
     `shape` has to pass `dprecipe.models.checks`.
     """
+    sizes = _layers(model, shape, classes, vocabulary)
+    return sizes[-1:] if isinstance(model, Pretrained) and model.train == "head" else sizes
+
+
+def _layers(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None) -> tuple[int, ...]:
     match model:
         case LogisticRegression() | SoftmaxRegression() | HuberSvm() | LeastSquares() | HuberRegression():
             return ((math.prod(shape) + model.bias) * classes,)
@@ -63,6 +71,21 @@ def layer_sizes(model: Model, shape: tuple[int, ...], classes: int) -> tuple[int
                 pairs = zip(sizes, (2 * width for width in hidden), strict=False)
                 sizes = [*(size for pair in pairs for size in pair), sizes[-1]]
             return tuple(sizes)
+        case WideResNet(depth=depth, width=width):
+            sizes = [(9 * shape[0] + 1) * 16]
+            for before, after, _, first in stages(depth, width):
+                sizes += [2 * before, (before + 1) * after] if first else []
+                sizes += [2 * before, (9 * before + 1) * after, 2 * after, (9 * after + 1) * after]
+            return (*sizes, 2 * 64 * width, (64 * width + 1) * classes)
+        case Transformer(width=width, layers=layers, lora=lora):
+            dense = ((width, 3 * width), (width, width), (width, 4 * width), (4 * width, width))
+            head = (width + 1) * classes
+            if lora is not None:
+                return (*tuple(lora.rank * side for sides in dense for side in sides) * layers, head)
+            mix_in, mix_out, up, down = ((before + 1) * after for before, after in dense)
+            layer = (2 * width, mix_in, mix_out, 2 * width, up, down)
+            tables = ((model.vocabulary or vocabulary or 0) * width, math.prod(shape) * width)
+            return (*tables, *layer * layers, 2 * width, head)
         case RandomForest() | GradientBoosting():
             return ()
         case other:

@@ -7,7 +7,16 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.geometry import CNN_WINDOWS, smallest, spatial  # noqa: E402
-from dprecipe.models.schema import Cnn, Location, LogisticRegression, Mlp, Model  # noqa: E402
+from dprecipe.models.schema import (  # noqa: E402
+    Cnn,
+    Location,
+    LogisticRegression,
+    Mlp,
+    Model,
+    Transformer,
+    WideResNet,
+)
+from dprecipe.models.zoo.layers import StandardisedConv2d  # noqa: E402
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 LOGISTIC = LogisticRegression(kind="logistic_regression")
@@ -28,10 +37,21 @@ def size(module: torch.nn.Module) -> int:
         (cnn("tempered-cifar"), CIFAR, 550_570),
         (cnn("lenet"), MNIST, 6 * 26 + 16 * (6 * 25 + 1) + 120 * (16 * 25 + 1) + 10 * 121),
         (cnn("lenet-norm"), MNIST, 8 * 28 + 16 * (8 * 25 + 3) + 120 * (16 * 25 + 3) + 10 * 121),
+        (WideResNet(kind="wide_resnet"), CIFAR, 2_751_562),  # De et al. 2022: 2.7 million
+        (WideResNet(kind="wide_resnet", depth=40), CIFAR, 8_955_466),  # 8.9 million
         (LOGISTIC, MNIST, 7_850),
         (Mlp(kind="mlp", hidden=(20, 5)), (7,), 20 * 8 + 5 * 21 + 10 * 6),
     ],
-    ids=["tempered-mnist", "tempered-cifar", "lenet", "lenet-norm", "logistic_regression", "mlp"],
+    ids=[
+        "tempered-mnist",
+        "tempered-cifar",
+        "lenet",
+        "lenet-norm",
+        "wrn-16-4",
+        "wrn-40-4",
+        "logistic_regression",
+        "mlp",
+    ],
 )
 def test_sizes_are_those_of_the_literature(model, shape: tuple[int, ...], parameters: int) -> None:
     module = build(model, shape, 10, 0)
@@ -96,3 +116,45 @@ def test_activations_differ() -> None:
     x = torch.randn(3, 4)
     tanh, relu = (build(Mlp(kind="mlp", hidden=(5,), activation=a), (4,), 2, 0) for a in ("tanh", "relu"))
     assert not torch.equal(tanh(x), relu(x))
+
+
+@pytest.mark.parametrize("standardised", [True, False])
+def test_wide_residual_networks_fit_any_image_and_look_at_one_record_at_a_time(standardised: bool) -> None:
+    spec = WideResNet(kind="wide_resnet", depth=10, width=1, weight_standardisation=standardised)
+    for shape in ((1, 4, 4), (2, 7, 9)):
+        net, x = build(spec, shape, 3, 0), torch.randn(4, *shape)
+        together, alone = net(x), torch.cat([net(x[i : i + 1]) for i in range(4)])
+        assert together.shape == (4, 3)
+        torch.testing.assert_close(together, alone)
+        kinds = {type(layer) for layer in net.modules() if isinstance(layer, torch.nn.Conv2d)}
+        assert kinds == {StandardisedConv2d if standardised else torch.nn.Conv2d}
+
+
+TEXT = Transformer(kind="transformer", width=8, heads=2, vocabulary=11)
+
+
+def test_a_transformer_takes_any_number_for_a_token() -> None:
+    net = build(TEXT, (5,), 3, 0)
+    x = torch.tensor([[3.0, 10, 0, 0, 0], [3.4, 99, float("nan"), -7, 0]])
+    logits = net(x)
+    assert logits.isfinite().all()
+    assert torch.equal(logits[0], logits[1])
+    assert net(torch.full((2, 5), torch.inf)).isfinite().all()
+
+
+def test_a_transformer_does_not_look_at_padding() -> None:
+    net, x = build(TEXT, (5,), 3, 0), torch.tensor([[3.0, 10, 0, 0, 0], [0, 0, 0, 0, 0]])
+    before = net(x)
+    with torch.no_grad():
+        net.places.weight[2:].add_(1)
+    assert torch.equal(net(x), before)
+    assert before.isfinite().all()
+    assert not torch.equal(net(torch.tensor([[3.0, 10, 1, 0, 0]]))[0], before[0])
+
+
+def test_a_transformer_has_the_vocabulary_of_the_data_unless_it_names_one() -> None:
+    silent = TEXT.model_copy(update={"vocabulary": None})
+    assert build(silent, (5,), 3, 0, vocabulary=7).tokens.num_embeddings == 7
+    assert build(TEXT, (5,), 3, 0, vocabulary=7).tokens.num_embeddings == 11
+    with pytest.raises(ValueError, match="needs their number"):
+        build(silent, (5,), 3, 0)

@@ -12,10 +12,13 @@ from dprecipe.models.schema import (
     LeastSquares,
     Location,
     LogisticRegression,
+    Lora,
     Mlp,
     Model,
     RandomForest,
     SoftmaxRegression,
+    Transformer,
+    WideResNet,
 )
 
 REGRESSIONS = [
@@ -108,3 +111,42 @@ def test_a_huber_svm_tells_two_classes_apart() -> None:
 def test_what_only_hidden_steps_have_a_use_for(model: Model, fitted: bool, path: str | None) -> None:
     found = list(useless(model, "pate", fitted=fitted))
     assert [(f.code, f.path) for f in found] == ([] if path is None else [("R280", path)])
+
+
+TEXT = Transformer(kind="transformer", vocabulary=9)
+
+
+@pytest.mark.parametrize(
+    ("change", "shape", "vocabulary", "codes"),
+    [
+        ({}, (5,), None, []),
+        ({"vocabulary": None}, (5,), 9, []),
+        ({}, (5,), 9, []),
+        ({"vocabulary": None}, (5,), None, ["R255"]),
+        ({}, (5,), 8, ["R255"]),
+        ({}, (1, 8, 8), None, ["R255"]),
+        ({"width": 10, "heads": 4}, (5,), 9, ["R256"]),
+        ({"train": "head"}, (5,), 9, ["R257"]),
+        ({"lora": Lora()}, (5,), 9, ["R257"]),
+        ({"lora": Lora(), "init": "w.safetensors"}, (5,), 9, []),
+        ({"train": "head", "init": "w.safetensors"}, (5,), 9, []),
+        ({"lora": Lora(), "train": "head", "init": "w.safetensors"}, (5,), 9, ["R257"]),
+    ],
+)
+def test_a_transformer(change: dict, shape: tuple[int, ...], vocabulary: int | None, codes: list[str]) -> None:
+    found = check(TEXT.model_copy(update=change), DataFacts(shape, 3, shape, vocabulary=vocabulary))
+    assert [f.code for f in found] == codes
+    assert all(f.remedy and f.path.startswith("model") for f in found)
+
+
+def test_a_wide_residual_network_reads_images() -> None:
+    spec = WideResNet(kind="wide_resnet")
+    assert check(spec, facts(3, 32, 32)) == check(spec, facts(1, 4, 5)) == []
+    assert [(f.code, f.path) for f in check(spec, facts(784))] == [("R250", "model.kind")]
+    assert [(f.code, f.path) for f in check(spec, facts(1, 3, 9))] == [("R251", "model.kind")]
+
+
+def test_pate_takes_no_weights_from_elsewhere() -> None:
+    spec = Mlp(kind="mlp", hidden=(3,), init="w.safetensors")
+    assert [(f.code, f.path) for f in useless(spec, "pate", fitted=False)] == [("R280", "model.init")]
+    assert list(useless(spec, "dpsgd", fitted=False)) == []

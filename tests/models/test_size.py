@@ -13,8 +13,11 @@ from dprecipe.models.schema import (
     LogisticRegression,
     Mlp,
     Model,
+    Pretrained,
     RandomForest,
     SoftmaxRegression,
+    Transformer,
+    WideResNet,
 )
 from dprecipe.models.size import layer_sizes
 
@@ -38,6 +41,10 @@ CASES = [
     (Cnn(kind="cnn", preset="lenet"), (2, 20, 25), 5),
     (Cnn(kind="cnn", preset="lenet-norm"), (1, 28, 28), 10),
     (Cnn(kind="cnn", preset="lenet-norm"), (3, 20, 25), 4),
+    (WideResNet(kind="wide_resnet"), (3, 32, 32), 10),
+    (WideResNet(kind="wide_resnet", depth=22, width=2, weight_standardisation=False), (1, 9, 11), 3),
+    (Transformer(kind="transformer", vocabulary=50), (9,), 4),
+    (Transformer(kind="transformer", width=12, layers=3, heads=3, vocabulary=7), (1,), 2),
     (RandomForest(kind="random_forest"), (20,), 5),
     (GradientBoosting(kind="gradient_boosting"), (20,), 5),
 ]
@@ -50,3 +57,6 @@ def test_sizes_are_those_of_the_network(model: Model, shape: tuple[int, ...], cl
         layer = name.rsplit(".", 1)[0]
         layers[layer] = layers.get(layer, 0) + math.prod(parameter.shape)
     assert layer_sizes(model, shape, classes) == tuple(layers.values())
+    if isinstance(model, Pretrained):
+        head = model.model_copy(update={"train": "head"})
+        assert layer_sizes(head, shape, classes) == (list(layers.values())[-1],)

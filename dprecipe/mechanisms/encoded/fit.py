@@ -56,11 +56,12 @@ def public_records(data: Data) -> Iterator[Finding]:
         )
 
 
-def fit(recipe: Recipe, spec: Encoded, root: Path, size: int) -> Fitted:
+def fit(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: Path) -> Fitted:
     """A codeword from the gradient of each of `size` records of `data.test`, or of all of them where there are fewer.
 
     The records are drawn with `runtime.seed`, which also gives the weights; both are public. Memory is that of `HELD`
-    numbers, or of one gradient, a few times over. `public_records` and `dprecipe.planning.rules` have to have passed.
+    numbers, or of one gradient, a few times over. `folder`: of the recipe, which its initial weights are relative to.
+    `public_records` and `dprecipe.planning.rules` have to have passed.
 
     Raises:
         DataFault: the records are not what the recipe declares, or lie in the file of the training records.
@@ -72,7 +73,7 @@ def fit(recipe: Recipe, spec: Encoded, root: Path, size: int) -> Fitted:
     hold_apart(recipe.data, root)
     records = load(source, recipe.data, root, "test")
     order = np.random.default_rng(recipe.runtime.seed).permutation(len(records))
-    gradients = _Gradients(recipe, records, np.sort(order[:size]))
+    gradients = _Gradients(recipe, folder, records, np.sort(order[:size]))
     try:
         found = fitted_in_batches(gradients, groups_of(spec, Facts.of(recipe)))
     except CodebookError as error:
@@ -88,24 +89,27 @@ def fit(recipe: Recipe, spec: Encoded, root: Path, size: int) -> Fitted:
 class _Gradients:
     """Gradients (n, D) of records, as many at a time as can be held, without those that are zero or not finite."""
 
-    def __init__(self, recipe: Recipe, records: Records, chosen: NDArray[np.int64]) -> None:
-        self._recipe, self._records, self._chosen = recipe, records, chosen
+    def __init__(self, recipe: Recipe, folder: Path, records: Records, chosen: NDArray[np.int64]) -> None:
+        self._recipe, self._folder, self._records, self._chosen = recipe, folder, records, chosen
         self.seen = self.without = 0
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         import torch
 
         from dprecipe.models.build import build
+        from dprecipe.models.initial import start
         from dprecipe.training.engine.clipped_sum import per_record_gradients
         from dprecipe.training.losses import cross_entropy
         from dprecipe.training.program import device_of
 
         found, runtime = data_facts(self._recipe.data), self._recipe.runtime
         device = device_of(runtime.device)
-        model = build(self._recipe.model, found.shape, found.classes, runtime.seed).to(device)
+        model = build(self._recipe.model, found.shape, found.classes, runtime.seed, vocabulary=found.vocabulary)
+        start(self._recipe.model, model, self._folder, runtime.seed)
+        model.to(device)
         size = max(1, min(runtime.physical_batch, HELD // sum(p.numel() for p in model.parameters())))
-        for start in range(0, len(self._chosen), size):
-            arrays = self._records.batch(self._chosen[start : start + size])
+        for first in range(0, len(self._chosen), size):
+            arrays = self._records.batch(self._chosen[first : first + size])
             features, labels = (torch.from_numpy(array).to(device) for array in arrays)
             grads_ND = per_record_gradients(model, cross_entropy, features, labels)
             kept_N = torch.isfinite(grads_ND).all(dim=1) & (grads_ND != 0).any(dim=1)

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from dprecipe.data.augment import augmentation
+from dprecipe.data.facts import vocabulary
 from dprecipe.data.schema import Classes, Shape, Step
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.models.build import build
@@ -73,7 +74,8 @@ class Lesson(Block):
 
     def initial(self, teacher: int) -> nn.Module:
         """A teacher's network before it has learned anything."""
-        return build(self.model, self.shape, self.classes, self.seed_of(teacher, "weights"))
+        seed = self.seed_of(teacher, "weights")
+        return build(self.model, self.shape, self.classes, seed, vocabulary=vocabulary(self.preprocess))
 
     def seed_of(self, teacher: int, purpose: str) -> int:
         """A seed of 63 bits that no other teacher and no other purpose has."""

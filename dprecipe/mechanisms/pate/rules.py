@@ -16,7 +16,7 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, LnMax, Pate
 from dprecipe.models import checks as model_checks
-from dprecipe.models.schema import Cnn, GradientBoosting, Mlp, RandomForest
+from dprecipe.models.schema import GradientBoosting, Pretrained, RandomForest
 from dprecipe.noise.schema import Noise
 
 MOST_QUERIES = 10_000_000
@@ -59,7 +59,7 @@ def teachers_training(spec: Pate, facts: Facts) -> Iterator[Finding]:
     teachers = spec.teachers
     model, training, path = teachers.model, teachers.training, "mechanism.teachers.training"
     if training is None:
-        if isinstance(model, Mlp | Cnn):
+        if isinstance(model, Pretrained):
             yield Finding(
                 "R271",
                 f"nothing says how a teacher trains its {model.kind}",

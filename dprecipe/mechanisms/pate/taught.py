@@ -56,7 +56,10 @@ def taught(
     from dprecipe.mechanisms.pate.student import train
 
     # Trained from its first weights on, however often it is asked for.
-    fresh = build(plan.model, found.shape, found.classes, seed) if module is None else copy.deepcopy(module)
+    if module is None:
+        fresh = build(plan.model, found.shape, found.classes, seed, vocabulary=found.vocabulary)
+    else:
+        fresh = copy.deepcopy(module)
     shown: list[Progress] = []
 
     def show(done: int, steps: int) -> None:

@@ -64,7 +64,7 @@ def gradients(found: Recipe) -> NDArray[np.float32]:
 @pytest.mark.parametrize("groups", ["model", "layer"])
 def test_codewords_are_the_sorted_gradients_of_the_public_records(groups: str) -> None:
     found, spec = recipe(f"mechanism.groups={groups}")
-    made = fit(found, spec, Path(), 1000)
+    made = fit(found, spec, Path(), 1000, Path())
     sizes = (sum(SIZES),) if groups == "model" else SIZES
     direct = fitted(gradients(found), sizes)
     assert made.codebook.sizes == sizes
@@ -88,7 +88,7 @@ def test_fewer_codewords_are_a_draw_with_the_public_seed() -> None:
 
 
 def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (fit(*recipe(f"runtime.physical_batch={size}"), Path(), 50).codebook for size in (7, 512))
+    one, other = (fit(*recipe(f"runtime.physical_batch={size}"), Path(), 50, Path()).codebook for size in (7, 512))
     np.testing.assert_allclose(one.groups[0].levels, other.groups[0].levels, atol=2e-5)
     held: list[int] = []
     real = module.fitted_in_batches
@@ -98,7 +98,7 @@ def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.Monk
         lambda batches, sizes: real((held.append(len(batch)) or batch for batch in batches), sizes),
     )
     monkeypatch.setattr(module, "HELD", 3 * sum(SIZES) + 1)
-    few = fit(*recipe(), Path(), 50).codebook
+    few = fit(*recipe(), Path(), 50, Path()).codebook
     np.testing.assert_allclose(few.groups[0].levels, other.groups[0].levels, atol=2e-5)
     assert held == [3] * 16 + [2]
 
@@ -156,20 +156,20 @@ def no_biases(monkeypatch: pytest.MonkeyPatch, scale: float = 1.0) -> None:
 
 def test_records_without_a_gradient_are_left_out(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_biases(monkeypatch)
-    made = fit(*recipe(text=NPZ), records, 1000)
+    made = fit(*recipe(text=NPZ), records, 1000, records)
     assert (made.codebook.words, made.without_gradient) == (5, 5)
 
 
 def test_without_any_gradient_there_is_no_codebook(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_biases(monkeypatch, float("nan"))
     with pytest.raises(RunFailed, match="none of 10 public records"):
-        fit(*recipe(text=NPZ), records, 1000)
+        fit(*recipe(text=NPZ), records, 1000, records)
 
 
 def test_the_training_file_under_another_name_is_not_public(records: Path) -> None:
     (records / "train.npz").hardlink_to(records / "test.npz")
     with pytest.raises(DataFault, match="same file"):
-        fit(*recipe(text=NPZ), records, 1000)
+        fit(*recipe(text=NPZ), records, 1000, records)
 
 
 @pytest.mark.parametrize(
@@ -185,5 +185,5 @@ def test_records_that_are_not_public_are_refused(old: str, new: str, path: str) 
     (finding,) = public_records(found.data)
     assert (finding.code, finding.path, finding.is_error) == ("P130", path, True)
     with pytest.raises(DataFault, match="public"):
-        fit(found, spec, Path(), 10)
+        fit(found, spec, Path(), 10, Path())
     assert list(public_records(recipe()[0].data)) == []

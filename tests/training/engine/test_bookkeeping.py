@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dprecipe.models.build import build
-from dprecipe.models.schema import Cnn, LogisticRegression, Mlp
+from dprecipe.models.schema import Cnn, LogisticRegression, Mlp, Model, Transformer, WideResNet
 from dprecipe.training.engine import bookkeeping, layers
 from dprecipe.training.engine.bookkeeping import add_clipped, describe
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
@@ -307,12 +307,19 @@ def test_a_parameter_that_is_read_outside_of_its_layer_is_noticed_in_every_pass(
         (Cnn(kind="cnn", preset="tempered-cifar"), (3, 16, 16)),
         (Cnn(kind="cnn", preset="lenet"), (1, 28, 28)),
         (Cnn(kind="cnn", preset="lenet-norm"), (1, 28, 28)),
+        (WideResNet(kind="wide_resnet", depth=10, width=1), (3, 8, 8)),
+        (WideResNet(kind="wide_resnet", depth=10, width=1, weight_standardisation=False), (3, 8, 8)),
+        (Transformer(kind="transformer", width=16, vocabulary=TOKENS), (9,)),
     ],
-    ids=["logistic_regression", "mlp", "tempered-mnist", "tempered-cifar", "lenet", "lenet-norm"],
+    ids=["linear", "mlp", "tempered-mnist", "tempered-cifar", "lenet", "lenet-norm", "wrn-ws", "wrn", "transformer"],
 )
-def test_the_zoo(model: LogisticRegression | Mlp | Cnn, shape: tuple[int, ...]) -> None:
-    features = torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
-    hold(build(model, shape, CLASSES, 0), features)
+def test_the_zoo(model: Model, shape: tuple[int, ...]) -> None:
+    made = (
+        ids(*shape).float()
+        if isinstance(model, Transformer)
+        else torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
+    )
+    hold(build(model, shape, CLASSES, 0), made)
 
 
 @st.composite
