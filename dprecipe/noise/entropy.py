@@ -17,6 +17,8 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
+_ZEROS = memoryview(bytes(1 << 17))
+
 Purpose = Literal["sampling", "noise", "program"]
 """`program`: what augmentation and layers draw while gradients are computed."""
 
@@ -40,16 +42,26 @@ class Secrets:
 
 @final
 class Stream:
-    """Uniform draws from one ChaCha20 key."""
+    """Uniform draws from one ChaCha20 key, of 256 bits; its nonce and its first counter are zero."""
 
     def __init__(self, key: bytes) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+        self.key = key
+        """For a processor that makes the keystream itself. One or the other: both would draw the same."""
         self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def fill(self, out_B: NDArray[np.uint8]) -> None:
+        """Write the next bytes of the keystream."""
+        for start in range(0, len(out_B), len(_ZEROS)):
+            part = out_B[start : start + len(_ZEROS)]
+            self._cipher.update_into(_ZEROS[: len(part)], part.data)
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """`count` uniform 64-bit words."""
-        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype="<u8").astype(np.uint64, copy=False)
+        words = np.empty(count, dtype="<u8")
+        self.fill(words.view(np.uint8))
+        return words.astype(np.uint64, copy=False)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
         """`count` uniforms in (0, 1): odd multiples of 2^-53, which doubles hold exactly, so neither end is drawn."""

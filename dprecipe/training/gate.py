@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from dprecipe.faults import RunFailed
-from dprecipe.noise.draws import draw
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Budget
@@ -25,7 +24,8 @@ from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import HIDDEN, Charge, Encoded, Event, PartitionedGaussian, run_lengths, total
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
-from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.engine.clipped_sum import ClippedSum, wide
+from dprecipe.training.noise import add_noise
 
 # Of the time between events, at most this part may go to the ledger; blocks grow until it holds.
 LEDGER_SHARE = 0.01
@@ -123,22 +123,20 @@ class Gate:
         return Ticket(event, self._admitted)
 
     def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
-        """The clipped sum plus noise: (P,) float64 on the CPU. Each ticket is good for the releases of its event.
+        """The clipped sum plus noise: (P,) float64, where the sum is (but on the CPU, if it is on Apple's processor,
+        which has no float64); the sum is overwritten. Each ticket is good for the releases of its event.
 
         Guarantees: the noise has the event's law at scale `noise_multiplier` × the sum's own sensitivity (for
         Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release
-        uses.
+        uses; the result is on a lattice that does not depend on the sum (`training.noise`).
         """
         if not ticket.used < ticket.releases:
             raise RunFailed("a noisy sum was asked for that the ledger does not hold")
         ticket.used += 1
         stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
-        noise = torch.from_numpy(draw(law_of(ticket.event), stream, clipped.value.numel()))
-        value = clipped.value.detach().to("cpu", torch.float64)
-        if isinstance(scale, Tensor):
-            return value.addcmul_(noise, scale.to(value))
-        return value.add_(noise, alpha=scale)
+        value = clipped.value.detach().to(wide(clipped.value.device), torch.float64)
+        return add_noise(value, law_of(ticket.event), scale.to(value) if isinstance(scale, Tensor) else scale, stream)
 
     def close(self, interrupted: bool = False) -> StopReason:
         """Settle what ran and end the attempt on record; says why it ended."""

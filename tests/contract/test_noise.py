@@ -7,6 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "dprecipe"
 GATE = PACKAGE / "training" / "gate.py"
+ADDED = PACKAGE / "training" / "noise.py"
 VOTES = PACKAGE / "mechanisms" / "pate"
 HIDDEN = PACKAGE / "mechanisms" / "pnsgd"
 
@@ -24,7 +25,9 @@ def imported(path: Path) -> set[str]:
 
 def test_t6_only_the_gates_draw_noise() -> None:
     users = {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.draws" in imported(path)}
-    assert users == {GATE, VOTES / "aggregators.py", VOTES / "analysis.py", HIDDEN / "descent.py"}
+    assert users == {ADDED, VOTES / "aggregators.py", VOTES / "analysis.py", HIDDEN / "descent.py"}
+    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE}
+    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.chacha" in imported(path)} == {ADDED}
 
 
 def calls(function: ast.FunctionDef, *names: str) -> list[int]:
@@ -62,7 +65,7 @@ def test_t6_the_gate_draws_noise_in_one_function_which_asks_for_a_ticket() -> No
         (function.name, [argument.annotation for argument in function.args.args])
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef)
-        and any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "draw"
+        and any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "add_noise"
                 for n in ast.walk(function))
     ]  # fmt: skip
     assert [name for name, _ in drawing] == ["release"]

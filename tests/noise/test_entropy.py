@@ -17,6 +17,17 @@ def test_a_stream_is_the_chacha20_keystream_of_its_key() -> None:
     assert Stream(key).words(8).astype("<u8").tobytes() == expected
 
 
+def test_a_stream_goes_on_where_it_was_left() -> None:
+    """In any mixture of ways to read it, and over more than is encrypted at once."""
+    expected = Cipher(algorithms.ChaCha20(b"g" * 32, bytes(16)), mode=None).encryptor().update(bytes(400_000))
+    stream, rest = Stream(b"g" * 32), np.empty(400_000 - 24 - 1, dtype=np.uint8)
+    found = stream.words(3).tobytes()
+    one = np.empty(1, dtype=np.uint8)
+    for part in (one, rest[:0], rest):
+        stream.fill(part)
+    assert found + one.tobytes() + rest.tobytes() == expected
+
+
 def test_t12_two_attempts_never_share_noise() -> None:
     one, two = Secrets(), Secrets()
     draws = [s.stream("noise", 1).words(4).tobytes() for s in (one, two)]

@@ -21,12 +21,11 @@ torch.set_num_threads(1)
 
 from dprecipe.mechanisms.pate import ballot, program  # noqa: E402
 from dprecipe.mechanisms.rooms import runner_of  # noqa: E402
-from dprecipe.noise import draws  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
 from dprecipe.planning.model import Plan  # noqa: E402
 from dprecipe.privacy.events import NoisyMax  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
-from dprecipe.training import gate  # noqa: E402
+from dprecipe.training import gate, noise  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402
 from dprecipe.training.run import run  # noqa: E402
 
@@ -35,10 +34,10 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     plan = make_plan(read(recipe))
     counter = os.open(f"{out}.draws", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def counted(law: object, stream: object, count: int) -> object:
-        if count != DRAWS:  # the check before a run draws noise onto zeros
+    def counted(value: torch.Tensor, *terms: object) -> torch.Tensor:
+        if len(value) != DRAWS:  # the check before a run draws noise onto zeros
             os.write(counter, b".")
-        return draws.draw(law, stream, count)  # type: ignore[arg-type]
+        return noise.add_noise(value, *terms)  # type: ignore[arg-type]
 
     honest = ballot.noise
 
@@ -47,7 +46,7 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
         os.write(counter, b"." * (count // classes))
         return honest(event, stream, count)  # type: ignore[arg-type]
 
-    gate.draw = counted  # type: ignore[assignment]
+    gate.add_noise = counted  # type: ignore[assignment]
     ballot.noise = counted_votes  # type: ignore[assignment]
     if plan.mechanism == "pate":
         checked_once(plan)

@@ -17,6 +17,7 @@ from dprecipe.privacy.events import Charge, Encoded, Event, Gaussian, Partitione
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate
+from dprecipe.training.noise import spacing
 
 PLAN = "sha256:" + "0" * 64
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
@@ -74,13 +75,13 @@ def test_law_1_every_event_is_on_disk_before_its_noise_is_drawn(
 ) -> None:
     path, drawn = tmp_path / "l", 0
 
-    def spying(law: object, stream: object, count: int) -> object:
+    def spying(value: torch.Tensor, law: object, scale: object, stream: object) -> torch.Tensor:
         nonlocal drawn
         drawn += 1
         assert total(read(path).charges) >= drawn
-        return torch.zeros(count).double().numpy()
+        return value
 
-    monkeypatch.setattr("dprecipe.training.gate.draw", spying)
+    monkeypatch.setattr("dprecipe.training.gate.add_noise", spying)
     assert drain(gate(path, 200, PoissonGaussian(0.01, 5.0))) == 200 == drawn
 
 
@@ -107,10 +108,24 @@ def test_t13_t15_noise_has_the_recorded_multiplier_times_the_sums_own_bound(tmp_
     for bound in (0.1, 3.0):
         ticket = gated.admit()
         assert ticket is not None
-        value = torch.full((60_000,), 2.0)
-        noise = gated.release(ticket, ClippedSum(value, bound)) - value.double()
+        noise = gated.release(ticket, ClippedSum(torch.full((60_000,), 2.0), bound)) - 2.0
         expected = (EVENT.noise_multiplier * bound) ** 2
         assert abs(float(noise.var()) / expected - 1) < 5 * math.sqrt(2 / 60_000)
+
+
+def test_a_release_is_on_the_lattice_of_its_own_noise(tmp_path: Path) -> None:
+    """Whatever the sum, and for the bound of each coordinate: 2^-21 to 2^-20 of the noise's scale."""
+    bounds = torch.tensor([0.1, 0.1, 0.1, 0.1, 7.0]).repeat(4000).double()
+    for bound, least in ((0.1, 0.1), (3.0, 3.0), (bounds, 0.1)):
+        step = spacing(EVENT.noise_multiplier * least)
+        for value in (torch.zeros(20_000), torch.rand(20_000) / 3, torch.randn(20_000).double() * 1e3):
+            gated = gate(tmp_path / "l", 1)
+            ticket = gated.admit()
+            assert ticket is not None
+            steps = gated.release(ticket, ClippedSum(value, bound)) / step
+            assert torch.equal(steps, steps.round())
+            assert len(set((steps.long() % 8).tolist())) == 8  # and on no coarser one
+            (tmp_path / "l").unlink()
 
 
 def test_t12_no_two_releases_share_noise(tmp_path: Path) -> None:

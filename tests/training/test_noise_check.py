@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
+from torch import Tensor
 
 from dprecipe.faults import RunFailed
-from dprecipe.noise.draws import draw
+from dprecipe.noise.entropy import Stream
+from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Plan
+from dprecipe.training.noise import add_noise
 from dprecipe.training.noise_check import noise_scale
 
 
@@ -23,14 +25,18 @@ def test_sound_noise_passes(small: Callable[..., Plan]) -> None:
 def test_t13_noise_of_another_scale_stops_the_run(
     small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, scale: float
 ) -> None:
-    monkeypatch.setattr("dprecipe.training.gate.draw", lambda law, stream, count: scale * draw(law, stream, count))
+    def wrong(value: Tensor, law: Law, right: float, stream: Stream) -> Tensor:
+        return add_noise(value, law, right, stream) * scale
+
+    monkeypatch.setattr("dprecipe.training.gate.add_noise", wrong)
     with pytest.raises(RunFailed, match="not what the plan says"):
         noise_scale(small())
 
 
 def test_noise_with_a_mean_stops_the_run(small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "dprecipe.training.gate.draw", lambda law, stream, count: np.full(count, 0.1) + draw(law, stream, count)
-    )
+    def moved(value: Tensor, law: Law, scale: float, stream: Stream) -> Tensor:
+        return add_noise(value, law, scale, stream) + 0.1
+
+    monkeypatch.setattr("dprecipe.training.gate.add_noise", moved)
     with pytest.raises(RunFailed, match="positive"):
         noise_scale(small())
