@@ -25,6 +25,7 @@ DIGITS = {
     "size": 1438,
     "preprocess": [{"clip_features": {"norm": 1.0}}],
 }
+SCATTERED = {**DIGITS, "preprocess": [{"scattering": {"scales": 1, "angles": 4}}, {"group_norm": {"groups": 5}}]}
 TABLE = {
     "train": {
         "source": "csv",
@@ -62,15 +63,17 @@ def release(tmp_path: Path):
     return make
 
 
-def test_a_release_predicts_raw_features_as_training_saw_them(release, tmp_path: Path) -> None:
-    folder, module = release()
-    data, _ = parsed(DIGITS, MLP)
+@pytest.mark.parametrize("declared", [DIGITS, SCATTERED], ids=["pixels", "scattered"])
+def test_a_release_predicts_raw_features_as_training_saw_them(release, tmp_path: Path, declared: dict) -> None:
+    folder, module = release(declared)
+    data, _ = parsed(declared, MLP)
     records = load_data(data.train, data, tmp_path, "train")
     raw = load_data(data.train, data.model_copy(update={"preprocess": ()}), tmp_path, "train").features[:, 0]
     released = load(folder)
     np.testing.assert_array_equal(released.prepare(raw).numpy(), records.features)
     expected = module(torch.from_numpy(records.features)).argmax(1)
     assert released.predict(raw).tolist() == expected.tolist()
+    np.testing.assert_array_equal(released.prepare(raw[7:8]).numpy(), records.features[7:8])
     assert not released.training
     assert not any(p.requires_grad for p in released.parameters())
 
@@ -169,7 +172,7 @@ def test_features_of_another_shape(release) -> None:
             released.predict(raw)
 
 
-@pytest.mark.parametrize("data", [DIGITS, TABLE])
+@pytest.mark.parametrize("data", [DIGITS, SCATTERED, TABLE])
 def test_model_json_round_trip(data: dict) -> None:
     block, spec = parsed(data, MLP)
     described = json.loads(json.dumps(describe(spec, block), allow_nan=False))
