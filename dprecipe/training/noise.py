@@ -48,7 +48,7 @@ from dprecipe.training.chacha import BLOCK, Keystream
 
 FINE = 20
 """The lattice has at least 2^20 points in a scale of the noise."""
-CHUNK = 1 << 14
+CHUNK = 1 << 15
 """Numbers at a time: on a CPU, so many that all there is of them stays in the cache."""
 _PAIR = 12
 """Bytes of the keystream for two normal draws."""
@@ -63,7 +63,7 @@ def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) 
     Guarantees: the result is on a lattice as the module says, in each chunk one of its smallest scale. On a CUDA device
     Gaussian noise is made there, from a keystream that is made there as well; the other families are drawn on the CPU.
     """
-    chunk = CHUNK if value_P.device.type == "cpu" else CHUNK << 8
+    chunk = CHUNK if value_P.device.type == "cpu" else CHUNK << 7
     drawn: Normals
     if law.family == "gaussian":
         drawn = _normals(stream, value_P.device, min(chunk, len(value_P)))
@@ -103,33 +103,35 @@ def onto_lattice(value: Tensor, scale: float) -> None:
 
 
 def _normals(stream: Stream, device: torch.device, most: int) -> Normals:
-    """A source of standard normal draws, at most `most` at a time."""
+    """A source of standard normal draws, at most `most` at a time: of a CPU's keystream there, else of the device's."""
+    if device.type != "cpu":
+        blocks = Keystream(stream.key, device)
+        return _paired(lambda pairs: blocks.next(math.ceil(_PAIR * pairs / BLOCK)), device, most)
+    bytes_B = np.empty(_PAIR * ((most + 1) // 2), dtype=np.uint8)
+    words = torch.from_numpy(bytes_B.view(np.int32))
+
+    def filled(pairs: int) -> Tensor:
+        stream.fill(bytes_B[: _PAIR * pairs])
+        return words
+
+    return _paired(filled, device, most)
+
+
+def _paired(keystream: Callable[[int], Tensor], device: torch.device, most: int) -> Normals:
+    """Box and Muller's transformation, of a keystream that gives at least three words of 32 bits for each pair."""
     pairs = (most + 1) // 2
     radius = torch.empty(pairs, dtype=torch.float64, device=device)
     both = torch.empty(2 * pairs, dtype=torch.float64, device=device)
     least = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
-    keystream: Callable[[int], Tensor]
-    if device.type == "cpu":
-        bytes_B = np.empty(_PAIR * pairs, dtype=np.uint8)
-        words = torch.from_numpy(bytes_B).view(torch.int32)
-
-        def keystream(count: int) -> Tensor:
-            stream.fill(bytes_B[: _PAIR * count])
-            return words[: 3 * count]
-    else:
-        blocks = Keystream(stream.key, device)
-
-        def keystream(count: int) -> Tensor:
-            return blocks.next(math.ceil(_PAIR * count / BLOCK))[: 3 * count]
 
     def drawn(count: int) -> Tensor:
         half = (count + 1) // 2
         words = keystream(half)
         r, cosine, sine = radius[:half], both[:half], both[half : 2 * half]
-        # u = (63 bits + 1/2) 2^-63; then sqrt(-2 log u).
+        # u = (63 bits + 1/2) 2^-63, and sqrt(-2 log u).
         r.copy_(words[: 2 * half].view(torch.int64).bitwise_and_(2**63 - 1))
         torch.add(least, r, alpha=2.0**-63, out=r).log_().mul_(-2.0).sqrt_()
-        sine.copy_(words[2 * half :]).mul_(2 * math.pi * 2.0**-32)
+        sine.copy_(words[2 * half : 3 * half]).mul_(2 * math.pi * 2.0**-32)
         torch.cos(sine, out=cosine).mul_(r)
         sine.sin_().mul_(r)
         return both[:count]

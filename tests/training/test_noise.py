@@ -1,0 +1,198 @@
+"""Noise that is added to sums: its law, its streams, its lattice. Keys are fixed; each bound is passed by chance with
+the probability given."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import ndtr
+from scipy.stats import binom
+from torch import Tensor
+
+from dprecipe.noise.entropy import Stream
+from dprecipe.noise.laws import Law
+from dprecipe.training import noise
+from dprecipe.training.chacha import Keystream
+from dprecipe.training.noise import CHUNK, add_noise, onto_lattice, spacing
+
+GAUSSIAN = Law("gaussian")
+LAWS = [GAUSSIAN, Law("laplace"), Law("student_t", 9.0), Law("cauchy"), Law("variance_gamma", 2.0), Law("sech")]
+COUNT = 1_000_001
+SCALE = 0.37
+
+
+def stream(name: str) -> Stream:
+    return Stream(name.encode().ljust(32, b"."))
+
+
+def added(value: Tensor, law: Law = GAUSSIAN, scale: float | Tensor = SCALE, name: str = "noise") -> Tensor:
+    return add_noise(value.double().clone(), law, scale, stream(name))
+
+
+@pytest.fixture(scope="module")
+def draws() -> np.ndarray:
+    return added(torch.zeros(COUNT)).numpy() / SCALE
+
+
+def distance(draws: np.ndarray, law: Law) -> float:
+    ordered, n = np.sort(draws), len(draws)
+    below = law.cdf(ordered)
+    return float(max(np.max(np.arange(1, n + 1) / n - below), np.max(below - np.arange(n) / n)))
+
+
+def test_the_law_is_the_normal_one(draws: np.ndarray) -> None:
+    """Kolmogorov–Smirnov over a million draws: 1e-9."""
+    assert distance(draws, GAUSSIAN) < math.sqrt(math.log(2 / 1e-9) / 2 / COUNT)
+
+
+def test_mean_variance_and_fourth_moment(draws: np.ndarray) -> None:
+    """Six standard errors each: 2e-9."""
+    for power, moment, spread in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs((draws**power).mean() - moment) < 6 * math.sqrt(spread / COUNT), power
+
+
+@pytest.mark.parametrize("level", [1.0, 2.0, 3.0, 4.0, 4.5, 5.0])
+def test_both_tails(draws: np.ndarray, level: float) -> None:
+    """Counts are binomial: out of bounds with probability 1e-9 each. Beyond 4 there are about 32, beyond 5 0.3."""
+    low, high = binom.ppf([5e-10, 1 - 5e-10], COUNT, ndtr(-level))
+    for side in (draws, -draws):
+        assert low <= np.count_nonzero(side > level) <= high
+
+
+def test_the_two_halves_of_a_pair_are_independent() -> None:
+    """Of radius and angle: correlations of the draws, their squares and their sizes; and P(both > 1), which one radius
+    would make larger. Six standard errors each, 2e-9."""
+    both = added(torch.zeros(COUNT - COUNT % CHUNK)).view(-1, 2, CHUNK // 2) / SCALE
+    one, other = both[:, 0].reshape(-1), both[:, 1].reshape(-1)
+    n = len(one)
+    assert abs(float((one * other).mean())) < 6 / math.sqrt(n)
+    assert abs(float(((one**2 - 1) * (other**2 - 1)).mean())) < 6 * 2 / math.sqrt(n)
+    assert abs(float(((one**2 - 1) * other).mean())) < 6 * math.sqrt(2 / n)
+    mean = math.sqrt(2 / math.pi)
+    assert abs(float(((one.abs() - mean) * (other.abs() - mean)).mean())) < 6 * (1 - mean**2) / math.sqrt(n)
+    tail = (2 * ndtr(-1.0)) ** 2
+    assert abs(float(((one.abs() > 1) & (other.abs() > 1)).double().mean()) - tail) < 6 * math.sqrt(tail / n)
+
+
+def test_no_draw_tells_of_another(draws: np.ndarray) -> None:
+    """Neighbours, the other half, and the next chunk, whose buffers are the same: six standard errors, 2e-9."""
+    for lag in (1, 2, CHUNK // 2, CHUNK):
+        assert abs(np.mean(draws[:-lag] * draws[lag:])) < 6 / math.sqrt(COUNT - lag)
+        assert abs(np.mean((draws[:-lag] ** 2 - 1) * (draws[lag:] ** 2 - 1))) < 6 * 2 / math.sqrt(COUNT - lag)
+
+
+def test_no_bit_of_the_stream_is_used_twice() -> None:
+    """Of 300,000 numbers with 50 random bits and more, no two are equal: 4e-5 by chance, were they not fixed."""
+    drawn = noise._normals(stream("once"), torch.device("cpu"), CHUNK)
+    numbers = torch.cat([drawn(CHUNK).clone() for _ in range(300_000 // CHUNK)]).numpy()
+    assert len(np.unique(np.abs(numbers))) == len(numbers)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
+@pytest.mark.parametrize("law", [GAUSSIAN, Law("laplace")], ids=lambda law: law.family)
+def test_any_count(law: Law, count: int) -> None:
+    """Every number is moved, also the last one of an odd count; a draw is 0 on the lattice with probability 4e-7."""
+    value = torch.full((count,), 5.0, dtype=torch.float64)
+    result = add_noise(value, law, SCALE, stream(f"{count}"))
+    assert result is value
+    assert result.shape == (count,)
+    assert bool(torch.isfinite(result).all())
+    assert not bool((result[-3:] == 5.0).any())
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+def test_every_family_has_its_law_and_its_scale(law: Law) -> None:
+    """Kolmogorov–Smirnov over 100,000 draws: 1e-9."""
+    values = (added(torch.full((100_000,), 3.0), law, SCALE, law.family) - 3.0).numpy() / SCALE
+    assert distance(values, law) < math.sqrt(math.log(2 / 1e-9) / 2 / len(values))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+@pytest.mark.parametrize("scale", [1e-12, 0.37, 1.0, 3e5])
+def test_results_of_two_sums_are_on_one_lattice(law: Law, scale: float) -> None:
+    """And of no coarser one: the last three bits of their numbers are evenly spread. Six standard errors each: 2e-9."""
+    step = spacing(scale)
+    assert 2.0**-21 < step / scale <= 2.0**-20
+    for value in (torch.zeros(40_000), torch.linspace(-3, 1 / 3, 40_000) * scale, torch.full((40_000,), 0.1 * scale)):
+        steps = added(value, law, scale) / step
+        assert torch.equal(steps, steps.round())
+        near = steps[steps.abs() < 2**50].long()
+        classes = np.bincount((near % 8).numpy(), minlength=8) / len(near)
+        assert np.abs(classes - 1 / 8).max() < 6 * math.sqrt(7 / 64 / len(near))
+
+
+def test_the_attack_of_the_lowest_bits_fails() -> None:
+    """Of two sums, 0 and 2^-30 of the scale more, all that a result can be is the same: with one stream the results
+    are equal, but where the difference is just what passes the middle between two points of the lattice.
+
+    Without the lattice nearly all differ. Of 100,000, about 100 pass the middle (2^-30 over at least 2^-21, doubled):
+    twice as many with probability 1e-9.
+    """
+    one, other = (added(torch.full((100_000,), start)) for start in (0.0, 2.0**-30 * SCALE))
+    differ = one != other
+    assert 0 < int(differ.sum()) < 400
+    assert torch.equal((other - one)[differ], torch.full_like(one[differ], spacing(SCALE)))
+
+
+def test_a_sum_moved_by_steps_of_the_lattice_moves_the_result_by_as_many() -> None:
+    steps = torch.randint(-1000, 1000, (50_000,), generator=torch.Generator().manual_seed(0)).double()
+    one, other = added(torch.zeros(50_000)), added(steps * spacing(SCALE))
+    assert torch.equal(other, one + steps * spacing(SCALE))
+
+
+def test_onto_the_lattice_is_to_the_nearest_and_zero_has_no_sign() -> None:
+    step = spacing(1.0)
+    value = torch.tensor([0.0, -0.0, 0.49, -0.49, 0.51, -0.51, 1.0, -7.3, 2.0**50 + 0.3], dtype=torch.float64) * step
+    onto_lattice(value, 1.0)
+    assert (value / step).tolist() == [0, 0, 0, 0, 1, -1, 1, -7, 2.0**50]
+    assert not bool(torch.signbit(value[:4]).any())
+
+
+def test_a_large_sum_keeps_its_noise() -> None:
+    """A million units of 100 scales each: the variance of 100,000 draws within six standard errors, 2e-9."""
+    value = torch.full((100_000,), 1e8 * SCALE, dtype=torch.float64)
+    drawn = (added(value) - value) / SCALE
+    assert abs(float(drawn.var()) - 1) < 6 * math.sqrt(2 / 100_000)
+    steps = added(value) / spacing(SCALE)
+    assert torch.equal(steps, steps.round())
+
+
+def test_each_coordinate_has_its_own_scale() -> None:
+    """Two layers, and one number after them, over several chunks: the law of each, at 1e-9."""
+    scale = torch.cat((torch.full((150_000,), 0.2), torch.full((100_001,), 5.0), torch.full((1,), 300.0))).double()
+    result = added(torch.ones(250_002), GAUSSIAN, scale)
+    for part, size in ((slice(0, 150_000), 0.2), (slice(150_000, 250_001), 5.0)):
+        drawn = ((result[part] - 1.0) / size).numpy()
+        assert distance(drawn, GAUSSIAN) < math.sqrt(math.log(2 / 1e-9) / 2 / len(drawn))
+    steps = result / spacing(0.2)
+    assert torch.equal(steps, steps.round())
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 1e-300])
+def test_what_is_no_scale(scale: float) -> None:
+    with pytest.raises(ValueError, match="positive scale"):
+        add_noise(torch.zeros(3, dtype=torch.float64), GAUSSIAN, scale, stream("none"))
+
+
+def test_a_device_s_own_keystream_makes_the_same_noise() -> None:
+    """What runs on CUDA, run here: the draws of a chunk are those of the CPU, number by number."""
+    expected = added(torch.zeros(CHUNK))
+    blocks = Keystream(stream("noise").key, torch.device("cpu"))
+    drawn = noise._paired(lambda count: blocks.next(-(-12 * count // 64)), torch.device("cpu"), CHUNK)
+    value = torch.zeros(CHUNK, dtype=torch.float64).add_(drawn(CHUNK), alpha=SCALE)
+    onto_lattice(value, SCALE)
+    assert torch.equal(value, expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_noise_on_cuda_is_made_there() -> None:
+    """Kolmogorov–Smirnov over a million draws: 1e-9. And the lattice."""
+    result = add_noise(torch.zeros(COUNT, dtype=torch.float64, device="cuda"), GAUSSIAN, SCALE, stream("noise"))
+    assert result.device.type == "cuda"
+    drawn = result.cpu().numpy()
+    assert distance(drawn / SCALE, GAUSSIAN) < math.sqrt(math.log(2 / 1e-9) / 2 / COUNT)
+    steps = drawn / spacing(SCALE)
+    assert np.array_equal(steps, np.round(steps))
