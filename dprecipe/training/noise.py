@@ -2,8 +2,8 @@
 
 **Why a lattice.** A double is not a real number. What a sampler can return has gaps, and doubles lie closer together
 near 0 than far from it; so of two sums, one may be able to give a noisy result that the other can't, and the lowest
-bits of a result tell them apart (Mironov 2012). Here a result is a multiple of g, a power of two between 2^-21 and 2^-20
-of the noise's scale, and each multiple of g can be the result of any sum:
+bits of a result tell them apart (Mironov 2012). Here a result is a multiple of g, a power of two between 2^-21 and
+2^-20 of the noise's scale, and each multiple of g, as far as noise reaches, can be the result of any sum:
 
 1. *Whatever the sum, the result is one function of x + z*, of the exact sum x of the units and the noise z as it was
    drawn: IEEE 754 addition returns the double that is nearest to the exact sum, and `onto_lattice` maps that double to
