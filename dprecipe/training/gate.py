@@ -22,9 +22,19 @@ from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Budget
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import HIDDEN, Charge, Encoded, Event, PartitionedGaussian, run_lengths, total
+from dprecipe.privacy.events import (
+    HIDDEN,
+    Charge,
+    Encoded,
+    Event,
+    PartitionedGaussian,
+    PoissonLaplace,
+    run_lengths,
+    total,
+)
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
 from dprecipe.training.engine.clipped_sum import ClippedSum, wide
+from dprecipe.training.engine.clipping import Norm
 from dprecipe.training.noise import add_noise
 
 # Of the time between events, at most this part may go to the ledger; blocks grow until it holds.
@@ -35,7 +45,14 @@ LONGEST_BLOCK = 64
 
 def law_of(event: Event) -> Law:
     """The law of an event's noise, at unit scale."""
+    if isinstance(event, PoissonLaplace):
+        return Law("laplace")
     return Law(event.family, event.shape) if isinstance(event, Encoded) else Law("gaussian")
+
+
+def norm_of(event: Event) -> Norm:
+    """The norm in which an event's account has the sum bounded."""
+    return "l1" if isinstance(event, PoissonLaplace) else "l2"
 
 
 def multiplier_of(event: Event) -> float:
@@ -132,6 +149,8 @@ class Gate:
         """
         if not ticket.used < ticket.releases:
             raise RunFailed("a noisy sum was asked for that the ledger does not hold")
+        if clipped.norm != norm_of(ticket.event):
+            raise RunFailed(f"a sum with a bound in {clipped.norm} norm was to be released as one in another")
         ticket.used += 1
         stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)

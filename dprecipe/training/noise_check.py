@@ -18,7 +18,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.gate import Gate, law_of, multiplier_of
+from dprecipe.training.gate import Gate, law_of, multiplier_of, norm_of
 from dprecipe.training.probe import Check
 
 DRAWS = 200_000
@@ -61,7 +61,9 @@ def _drawn(plan: Plan, charge: Charge) -> NDArray[np.float64]:
         ticket = gate.admit()
         if ticket is None:
             raise RunFailed("the gate admits not even one event of the plan")
-        drawn: NDArray[np.float64] = gate.release(ticket, ClippedSum(torch.zeros(DRAWS), 1.0)).numpy()
+        drawn: NDArray[np.float64] = gate.release(
+            ticket, ClippedSum(torch.zeros(DRAWS), 1.0, norm_of(charge.event))
+        ).numpy()
         ledger.abandon()
     return drawn
 

@@ -13,10 +13,20 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Budget
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Event, Gaussian, PartitionedGaussian, PoissonGaussian, total
+from dprecipe.privacy.events import (
+    Charge,
+    Encoded,
+    Event,
+    Gaussian,
+    PartitionedGaussian,
+    PoissonGaussian,
+    PoissonLaplace,
+    total,
+)
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.gate import Gate
+from dprecipe.training.engine.clipping import Norm
+from dprecipe.training.gate import Gate, Ticket
 from dprecipe.training.noise import spacing
 
 PLAN = "sha256:" + "0" * 64
@@ -46,6 +56,18 @@ def test_a_plan_within_the_budget_runs_whole(tmp_path: Path) -> None:
     assert drain(gated) == ROOM
     assert gated.close() == "completed"
     assert read(tmp_path / "l").charges == (Charge(EVENT, ROOM),)
+
+
+@pytest.mark.parametrize(
+    ("event", "norm"), [(EVENT, "l1"), (PoissonLaplace(1.0, 10.0), "l2")], ids=["gaussian", "laplace"]
+)
+def test_a_sum_that_is_bounded_in_another_norm_than_the_account_says_is_not_released(
+    tmp_path: Path, event: Event, norm: Norm
+) -> None:
+    ticket = Ticket(event, 1)
+    with pytest.raises(RunFailed, match="released as one in another"):
+        gate(tmp_path / "l", 1, event).release(ticket, ClippedSum(torch.zeros(3), 1.0, norm))
+    assert ticket.used == 0
 
 
 def test_the_stop_is_a_refusal_before_the_budget_would_be_exceeded(tmp_path: Path) -> None:

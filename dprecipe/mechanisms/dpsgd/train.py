@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, final
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from dprecipe.data.lots import Lot
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.dpsgd.account import Phase
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum
@@ -43,16 +43,6 @@ def tests(plan: Plan, model: nn.Module) -> SumTests:
     clipping = sums.clipping(Step(0, plan.events[0].event))
     rows = None if sums.several is None else 2 * sums.copies
     return clipping_tests(clipped_sum, clipping, rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """Steps that are alike. `noise_multiplier` is that of their event."""
-
-    steps: int
-    clip_norm: float
-    noise_multiplier: float
-    expected_lot: float
 
 
 def clipping_of(clip: Mapping[str, Any], model: nn.Module, clip_norm: float, noise_multiplier: float) -> Clipping:
@@ -103,12 +93,11 @@ class ClippedSums:
     def __init__(self, plan: Plan, model: nn.Module) -> None:
         settings = plan.settings
         self._model = model
-        self._clip = settings.get("clip", {"mode": "flat", "norm_kind": "l2"})
-        alike = (plan.length.steps, settings["clip_norm"], settings["noise_multiplier"], plan.length.expected_lot)
-        self._phases = [Phase(**phase) for phase in settings.get("phases", ())] or [Phase(*alike)]
+        self._clip = settings["clip"]
+        self._phases = [Phase(**phase) for phase in settings["phases"]]
         self._starts = [0, *accumulate(phase.steps for phase in self._phases)][:-1]
         self._physical_batch = plan.runtime.physical_batch
-        self.copies = int(settings.get("augmentations", 1))
+        self.copies = int(settings["augmentations"])
         self.several = Several(model) if self.copies > 1 or plan.data.unit != "record" else None
         self._adapted = self._phases[0].clip_norm if self._clip["mode"] == "adaptive" else None
 
