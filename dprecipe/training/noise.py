@@ -35,7 +35,10 @@ CCS 2012.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
+from functools import lru_cache
+from typing import final
 
 import numpy as np
 import torch
@@ -48,13 +51,10 @@ from dprecipe.training.chacha import BLOCK, Keystream
 
 FINE = 20
 """The lattice has at least 2^20 points in a scale of the noise."""
-CHUNK = 1 << 15
+CHUNK = 1 << 16
 """Numbers at a time: on a CPU, so many that all there is of them stays in the cache."""
 _PAIR = 12
 """Bytes of the keystream for two normal draws."""
-
-Normals = Callable[[int], Tensor]
-"""A count of at most a chunk -> so many standard normal draws, overwritten by the next call."""
 
 
 def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) -> Tensor:
@@ -62,32 +62,33 @@ def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) 
 
     Guarantees: the result is on a lattice as the module says, in each chunk one of its smallest scale. On a CUDA device
     Gaussian noise is made there, from a keystream that is made there as well; the other families are drawn on the CPU.
+
+    Raises:
+        ValueError: a scale is not positive, or too small or too large for doubles to have such a lattice.
     """
-    chunk = CHUNK if value_P.device.type == "cpu" else CHUNK << 7
-    drawn: Normals
+    device = value_P.device
+    chunk = CHUNK if device.type == "cpu" else CHUNK << 6
+    drawn: Callable[[int], Tensor]
     if law.family == "gaussian":
-        drawn = _normals(stream, value_P.device, min(chunk, len(value_P)))
+        drawn = _normals(stream, device, min(chunk, len(value_P)))
     else:
-        drawn = lambda count: torch.from_numpy(draw(law, stream, count)).to(value_P.device)  # noqa: E731
-    for start in range(0, len(value_P), chunk):
-        part = value_P[start : start + chunk]
-        noise = drawn(len(part))
-        if isinstance(scale, Tensor):
-            scales = scale[start : start + chunk]
-            part.addcmul_(noise, scales)
-            onto_lattice(part, float(scales.min()))
-        else:
-            part.add_(noise, alpha=scale)
-            onto_lattice(part, scale)
+        drawn = lambda count: torch.from_numpy(draw(law, stream, count)).to(device)  # noqa: E731
+    with _LOCK:
+        for start in range(0, len(value_P), chunk):
+            part = value_P[start : start + chunk]
+            noise = drawn(len(part))
+            if isinstance(scale, Tensor):
+                scales = scale[start : start + chunk]
+                part.addcmul_(noise, scales)
+                onto_lattice(part, float(scales.min()))
+            else:
+                part.add_(noise, alpha=scale)
+                onto_lattice(part, scale)
     return value_P
 
 
 def spacing(scale: float) -> float:
-    """g, of a scale: a power of two, above 2^-21 and at most 2^-20 of it.
-
-    Raises:
-        ValueError: the scale is not positive, or too small or too large for doubles to have such a lattice.
-    """
+    """g, of a scale: a power of two, above 2^-21 and at most 2^-20 of it. Raises ValueError as `add_noise` does."""
     if not 2.0**-900 < scale < 2.0**900:  # written so that NaN fails
         raise ValueError(f"expected a positive scale of noise, got {scale}")
     return math.ldexp(0.5, math.frexp(scale)[1] - FINE)
@@ -102,38 +103,50 @@ def onto_lattice(value: Tensor, scale: float) -> None:
     value.add_(there).sub_(there)
 
 
-def _normals(stream: Stream, device: torch.device, most: int) -> Normals:
-    """A source of standard normal draws, at most `most` at a time: of a CPU's keystream there, else of the device's."""
-    if device.type != "cpu":
+def _normals(stream: Stream, device: torch.device, most: int) -> Callable[[int], Tensor]:
+    """A count of at most `most` -> so many standard normal draws, which the next call overwrites."""
+    room = _room(device, most)
+    if device.type == "cpu":
+
+        def filled(pairs: int) -> Tensor:
+            stream.fill(room.bytes_B[: _PAIR * pairs])
+            return room.words
+    else:
         blocks = Keystream(stream.key, device)
-        return _paired(lambda pairs: blocks.next(math.ceil(_PAIR * pairs / BLOCK)), device, most)
-    bytes_B = np.empty(_PAIR * ((most + 1) // 2), dtype=np.uint8)
-    words = torch.from_numpy(bytes_B.view(np.int32))
 
-    def filled(pairs: int) -> Tensor:
-        stream.fill(bytes_B[: _PAIR * pairs])
-        return words
+        def filled(pairs: int) -> Tensor:
+            return blocks.next(math.ceil(_PAIR * pairs / BLOCK))
 
-    return _paired(filled, device, most)
+    return lambda count: room.normals(filled((count + 1) // 2), count)
 
 
-def _paired(keystream: Callable[[int], Tensor], device: torch.device, most: int) -> Normals:
-    """Box and Muller's transformation, of a keystream that gives at least three words of 32 bits for each pair."""
-    pairs = (most + 1) // 2
-    radius = torch.empty(pairs, dtype=torch.float64, device=device)
-    both = torch.empty(2 * pairs, dtype=torch.float64, device=device)
-    least = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
+@final
+class _Room:
+    """Memory for the draws of a chunk. It is kept: fresh pages cost as much as what is written to them."""
 
-    def drawn(count: int) -> Tensor:
+    def __init__(self, device: torch.device, most: int) -> None:
+        pairs = (most + 1) // 2
+        self.bytes_B = np.empty(_PAIR * pairs if device.type == "cpu" else 0, dtype=np.uint8)
+        self.words = torch.from_numpy(self.bytes_B.view(np.int32))
+        self._radius = torch.empty(pairs, dtype=torch.float64, device=device)
+        self._both = torch.empty(2 * pairs, dtype=torch.float64, device=device)
+        self._least = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
+
+    def normals(self, words: Tensor, count: int) -> Tensor:
+        """Box and Muller's transformation of three words of 32 bits for each pair."""
         half = (count + 1) // 2
-        words = keystream(half)
-        r, cosine, sine = radius[:half], both[:half], both[half : 2 * half]
-        # u = (63 bits + 1/2) 2^-63, and sqrt(-2 log u).
-        r.copy_(words[: 2 * half].view(torch.int64).bitwise_and_(2**63 - 1))
-        torch.add(least, r, alpha=2.0**-63, out=r).log_().mul_(-2.0).sqrt_()
+        radius, cosine, sine = self._radius[:half], self._both[:half], self._both[half : 2 * half]
+        # ± u = (k + 1/2) 2^-63 for a k of 64 bits with its sign, and sqrt(-log u²).
+        radius.copy_(words[: 2 * half].view(torch.int64))
+        torch.add(self._least, radius, alpha=2.0**-63, out=radius)
+        radius.mul_(radius).log_().neg_().sqrt_()
         sine.copy_(words[2 * half : 3 * half]).mul_(2 * math.pi * 2.0**-32)
-        torch.cos(sine, out=cosine).mul_(r)
-        sine.sin_().mul_(r)
-        return both[:count]
+        torch.cos(sine, out=cosine)
+        sine.sin_()
+        self._both[: 2 * half].view(2, half).mul_(radius)
+        return self._both[:count]
 
-    return drawn
+
+_room = lru_cache(maxsize=2)(_Room)
+_LOCK = threading.Lock()
+"""Held while the memory is in use."""

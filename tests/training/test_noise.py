@@ -177,14 +177,13 @@ def test_what_is_no_scale(scale: float) -> None:
         add_noise(torch.zeros(3, dtype=torch.float64), GAUSSIAN, scale, stream("none"))
 
 
-def test_a_device_s_own_keystream_makes_the_same_noise() -> None:
+@pytest.mark.parametrize("count", [1, 7, 1000, CHUNK - 1, CHUNK])
+def test_a_device_s_own_keystream_makes_the_same_noise(count: int) -> None:
     """What runs on CUDA, run here: the draws of a chunk are those of the CPU, number by number."""
-    expected = added(torch.zeros(CHUNK))
-    blocks = Keystream(stream("noise").key, torch.device("cpu"))
-    drawn = noise._paired(lambda count: blocks.next(-(-12 * count // 64)), torch.device("cpu"), CHUNK)
-    value = torch.zeros(CHUNK, dtype=torch.float64).add_(drawn(CHUNK), alpha=SCALE)
-    onto_lattice(value, SCALE)
-    assert torch.equal(value, expected)
+    device = torch.device("cpu")
+    expected = noise._normals(stream("device"), device, count)(count).clone()
+    words = Keystream(stream("device").key, device).next(math.ceil(12 * ((count + 1) // 2) / 64))
+    assert torch.equal(noise._Room(device, count).normals(words, count), expected)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
