@@ -18,9 +18,11 @@ from dprecipe.mechanisms.encoded import account
 from dprecipe.mechanisms.encoded.compare import MOST_L1_GAIN, Compared, Comparison, compare, name_of
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
 from dprecipe.noise.laws import Law
+from dprecipe.noise.schema import MovingGaussianNoise
 from dprecipe.planning import rules
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded, read
+from dprecipe.recipe.schedules import Schedule
 
 SCHEMA = "dprecipe.noise/v1"
 FORMATS = ("text", "json")
@@ -78,11 +80,25 @@ def comparable(loaded: Loaded) -> Encoded:
     _refuse(loaded, rules.check(recipe, loaded.source.attachments))
     if isinstance(mechanism, Encoded):
         return mechanism
-    spec = Encoded(
-        kind="encoded",
-        codebook=GaussianCodebook(source="gaussian", size=1, norm=mechanism.clip.norm),
-        noise=mechanism.noise,
-        sampling=mechanism.sampling,
+    noise, sampling, norm = mechanism.noise, mechanism.sampling, mechanism.clip.norm
+    if not (
+        isinstance(norm, float)
+        and isinstance(noise, MovingGaussianNoise)
+        and not isinstance(noise.multiplier, Schedule)
+        and sampling.scheme in ("poisson", "shuffle", "full_batch")
+        and not isinstance(getattr(sampling, "batch_size", None), Schedule)
+    ):
+        raise UsageFault(
+            "families of noise are compared for runs of gaussian noise whose steps are alike",
+            "give noise, clip norm and lot size one value each, and sample by scheme: poisson",
+        )
+    spec = Encoded.model_validate(
+        {
+            "kind": "encoded",
+            "codebook": GaussianCodebook(source="gaussian", size=1, norm=norm),
+            "noise": {"family": "gaussian", "multiplier": noise.multiplier},
+            "sampling": sampling.model_dump(),
+        }
     )
     _refuse(loaded, account.check(spec, Facts.of(recipe)))
     return spec

@@ -13,19 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.noise.entropy import Stream
-from dprecipe.privacy.events import Encoded, Event, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import (
+    Encoded,
+    Event,
+    FixedSizeGaussian,
+    Gaussian,
+    PartitionedGaussian,
+    PoissonGaussian,
+    PoissonLaplace,
+    TruncatedPoissonGaussian,
+)
 
 Lot = NDArray[np.int64]
 
 
 def draw(event: Event, units: int, stream: Stream) -> Iterator[Lot]:
-    """The lots of one event: one for a Poisson-sampled or full step, `event.lots` for an epoch dealt out.
+    """The lots of one event: one for a sampled or full step, `event.lots` for an epoch dealt out.
 
     Each lot holds increasing unit numbers in [0, units); it may be empty.
     """
     match event:
-        case PoissonGaussian(sampling_rate=q) | Encoded(sampling_rate=q):
+        case PoissonGaussian(sampling_rate=q) | PoissonLaplace(sampling_rate=q) | Encoded(sampling_rate=q):
             yield poisson(q, units, stream)
+        case TruncatedPoissonGaussian(sampling_rate=q, most=most):
+            lot = poisson(q, units, stream)
+            yield lot if len(lot) <= most else lot[subset(most, len(lot), stream)]
+        case FixedSizeGaussian(lot=most):
+            yield subset(most, units, stream)
         case Gaussian():
             yield np.arange(units)
         case PartitionedGaussian(lots=lots):
@@ -58,3 +72,18 @@ def poisson(q: float, units: int, stream: Stream) -> Lot:
         last = int(places[-1])
     included = np.concatenate(chunks)
     return included[included < units]
+
+
+def subset(count: int, units: int, stream: Stream) -> Lot:
+    """A uniformly random subset of `count` of `units`, 0 <= count <= units, up to a bias of `units` / 2^64.
+
+    Floyd's algorithm: for j = units - count … units - 1 take a number drawn from 0 … j, or j itself where that one is
+    taken already. The cost is that of the subset.
+
+    Source: Bentley & Floyd 1987, "A sample of brilliance".
+    """
+    taken: set[int] = set()
+    for last, word in enumerate(stream.words(count).tolist(), units - count):
+        drawn = word * (last + 1) >> 64
+        taken.add(last if drawn in taken else drawn)
+    return np.array(sorted(taken), dtype=np.int64)

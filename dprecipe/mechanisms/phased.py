@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.solve import MOST_STEPS
-from dprecipe.noise.schema import Noise, Phase
 
 
-def lengths(noise: Noise | tuple[Phase, ...]) -> Iterator[Finding]:
-    """Every phase but the last says how long it lasts, once (R262)."""
+def lengths(noise: object) -> Iterator[Finding]:
+    """Every phase but the last of a list of them says how long it lasts, once (R262)."""
     if not isinstance(noise, tuple):
         return
     for index, phase in enumerate(noise):

@@ -7,7 +7,7 @@ All six families are words of the language; which of them a mechanism can accoun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, overload
 
 from pydantic import Discriminator, Field, Tag
 
@@ -161,10 +161,14 @@ MovingNoise = Annotated[
 ]
 """As `PhasedNoise`, or one whose multiplier follows a schedule."""
 
-N = TypeVar("N")
 
-
-def phases(noise: N | tuple[Phase, ...], path: str = "mechanism.noise") -> tuple[tuple[str, N | Phase], ...]:
+@overload
+def phases(noise: Noise | tuple[Phase, ...], path: str = ...) -> tuple[tuple[str, Noise], ...]: ...
+@overload
+def phases(
+    noise: OneMovingNoise | tuple[Phase, ...], path: str = ...
+) -> tuple[tuple[str, OneMovingNoise | Noise], ...]: ...
+def phases(noise: Any, path: str = "mechanism.noise") -> tuple[tuple[str, Any], ...]:
     """Each noise block of a run with its dotted path."""
     if isinstance(noise, tuple):
         return tuple((f"{path}.{index}", phase) for index, phase in enumerate(noise))

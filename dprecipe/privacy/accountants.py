@@ -12,6 +12,9 @@ A hidden run has bounds of its own (`dprecipe.privacy.hidden`): "pld" is the lea
 and "rdp_classic" the Rényi bound that checks it; "gdp" the Gaussian one where a single position counts. It holds for
 the event's own relation; several runs are composed by basic composition, and in other company there is no bound.
 
+Where Poisson lots are cut, two bounds are tried: what a full lot tells is composed with the rest; or a full lot
+tells everything, and the chance that there is any is added to δ.
+
 Replacing a unit is removing one and adding another. Where encoded sums are among the charges it is accounted for as
 that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε). Votes alone cost the same under either
 relation.
@@ -33,7 +36,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
-from dprecipe.privacy.workload import HiddenRuns, Workload, workload
+from dprecipe.privacy.workload import HiddenRuns, Sampled, Workload, workload
 
 if TYPE_CHECKING:
     from dprecipe.planning.model import Guarantee
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
 _CLOSE_ORDERS = 128
+_MANY_STEPS = 8
+_WHOLE_ORDERS = tuple(order for order in curves.DEFAULT_ORDERS if order >= 2 and order == int(order))
 _LEAST_LARGEST = 1.001
 """A sanitised cost whose largest order is less costs anything."""
 _LARGEST_HALF = 300.0
@@ -111,6 +116,22 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
     charges = tuple(charges)
     work = workload(charges, neighbouring)
+    spill = work.ever_full
+    if not spill:
+        return _epsilon(work, charges, delta, accountant)
+    found = []
+    if spill < delta:
+        found.append(_epsilon(work.uncapped, charges, delta - spill, accountant))
+    if not spill <= _NEGLIGIBLE * delta:
+        found.append(_epsilon(work, charges, delta, accountant))
+    return min(found, key=lambda answer: answer.value)
+
+
+_NEGLIGIBLE = 3e-4
+"""Share of δ: if full lots are rarer than that, nothing is gained by asking what they tell."""
+
+
+def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
     if work.empty:
         return Answer(0.0, accountant)
     if not work.bounded:
@@ -144,6 +165,18 @@ def delta_answers(
         raise ValueError(f"expected epsilon >= 0, got {list(epsilons)}")
     charges = tuple(charges)
     work = workload(charges, neighbouring)
+    spill = work.ever_full
+    if not spill:
+        return _deltas(work, charges, epsilons, accountant)
+    spilt = _deltas(work.uncapped, charges, epsilons, accountant)
+    spilt = [replace(answer, value=min(1.0, answer.value + spill)) for answer in spilt]
+    if all(spill <= _NEGLIGIBLE * answer.value for answer in spilt):
+        return spilt
+    direct = _deltas(work, charges, epsilons, accountant)
+    return [min(pair, key=lambda answer: answer.value) for pair in zip(spilt, direct, strict=True)]
+
+
+def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str) -> list[Answer]:
     if work.empty:
         return [Answer(0.0, accountant) for _ in epsilons]
     if not work.bounded:
@@ -191,7 +224,7 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
     if work.hidden or (replaced and work.encoded):
         return total_A + math.inf  # no curve is known
     for phase in work.sampled:
-        total_A = total_A + phase.count * _one_step(phase.q, phase.sigma, tuple(orders), replaced)
+        total_A = total_A + phase.count * _one_step(replace(phase, count=1), tuple(orders), replaced)
     for steps in work.encoded:
         total_A = total_A + steps.count * _one_encoded(steps.event, tuple(orders))
     for published in work.sanitised:
@@ -200,9 +233,12 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
 
 
 @functools.lru_cache(maxsize=512)
-def _one_step(q: float, sigma: float, orders: tuple[float, ...], replaced: bool) -> Array:
+def _one_step(step: Sampled, orders: tuple[float, ...], replaced: bool) -> Array:
+    if step.fixed:
+        return curves.fixed_size_gaussian(step.q, step.sigma, orders)
     curve = curves.poisson_gaussian_replaced if replaced else curves.poisson_gaussian
-    return curve(q, sigma, orders)
+    usual = curve(step.q, step.sigma, orders)
+    return curves.mixed(usual, curve(step.q, step.sigma / 2, orders), step.full, orders) if step.full else usual
 
 
 @functools.lru_cache(maxsize=128)
@@ -239,7 +275,10 @@ def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Opt
 
 
 def _orders(work: Workload) -> tuple[float, ...]:
-    """The default orders; of sanitised costs, which have a largest order, also some close to each other below it."""
+    """The default orders; of sanitised costs, which have a largest order, also some close to each other below it; of
+    many different steps, for the time it takes, whole ones alone."""
+    if len(work.sampled) > _MANY_STEPS:
+        return _WHOLE_ORDERS
     largest = min((-1 / math.expm1(-2 * published.event.beta) for published in work.sanitised), default=math.inf)
     if not _LEAST_LARGEST < largest < curves.DEFAULT_ORDERS[-1]:
         return curves.DEFAULT_ORDERS

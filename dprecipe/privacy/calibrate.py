@@ -9,7 +9,7 @@ from functools import lru_cache
 from dprecipe.privacy import rounding
 from dprecipe.privacy.accountants import epsilon_answer
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Event, PoissonGaussian
+from dprecipe.privacy.events import Charge, Encoded, Event, PoissonGaussian, PoissonLaplace
 
 LEAST_NOISE, MOST_NOISE = 1e-4, 1e7
 MOST_EVENTS = 10**9
@@ -64,7 +64,7 @@ def noise_multiplier(
         return refine(by, inside, outside, budget, rounding.up, enough)
 
     start = 1.0
-    if accountant == "pld" or any(isinstance(charge.event, Encoded) for charge in make(start)):
+    if accountant == "pld" or any(isinstance(charge.event, Encoded | PoissonLaplace) for charge in make(start)):
         # The cheap ε is larger or smaller by a nearly constant factor: solve with it, correct the factor, repeat.
         ratio = 0.915 if accountant == "pld" else 1.0
         for _ in range(4):
@@ -129,11 +129,16 @@ def _stand_ins(charges: Sequence[Charge]) -> list[Charge]:
     """The charges with Gaussian noise of the same Fisher information in place of any other: about as expensive, in
     many dimensions exactly, and accounted for at once.
     """
-    return [Charge(_gaussian(c.event), c.count) if isinstance(c.event, Encoded) else c for c in charges]
+    return [Charge(_gaussian(c.event), c.count) for c in charges]
 
 
 @lru_cache(maxsize=8)
-def _gaussian(event: Encoded) -> PoissonGaussian:
+def _gaussian(event: Event) -> Event:
+    """The event itself where its noise is Gaussian, or there is no such stand-in."""
+    if isinstance(event, PoissonLaplace):
+        return PoissonGaussian(event.sampling_rate, event.noise_multiplier)
+    if not isinstance(event, Encoded):
+        return event
     from dprecipe.noise.laws import Law
 
     norm = math.sqrt(math.fsum(count * bound * bound for bound, count in event.shifts))

@@ -104,7 +104,7 @@ class TruncatedPoissonGaussian:
     most: int
 
     def __post_init__(self) -> None:
-        _positive(noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate, size=self.size)
+        _positive(noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate)
         if not self.sampling_rate < 1:
             raise ValueError(f"expected sampling_rate < 1, got {self.sampling_rate}")
         if not 0 < self.most <= self.size:
@@ -125,9 +125,9 @@ class FixedSizeGaussian:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _positive(noise_multiplier=self.noise_multiplier, size=self.size)
-        if not 0 < self.lot <= self.size:
-            raise ValueError(f"expected 0 < lot <= size, got {self.lot} and {self.size}")
+        _positive(noise_multiplier=self.noise_multiplier)
+        if not 0 < self.lot < self.size:
+            raise ValueError(f"expected 0 < lot < size, got {self.lot} and {self.size}")
 
 
 MOST_ROWS = 4096

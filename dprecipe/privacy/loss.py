@@ -13,6 +13,7 @@ Source: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022, "Connect the dots"; 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -133,3 +134,40 @@ def sampled_added(loss: Loss, q: float, step: float) -> Loss:
     masses = removed.masses[some[0] : some[-1] + 1]
     added = swapped(replace(removed, first=removed.first + int(some[0]), masses=masses))
     return replace(added, infinity=added.infinity + loss.missing)
+
+
+def mixed(usual: Loss, other: Loss, share: float) -> Loss:
+    """Either of two pairs, the second with probability `share`, and which of them is known. Both on one grid.
+
+    Guarantees: dominates the mixture when both dominate theirs; exact.
+    """
+    if usual.step != other.step:
+        raise ValueError("expected two pairs on one grid")
+    first, last = min(usual.first, other.first), max(usual.last, other.last)
+    masses = np.zeros(last - first + 1)
+    masses[usual.first - first : usual.last - first + 1] = (1 - share) * usual.masses
+    masses[other.first - first : other.last - first + 1] += share * other.masses
+    return Loss(
+        usual.step,
+        first,
+        masses,
+        (1 - share) * usual.infinity + share * other.infinity,
+        (1 - share) * usual.missing + share * other.missing,
+    )
+
+
+def symmetrised(loss: Loss) -> Loss:
+    """The pair whose δ(ε), ε >= 0, is that of `loss` in either direction: losses above 0, their mirror image, and the
+    rest at 0.
+
+    Guarantees: dominates (P, Q) and (Q, P) wherever `loss` has the larger δ(ε) of the two for every ε >= 0.
+    Source: Dong, Roth & Su 2022, Definition 2 and Theorem 9 (C_p(f) is the least convex function below both f_p and its
+    inverse).
+    """
+    above = max(0, 1 - loss.first)
+    p_N, l_N = loss.masses[above:], loss.losses[above:]
+    mirrored_N = p_N * np.exp(-l_N)
+    rest = 1.0 - math.fsum((float(p_N.sum()), float(mirrored_N.sum()), loss.infinity))
+    masses = np.concatenate([mirrored_N[::-1], np.zeros(loss.first + above - 1), [max(rest, 0.0)]])
+    masses = np.concatenate([masses, np.zeros(loss.first + above - 1), p_N])
+    return Loss(loss.step, -loss.last, masses, loss.infinity, loss.infinity)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dprecipe.privacy.loss import Array, Loss, from_cells
+from dprecipe.privacy.loss import Array, Loss, from_cells, symmetrised
 
 
 class GridError(Exception):
@@ -106,6 +106,21 @@ def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, 
         lambda x_N: _mixture_cells(x_N, sigma, ((1 - q, 0.0), (q, -1.0))),
         most,
     )
+
+
+def fixed_size_gaussian(q: float, sigma: float, step: float, tail: float, most: int) -> Loss:
+    """Replacing a unit where lots are a share `q` of the units, drawn without replacement; its own mirror image.
+
+    A replaced unit moves the sum by up to 2, so that the hockey-stick curve, at ε >= 0 and in either direction, is at
+    most that of (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²).
+
+    Guarantees: dominates every pair of gradients of norm <= 1.
+    Source: Balle, Barthe & Gaboardi 2018, Theorem 5 (subset without replacement); Dong, Roth & Su 2022, Theorem 9.
+
+    Raises:
+        GridError: more than `most` cells.
+    """
+    return symmetrised(poisson_gaussian(q, sigma / 2, step, tail, most))
 
 
 def _on_grid(

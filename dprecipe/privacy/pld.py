@@ -12,10 +12,10 @@ from dprecipe.privacy import pairs, shift_pairs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition, WindowError
 from dprecipe.privacy.events import Encoded
-from dprecipe.privacy.loss import LARGEST_LOSS, Loss, LossRangeError, sampled, sampled_added, swapped
+from dprecipe.privacy.loss import LARGEST_LOSS, Loss, LossRangeError, mixed, sampled, sampled_added, swapped
 from dprecipe.privacy.pairs import GridError
 from dprecipe.privacy.shift_pairs import NoPairError
-from dprecipe.privacy.workload import Workload
+from dprecipe.privacy.workload import Sampled, Workload
 
 TOLERANCE = 5e-5
 """Share of ε that the grid may add."""
@@ -98,9 +98,8 @@ def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
     replaced = work.neighbouring is Neighbouring.REPLACE_ONE
     if replaced and work.encoded:
         raise NoPairError
-    one_step = pairs.poisson_gaussian_replaced if replaced else pairs.poisson_gaussian
     share = tail / (3 * (work.steps + 1))
-    removed: list[Loss] = [one_step(s.q, s.sigma, step, share, _MOST_BINS) for s in work.sampled]
+    removed: list[Loss] = [_one_step(s, replaced, step, share) for s in work.sampled]
     counts = [s.count for s in work.sampled]
     if work.mu > 0:
         removed.append(pairs.gaussian(work.mu, step, share, _MOST_BINS))
@@ -114,6 +113,25 @@ def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
     if max(abs(end) for loss in (*removed, *added) for end in (loss.losses[0], loss.losses[-1])) > LARGEST_LOSS:
         raise LossRangeError
     return [Composition(losses, counts, _MOST_BINS) for losses in (removed, added) if losses]
+
+
+def _one_step(steps: Sampled, replaced: bool, step: float, tail: float) -> Loss:
+    """One sampled Gaussian step, when a unit is removed or replaced.
+
+    Where lots are cut, fix whether the other units that join fill the lot, and which of them then stay. If they don't,
+    the unit joins as it would without a cap; if they do, it joins with no larger a probability and takes the place of
+    one of them, so that the sum moves by up to two clip norms.
+
+    Raises:
+        GridError: too many points.
+    """
+    if steps.fixed:
+        return pairs.fixed_size_gaussian(steps.q, steps.sigma, step, tail, _MOST_BINS)
+    pair = pairs.poisson_gaussian_replaced if replaced else pairs.poisson_gaussian
+    usual = pair(steps.q, steps.sigma, step, tail, _MOST_BINS)
+    if steps.full == 0:
+        return usual
+    return mixed(usual, pair(steps.q, steps.sigma / 2, step, tail, _MOST_BINS), steps.full)
 
 
 def _encoded(event: Encoded, step: float, tail: float) -> tuple[Loss, Loss]:

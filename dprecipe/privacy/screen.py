@@ -12,13 +12,25 @@ import math
 from collections.abc import Sequence
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import HIDDEN, VOTES, Charge, Encoded, NoisyMax, PoissonGaussian, SanitisedCost
+from dprecipe.privacy.events import (
+    HIDDEN,
+    VOTES,
+    Charge,
+    Encoded,
+    FixedSizeGaussian,
+    NoisyMax,
+    PoissonGaussian,
+    PoissonLaplace,
+    SanitisedCost,
+    TruncatedPoissonGaussian,
+)
 
 ORDERS = (*range(2, 33), 40, 48, 64, 96, 128)
 MARGIN = 1e-9  # rounding of these sums, and then some
 
 _INFORMATION = {"laplace": 1.0, "cauchy": 0.5}
 """Fisher information at scale 1."""
+_UNDECIDED = (SanitisedCost, TruncatedPoissonGaussian, FixedSizeGaussian)
 
 
 def surely_within(charges: Sequence[Charge], epsilon: float, delta: float, neighbouring: Neighbouring) -> bool:
@@ -26,11 +38,11 @@ def surely_within(charges: Sequence[Charge], epsilon: float, delta: float, neigh
 
     Guarantees: when true, the composition of the charges is (ε, δ)-DP.
     Source: Mironov, Talwar and Zhang 2019, section 3.3; Canonne, Kamath and Steinke 2020, Proposition 12. Encoded
-    sums: log M_k(τ) <= k(k-1)/2 I τ², for laplace because a pure ε costs ε²/2 in zero-concentrated privacy (Bun and
-    Steinke 2016, Proposition 3.3), for cauchy from Legendre's equation (docs/encoding.md). Votes: a moved one changes
-    two counts, so that the most votes cost twice what one count does, for either noise.
+    sums: log M_k(τ) <= k(k-1)/2 I τ², for laplace (of whatever sums) because a pure ε costs ε²/2 in zero-concentrated
+    privacy (Bun and Steinke 2016, Proposition 3.3), for cauchy from Legendre's equation (docs/encoding.md). Votes: a
+    moved one changes two counts, so that the most votes cost twice what one count does, for either noise.
     """
-    if any(isinstance(charge.event, SanitisedCost) for charge in charges):
+    if any(isinstance(charge.event, _UNDECIDED) for charge in charges):
         return False
     votes = all(isinstance(charge.event, VOTES) for charge in charges)
     if neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE and not votes:
@@ -55,7 +67,7 @@ def _rdp(charge: Charge, order: int) -> float:
     if isinstance(event, Encoded):
         norm = math.sqrt(math.fsum(count * bound * bound for bound, count in event.shifts))
         sigma /= math.sqrt(_INFORMATION[event.family]) * norm
-    if isinstance(event, PoissonGaussian | Encoded):
+    if isinstance(event, PoissonGaussian | PoissonLaplace | Encoded):
         q = event.sampling_rate
     if q == 1:
         return order / (2 * sigma**2)

@@ -28,7 +28,18 @@ from numpy.typing import NDArray
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.curves import DEFAULT_ORDERS
-from dprecipe.privacy.events import VOTES, Charge, Encoded, FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy.events import (
+    VOTES,
+    Charge,
+    Encoded,
+    FilterRest,
+    FixedSizeGaussian,
+    NoisyMax,
+    NoisyThreshold,
+    PoissonGaussian,
+    SanitisedCost,
+    TruncatedPoissonGaussian,
+)
 from dprecipe.privacy.workload import Workload, workload
 
 Array = NDArray[np.floating[Any]]
@@ -112,6 +123,9 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
             found = _of_votes(charges, delta)
         if math.isfinite(found):
             return Opinion("dp_accounting.pld", version, found)
+    if any(step.full or step.fixed for step in work.sampled) and not (work.encoded or work.sanitised):
+        with _silence():
+            return Opinion("dp_accounting.pld", version, _of_lots(charges, work, delta))
     if work.encoded or work.sanitised or votes:
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
         with _silence():
@@ -152,6 +166,61 @@ def _ask(library: Any, make: Any, work: Workload, delta: float, doubled: float) 
     except (library.UnsupportedEventError, ArithmeticError, MemoryError, ValueError):
         return None
     return value if math.isfinite(value) else None
+
+
+def _of_lots(charges: Iterable[Charge], work: Workload, delta: float) -> float:
+    """ε of steps some of whose lots are cut, or are of one size.
+
+    A cut lot: the library's own mixture, with twice the sensitivity where a lot is full, and its own binomial tail. A
+    lot of one size: the library's distribution of removing a unit at twice the sensitivity, its losses above 0 and
+    their mirror image.
+    """
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as library
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
+    from scipy import stats
+
+    replaced = work.neighbouring is Neighbouring.REPLACE_ONE
+    relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+    step, tail = _interval(work), min(1e-15, 1e-6 * delta)
+
+    def one(sigma: float, q: float = 1.0, of: Any = relation) -> Any:
+        return library.from_gaussian_mechanism(
+            float(sigma), value_discretization_interval=step, sampling_prob=float(q), neighboring_relation=of
+        )
+
+    def of_one_size(sigma: float, q: float) -> Any:
+        removed = one(sigma / 2, q, NeighboringRelation.ADD_OR_REMOVE_ONE)._pmf_remove.to_dense_pmf()
+        losses, above = removed._lower_loss + np.arange(removed.size), removed._probs
+        above = above[losses > 0]
+        mirrored = above * np.exp(-step * losses[losses > 0])
+        gap = np.zeros(max(0, int(losses[losses > 0][0]) - 1))
+        rest = max(0.0, 1 - float(above.sum() + mirrored.sum()) - removed._infinity_mass)
+        masses = np.concatenate([mirrored[::-1], gap, [rest], gap, above])
+        return library.PrivacyLossDistribution(
+            DensePLDPmf(step, -int(losses[-1]), masses, removed._infinity_mass, True)
+        )
+
+    whole = one(2 / work.mu if replaced else 1 / work.mu) if work.mu > 0 else None
+    for charge in charges:
+        match charge.event:
+            case TruncatedPoissonGaussian(q, sigma, size, most):
+                full = float(stats.binom.sf(most - 1, size, q))
+                part = one(sigma, q)
+                if full * charge.count > 1e-5 * delta:
+                    part = one(sigma / 2, q).compute_mixture(part, full)
+                else:
+                    delta -= full * charge.count  # as if a full lot told everything
+            case FixedSizeGaussian(size, lot, sigma):
+                part = of_one_size(sigma, lot / size)
+            case PoissonGaussian(q, sigma) if q < 1:
+                part = one(sigma, q)
+            case _:
+                continue  # among the unsampled ones
+        if charge.count:
+            part = part.self_compose(int(charge.count), tail)
+            whole = part if whole is None else whole.compose(part, tail)
+    return math.inf if whole is None else float(whole.get_epsilon_for_delta(delta))
 
 
 def _interval(work: Workload) -> float:

@@ -5,21 +5,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
+from dprecipe.privacy import full_lots
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import (
     VOTES,
     Charge,
     Encoded,
+    Event,
     FilterRest,
+    FixedSizeGaussian,
     Gaussian,
     NoisyMax,
     NoisyThreshold,
     PartitionedGaussian,
     PoissonGaussian,
+    PoissonLaplace,
     ProjectedDescent,
     SanitisedCost,
+    TruncatedPoissonGaussian,
 )
 
 _NO_CODEBOOK = "sha256:" + "0" * 64
@@ -27,11 +32,18 @@ _NO_CODEBOOK = "sha256:" + "0" * 64
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """`count` steps of the Gaussian at multiplier `sigma`, Poisson-sampled at rate `q` < 1."""
+    """`count` steps of the Gaussian at multiplier `sigma`, sampled at rate `q` < 1: Poisson; or, `fixed`, in lots of
+    one size without replacement.
+
+    `full` bounds the probability that a lot has all the units it may have: one unit more then takes another's place,
+    and moves the sum twice as far.
+    """
 
     q: float
     sigma: float
     count: int
+    full: float = 0.0
+    fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +104,21 @@ class Workload:
         return min(1.0, -math.expm1(logs) * (1 + 1e-12))
 
     @property
+    def ever_full(self) -> float:
+        """Bound of the probability that any lot is full that is cut."""
+        return min(1.0, math.fsum(step.count * step.full for step in self.sampled))
+
+    @property
+    def uncapped(self) -> Workload:
+        """The same, had no lot been cut."""
+        counts: dict[Sampled, int] = {}
+        for step in self.sampled:
+            key = replace(step, full=0.0, count=0)
+            counts[key] = counts.get(key, 0) + step.count
+        whole = (replace(step, count=count) for step, count in counts.items())
+        return replace(self, sampled=tuple(sorted(whole, key=astuple)))
+
+    @property
     def largest_loss(self) -> float:
         """The largest loss of any outcome, of adding or removing a unit: finite where all noise is Laplace's, with
         which it is at most the shift in L1 norm over the scale. Rounded up."""
@@ -114,9 +141,12 @@ class Workload:
 
     @property
     def bounded(self) -> bool:
-        """Whether a bound is known at all: blanking out a unit is a relation of hidden runs, and votes, alone."""
+        """Whether a bound is known at all: blanking out a unit is a relation of hidden runs, and votes, alone; and lots
+        of one size are compared by replacing a unit, and by nothing else."""
         if self.hidden:
             return self.hidden_alone is not None
+        if any(step.fixed for step in self.sampled) and self.neighbouring is not Neighbouring.REPLACE_ONE:
+            return False
         return self.neighbouring is not Neighbouring.ZERO_OUT_ONE
 
     @property
@@ -133,6 +163,19 @@ def _largest_loss(event: Encoded) -> float:
     return whole if event.sampling_rate == 1 or whole > 600 else math.log1p(event.sampling_rate * math.expm1(whole))
 
 
+def _sampled(event: Event) -> tuple[float, float, float, bool] | None:
+    """Rate, multiplier, how often a lot is full, and whether lots are of one size, of a sampled Gaussian."""
+    match event:
+        case PoissonGaussian(q, sigma) if q < 1:
+            return float(q), float(sigma), 0.0, False
+        case TruncatedPoissonGaussian(q, sigma, size, most):
+            # the data set with one unit more has `size` others
+            return float(q), float(sigma), full_lots.probability(size, q, most), False
+        case FixedSizeGaussian(size, lot, sigma):
+            return lot / size, float(sigma), 0.0, True
+    return None
+
+
 def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
     """Reduce charges to what composition needs.
 
@@ -140,7 +183,8 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
     disjoint lots costs one Gaussian (parallel composition). Replacing a unit moves an unsampled sum twice as
     far. An encoded sum is kept as it is. A moved vote moves two counts by one each, so the most votes under Gaussian
     noise are one Gaussian of sensitivity √2, and under Laplace noise an encoded sum of two coordinates; the choice of
-    the largest is post-processing.
+    the largest is post-processing. A vector that is bounded in L1 norm, under Laplace noise, costs most where one
+    coordinate has all of the norm (docs/accounting.md): an encoded sum of one coordinate.
 
     Source: Dong, Roth & Su 2022, Corollary 3.3; McSherry 2009, Theorem 4; Papernot et al. 2018, Proposition 8.
 
@@ -148,7 +192,7 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
         TypeError: an event that the accountants don't know.
     """
     squares: list[float] = []
-    counts: dict[tuple[float, float], int] = {}
+    counts: dict[tuple[float, float, float, bool], int] = {}
     votes: list[float] = []
     encoded: dict[Encoded, int] = {}
     sanitised: dict[SanitisedCost, int] = {}
@@ -161,6 +205,9 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
         only_votes = only_votes and isinstance(event, VOTES)
         if isinstance(event, NoisyMax) and event.family == "laplace":
             event = Encoded(1.0, event.noise_multiplier, "laplace", None, ((1.0, 2),), False, _NO_CODEBOOK)
+        if isinstance(event, PoissonLaplace):
+            q, b = event.sampling_rate, event.noise_multiplier
+            event = Encoded(q, b, "laplace", None, ((1.0, 1),), False, _NO_CODEBOOK)
         if isinstance(event, NoisyMax):
             votes.append(2 * count / float(event.noise_multiplier) ** 2)
         elif isinstance(event, NoisyThreshold | FilterRest):
@@ -171,8 +218,7 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
             hidden[event] = hidden.get(event, 0) + count
         elif isinstance(event, Encoded):
             encoded[event] = encoded.get(event, 0) + count
-        elif isinstance(event, PoissonGaussian) and event.sampling_rate < 1:
-            key = (float(event.sampling_rate), float(event.noise_multiplier))
+        elif (key := _sampled(event)) is not None:
             counts[key] = counts.get(key, 0) + count
         elif isinstance(event, Gaussian | PartitionedGaussian | PoissonGaussian):
             squares.append(count / float(event.noise_multiplier) ** 2)
@@ -182,7 +228,9 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
     moved = 2.0 if neighbouring is Neighbouring.REPLACE_ONE else 1.0
     return Workload(
         math.sqrt(moved**2 * math.fsum(squares) + math.fsum(votes)),
-        tuple(Sampled(q, sigma, counts[q, sigma]) for q, sigma in sorted(counts)),
+        tuple(
+            Sampled(q, sigma, counts[q, sigma, full, fixed], full, fixed) for q, sigma, full, fixed in sorted(counts)
+        ),
         neighbouring,
         tuple(EncodedSteps(event, encoded[event]) for event in sorted(encoded, key=astuple)),
         tuple(Sanitised(event, sanitised[event]) for event in sorted(sanitised, key=astuple)),

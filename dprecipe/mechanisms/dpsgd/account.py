@@ -44,6 +44,7 @@ from dprecipe.recipe.schedules import Schedule
 MULTIPLIER = "mechanism.noise.multiplier"
 FAMILIES = ("gaussian", "laplace")
 MOST_PHASES = 64
+"""Half as many where each costs something else: all of them are composed again for every multiplier that is tried."""
 COUNT_NOISE = 20
 """Of the expected lot, the part that the count's noise is where the recipe does not say."""
 
@@ -139,7 +140,9 @@ class _Run:
         self.family = self.noises[0][1].family
         self.l1 = self.family == "laplace"
         self.norm = getattr(spec.clip, "norm", None)
-        self.stairs = (MOST_PHASES - len(self.noises)) // max(1, len(self.schedules)) - 1
+        costly = any(path != "mechanism.clip.norm" for path in self.schedules)
+        most = MOST_PHASES // 2 if costly else MOST_PHASES
+        self.stairs = (most - len(self.noises)) // max(1, len(self.schedules)) - 1
         self.pace = Pace.of(spec.sampling, facts.size, self._lot_events(), self.stairs)
 
     def _lot_events(self) -> int:
@@ -212,13 +215,13 @@ class _Run:
         match self.spec.sampling:
             case TruncatedPoissonSampling(max_batch_size=most) if most < size:
                 return TruncatedPoissonGaussian(q, z, size, most)
-            case FixedSizeSampling(batch_size=lot):
+            case FixedSizeSampling(batch_size=lot) if lot < size:
                 return FixedSizeGaussian(size, lot, z)
         if self.spec.sampling.scheme == "shuffle":
             return PartitionedGaussian(z, self.pace.steps_per_event)
         if self.l1:
             return PoissonLaplace(q, z)
-        return PoissonGaussian(q, z) if self.pace.sampled else Gaussian(z)
+        return PoissonGaussian(q, z) if self.pace.sampled and q < 1 else Gaussian(z)
 
     def _events_of(self, moving: Schedule, events: int) -> int:
         """Events over which a schedule moves in a run of so many."""
@@ -431,10 +434,10 @@ def lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
         return
     autos = [path for path, noise in phases(spec.noise) if noise.multiplier == "auto"]
     if isinstance(spec.noise, tuple):
-        if len(spec.noise) > MOST_PHASES // 2:
+        if len(spec.noise) > MOST_PHASES // 4:
             yield Finding(
                 "R262",
-                f"the noise has {len(spec.noise):,} phases; the most is {MOST_PHASES // 2}",
+                f"the noise has {len(spec.noise):,} phases; the most is {MOST_PHASES // 4}",
                 "merge phases, or write one noise with a schedule",
                 "mechanism.noise",
             )

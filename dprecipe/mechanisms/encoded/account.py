@@ -393,7 +393,7 @@ def phases_end(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     if spec.sampling.scheme == "shuffle" or getattr(spec.sampling, "batch_size", 0) > facts.size:
         return
     problem = _Run(spec, facts).problem
-    yield from phased.leave_something(problem.opening, problem.events)
+    yield from phased.leave_something(problem.opening or 0, problem.events)
 
 
 def optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
