@@ -1,0 +1,114 @@
+"""What the trainer costs: the program of a recipe under it, callbacks and all, against the same steps in a bare loop.
+
+Both take turns in one process (A B A B …), on made-up records. Seconds are the processor's, of one thread; the least of
+each is compared. Run: python benchmarks/trainer.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as lightning
+import torch
+
+from dprecipe.data.records import Records
+from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.model import Plan
+from dprecipe.privacy.events import take_first
+from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.recipe.read import read
+from dprecipe.training.gate import Gate
+from dprecipe.training.noisy_steps import NoisySteps
+from dprecipe.training.program import Program, Sets, Synthetic, prepare
+from dprecipe.training.records import Store
+from dprecipe.training.stepwise import fit
+from dprecipe.training.watch import SpentCurve, Watch
+
+ROOT = Path(__file__).parents[1]
+ROUNDS = 4
+CASES = {
+    "MNIST network, lots of 512": (["mnist-dpsgd.yaml"], 6),
+    "softmax regression, lots of 64": (
+        ["quickstart.yaml", "mechanism.sampling={scheme: poisson, batch_size: 64}", "training.steps=3000"],
+        300,
+    ),
+}
+
+
+class Clock:
+    """Seconds a step, after the first, which warms up."""
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+
+    def tick(self) -> None:
+        self._ends.append(time.process_time())
+
+    @property
+    def seconds(self) -> float:
+        return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
+
+
+class Timed(Watch):
+    """The callback of a run, and a clock."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan, SpentCurve(plan), None, lambda *_: None, lambda _: None)
+        self.clock = Clock()
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
+        super().on_train_batch_end(trainer, module)
+        if module.gate.stop_reason is None:
+            self.clock.tick()
+
+
+def built(plan: Plan, program: Program, folder: Path, steps: int) -> NoisySteps:
+    ledger = LedgerWriter(folder / f"{time.monotonic_ns()}.jsonl", plan.digest)
+    gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets(1))
+    made: NoisySteps = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, Secrets(1))
+    return made
+
+
+def trained(plan: Plan, program: Program, folder: Path, steps: int) -> float:
+    """Seconds a step under the trainer."""
+    module, watch = built(plan, program, folder, steps), Timed(plan)
+    fit(module, watch, program.device, steps)
+    return watch.clock.seconds
+
+
+def bare(plan: Plan, program: Program, folder: Path, steps: int) -> float:
+    """Seconds a step in a loop that does nothing else."""
+    module, clock = built(plan, program, folder, steps), Clock()
+    module.optimizers = module.configure_optimizers  # type: ignore[method-assign, assignment]
+    module.model.train()
+    for step in range(steps):
+        module.training_step(step, step)
+        clock.tick()
+    return clock.seconds
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print(f"{'program':34} {'bare':>9} {'trainer':>9}   overhead")
+    for name, ((file, *overrides), steps) in CASES.items():
+        plan = make_plan(read(ROOT / "recipes" / file, overrides))
+        program = prepare(plan, lambda plan=plan: Sets(Synthetic(plan)))
+        made = Synthetic(plan).batch(slice(0, plan.data.size))
+        program = replace(program, store=Store(Records(*made), program.device))
+        with tempfile.TemporaryDirectory() as folder:
+            seconds: dict[str, list[float]] = {"bare": [], "trainer": []}
+            for _ in range(ROUNDS):
+                seconds["bare"].append(bare(plan, program, Path(folder), steps))
+                seconds["trainer"].append(trained(plan, program, Path(folder), steps))
+        least, under = min(seconds["bare"]), min(seconds["trainer"])
+        print(f"{name:34} {1000 * least:6.2f} ms {1000 * under:6.2f} ms   {under / least - 1:.1%}")
+
+
+if __name__ == "__main__":
+    main()
