@@ -12,6 +12,7 @@ Source: Z. Bu, Y.-X. Wang, S. Zha, G. Karypis, "Differentially Private Optimizat
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,11 +24,26 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
-from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart
-from dprecipe.training.engine.terms import OfLayer, Term
-from dprecipe.training.engine.ways import KEPT, Store, Way, at_once, candidates, cheapest
+from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart, layers_of
+from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term
+from dprecipe.training.engine.ways import (
+    KEPT,
+    Reserve,
+    Small,
+    Store,
+    Vectors,
+    Way,
+    Weights,
+    at_once,
+    candidates,
+    cheapest,
+)
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Found = list[list[tuple[str, Term]]]
+"""Of each call of a layer, terms by the full names of its parameters."""
+Source = Callable[[Tensor, Tensor], Found]
+"""Who answers the terms of these features and labels."""
 ROUNDING = 1.0 + 2.0**-20
 """Norms are raised by this much: more than double precision rounds the norms of up to 2^30 parameters, and
 sums of n records in which K numbers meet at one coordinate, as long as n K < 2^32."""
@@ -37,6 +53,10 @@ LOST = 1e-5
 """A gradient that is this much smaller than the largest may be what is left where others cancel: it is not compared."""
 TRACED = (3, 5)
 """Records of the two passes that show which dimension grows with them."""
+TIMED = 16
+"""Records of the pass in which ways are timed."""
+FEW = 8
+"""No fewer records are taken at a time than this, whether their rows have room or not."""
 
 
 @final
@@ -45,25 +65,38 @@ class Plan:
     """How the layers of a model are called, for records of one shape."""
 
     places: tuple[Places, ...]
-    ways: dict[tuple[str, int], str] = field(default_factory=dict)
-    """The fastest way for each parameter, and for each number of records up to a power of two."""
+    ways: dict[str, str] = field(default_factory=dict)
+    """The fastest way for each parameter for which several may be, found by time on made-up records."""
     stores: dict[str, Store] = field(default_factory=dict)
     """For each parameter, the memory of the rows that are kept."""
+    most: int = 1 << 30
+    """How many records to take at a time, so that the rows to keep have room."""
 
 
 _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, Plan | str]] = weakref.WeakKeyDictionary()
 
 
 def add_clipped(
-    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, clipping: Clipping, total_P: Tensor
+    model: nn.Module,
+    loss: Loss,
+    features: Tensor,
+    labels: Tensor,
+    clipping: Clipping,
+    total_P: Tensor,
+    reserve: Reserve | None = None,
+    source: Source | None = None,
 ) -> None:
     """Clip each record's gradient and add them all to `total_P`, float64 (and one longer, where records are counted).
 
-    A record with a non-finite gradient adds nothing. Where `Unplanned` is raised, nothing was added at all.
+    A record with a gradient that is not finite, or has numbers above 2^60, adds nothing. Where `Unplanned` is raised,
+    nothing was added at all.
 
-    Guarantees: adding or removing one record moves the sum by at most what `clipping` bounds, given the others'
-    gradients; the model, its buffers, hooks and `.grad` are left as they were; memory is that of a backward pass, and
-    `KEPT` numbers.
+    `reserve`: of the lot that these records are of; without one, all sums are in double precision.
+    `source`: who makes the pass, if not `found`.
+
+    Guarantees: adding or removing one record moves the sum by at most what `clipping` bounds (and `SLACK` of it more,
+    with a `reserve`), given the others' gradients; the model, its buffers, hooks and `.grad` are left as they were;
+    memory is that of a backward pass, and `KEPT` numbers.
 
     Raises:
         Unplanned: the model can't be summed in this way.
@@ -73,15 +106,30 @@ def add_clipped(
         raise Unplanned("the device has no double precision")
     if clipping.norm != "l2":
         raise Unplanned("only L2 norms come from one backward pass")
-    shares = _shares(model, loss, features, labels, plan)
-    groups = [0 if clipping.groups is None else clipping.groups[share.index] for share in shares]
-    squares_GN = total_P.new_zeros(len(clipping.thresholds), len(labels))
-    for group, share in zip(groups, shares, strict=True):
-        squares_GN[group] += share.way.squares()
-    norms_GN = squares_GN.sqrt() * ROUNDING
+    count = len(labels)
+    together = 1 if reserve is None else reserve.together(count)
+    if count <= plan.most or source is not None:
+        shares = shares_of(model, loss, features, labels, plan, groups=clipping.groups, source=source)
+        _add(shares, clipping, count, together, total_P)
+        return
+    # All parts or none.
+    sum_P, step = torch.zeros_like(total_P), math.ceil(count / math.ceil(count / plan.most))
+    for start in range(0, count, step):
+        some = features[start : start + step], labels[start : start + step]
+        _add(shares_of(model, loss, *some, plan, groups=clipping.groups), clipping, len(some[1]), together, sum_P)
+    total_P += sum_P
+
+
+def _add(shares: list[Share], clipping: Clipping, count: int, together: int, total_P: Tensor) -> None:
+    squares_GN = total_P.new_zeros(len(clipping.thresholds), count)
+    for share in shares:
+        squares_GN[share.group] += share.way.squares()
+    norms_GN = squares_GN.sqrt_().mul_(ROUNDING)
     weights_GN = clipping.weights(norms_GN)
-    for group, share in zip(groups, shares, strict=True):
-        share.way.add(total_P[share.where], weights_GN[group])
+    sound = not torch.compiler.is_compiling() and bool((weights_GN > 0).all())
+    by_group = [Weights(weights_N, sound, together) for weights_N in weights_GN]
+    for share in shares:
+        share.way.add([total_P[where] for where in share.wheres], by_group[share.group])
     if clipping.counted is not None:
         total_P[-1:] += clipping.bits(norms_GN)
 
@@ -92,9 +140,11 @@ def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> P
     Raises:
         Unplanned: there is none.
     """
-    modes = tuple(layer.training for layer in model.modules())
-    trained = tuple(parameter.requires_grad for parameter in model.parameters())
-    key = (loss, modes, trained, features.shape[1:], features.dtype, features.device, labels.shape[1:], labels.dtype)
+    state = [
+        (id(layer), layer.training, *[p is not None and p.requires_grad for p in layer._parameters.values()])
+        for layer in layers_of(model)
+    ]
+    key = (loss, *state, features.shape[1:], features.dtype, features.device, labels.shape[1:], labels.dtype)
     plans = _PLANS.setdefault(model, {})
     if key not in plans:
         try:
@@ -110,18 +160,19 @@ def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> P
 
 
 def describe(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> dict[str, str]:
-    """Parameter to the way its clipped sum is taken, for as many records like these; by rule, where none was timed.
+    """Parameter to the way its clipped sum is taken, for as many records like these.
 
     For a model that can't be planned, every parameter goes the way of gradients of single records, with the reason.
     """
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     try:
         plan = plan_of(model, loss, features, labels)
-        with _left_alone(features.device):
-            shares = _shares(model, loss, *made_up(features, labels, len(features)), plan, timed=False)
+        records = made_up(features, labels, min(len(features), plan.most))
+        with left_alone(features.device):
+            shares = shares_of(model, loss, *records, plan)
     except Unplanned as reason:
         return dict.fromkeys(names, f"gradients of single records, for the whole model: {reason}")
-    told = {share.name: WORDS[share.chosen] + (ALONE if share.alone else "") for share in shares}
+    told = {name: WORDS[share.chosen] + (ALONE if share.alone else "") for share in shares for name in share.names}
     return {name: told.get(name, "no gradient") for name in names}
 
 
@@ -129,58 +180,101 @@ WORDS = {
     "rows": "gradients of single records, as they come",
     "kept": "gradients of single records, kept",
     "twice": "gradients of a few records at a time, computed twice",
+    "vectors": "norms from those of inputs and of gradients",
     "ghost": "norms without gradients of single records",
     "sparse": "rows of a table that were looked up",
 }
 ALONE = ", of this layer by itself"
+SMALL = 1024
+"""Rows that are at hand and no longer than this are put side by side."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Share:
-    """One parameter: its place among all, and the way to its part of norms and sum."""
+class Share:
+    """Some parameters: their places among all, and the way to their part of norms and sum."""
 
-    name: str
-    index: int
-    """Of the parameter, among those that are trained."""
-    where: slice
+    names: tuple[str, ...]
+    wheres: tuple[slice, ...]
+    group: int
     chosen: str
     way: Way
-    alone: bool
+    alone: bool = False
 
 
-def _shares(
-    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan, *, timed: bool = True
-) -> list[_Share]:
-    """The parameters that the losses reach."""
-    calls = _passed(model, loss, features, labels, plan)
-    count, device = len(labels), features.device
+def found(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> Found:
+    """Terms by the names of the parameters that the losses reach, call by call."""
     names = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    found: dict[str, list[Term]] = {}
-    for call in calls:
-        made = list(terms(call))
+    calls = passed(model, loss, features, labels, plan)
+    return [[(names[id(call.parameters[name])], term) for name, term in terms(call)] for call in calls]
+
+
+def shares_of(
+    model: nn.Module,
+    loss: Loss,
+    features: Tensor,
+    labels: Tensor,
+    plan: Plan,
+    *,
+    groups: tuple[int, ...] | None = None,
+    timed: bool = False,
+    source: Source | None = None,
+) -> list[Share]:
+    """The parameters that the losses reach, each once. `timed`: find out which of several ways is the fastest."""
+    count, device = len(labels), features.device
+    by_name: dict[str, list[Term]] = {}
+    for made in found(model, loss, features, labels, plan) if source is None else source(features, labels):
         _hold(made, count, device)
         for name, term in made:
-            found.setdefault(names[id(call.parameters[name])], []).append(term)
-    calls.clear()
-    shares, start, room = [], 0, KEPT
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    for index, (name, parameter) in enumerate(trained):
-        size = parameter.numel()
-        if name in found:
-            ways = candidates(found[name], count, size, device, room, plan.stores.setdefault(name, Store()))
-            key = (name, count.bit_length())
-            chosen = plan.ways.get(key)
-            if chosen not in ways:
-                chosen = cheapest(ways, torch.ones(count, dtype=torch.float64, device=device), size) if timed else ""
-                chosen = chosen or next(iter(ways))
-                if timed:
-                    plan.ways[key] = chosen
-            if chosen == "kept":
-                room -= count * size
-            alone = any(isinstance(term, OfLayer) for term in found[name])
-            shares.append(_Share(name, index, slice(start, start + size), chosen, ways[chosen](), alone))
-        start += size
+            by_name.setdefault(name, []).append(term)
+    places = _places_of(model, groups)
+    shares, room, like = _together(by_name, places, count), KEPT, torch.empty((), device=device)
+    for name, of_name in by_name.items():
+        where, group = places[name]
+        size = where.stop - where.start
+        ways = candidates(of_name, count, size, like, room, plan.stores.setdefault(name, Store()))
+        if timed and len(ways) > 1:
+            weights = Weights(torch.ones(count, dtype=torch.float64, device=device), sound=True, together=count)
+            plan.ways[name] = cheapest(ways, weights, size)
+        chosen = plan.ways.get(name, "")
+        chosen = chosen if chosen in ways else next(iter(ways))
+        if chosen == "kept":
+            room -= count * size
+        shares.append(Share((name,), (where,), group, chosen, ways[chosen](), isinstance(of_name[0], OfLayer)))
+    return shares
+
+
+def _places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tuple[slice, int]]:
+    """Where each trained parameter lies in the sum, and its group."""
+    found: dict[str, tuple[slice, int]] = {}
+    start = 0
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            stop = start + parameter.numel()
+            found[name] = slice(start, stop), 0 if groups is None else groups[len(found)]
+            start = stop
+    return found
+
+
+def _together(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int]], count: int) -> list[Share]:
+    """Take out what is cheaper together: products with vectors and their biases, and small rows of one group."""
+    shares = []
+    single = {id(of_name[0]): name for name, of_name in by_name.items() if len(of_name) == 1}
+    for name in single.values():
+        term = by_name[name][0]
+        bias = single.get(id(term.bias)) if isinstance(term, Products) and term.positions == 1 else None
+        if isinstance(term, Products) and bias is not None and places[bias][1] == places[name][1]:
+            way = Vectors(*term.vectors(), bias=True)
+            where, group = places[name]
+            shares.append(Share((name, bias), (where, places[bias][0]), group, "vectors", way))
+            del by_name[name], by_name[bias]
+    small: dict[int, list[str]] = {}
+    for name, [term, *more] in by_name.items():
+        if not more and isinstance(term, Rows) and term.values.shape[1] <= SMALL:
+            small.setdefault(places[name][1], []).append(name)
+    for group, names in small.items():
+        rows = [term for name in names for term in by_name.pop(name) if isinstance(term, Rows)]
+        shares.append(Share(tuple(names), tuple(places[n][0] for n in names), group, "rows", Small(rows, count)))
     return shares
 
 
@@ -193,7 +287,7 @@ def _hold(made: list[tuple[str, Term]], count: int, device: torch.device) -> Non
                 term.layer.hold(count, at_once(size + term.layer.taken, device))
 
 
-def _passed(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> list[Call]:
+def passed(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> list[Call]:
     with torch.enable_grad(), Taps(model, len(labels), plan.places) as taps:
         losses = loss(model(features), labels)
         if losses.shape != labels.shape[:1]:
@@ -203,12 +297,15 @@ def _passed(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan
 
 
 def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Plan:
-    with _left_alone(features.device):
+    with left_alone(features.device):
         few, more = (_traced(model, *made_up(features, labels, count), count) for count in TRACED)
         if len(few) != len(more) or any(a.layer is not b.layer for a, b in zip(few, more, strict=True)):
             raise Unplanned("the model calls its layers differently for other records")
         plan = Plan(tuple(_places(a, b) for a, b in zip(few, more, strict=True)))
         _check(model, loss, *made_up(features, labels, TRACED[0]), plan)
+        shares = shares_of(model, loss, *made_up(features, labels, TIMED), plan, timed=True)
+    kept = sum(share.wheres[0].stop - share.wheres[0].start for share in shares if share.chosen == "kept")
+    plan.most = max(FEW, KEPT // max(1, kept))
     return plan
 
 
@@ -248,9 +345,9 @@ def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
     count = len(labels)
     weights_N = 0.5 ** torch.arange(count, dtype=torch.float64, device=features.device)
     state = torch.random.get_rng_state()
-    shares = {share.name: share for share in _shares(model, loss, features, labels, plan, timed=False)}
+    shares = shares_of(model, loss, features, labels, plan)
     torch.random.set_rng_state(state)
-    with torch.enable_grad(), buffers_apart(model):
+    with torch.enable_grad(), buffers_apart(layers_of(model)):
         losses = loss(model(features), labels)
     rows: list[tuple[Tensor | None, ...]] = []
     for n in range(count):
@@ -264,14 +361,17 @@ def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
         if single:
             expected[name] += torch.stack(single).view(count, -1)
     largest = max(float(rows_NP.abs().max()) for rows_NP in expected.values())
-    for name, rows_NP in expected.items():
-        found_N, found_P = weights_N.new_zeros(count), weights_N.new_zeros(rows_NP.shape[1])
-        if name in shares:
-            found_N = shares[name].way.squares().sqrt()
-            shares[name].way.add(found_P, weights_N)
-        for found, right in ((found_N, rows_NP.norm(dim=1)), (found_P, weights_N @ rows_NP)):
+    for share in shares:
+        right_NP = torch.cat([expected.pop(name) for name in share.names], 1)
+        totals = [weights_N.new_zeros(where.stop - where.start) for where in share.wheres]
+        found_N = share.way.squares().sqrt()
+        share.way.add(totals, Weights(weights_N, together=count))
+        for found, right in ((found_N, right_NP.norm(dim=1)), (torch.cat(totals), weights_N @ right_NP)):
             if not float((found - right).abs().max()) <= TOLERANCE * float(right.abs().max()) + LOST * largest:
-                raise Unplanned(f"the bookkeeping of {name!r} does not equal plain backpropagation")
+                raise Unplanned(f"the bookkeeping of {share.names[0]!r} does not equal plain backpropagation")
+    for name, right_NP in expected.items():
+        if not float(right_NP.abs().max()) <= LOST * largest:
+            raise Unplanned(f"the bookkeeping of {name!r} does not equal plain backpropagation")
 
 
 def made_up(features: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -286,7 +386,7 @@ def made_up(features: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tenso
 
 
 @contextmanager
-def _left_alone(device: torch.device) -> Iterator[None]:
+def left_alone(device: torch.device) -> Iterator[None]:
     """The generators of random numbers are left as they were."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(0)

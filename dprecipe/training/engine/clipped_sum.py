@@ -6,7 +6,7 @@ Legend: N records in a physical batch, U units among them, P parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, final
 
 import torch
@@ -16,7 +16,9 @@ from torch.func import functional_call, grad, vmap
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.bookkeeping import add_clipped
 from dprecipe.training.engine.clipping import Clipping, Norm
+from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.taps import Unplanned
+from dprecipe.training.engine.ways import SLACK, Reserve
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (N, C), labels (N,)) -> losses (N,), one for each record."""
@@ -72,28 +74,37 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def clipped_sum(
-    model: nn.Module, loss: Loss, batch: Batch | Lot, clipping: Clipping, physical_batch: int
+    model: nn.Module,
+    loss: Loss,
+    batch: Batch | Lot,
+    clipping: Clipping,
+    physical_batch: int,
+    passes: Passes | None = None,
 ) -> ClippedSum:
-    """Clip each unit's gradient and add them up, `physical_batch` records at a time.
+    """Clip each unit's gradient and add them up, `physical_batch` records at a time, or fewer as `passes` are made for.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
     Where each record is a unit, the sum comes from one backward pass (`bookkeeping`), if the model allows it.
 
-    Guarantees: adding or removing one unit moves the result by at most its bound, given the gradients of the others;
+    Guarantees: adding or removing one unit moves the result by at most its bound, given the gradients of the others
+    (the bound is that of `clipping`, and `SLACK` of it more for sums in single precision);
     an empty batch gives exactly zero, and the model is not called; memory is that of one physical batch (a unit is
     never split over two, so one larger than that is held whole).
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
     """
     total = _zero(model, clipping)
-    for part in batch.parts(physical_batch):
+    reserve = Reserve(len(batch.labels) if isinstance(batch, Batch) else None)
+    for part in batch.parts(physical_batch if passes is None else min(physical_batch, passes.most)):
         if part.units is None and clipping.norm == "l2":
             try:
-                add_clipped(model, loss, part.features, part.labels, clipping, total)
+                source = None if passes is None else passes.source(part.features, part.labels, physical_batch)
+                add_clipped(model, loss, part.features, part.labels, clipping, total, reserve, source)
                 continue
             except Unplanned:
                 pass  # `bookkeeping.describe` tells why
         _add_clipped(total, model, _by_unit(model, loss, part).to(total.device), clipping)
-    return _made(model, clipping, total)
+    made = _made(model, clipping, total)
+    return replace(made, bound=made.bound * (1 + SLACK)) if clipping.norm == "l2" else made
 
 
 def clipped_sum_of_rows(

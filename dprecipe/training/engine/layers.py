@@ -9,13 +9,15 @@ Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, C
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dprecipe.models.zoo.layers import LEAST_VARIANCE, StandardisedConv2d
 from dprecipe.training.engine.taps import Call, Unplanned
 from dprecipe.training.engine.terms import Alone, Lookups, OfLayer, Products, Rows, Term
 
@@ -42,11 +44,14 @@ def _plain(call: Call) -> bool:
         return True
     if isinstance(layer, nn.Embedding):
         return layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
-    # Of images and channels, each record has one row, and the records come first.
+    if isinstance(layer, StandardisedConv2d) and layer.groups > 1:
+        return False
+    # Of images and channels, the records come first.
+    place = call.places.inputs[0]
     if isinstance(layer, nn.modules.conv._ConvNd):
-        return call.places.inputs[0] == (0, 1) and call.tensors()[0].dim() == layer.weight.dim()
+        return place is not None and place[0] == 0 and call.tensors()[0].dim() == layer.weight.dim()
     if isinstance(layer, (nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)):
-        return call.places.inputs[0] == (0, 1) and call.tensors()[0].dim() > 2
+        return place is not None and place[0] == 0 and call.tensors()[0].dim() > 2
     return True
 
 
@@ -63,61 +68,191 @@ def _linear(call: Call) -> Made:
         raise Unplanned("a Linear whose features are the records")
     left_NTI = inputs.reshape(records, -1, size)
     right_NTO = gradient.reshape(records, left_NTI.shape[1], -1)
-    if "weight" in call.parameters:
-        yield "weight", Products(lambda part: left_NTI[part, None], right_NTO.mT[:, None], size)
+    bias = None
     if "bias" in call.parameters:
-        yield "bias", Rows(right_NTO[:, 0] if right_NTO.shape[1] == 1 else right_NTO.sum(1))
+        bias = Rows(right_NTO[:, 0] if right_NTO.shape[1] == 1 else right_NTO.sum(1))
+        yield "bias", bias
+    if "weight" in call.parameters:
+        yield "weight", Products(lambda part: left_NTI[part, None], right_NTO.mT[:, None], size, bias=bias)
 
 
 def _convolution(call: Call) -> Made:
     layer = cast(nn.modules.conv._ConvNd, call.layer)
-    inputs, gradient = call.input().detach(), cast(Tensor, call.gradient())
-    right_NOT = gradient.flatten(2)
+    images, gradient, each = _rows_of(call)
+    right_NOT = _apart(gradient.flatten(2), each).movedim(1, 2).flatten(2) if each > 1 else gradient.flatten(2)
     if "weight" in call.parameters:
-        window, channels = layer.kernel_size, layer.in_channels // layer.groups
-        # Windows are copied in runs: of a window's last side and its channels, or of a row of outputs.
-        last = window[-1] * channels >= RUNS * gradient.shape[-1]
-
-        def order(values: Tensor) -> Tensor:
-            """From (O, window, C) to (O, C, window)."""
-            apart = torch.unflatten(values, -1, (layer.out_channels, *window, channels))
-            return apart.movedim(-1, values.dim()).flatten(values.dim() - 1)
-
-        def left(part: slice) -> Tensor:
-            return windows(inputs[part], layer, channels_last=last)
-
-        right_NGOT = torch.unflatten(right_NOT, 1, (layer.groups, -1))
-        yield "weight", Products(left, right_NGOT, channels * math.prod(window), order if last else None, not last)
+        yield "weight", _of_windows(layer, images, gradient.shape[2:], right_NOT, each)
     if "bias" in call.parameters:
         yield "bias", Rows(right_NOT.sum(2))
 
 
-RUNS = 12
-"""How many times as long runs have to be to make up for moving the channels to the end."""
+def _rows_of(call: Call) -> tuple[Tensor, Tensor, int]:
+    """Input and gradient, of as many rows for each record as is answered, one after the other."""
+    place = call.places.inputs[0]
+    inputs, gradient = call.input().detach(), cast(Tensor, call.gradient())
+    if place is None or place[1] == 1:
+        return inputs, gradient, 1
+    return inputs.flatten(0, 1), gradient.flatten(0, 1), place[1]
 
 
-def windows(inputs: Tensor, layer: nn.modules.conv._ConvNd, *, channels_last: bool) -> Tensor:
+def _apart(rows: Tensor, each: int) -> Tensor:
+    return torch.unflatten(rows, 0, (-1, each))
+
+
+def _rows_at(part: slice, each: int) -> slice:
+    return slice(part.start * each, part.stop * each)
+
+
+def _of_windows(
+    layer: nn.modules.conv._ConvNd, images: Tensor, counts: Sequence[int], right_NOT: Tensor, each: int
+) -> Products:
+    window, channels = layer.kernel_size, layer.in_channels // layer.groups
+
+    def order(values: Tensor) -> Tensor:
+        """From (O, window, C) to (O, C, window)."""
+        apart = torch.unflatten(values, -1, (layer.out_channels, *window, channels))
+        return apart.movedim(-1, values.dim()).flatten(values.dim() - 1)
+
+    def left(part: slice) -> Tensor:
+        found = windows(images[_rows_at(part, each)], layer)
+        return found if each == 1 else _apart(found, each).movedim(1, 2).flatten(2, 3)
+
+    right_NGOT = torch.unflatten(right_NOT, 1, (layer.groups, -1))
+    slabs, paired = None, layer.groups == 1
+    if layer.groups == 1:
+        standard = isinstance(layer, StandardisedConv2d)
+        slabs, paired = WindowRows(layer, images, counts, right_NOT, each, standard=standard), not standard
+    return Products(left, right_NGOT, channels * math.prod(window), order, slabs, paired)
+
+
+@final
+class WindowRows:
+    """The rows of a convolution without groups, from one product for each place of the window but for its last side.
+
+    Only windows along the last side are copied: the others are views of that copy. Where another side has a stride,
+    its positions are sorted by their phase first.
+    """
+
+    def __init__(
+        self,
+        layer: nn.modules.conv._ConvNd,
+        images: Tensor,
+        counts: Sequence[int],
+        right_NOT: Tensor,
+        each: int,
+        *,
+        standard: bool = False,
+    ) -> None:
+        """`counts`: of outputs along each side; `each`: images of a record; `standard`: weights are standardised."""
+        self._layer, self._images, self._counts = layer, images, tuple(counts)
+        self._right_NOT, self._each = right_NOT, each
+        self._padding = _padding(layer)
+        sides = [size + sum(pair) for size, pair in zip(images.shape[2:], self._padding, strict=True)]
+        self._run = layer.kernel_size[-1] * layer.in_channels
+        self._pull = _Standard(layer.weight.detach(), self._unordered) if standard else None
+        made = math.prod(sides) * layer.in_channels + math.prod(sides[:-1]) * self._counts[-1] * self._run
+        self.taken = each * made
+
+    def rows(self, part: slice, out_RP: Tensor) -> None:
+        layer, right_ROT = self._layer, self._right_NOT[part]
+        places = list(product(*map(range, layer.kernel_size[:-1])))
+        slabs = out_RP.view(len(right_ROT), len(places), layer.out_channels, self._run)
+        by_phase = self._along_last(self._images[_rows_at(part, self._each)])
+        for number, place in enumerate(places):
+            reach = [at * dilation for at, dilation in zip(place, layer.dilation, strict=False)]
+            runs = by_phase[tuple(at % step for at, step in zip(reach, layer.stride, strict=False))]
+            for dim, (at, step) in enumerate(zip(reach, layer.stride, strict=False)):
+                runs = runs.narrow(1 + dim, at // step, self._counts[dim])
+            torch.bmm(right_ROT, runs.reshape(len(right_ROT), -1, self._run), out=slabs[:, number])
+        if self._pull is not None:
+            self._pull.back(slabs)
+
+    def _along_last(self, images: Tensor) -> dict[tuple[int, ...], Tensor]:
+        """(images, …, outputs along the last side, window along it × C), for each phase of the other sides."""
+        layer = self._layer
+        padded = _channels_last(images, layer, self._padding)
+        step, within = padded.stride(-2) * layer.stride[-1], padded.stride(-2) * layer.dilation[-1]
+        outer = list(zip(layer.stride[:-1], layer.kernel_size[:-1], layer.dilation[:-1], strict=True))
+        found = {}
+        for phase in product(*(range(min(s, (k - 1) * d + 1)) for s, k, d in outer)):
+            starts = [slice(at, None, s) for at, (s, _, _) in zip(phase, outer, strict=True)]
+            rows = padded[(slice(None), *starts)]
+            sizes = (*rows.shape[:-2], self._counts[-1], layer.kernel_size[-1], layer.in_channels)
+            runs = rows.as_strided(sizes, (*rows.stride()[:-2], step, within, 1), rows.storage_offset())
+            found[phase] = runs.contiguous().flatten(-2)
+        return found
+
+    def ordered(self, values: Tensor) -> Tensor:
+        """From (outer window, O, last side of the window, C) to (O, C, window)."""
+        layer = self._layer
+        *outer, last = layer.kernel_size
+        lead = values.dim() - 1
+        apart = torch.unflatten(values, -1, (math.prod(outer), layer.out_channels, last, layer.in_channels))
+        by_parameter = apart.permute(*range(lead), lead + 1, lead + 3, lead, lead + 2)
+        return by_parameter.flatten(lead)
+
+    def _unordered(self, weight: Tensor) -> Tensor:
+        """From the parameter to (outer window, O, last side of the window × C)."""
+        apart = weight.flatten(2, -2) if weight.dim() > 3 else weight[:, :, None]
+        return apart.permute(2, 0, 3, 1).flatten(2)
+
+
+@final
+class _Standard:
+    """The derivative of standardisation, transposed: from gradients by the kernels in use to those by the weights.
+
+    With c the centred kernel of an output and s the root of its squares, g becomes (g - mean(g) - c (c·g) / s²) / s;
+    where s is held from below, without what the length takes part in.
+    """
+
+    def __init__(self, weight: Tensor, unordered: Callable[[Tensor], Tensor]) -> None:
+        flat_OI = weight.flatten(1)
+        centred_OI = flat_OI - flat_OI.mean(1, keepdim=True)
+        squares_O1 = centred_OI.square().sum(1, keepdim=True)
+        scales_O1 = torch.rsqrt(squares_O1.clamp_min(LEAST_VARIANCE))
+        lengths = torch.where(squares_O1 > LEAST_VARIANCE, scales_O1, 0.0)
+        self._inputs = flat_OI.shape[1]
+        self._units = unordered((centred_OI * lengths).view_as(weight))
+        self._scales_O1 = scales_O1
+
+    def back(self, slabs: Tensor) -> None:
+        """In place, (R, outer window, O, last side of the window × C)."""
+        along = torch.einsum("rkoq,koq->ro", slabs, self._units)
+        mean = slabs.sum((1, 3)) / self._inputs
+        slabs -= mean[:, None, :, None]
+        slabs.addcmul_(self._units, along[:, None, :, None], value=-1.0)
+        slabs *= self._scales_O1
+
+
+def _channels_last(inputs: Tensor, layer: nn.modules.conv._ConvNd, padding: list[tuple[int, int]]) -> Tensor:
+    """(R, C, …) to (R, …, C) in memory, padded."""
+    if layer.padding_mode != "zeros":
+        return _padded(inputs, layer).movedim(1, -1).contiguous()
+    inputs = inputs.movedim(1, -1)
+    if not any(map(any, padding)):
+        return inputs.contiguous()
+    sides = [size + sum(pair) for size, pair in zip(inputs.shape[1:-1], padding, strict=True)]
+    padded = inputs.new_zeros(len(inputs), *sides, inputs.shape[-1])
+    inner = padded
+    for dim, (size, pair) in enumerate(zip(inputs.shape[1:-1], padding, strict=True)):
+        inner = inner.narrow(1 + dim, pair[0], size)
+    inner.copy_(inputs)
+    return padded
+
+
+def windows(inputs: Tensor, layer: nn.modules.conv._ConvNd) -> Tensor:
     """(R, C, …) to (R, G, T, I): what each output position was computed from."""
-    padded = _padded(inputs, layer)
-    if channels_last:
-        padded = padded.movedim(1, -1)
-    padded = padded.contiguous()
-    space = slice(1, -1) if channels_last else slice(2, None)
+    padded = _channels_last(inputs, layer, _padding(layer))
+    space = slice(1, -1)
     strides = padded.stride()[space]
     reach = [d * (k - 1) + 1 for k, d in zip(layer.kernel_size, layer.dilation, strict=True)]
     counts = [(size - r) // s + 1 for size, r, s in zip(padded.shape[space], reach, layer.stride, strict=True)]
     steps = [stride * step for stride, step in zip(strides, layer.stride, strict=True)]
     within = [stride * step for stride, step in zip(strides, layer.dilation, strict=True)]
-    records, groups, positions = len(padded), layer.groups, math.prod(counts)
-    by_record, by_channel = padded.stride(0), padded.stride(-1 if channels_last else 1)
-    channels = layer.in_channels // groups
-    if channels_last:
-        sizes = (records, groups, *counts, *layer.kernel_size, channels)
-        view = padded.as_strided(sizes, (by_record, by_channel * channels, *steps, *within, by_channel))
-        return view.reshape(records, groups, positions, -1)
-    sizes = (records, groups, channels, *layer.kernel_size, *counts)
-    view = padded.as_strided(sizes, (by_record, by_channel * channels, by_channel, *within, *steps))
-    return view.reshape(records, groups, -1, positions).mT
+    channels = layer.in_channels // layer.groups
+    sizes = (len(padded), layer.groups, *counts, *layer.kernel_size, channels)
+    view = padded.as_strided(sizes, (padded.stride(0), channels, *steps, *within, 1))
+    return view.reshape(len(padded), layer.groups, math.prod(counts), -1)
 
 
 def _padded(inputs: Tensor, layer: nn.modules.conv._ConvNd) -> Tensor:
@@ -150,13 +285,14 @@ def _scale(normalised: Callable[[Any, Tensor], Tensor], dim: Callable[[Any], int
     """Layers that scale and shift what they normalised; the numbers of a scale lie in `dim` and after, or in 1."""
 
     def made(call: Call) -> Made:
-        inputs, gradient = call.input().detach(), cast(Tensor, call.gradient())
         last = dim(call.layer)
+        inputs, gradient, each = (call.input().detach(), cast(Tensor, call.gradient()), 1) if last else _rows_of(call)
 
         def summed(values: Tensor) -> Tensor:
             if last:
                 return values.reshape(len(values), -1, math.prod(values.shape[-last:])).sum(1)
-            return values.flatten(2).sum(2)
+            by_row = values.flatten(2).sum(2)
+            return by_row if each == 1 else _apart(by_row, each).sum(1)
 
         if "weight" in call.parameters:
             yield "weight", Rows(summed(gradient * normalised(call.layer, inputs)))
@@ -195,6 +331,7 @@ KNOWN: dict[type[nn.Module], Callable[[Call], Made]] = {
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
     nn.Conv3d: _convolution,
+    StandardisedConv2d: _convolution,
     nn.Embedding: _embedding,
     nn.LayerNorm: _scale(_layer_norm, _shape_dims),
     nn.RMSNorm: _scale(_rms_norm, _shape_dims),

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.utils import _pytree as pytree
 
-from dprecipe.training.engine.taps import Call, Unplanned
+from dprecipe.training.engine.taps import Call, Unplanned, in_single
 
 
 class Term(Protocol):
@@ -28,8 +28,11 @@ class Term(Protocol):
     def per_record(self) -> int:
         """Numbers that one record's row takes, its making included."""
 
-    def rows(self, part: slice) -> Tensor:
-        """(R, P): the gradients of these records, each computed apart from the others, in the term's order."""
+    def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
+        """(R, P): the gradients of these records, each computed apart from the others, in the term's order.
+
+        They are written to `out_RP`, where it is given.
+        """
 
     def ordered(self, values: Tensor) -> Tensor:
         """(…, P) in the term's order to (…, P) in the parameter's."""
@@ -46,11 +49,25 @@ class Rows:
     def per_record(self) -> int:
         return self.values.shape[1]
 
-    def rows(self, part: slice) -> Tensor:
-        return self.values[part]
+    def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
+        return _written(self.values[part], out_RP)
 
     def ordered(self, values: Tensor) -> Tensor:
         return values
+
+
+class Slabs(Protocol):
+    """Rows that are made of several products: of the windows of a convolution, one row of the window at a time."""
+
+    @property
+    def taken(self) -> int:
+        """Numbers that the making of one record's row takes."""
+
+    def rows(self, part: slice, out_RP: Tensor) -> None:
+        """Write (R, P) to `out_RP`, in an order of its own."""
+
+    def ordered(self, values: Tensor) -> Tensor:
+        """(…, P) in this order to (…, P) in the parameter's."""
 
 
 @final
@@ -64,9 +81,13 @@ class Products:
     """(N, G, O, T): the gradient by the output."""
     inputs: int
     order: Callable[[Tensor], Tensor] | None = None
-    """From (G, O, I) to the parameter's order."""
-    transposed: bool = False
-    """`left` lies in memory as (R, G, I, T): rows come as (G, I, O), for products are faster that way."""
+    """From (…, G·O·I) to the parameter's order."""
+    slabs: Slabs | None = None
+    """A cheaper way to rows than by `left`."""
+    paired: bool = True
+    """`left` and `right` are all there is to the gradient, and there is one group: pairs of positions tell norms."""
+    bias: Rows | None = None
+    """The gradient of the same layer's bias: the rows of `right`, added up."""
 
     @property
     def outputs(self) -> int:
@@ -86,19 +107,30 @@ class Products:
 
     @property
     def per_record(self) -> int:
-        return self.size + self.groups * self.positions * self.inputs
+        made = self.groups * self.positions * self.inputs if self.slabs is None else self.slabs.taken
+        return self.size + made
 
-    def rows(self, part: slice) -> Tensor:
-        left, right = self.left(part), self.right[part]
-        if self.transposed:
-            products = torch.bmm(left.mT.flatten(0, 1), right.mT.flatten(0, 1).contiguous())
+    def vectors(self) -> tuple[Tensor, Tensor]:
+        """(N, I) and (N, O), where there is one position."""
+        return self.left(slice(None))[:, 0, 0], self.right[:, 0, :, 0]
+
+    def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
+        right = self.right[part]
+        rows_RP = right.new_empty(len(right), self.size) if out_RP is None else out_RP
+        if self.slabs is not None:
+            self.slabs.rows(part, rows_RP)
         else:
-            products = torch.bmm(right.flatten(0, 1), left.flatten(0, 1))
-        return products.view(len(right), self.size)
+            left, products = self.left(part).flatten(0, 1), rows_RP.view(-1, self.outputs, self.inputs)
+            torch.bmm(right.flatten(0, 1), left, out=products)
+        return rows_RP
 
     def ordered(self, values: Tensor) -> Tensor:
-        if self.transposed:
-            values = torch.unflatten(values, -1, (self.groups, self.inputs, self.outputs)).mT.flatten(-3)
+        if self.slabs is not None:
+            return self.slabs.ordered(values)
+        return self.contracted(values)
+
+    def contracted(self, values: Tensor) -> Tensor:
+        """(…, G·O·I) to (…, P) in the parameter's order."""
         return values if self.order is None else self.order(values)
 
 
@@ -115,11 +147,11 @@ class Lookups:
     def per_record(self) -> int:
         return self.entries * self.gradients.shape[2]
 
-    def rows(self, part: slice) -> Tensor:
+    def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
         indices, gradients = self.indices[part], self.gradients[part]
         rows = gradients.new_zeros(len(indices), self.entries, gradients.shape[2])
         rows.scatter_add_(1, indices[:, :, None].expand_as(gradients), gradients)
-        return rows.flatten(1)
+        return _written(rows.flatten(1), out_RP)
 
     def ordered(self, values: Tensor) -> Tensor:
         return values
@@ -155,15 +187,21 @@ class Alone:
         parts = [self._computed(slice(i, min(i + step, count)), list(self.parameters)) for i in range(0, count, step)]
         self._held = {name: torch.cat([part[name] for part in parts]) for name in self.parameters}
 
+    @property
+    def held(self) -> bool:
+        return bool(self._held)
+
     def rows(self, name: str, part: slice) -> Tensor:
         return self._held[name][part] if self._held else self._computed(part, [name])[name]
 
     def _computed(self, part: slice, names: list[str]) -> dict[str, Tensor]:
         count = part.stop - part.start
         given = zip(self._leaves, self._dims, strict=True)
-        leaves = [leaf if dim is None else leaf.detach().narrow(dim[0], part.start, count) for leaf, dim in given]
+        leaves = [
+            leaf if dim is None else in_single(leaf.detach().narrow(dim[0], part.start, count)) for leaf, dim in given
+        ]
         gradients = [
-            gradient.narrow(dim, part.start, count)
+            in_single(gradient.narrow(dim, part.start, count))
             for i, dim in zip(self._used, self._output_dims, strict=True)
             if (gradient := self._call.gradients[i]) is not None
         ]
@@ -213,8 +251,12 @@ class OfLayer:
     def per_record(self) -> int:
         return int(self.layer.parameters[self.name].numel()) + self.layer.taken
 
-    def rows(self, part: slice) -> Tensor:
-        return self.layer.rows(self.name, part)
+    def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
+        return _written(self.layer.rows(self.name, part), out_RP)
 
     def ordered(self, values: Tensor) -> Tensor:
         return values
+
+
+def _written(rows_RP: Tensor, out_RP: Tensor | None) -> Tensor:
+    return rows_RP if out_RP is None else out_RP.copy_(rows_RP)

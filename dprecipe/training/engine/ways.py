@@ -1,9 +1,10 @@
-"""Ways to the norms of single records' gradients, and to their weighted sum, for one parameter.
+"""Ways to the norms of single records' gradients, and to their weighted sum, for parameters of one layer.
 
 Guarantee, of each way: let g be the gradients whose norms `squares` answers. `add` adds the sum of w·g, and nothing of
-records of weight zero, and both are computed in double precision from numbers that belong to one record each. So a
-record that is added to the others moves the sum by w·g and by no more than double precision rounds; single precision
-is used only for what is a record's own, before its norm is taken.
+records of weight zero. Numbers that belong to one record each may be in single precision, until the norm is taken of
+them. Whatever adds records up, or cancels between what the norm was taken of, is in double precision; but sums of
+`Weights.together` records at a time, of numbers that the norm was taken of, are in single. What that may cost is what
+`Reserve` counts.
 
 Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, P numbers of the parameter.
 """
@@ -12,13 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol, final
 
 import torch
 from torch import Tensor
 
-from dprecipe.training.engine.terms import Lookups, Products, Rows, Term
+from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Term
 
 CACHE = 3 << 17
 """Numbers that are worked on at a time on a CPU, so that they stay in its cache: 1.5 MiB in single precision."""
@@ -26,21 +27,75 @@ WIDE = 1 << 20
 """Numbers that are widened at a time for a product."""
 KEPT = 1 << 25
 """Numbers of gradients of single records that are kept from their norms to their sum, in all: 128 MiB."""
-BLOCK = 64
-"""Numbers whose squares are added in single precision."""
-BLOCKED = 1 + 2.0**-17
-"""Above what that and a root may lose, in any order: (64 + 6) 2^-24 of the sum."""
+BLOCK = 128
+"""Numbers whose squares are added in single precision. In any order that, a root and its square lose no more than
+(BLOCK + 6) 2^-24 of the sum."""
 TINY = 2.0**-125
 """Above what may be lost of a square that is too small for single precision."""
 MARGIN = 2.0**-53
+SLACK = 2.0**-9
+"""Of the clip norm: sums in single precision move by no more, on both sides of two neighbouring lots together."""
+FEWEST = 16
+"""Sums of fewer records are not worth single precision."""
+
+
+@final
+class Reserve:
+    """How many records may be added up in single precision, so that a lot stays within `SLACK`.
+
+    Let c records be added up in any order, and u = 2^-24. A partial sum of k of them is no longer than k C, and is
+    rounded by u of itself: together that is less than c²/2 · u C. A weight, a weighted number and a product are
+    rounded too: 3 c u C. A lot of n records in blocks of c is off by less than n (c/2 + 3) u C, and so may be each of
+    two neighbouring lots: n (c + 6) u C in all. What is counted, (n + 1)(c + 8) u C, has room for the record more, and
+    for partial sums and norms that were rounded themselves.
+    """
+
+    def __init__(self, records: int | None = None) -> None:
+        """`records`: of the whole lot; `None`: it is not known."""
+        self._records = records
+        self._left = SLACK * 2**24
+
+    def together(self, count: int) -> int:
+        """For the next `count` records of the lot; 1: double precision is needed."""
+        share = self._left / 2 if self._records is None else self._left * min(1.0, count / max(1, self._records))
+        found = min(count, int(share / (count + 1)) - 8) if count else 1
+        if found < min(count, FEWEST):
+            return 1
+        self._left -= (count + 1) * (found + 8)
+        if self._records is not None:
+            self._records = max(0, self._records - count)
+        return max(1, found)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What each record's gradient is multiplied by."""
+
+    exact: Tensor
+    """(N,) float64."""
+    sound: bool = False
+    """None is zero: there is no record whose numbers may not be finite."""
+    together: int = 1
+    """How many records may be added up in single precision."""
+
+    def rounded(self) -> Tensor:
+        """(N,) float32."""
+        return self.exact.float()
+
+    def clean(self, values: Tensor, part: slice = slice(None)) -> Tensor:
+        """(R, …): the values, with zeros for records of weight zero: theirs may not be finite."""
+        if self.sound:
+            return values
+        return torch.where((self.exact[part] > 0).view(-1, *[1] * (values.dim() - 1)), values, 0.0)
 
 
 class Way(Protocol):
     def squares(self) -> Tensor:
         """(N,) float64: the squared norm of each record's gradient, or more by what rounding may take from it."""
 
-    def add(self, total_P: Tensor, weights_N: Tensor) -> None:
-        """Add the weighted sum to `total_P`, float64. Call after `squares`."""
+    def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
+        """Add the weighted sum to `totals`, (P,) float64 for each parameter. Call after `squares`."""
 
 
 @final
@@ -50,77 +105,120 @@ class Store:
     def __init__(self) -> None:
         self._numbers = torch.empty(0)
 
-    def like(self, rows_RP: Tensor, count: int) -> Tensor:
-        """(count, P), of any content; what was given before is overwritten."""
-        needed, held = count * rows_RP.shape[1], self._numbers
-        if held.numel() < needed or held.dtype != rows_RP.dtype or held.device != rows_RP.device:
-            self._numbers = rows_RP.new_empty(needed)
-        return self._numbers[:needed].view(count, -1)
+    def rows(self, count: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """(count, size), of any content; what was given before is overwritten."""
+        needed, held = count * size, self._numbers
+        if held.numel() < needed or held.dtype != dtype or held.device != device:
+            self._numbers = torch.empty(needed, dtype=dtype, device=device)
+        return self._numbers[:needed].view(count, size)
+
+
+@final
+class Small:
+    """Rows that are at hand, of any number of parameters."""
+
+    def __init__(self, terms: Sequence[Rows | OfLayer], count: int) -> None:
+        values = [term.rows(slice(0, count)) for term in terms]
+        self._sizes = [rows.shape[1] for rows in values]
+        self._rows_NP = values[0] if len(values) == 1 else torch.cat(values, 1)
+
+    def squares(self) -> Tensor:
+        return _squares(self._rows_NP)
+
+    def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
+        sums = torch.split(_summed(self._rows_NP, weights), self._sizes)
+        for total_P, sum_P in zip(totals, sums, strict=True):
+            total_P += sum_P
 
 
 @final
 class Kept:
     """Rows of all records, held from the norms to the sum: in `store`, where there is one that fits and is free."""
 
-    def __init__(self, terms: Sequence[Term], count: int, device: torch.device, store: Store | None = None) -> None:
+    def __init__(self, terms: Sequence[Term], count: int, size: int, like: Tensor, store: Store | None = None) -> None:
         self._terms = terms
-        self._store = Store() if store is None else store
-        self._parts = list(_parts(count, at_once(sum(term.per_record for term in terms), device)))
-        self._rows_NP = terms[0].values if len(terms) == 1 and isinstance(terms[0], Rows) else None
+        self._parts = list(_parts(count, at_once(sum(term.per_record for term in terms), like.device)))
+        self._rows_NP = (Store() if store is None else store).rows(count, size, like.dtype, like.device)
 
     def squares(self) -> Tensor:
-        if self._rows_NP is not None:
-            return torch.cat([_squares(self._rows_NP[part]) for part in self._parts])
-        squares = []
-        for part in self._parts:
-            rows_RP = _rows(self._terms, part)
-            squares.append(_squares(rows_RP))
-            if self._rows_NP is None:
-                self._rows_NP = self._store.like(rows_RP, self._parts[-1].stop)
-            self._rows_NP[part] = rows_RP
-        return torch.cat(squares)
+        return torch.cat([_squares(_rows(self._terms, part, self._rows_NP[part])) for part in self._parts])
 
-    def add(self, total_P: Tensor, weights_N: Tensor) -> None:
+    def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         rows_NP = self._rows_NP
-        if rows_NP is None:
-            raise ValueError("the sum comes after the norms")
-        step = at_once(2 * rows_NP.shape[1], rows_NP.device)
-        sound = _all_sound(weights_N)
-        with _in_order(self._terms, total_P) as sum_P:
-            for rows_RP, weights_R in zip(torch.split(rows_NP, step), torch.split(weights_N, step), strict=True):
-                sum_P.addmv_(_sound(rows_RP.double(), weights_R, sound).T, weights_R)
+        _arrive(self._terms, totals, _summed(rows_NP, weights))
 
 
 @final
 class Twice:
     """Rows of a few records at a time, dropped after their norms and computed again for the sum."""
 
-    def __init__(self, terms: Sequence[Term], count: int, device: torch.device) -> None:
+    def __init__(self, terms: Sequence[Term], count: int, size: int, like: Tensor) -> None:
         self._terms = terms
-        self._parts = list(_parts(count, at_once(sum(term.per_record for term in terms), device)))
+        self._step = at_once(sum(term.per_record for term in terms), like.device)
+        self._few_RP = like.new_empty(min(self._step, count), size)
+        self._parts = list(_parts(count, self._step))
         self._squares_N = torch.empty(0)
 
+    def _made(self, part: slice) -> Tensor:
+        return _rows(self._terms, part, self._few_RP[: part.stop - part.start])
+
     def squares(self) -> Tensor:
-        self._squares_N = torch.cat([_squares(_rows(self._terms, part)) for part in self._parts])
+        self._squares_N = torch.cat([_squares(self._made(part)) for part in self._parts])
         return self._squares_N
 
-    def add(self, total_P: Tensor, weights_N: Tensor) -> None:
-        sound = _all_sound(weights_N)
-        with _in_order(self._terms, total_P) as sum_P:
-            for part in self._parts:
-                weights_R = weights_N[part]
-                rows_RP = _sound(_rows(self._terms, part), weights_R, sound)
-                # Nothing promises that a product computed again has the same bits: its norm may not have grown.
-                grown_R = (self._squares_N[part] / _squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
-                sum_P.addmv_(rows_RP.double().T, weights_R * grown_R)
+    def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
+        sum_P = weights.exact.new_zeros(self._few_RP.shape[1])
+        for part in self._parts:
+            rows_RP = self._made(part)
+            # Nothing promises that a product computed again has the same bits: its norm may not have grown.
+            grown_R = (self._squares_N[part] / _squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
+            again = Weights(weights.exact[part] * grown_R, weights.sound, weights.together)
+            sum_P += _summed(rows_RP, again)
+        _arrive(self._terms, totals, sum_P)
+
+
+@final
+class Vectors:
+    """A product with vectors, and its bias: norms from two lengths, and one product of matrices for the sum.
+
+    Source: I. Goodfellow, "Efficient Per-Example Gradient Computations", 2015.
+    """
+
+    def __init__(self, left_NI: Tensor, right_NO: Tensor, *, bias: bool) -> None:
+        self._left_NI, self._right_NO = left_NI, right_NO
+        self._bias = bias
+
+    def squares(self) -> Tensor:
+        squares_N = _squares(self._left_NI, BLOCK // 2)
+        return (squares_N.add_(1.0) if self._bias else squares_N) * _squares(self._right_NO, BLOCK // 2)
+
+    def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
+        left_NI, right_NO = weights.clean(self._left_NI), weights.clean(self._right_NO)
+        total_OI = totals[0].view(right_NO.shape[1], -1)
+        if weights.together > 1 and left_NI.dtype == torch.float32 and total_OI.numel() >= LARGE:
+            weighted_NO = right_NO * weights.rounded()[:, None]
+            step = at_once(3 * left_NI.shape[1], left_NI.device)
+            for block in _parts(len(left_NI), weights.together):
+                for few in _parts(len(total_OI), step):
+                    total_OI[few] += (weighted_NO[block, few].T @ left_NI[block]).double()
+            if self._bias:
+                totals[1] += weighted_NO.sum(0, dtype=torch.float64)
+            return
+        weighted_NO = right_NO * weights.exact[:, None]
+        total_OI.addmm_(weighted_NO.T, left_NI.double())
+        if self._bias:
+            totals[1] += weighted_NO.sum(0)
+
+
+LARGE = 1 << 14
+"""Products of fewer numbers gain nothing by single precision."""
 
 
 @final
 class Ghost:
     """Norms from the products of inputs, and of gradients, at pairs of positions; one product of matrices for the sum.
 
-    Source: I. Goodfellow, "Efficient Per-Example Gradient Computations", 2015; X. Li et al., "Large Language Models Can
-    Be Strong Differentially Private Learners", ICLR 2022 (pairs of positions).
+    Source: X. Li et al., "Large Language Models Can Be Strong Differentially Private Learners", ICLR 2022.
     """
 
     def __init__(self, term: Products, count: int) -> None:
@@ -135,142 +233,151 @@ class Ghost:
     def _squares(self, part: slice) -> Tensor:
         term = self._term
         left_RTI, right_ROT = term.left(part)[:, 0].double(), term.right[part, 0].double()
-        if term.positions == 1:
-            return _squares(left_RTI[:, 0]) * _squares(right_ROT[:, :, 0])
         left_RTT, right_RTT = left_RTI @ left_RTI.mT, right_ROT.mT @ right_ROT
         lengths_R = (left_RTT.diagonal(dim1=1, dim2=2) * right_RTT.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
         # Positions can cancel: what their products were rounded by is added.
         operations = term.inputs + term.outputs + term.positions**2 + 8
         return left_RTT.mul_(right_RTT).sum((1, 2)).clamp(min=0.0) + 2 * operations * MARGIN * lengths_R.square()
 
-    def add(self, total_P: Tensor, weights_N: Tensor) -> None:
+    def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         term = self._term
-        sum_P = total_P if term.order is None else total_P.new_zeros(len(total_P))
-        step = at_once(term.positions * (term.inputs + term.outputs), total_P.device, WIDE)
-        sound = _all_sound(weights_N)
+        sum_P = torch.zeros_like(totals[0])
+        step = at_once(term.positions * (term.inputs + term.outputs), sum_P.device, WIDE)
         for part in _parts(self._count, step):
-            weights_R = weights_N[part]
-            left = _sound(term.left(part)[:, 0].double(), weights_R, sound).flatten(0, 1)
-            right = _sound(term.right[part, 0].double(), weights_R, sound) * weights_R[:, None, None]
+            left = weights.clean(term.left(part)[:, 0].double(), part).flatten(0, 1)
+            right = weights.clean(term.right[part, 0].double(), part) * weights.exact[part, None, None]
             sum_P.view(term.outputs, -1).addmm_(right.movedim(0, 1).flatten(1), left)
-        if term.order is not None:
-            total_P += term.order(sum_P)
+        totals[0].add_(term.contracted(sum_P))
 
 
 @final
 class Sparse:
     """Lookups in a table: of each record only the rows that it looked up are ever held."""
 
-    def __init__(self, term: Lookups, count: int) -> None:
+    def __init__(self, term: Lookups) -> None:
         self._term = term
 
     def squares(self) -> Tensor:
         indices_NT, gradients = self._term.indices, self._term.gradients.double()
-        count = len(indices_NT)
-        records_N1 = torch.arange(count, device=indices_NT.device)[:, None]
-        cells, inverse = torch.unique(records_N1 * self._term.entries + indices_NT, return_inverse=True)
-        sums = gradients.new_zeros(len(cells), gradients.shape[2]).index_add_(
-            0, inverse.flatten(), gradients.flatten(0, 1)
-        )
-        return gradients.new_zeros(count).index_add_(0, cells // self._term.entries, _squares(sums))
+        # Equal lookups of a record are added up at the place of one of them, whose number is that of its first.
+        sorted_NT, order_NT = torch.sort(indices_NT, 1)
+        starts_NT = torch.nn.functional.pad(sorted_NT[:, 1:] != sorted_NT[:, :-1], (1, 0)).cumsum(1)
+        cells_NT = torch.empty_like(starts_NT).scatter_(1, order_NT, starts_NT)
+        count, positions = indices_NT.shape
+        cells_NT += torch.arange(count, device=indices_NT.device)[:, None] * positions
+        sums = gradients.new_zeros(count * positions, gradients.shape[2])
+        sums.index_add_(0, cells_NT.flatten(), gradients.flatten(0, 1))
+        return _squares(sums.view(count, -1))
 
-    def add(self, total_P: Tensor, weights_N: Tensor) -> None:
-        rows = _sound(self._term.gradients.double(), weights_N, _all_sound(weights_N)) * weights_N[:, None, None]
-        total_P.view(self._term.entries, -1).index_add_(0, self._term.indices.flatten(), rows.flatten(0, 1))
+    def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
+        rows = weights.clean(self._term.gradients).double() * weights.exact[:, None, None]
+        totals[0].view(self._term.entries, -1).index_add_(0, self._term.indices.flatten(), rows.flatten(0, 1))
 
 
 Making = Callable[[], Way]
 
 
 def candidates(
-    terms: Sequence[Term], count: int, size: int, device: torch.device, room: int, store: Store
+    terms: Sequence[Term], count: int, size: int, like: Tensor, room: int, store: Store
 ) -> dict[str, Making]:
-    """Ways by name, the one to take by rule first, and only those that may be the cheapest.
+    """Ways of one parameter by name, the one to take by rule first, and only those that may be the cheapest.
 
-    `room`: how many numbers of gradients of single records may be kept; `store`: where.
+    `like`: of the dtype and device of the rows; `room`: how many of their numbers may be kept; `store`: where.
     """
     term = terms[0] if len(terms) == 1 else None
-    if isinstance(term, Rows):
-        return {"rows": lambda: Kept(terms, count, device)}
+    if isinstance(term, Rows) or (isinstance(term, OfLayer) and term.layer.held):
+        return {"rows": lambda: Small([term], count)}
     if isinstance(term, Lookups):
-        return {"sparse": lambda: Sparse(term, count)}
+        return {"sparse": lambda: Sparse(term)}
     rows: dict[str, Making] = (
-        {"kept": lambda: Kept(terms, count, device, store)}
+        {"kept": lambda: Kept(terms, count, size, like, store)}
         if count * size <= room
-        else {"twice": lambda: Twice(terms, count, device)}
+        else {"twice": lambda: Twice(terms, count, size, like)}
     )
-    if not isinstance(term, Products) or term.groups > 1:
+    if not isinstance(term, Products) or not term.paired:
         return rows
     ghost: dict[str, Making] = {"ghost": lambda: Ghost(term, count)}
     if term.positions == 1:
-        return ghost
+        return {"vectors": lambda: Vectors(*term.vectors(), bias=False)}
     by_rows = term.positions * size * (1 if "kept" in rows else 2) + 16 * size
-    by_ghost = 2 * term.positions**2 * (term.inputs + term.outputs) + 2 * term.positions * size
+    by_ghost = 4 * term.positions**2 * (term.inputs + term.outputs) + 2 * term.positions * size
     likely = ghost | rows if by_ghost < by_rows else rows | ghost
     return likely if max(by_ghost, by_rows) < LIKELY * min(by_ghost, by_rows) else dict([next(iter(likely.items()))])
 
 
-LIKELY = 6
+LIKELY = 4
 """What is estimated to cost this many times as much is not tried."""
 
 
-def cheapest(ways: dict[str, Making], weights_N: Tensor, size: int) -> str:
-    """The name of the way that takes the least time, each run twice; the first where torch has to be deterministic."""
+def cheapest(ways: dict[str, Making], weights: Weights, size: int) -> str:
+    """The name of the way that takes the least time, each run thrice; the first where torch has to be deterministic."""
     if len(ways) == 1 or torch.are_deterministic_algorithms_enabled():
         return next(iter(ways))
-    total_P = weights_N.new_zeros(size)
+    total_P = weights.exact.new_zeros(size)
+    on_cpu = total_P.device.type == "cpu"
+    clock = time.thread_time if on_cpu else time.perf_counter  # what others do on this machine doesn't count
     times = dict.fromkeys(ways, float("inf"))
-    for name, making in [*ways.items()] * 2:
-        start = time.perf_counter()
+    for name, making in [*ways.items()] * 3:
+        start = clock()
         way = making()
         way.squares()
-        way.add(total_P, weights_N)
-        if total_P.device.type != "cpu":
+        way.add([total_P], weights)
+        if not on_cpu:
             total_P.sum().item()  # waits for the device
-        times[name] = min(times[name], time.perf_counter() - start)
+        times[name] = min(times[name], clock() - start)
     return min(times, key=times.__getitem__)
 
 
-def _rows(terms: Sequence[Term], part: slice) -> Tensor:
+def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
+    """(R, P), written to `out_RP`: in the term's order, or in the parameter's where there are several."""
     if len(terms) == 1:
-        return terms[0].rows(part)
-    rows_RP = terms[0].ordered(terms[0].rows(part))
+        return terms[0].rows(part, out_RP)
+    out_RP.copy_(terms[0].ordered(terms[0].rows(part)))
     for term in terms[1:]:
-        rows_RP = rows_RP + term.ordered(term.rows(part))
-    return rows_RP
+        out_RP += term.ordered(term.rows(part))
+    return out_RP
 
 
-def _squares(rows_RP: Tensor) -> Tensor:
-    """(R,) float64: squared norms, rounded up where they were added in single precision."""
-    if rows_RP.dtype == torch.float32 and rows_RP.shape[1] >= BLOCK:
-        whole = rows_RP.shape[1] // BLOCK * BLOCK
-        norms_RB: Tensor = torch.linalg.vector_norm(torch.unflatten(rows_RP[:, :whole], 1, (-1, BLOCK)), dim=2)
-        squares_R = norms_RB.double().square().sum(1) + _squares(rows_RP[:, whole:].double())
-        if bool(torch.isfinite(squares_R).all()):
-            return squares_R * BLOCKED + rows_RP.shape[1] * TINY
-    # In double precision what is large in single has a square.
-    norms_R: Tensor = torch.linalg.vector_norm(rows_RP.double(), dim=1)
-    return norms_R.square()
+def _arrive(terms: Sequence[Term], totals: Sequence[Tensor], sum_P: Tensor) -> None:
+    """Add a sum of `_rows` in the parameter's order."""
+    totals[0].add_(sum_P if len(terms) > 1 else terms[0].ordered(sum_P))
 
 
-@contextmanager
-def _in_order(terms: Sequence[Term], total_P: Tensor) -> Iterator[Tensor]:
-    """What sums of `_rows` are added to, so that they arrive in `total_P` in the parameter's order."""
-    if len(terms) > 1 or isinstance(terms[0], Rows):
-        yield total_P
-        return
-    sum_P = torch.zeros_like(total_P)
-    yield sum_P
-    total_P += terms[0].ordered(sum_P)
+def _squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
+    """(R,) float64: squared norms, rounded up where they were added in single precision, `block` numbers at a time.
+
+    Not finite where a number is not, or is larger than 2^60: such a gradient counts as one that is not finite.
+    """
+    if rows_RP.dtype != torch.float32:
+        norms_R: Tensor = torch.linalg.vector_norm(rows_RP.double(), dim=1)
+        return norms_R.square()
+    size = rows_RP.shape[1]
+    whole = size // block * block
+    squares_R: Tensor
+    if not whole:
+        squares_R = torch.linalg.vector_norm(rows_RP, dim=1).double().square()
+    else:
+        norms_RB = torch.linalg.vector_norm(torch.unflatten(rows_RP[:, :whole], 1, (-1, block)), dim=2)
+        squares_R = norms_RB.double().square().sum(1)
+        if whole < size:
+            squares_R += torch.linalg.vector_norm(rows_RP[:, whole:], dim=1).double().square()
+    squares_R *= 1 + (min(size, block) + 6) * 2.0**-24
+    squares_R += size * TINY
+    return squares_R
 
 
-def _all_sound(weights_N: Tensor) -> bool:
-    return bool((weights_N > 0).all())
-
-
-def _sound(rows: Tensor, weights_R: Tensor, all_sound: bool) -> Tensor:
-    """The rows, with zeros for the records of weight zero: theirs may not be finite."""
-    return rows if all_sound else torch.where((weights_R > 0).view(-1, *[1] * (rows.dim() - 1)), rows, 0.0)
+def _summed(rows_NP: Tensor, weights: Weights) -> Tensor:
+    """(P,) float64: the weighted sum of the rows."""
+    sum_P = rows_NP.new_zeros(rows_NP.shape[1], dtype=torch.float64)
+    if weights.together > 1 and rows_NP.dtype == torch.float32:
+        rounded_N = weights.rounded()
+        for start in range(0, len(rows_NP), weights.together):
+            block = slice(start, start + weights.together)
+            sum_P += (weights.clean(rows_NP[block], block).T @ rounded_N[block]).double()
+        return sum_P
+    for block in _parts(len(rows_NP), at_once(2 * rows_NP.shape[1], rows_NP.device)):
+        sum_P.addmv_(weights.clean(rows_NP[block], block).double().T, weights.exact[block])
+    return sum_P
 
 
 def at_once(per_record: int, device: torch.device, numbers: int = CACHE) -> int:

@@ -20,14 +20,25 @@ from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.taps import Taps, Unplanned
 from dprecipe.training.engine.terms import Lookups, Products, Rows
-from dprecipe.training.engine.ways import Ghost, Kept, Sparse, Twice, Way
+from dprecipe.training.engine.ways import (
+    FEWEST,
+    SLACK,
+    Ghost,
+    Kept,
+    Reserve,
+    Small,
+    Sparse,
+    Twice,
+    Vectors,
+    Way,
+    Weights,
+)
 from dprecipe.training.losses import cross_entropy
 
 CLASSES = 4
 TOKENS = 11
 WHOLE = "gradients of single records, for the whole model"
 ALONE = ", of this layer by itself"
-CPU = torch.device("cpu")
 
 
 def looped(net: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
@@ -393,14 +404,18 @@ def lookups() -> Lookups:
     return Lookups(torch.randint(4, (6, 9), generator=generator), torch.randn(6, 9, 5, generator=generator), 4)
 
 
+def kept(*terms: Products, twice: bool = False) -> Way:
+    return (Twice if twice else Kept)(terms, 6, terms[0].size, torch.empty(()))
+
+
 WAYS: dict[str, Callable[[], tuple[Way, Tensor]]] = {
-    "ghost of vectors": lambda: (Ghost(products(1), 6), products(1).rows(slice(0, 6))),
-    "ghost of sequences": lambda: (Ghost(products(5), 6), products(5).rows(slice(0, 6))),
-    "kept": lambda: (Kept([products(5, 2)], 6, CPU), products(5, 2).rows(slice(0, 6))),
-    "twice": lambda: (Twice([products(5, 2)], 6, CPU), products(5, 2).rows(slice(0, 6))),
-    "twice, two terms": lambda: (Twice([products(5), products(2)], 6, CPU), _both()),
-    "rows": lambda: (Kept([Rows(products(1).rows(slice(0, 6)))], 6, CPU), products(1).rows(slice(0, 6))),
-    "sparse": lambda: (Sparse(lookups(), 6), lookups().rows(slice(0, 6))),
+    "vectors": lambda: (Vectors(*products(1).vectors(), bias=False), products(1).rows(slice(0, 6))),
+    "ghost": lambda: (Ghost(products(5), 6), products(5).rows(slice(0, 6))),
+    "kept": lambda: (kept(products(5, 2)), products(5, 2).rows(slice(0, 6))),
+    "twice": lambda: (kept(products(5, 2), twice=True), products(5, 2).rows(slice(0, 6))),
+    "twice, two terms": lambda: (kept(products(5), products(2), twice=True), _both()),
+    "rows": lambda: (Small([Rows(products(1).rows(slice(0, 6)))], 6), products(1).rows(slice(0, 6))),
+    "sparse": lambda: (Sparse(lookups()), lookups().rows(slice(0, 6))),
 }
 
 
@@ -408,30 +423,68 @@ def _both() -> Tensor:
     return products(5).rows(slice(0, 6)) + products(2).rows(slice(0, 6))
 
 
+@pytest.mark.parametrize("together", [1, 4])
 @pytest.mark.parametrize("name", WAYS)
-def test_all_ways_agree_and_norms_are_never_too_small(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_ways_agree_and_norms_are_never_too_small(
+    name: str, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dprecipe.training.engine.ways.CACHE", 1000)  # several parts
+    monkeypatch.setattr("dprecipe.training.engine.ways.LARGE", 1)
     way, rows_NP = WAYS[name]()
     weights_N = torch.tensor([1.0, 0.5, 0.0, 0.25, 1e-3, 1.0], dtype=torch.float64)
     squares_N = way.squares()
     found_P = torch.ones(rows_NP.shape[1], dtype=torch.float64)
-    way.add(found_P, weights_N)
+    way.add([found_P], Weights(weights_N, together=together))
     torch.testing.assert_close(squares_N, rows_NP.double().square().sum(1), rtol=1e-5, atol=0)
     torch.testing.assert_close(found_P - 1, weights_N @ rows_NP.double(), rtol=1e-5, atol=1e-6)
     for n in range(6):  # what one record adds is no longer than its norm
         alone_P = torch.zeros(len(found_P), dtype=torch.float64)
-        way.add(alone_P, torch.eye(6, dtype=torch.float64)[n])
+        way.add([alone_P], Weights(torch.eye(6, dtype=torch.float64)[n]))
         assert float(alone_P.norm()) <= float(squares_N[n].sqrt()) * (1 + 1e-14)
 
 
 def test_rows_that_come_out_longer_the_second_time_are_shortened() -> None:
     values = torch.ones(3, 100)
-    way = Twice([Rows(values)], 3, CPU)
+    way = Twice([Rows(values)], 3, 100, torch.empty(()))
     norms_N = way.squares().sqrt()
     values *= 1.5
     found_P = torch.zeros(100, dtype=torch.float64)
-    way.add(found_P, torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+    way.add([found_P], Weights(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)))
     assert float(found_P.norm()) <= float(norms_N[0])
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("parts", [[256], [1], [100, 300, 50], [1024] * 4, [64] * 200, [5000], [16] * 3])
+def test_single_precision_stays_within_what_is_reserved(known: bool, parts: list[int]) -> None:
+    """The sum of what each part may be off by, in clip norms, for the lot and for one of a record more."""
+    lots = []
+    for more in (0, 1):
+        sizes = [*parts[:-1], parts[-1] + more]
+        reserve = Reserve(sum(sizes) if known else None)
+        together = [reserve.together(size) for size in sizes]
+        if known and sum(parts) <= 1000:
+            assert all(c >= min(size, FEWEST) for c, size in zip(together, sizes, strict=True))
+        lots.append(sum(2.0**-24 * n * (c / 2 + 3) for n, c in zip(sizes, together, strict=True) if c > 1))
+    assert sum(lots) <= SLACK
+
+
+@pytest.mark.parametrize("law", ["alike", "cancelling", "any size"])
+def test_sums_in_single_precision_are_off_by_no_more_than_what_is_reserved(law: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows_NP = torch.randn(512, 300, generator=generator)
+    if law == "alike":
+        rows_NP = rows_NP[:1] * (1 + 1e-3 * rows_NP)
+    if law == "cancelling":
+        rows_NP[256:] = -rows_NP[:256] * (1 + 1e-6)
+    if law == "any size":
+        rows_NP *= 10 ** torch.empty(512, 1).uniform_(-15, 15, generator=generator)
+    way = Small([Rows(rows_NP)], 512)
+    weights_N = way.squares().rsqrt()
+    found_P = torch.zeros(300, dtype=torch.float64)
+    together = Reserve(512).together(512)
+    assert together >= FEWEST
+    way.add([found_P], Weights(weights_N, together=together))
+    assert float((found_P - weights_N @ rows_NP.double()).norm()) <= SLACK / 2
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-19, 1.0, 1e6, 1e19, 1e30, float("inf"), float("nan")])

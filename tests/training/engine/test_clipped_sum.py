@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, parameters_of, physical
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.ways import SLACK
 from dprecipe.training.losses import cross_entropy
 
 CLIP = 0.5
@@ -60,8 +61,8 @@ def test_equals_a_loop_over_units(physical_batch: int, units: Tensor | None) -> 
 
 def test_t15_the_sum_carries_its_sensitivity() -> None:
     clipped = clipped_sum(model(), cross_entropy, batch(3), Clipping.flat(CLIP), 8)
-    assert clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE) == CLIP
-    assert clipped.sensitivity(Neighbouring.REPLACE_ONE) == 2 * CLIP
+    assert clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE) == CLIP * (1 + SLACK)
+    assert clipped.sensitivity(Neighbouring.REPLACE_ONE) == 2 * CLIP * (1 + SLACK)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e6, 1e30, float("inf"), float("nan")])
@@ -133,7 +134,7 @@ def test_the_bound_holds_in_exact_arithmetic_however_many_parameters(width: int)
         assert value.dtype == torch.float64
         norm = math.sqrt(math.fsum((value * value).tolist()))
         assert norm <= clip
-        assert norm >= clip * (1 - 1e-6) or clip == 1e6
+        assert norm >= clip * (1 - 1e-5) or clip == 1e6
 
 
 def test_adding_a_record_to_many_moves_the_sum_by_no_more_than_the_bound() -> None:
