@@ -7,6 +7,7 @@ import math
 import torch
 from torch import nn
 
+from dprecipe.models.hub_config import Config
 from dprecipe.models.schema import (
     Cnn,
     GradientBoosting,
@@ -19,12 +20,15 @@ from dprecipe.models.schema import (
     Model,
     RandomForest,
     SoftmaxRegression,
+    Timm,
     Transformer,
+    Transformers,
     WideResNet,
 )
 from dprecipe.models.zoo.cnn import cnn
 from dprecipe.models.zoo.convex import LocationModel, linear, regression
 from dprecipe.models.zoo.forest import Forest
+from dprecipe.models.zoo.hub import image_model, token_model
 from dprecipe.models.zoo.linear import mlp
 from dprecipe.models.zoo.transformer import TextTransformer
 from dprecipe.models.zoo.wide_resnet import wide_resnet
@@ -37,9 +41,11 @@ def build(
     seed: int,
     target: tuple[float, float] | None = None,
     vocabulary: int | None = None,
+    config: Config | None = None,
 ) -> nn.Module:
     """The module: (B, *shape) float32 features to (B, classes) logits or, of a regression, to (B, 1) predictions in the
-    units of the target, whose declared range is `target`. `vocabulary`: how many tokens there are, if it reads any.
+    units of the target, whose declared range is `target`. `vocabulary`: how many tokens there are, if it reads any;
+    `config`: of a model of transformers.
 
     Trees are not grown yet: one leaf, for which all classes are alike, until `load_state_dict` gives them their own.
 
@@ -63,6 +69,12 @@ def build(
                 return wide_resnet(model, shape[0], classes)
             case Transformer():
                 return TextTransformer(model, shape[0], _tokens(model, vocabulary), classes)
+            case Timm():
+                return image_model(model, shape[0], classes)
+            case Transformers():
+                if config is None:
+                    raise ValueError("a model of transformers needs its configuration")
+                return token_model(config, shape[0], classes)
             case RandomForest() | GradientBoosting():
                 return Forest(math.prod(shape), classes, averaged=isinstance(model, RandomForest))
 

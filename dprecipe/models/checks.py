@@ -15,7 +15,9 @@ from dprecipe.models.schema import (
     Model,
     Pretrained,
     Regression,
+    Timm,
     Transformer,
+    Transformers,
     WideResNet,
 )
 
@@ -35,12 +37,19 @@ def useless(model: Model, mechanism: str, *, fitted: bool) -> Iterator[Finding]:
             "use mechanism.kind pnsgd" + ("" if regression else ", or choose model.kind logistic_regression"),
             "model.kind",
         )
-    if mechanism == "pate" and isinstance(model, Pretrained) and model.init is not None:
+    if mechanism == "pate" and isinstance(model, Pretrained) and model.starts_elsewhere:
         yield Finding(
             "R280",
             "teachers and students of pate start from weights of their seed; nothing would read the file",
             "remove model.init (and what comes with it: model.train, model.lora), or choose mechanism.kind dpsgd",
-            "model.init",
+            "model.init" if model.init is not None else "model",
+        )
+    if mechanism == "encoded" and isinstance(model, Timm | Transformers):
+        yield Finding(
+            "R280",
+            f"encoded needs the size of each layer, which nobody knows of a {model.kind} model before it is built",
+            "use mechanism.kind dpsgd, or a model.kind of dprecipe",
+            "model.kind",
         )
     if not isinstance(model, LogisticRegression):
         return
@@ -88,7 +97,22 @@ def _labels(model: Model, facts: DataFacts) -> Iterator[Finding]:
 def _features(model: Model, facts: DataFacts) -> list[Finding]:
     if isinstance(model, Transformer):
         return list(_tokens(model, facts))
-    return _images(model, facts) if isinstance(model, Cnn | WideResNet) else []
+    if isinstance(model, Transformers):
+        return list(_numbered(model, facts))
+    return _images(model, facts) if isinstance(model, Cnn | WideResNet | Timm) else []
+
+
+def _numbered(model: Transformers, facts: DataFacts) -> Iterator[Finding]:
+    """Its tokens are those of its own vocabulary."""
+    if len(facts.shape) != 1 or facts.vocabulary is not None:
+        what = "×".join(map(str, facts.shape)) if facts.vocabulary is None else "hashed words, which it has never seen"
+        yield Finding(
+            "R255",
+            f"a model of transformers reads the numbers of its own tokens, and the features are {what}",
+            "tokenise the texts with the model's own tokeniser, store the numbers in an npz source, and use no other "
+            "preprocessing",
+            "model.kind",
+        )
 
 
 def _tokens(model: Transformer, facts: DataFacts) -> Iterator[Finding]:
@@ -124,9 +148,17 @@ def _tokens(model: Transformer, facts: DataFacts) -> Iterator[Finding]:
 
 def _start(model: Model) -> Iterator[Finding]:
     """What is not trained has to come from somewhere, and only one part of a network is chosen to be trained."""
-    adapted = isinstance(model, Transformer) and model.lora is not None
+    adapted = isinstance(model, Transformer | Timm | Transformers) and model.lora is not None
     if not isinstance(model, Pretrained):
         return
+    if isinstance(model, Transformers) and (model.init is None) == (model.hub is None):
+        yield Finding(
+            "R258",
+            "the model comes from nowhere" if model.hub is None else "the model comes from a folder and from the hub",
+            "set model.init to a folder with config.json and model.safetensors, or model.hub to a name and a revision; "
+            "one of the two",
+            "model",
+        )
     if model.train == "head" and adapted:
         yield Finding(
             "R257",
@@ -134,7 +166,7 @@ def _start(model: Model) -> Iterator[Finding]:
             "remove model.lora, or model.train: with lora the last layer is trained anyway",
             "model.lora",
         )
-    elif model.init is not None:
+    elif model.starts_elsewhere:
         return
     elif model.train == "head":
         yield Finding(
@@ -152,7 +184,7 @@ def _start(model: Model) -> Iterator[Finding]:
         )
 
 
-def _images(model: Cnn | WideResNet, facts: DataFacts) -> list[Finding]:
+def _images(model: Cnn | WideResNet | Timm, facts: DataFacts) -> list[Finding]:
     shape = "×".join(map(str, facts.shape))
     if len(facts.shape) != 3:
         return [
@@ -164,6 +196,8 @@ def _images(model: Cnn | WideResNet, facts: DataFacts) -> list[Finding]:
                 "model.kind",
             )
         ]
+    if isinstance(model, Timm):
+        return []  # only the library knows
     if isinstance(model, WideResNet):
         if min(facts.shape[1:]) >= WIDE_RESNET_SMALLEST:
             return []

@@ -23,7 +23,8 @@ from dprecipe.data.facts import (
 )
 from dprecipe.data.schema import Classes, Columns, Data, Range, Shape, Step
 from dprecipe.faults import DataFault
-from dprecipe.models.schema import Model
+from dprecipe.models.hub_config import Config, checked
+from dprecipe.models.schema import Model, Transformers
 from dprecipe.recipe.base import Block, Text
 
 MOST_BYTES = 16 << 20
@@ -41,6 +42,7 @@ class ModelFile(Block):
     columns: Columns | None = Field(None, description="of a table: raw features are rows")
     source_shape: Shape | None = Field(None, description="of an array: raw features as the source holds them")
     preprocess: tuple[Step, ...] = ()
+    config: dict[str, str | int | float | bool] | None = Field(None, description="of a model of transformers")
 
     @property
     def facts(self) -> DataFacts:
@@ -50,8 +52,10 @@ class ModelFile(Block):
         return DataFacts(self.shape, self.classes or 1, self.shape, target=target, vocabulary=tokens)
 
 
-def describe(model: Model | None, data: Data) -> dict[str, Any]:
-    """The content of `model.json`, JSON types only. `model` is None for a module that came from Python."""
+def describe(model: Model | None, data: Data, config: Config | None = None) -> dict[str, Any]:
+    """The content of `model.json`, JSON types only. `model` is None for a module that came from Python; `config` is of
+    a model of transformers.
+    """
     public = facts(data)
     file = ModelFile(
         model=model,
@@ -62,6 +66,7 @@ def describe(model: Model | None, data: Data) -> dict[str, Any]:
         columns=table_columns(data.train),
         source_shape=declared_shape(data.train) or None,
         preprocess=data.preprocess,
+        config=None if config is None else dict(config),
     )
     content: dict[str, Any] = file.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {**content, "model": content.get("model")}
@@ -84,6 +89,10 @@ def parse(text: str | bytes) -> ModelFile:
     before = source_shape(column_facts(file.columns or {}, file.preprocess), file.source_shape or ())
     if feature_shape(before, file.preprocess) != file.shape:
         raise _damaged("its preprocessing does not make features of its shape")
+    if (file.config is not None) != isinstance(file.model, Transformers):
+        raise _damaged("a configuration belongs to a model of transformers, and to no other")
+    if file.config is not None and checked(file.config) != file.config:
+        raise _damaged("its configuration holds more than numbers of a model")
     if (file.classes is None) == (file.target is None):
         raise _damaged("it predicts neither a class nor a number, or both")
     if file.target is not None and not file.target[0] / 2 < file.target[1] / 2:

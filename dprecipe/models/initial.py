@@ -8,29 +8,17 @@ digest.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from torch import Tensor, nn
 
 from dprecipe.faults import DataFault
-from dprecipe.models.lora import adapt
-from dprecipe.models.schema import Model, Pretrained, Transformer
-
-Head = Literal["taken over", "new"]
-
-
-@dataclass(frozen=True, slots=True)
-class InitialWeights:
-    """Where a network's first weights came from."""
-
-    name: str
-    """Of the file, without its folders."""
-    digest: str
-    """`sha256:…` of its bytes."""
-    head: Head
-    """What became of the last layer: `new` where the file's is of another number of classes."""
+from dprecipe.models.lora import Adapted, adapt
+from dprecipe.models.origin import InitialWeights
+from dprecipe.models.schema import Hub, Model, Pretrained, Transformer, Transformers
+from dprecipe.models.zoo.hub import WEIGHTS, SequenceClassifier, folder_of
 
 
 def start(model: Model, module: nn.Module, folder: Path, seed: int) -> InitialWeights | None:
@@ -41,12 +29,20 @@ def start(model: Model, module: nn.Module, folder: Path, seed: int) -> InitialWe
     Raises:
         DataFault: there is no such file, or its tensors are not those of the module.
     """
-    if not isinstance(model, Pretrained) or model.init is None:
+    if not isinstance(model, Pretrained) or not model.starts_elsewhere:
         return None
     head = head_of(module)
-    found = take_over(module, folder / model.init, head)
-    if isinstance(model, Transformer) and model.lora is not None and model.train == "all":
+    if isinstance(model, Transformers):
+        place = folder_of(model, folder)
+        found = take_over(module, place / WEIGHTS, head)
+        name = place.name if model.hub is None else f"{model.hub.name}@{model.hub.revision}"
+        found = replace(found, name=f"{name}/{WEIGHTS}")
+    else:
+        found = take_over(module, folder / str(model.init), head)
+    if isinstance(model, Transformer | Hub) and model.lora is not None and model.train == "all":
         adapt(module, model.lora, head, seed)
+        if not any(isinstance(layer, Adapted) for layer in module.modules()):
+            raise DataFault("no layer below the last is linear: lora adapts none", "remove model.lora")
     elif model.train == "head":
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(name in head)
@@ -54,13 +50,17 @@ def start(model: Model, module: nn.Module, folder: Path, seed: int) -> InitialWe
 
 
 def head_of(module: nn.Module) -> frozenset[str]:
-    """The names of the parameters of the last layer that has any."""
+    """The names of the parameters of the last layer that has any, or of those behind an encoder."""
+    if isinstance(module, SequenceClassifier):
+        return module.head
     owner = [name.rpartition(".")[0] for name, _ in module.named_parameters()][-1]
     return frozenset(name for name, _ in module.named_parameters() if name.rpartition(".")[0] == owner)
 
 
 def take_over(module: nn.Module, file: Path, head: frozenset[str]) -> InitialWeights:
-    """All tensors of a file; the `head` stays as it is where the file's has another shape.
+    """All tensors of a file; the `head` stays as it is where the file has none, or one of another shape.
+
+    Of a checkpoint of `transformers`, what belongs to another task is left out.
 
     Raises:
         DataFault: there is no such file, or its tensors are not those of the module.
@@ -79,16 +79,17 @@ def take_over(module: nn.Module, file: Path, head: frozenset[str]) -> InitialWei
             "set model.init to a file of tensors, such as model.safetensors of a release",
         ) from error
     expected = module.state_dict()
-    if differing := tensors.keys() ^ expected.keys():
+    if isinstance(module, SequenceClassifier):
+        tensors = _renamed(tensors, module)
+    new = any(name not in tensors or tensors[name].shape != expected[name].shape for name in head)
+    if differing := (tensors.keys() ^ expected.keys()) - (head if new else frozenset()):
         raise DataFault(
             f"{file}: its tensors are not those of the network: {len(differing)} names differ, such as "
             f"{min(differing)!r}",
             "name weights of the same model block",
         )
-    new = any(tensors[name].shape != expected[name].shape for name in head)
-    for name, tensor in tensors.items():
-        if new and name in head:
-            continue
+    taken = {name: tensor for name, tensor in tensors.items() if not (new and name in head)}
+    for name, tensor in taken.items():
         if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
             raise DataFault(
                 f"{file}: {name!r} is {list(tensor.shape)} {tensor.dtype}, the network's is "
@@ -99,5 +100,16 @@ def take_over(module: nn.Module, file: Path, head: frozenset[str]) -> InitialWei
             raise DataFault(
                 f"{file}: {name!r} holds numbers that are not finite", "name weights of a finished training"
             )
-    module.load_state_dict({name: expected[name] if new and name in head else t for name, t in tensors.items()})
+    module.load_state_dict({**expected, **taken})
     return InitialWeights(file.name, f"sha256:{hashlib.sha256(content).hexdigest()}", "new" if new else "taken over")
+
+
+def _renamed(tensors: Mapping[str, Tensor], module: SequenceClassifier) -> dict[str, Tensor]:
+    """Those of a checkpoint of any task that the module has, by the module's names; half precision is widened."""
+    expected, found = module.state_dict(), {}
+    for name, tensor in tensors.items():
+        modern = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        for own in (modern, f"network.{modern}", f"{module.prefix}{modern}"):
+            if own in expected:
+                found[own] = tensor.to(expected[own].dtype) if tensor.is_floating_point() else tensor
+    return found

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from dprecipe.data.facts import DataFacts
 from dprecipe.data.preprocess import prepare
 from dprecipe.data.raw import channels_first
 from dprecipe.data.table import TableEncoder, Value
@@ -123,7 +122,7 @@ def rebuild(description: Mapping[str, Any]) -> nn.Module:
     _empty(content)
     if content.model is None:
         raise _from_python()
-    return _built(content.model, content.facts)
+    return _built(content.model, content)
 
 
 def _empty(content: ModelFile) -> nn.Module:
@@ -134,11 +133,12 @@ def _empty(content: ModelFile) -> nn.Module:
     if findings:
         raise DataFault(f"model.json: {findings[0].message}", "take it from the release folder, unchanged")
     with torch.device("meta"):
-        return _built(content.model, content.facts)
+        return _built(content.model, content)
 
 
-def _built(model: Model, public: DataFacts) -> nn.Module:
-    return build(model, public.shape, public.classes, 0, public.target, public.vocabulary)
+def _built(model: Model, content: ModelFile) -> nn.Module:
+    public = content.facts
+    return build(model, public.shape, public.classes, 0, public.target, public.vocabulary, content.config)
 
 
 def _from_python() -> DataFault:

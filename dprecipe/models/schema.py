@@ -80,6 +80,11 @@ class Pretrained(Block):
     )
     train: Literal["all", "head"] = Field("all", description="`head`: the last layer, on top of fixed weights")
 
+    @property
+    def starts_elsewhere(self) -> bool:
+        """Whether its first weights were learned, and not drawn from the seed."""
+        return self.init is not None
+
 
 class Mlp(Pretrained):
     """A multi-layer perceptron on flattened features."""
@@ -121,6 +126,36 @@ class Transformer(Pretrained):
     lora: Lora | None = Field(None, description="train low-rank adapters of `init` instead of all weights")
 
 
+class Timm(Pretrained):
+    """A model of the library `timm`, for images. Those with batch normalisation are refused when they are built."""
+
+    kind: Literal["timm"]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,60}(\.[a-z0-9_]{1,60})?$")] = Field(
+        description="as in timm.list_models(); weights come from `init`, or from the seed"
+    )
+    lora: Lora | None = Field(None, description="train low-rank adapters of `init` instead of all weights")
+
+
+class HubModel(Block):
+    """A model of the Hugging Face hub, pinned: its tensors are fetched, never its code."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?$")]
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] = Field(description="the commit")
+
+
+class Transformers(Pretrained):
+    """An encoder of the library `transformers` that classifies tokens: `init` is its folder, with config.json and
+    model.safetensors; or it comes from the hub."""
+
+    kind: Literal["transformers"]
+    hub: HubModel | None = Field(None, description="instead of `init`")
+    lora: Lora | None = Field(None, description="train low-rank adapters instead of all weights")
+
+    @property
+    def starts_elsewhere(self) -> bool:
+        return True
+
+
 class RandomForest(Block):
     """Decision trees on random parts of the records and features, averaged; for tables."""
 
@@ -143,8 +178,11 @@ class GradientBoosting(Block):
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 
-Network = LogisticRegression | Mlp | Cnn | WideResNet | Transformer
+Network = LogisticRegression | Mlp | Cnn | WideResNet | Transformer | Timm | Transformers
 """Models that learn by gradient steps; logistic regression can also be fitted at once."""
+
+Hub = Timm | Transformers
+"""Models of other libraries, whose sizes nobody knows before they are built."""
 
 Trees = RandomForest | GradientBoosting
 """Models that are fitted at once."""
@@ -161,6 +199,8 @@ Model = Annotated[
     | Cnn
     | WideResNet
     | Transformer
+    | Timm
+    | Transformers
     | RandomForest
     | GradientBoosting
     | SoftmaxRegression

@@ -19,7 +19,9 @@ from dprecipe.models.schema import (
     Pretrained,
     RandomForest,
     SoftmaxRegression,
+    Timm,
     Transformer,
+    Transformers,
     WideResNet,
 )
 
@@ -39,7 +41,8 @@ _NORMALISED = ("lenet-norm",)
 
 
 def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> tuple[int, ...]:
-    """Trained weights and biases of each layer together, in the order of every flat gradient; none for trees.
+    """Trained weights and biases of each layer together, in the order of every flat gradient; none for trees, nor for
+    models of other libraries, whose sizes nobody knows before they are built.
 
     `classes` are the outputs: 1 of a regression. `vocabulary`: how many tokens there are, of a model of tokens.
 
@@ -86,7 +89,7 @@ def _layers(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int 
             layer = (2 * width, mix_in, mix_out, 2 * width, up, down)
             tables = ((model.vocabulary or vocabulary or 0) * width, math.prod(shape) * width)
             return (*tables, *layer * layers, 2 * width, head)
-        case RandomForest() | GradientBoosting():
+        case RandomForest() | GradientBoosting() | Timm() | Transformers():
             return ()
         case other:
             assert_never(other)

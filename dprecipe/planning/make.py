@@ -5,7 +5,7 @@ from __future__ import annotations
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import account_of
-from dprecipe.planning import rules
+from dprecipe.planning import public, rules
 from dprecipe.planning.model import Budget, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
@@ -53,7 +53,7 @@ def plan(loaded: Loaded) -> Plan:
             recipe.budget.accountant,
         ),
         released=mechanism.released,
-        assumptions=mechanism.assumptions,
+        assumptions=(*mechanism.assumptions, *public.initial_weights(recipe)),
         data=recipe.data,
         model=recipe.model,
         training=recipe.training,

@@ -11,8 +11,21 @@ from collections.abc import Iterator
 
 from dprecipe.data.schema import AnySource, Digits, Idx, Npz, PublicDigits, PublicIdx, PublicNpz
 from dprecipe.faults import Finding, Severity
+from dprecipe.models.schema import Pretrained
 from dprecipe.planning.learning import has_student
+from dprecipe.planning.model import Assumption
 from dprecipe.recipe.root import Recipe
+
+
+def initial_weights(recipe: Recipe) -> Iterator[Assumption]:
+    """Weights that were learned elsewhere are public or they are not: no program can see it."""
+    if isinstance(recipe.model, Pretrained) and recipe.model.starts_elsewhere:
+        yield Assumption(
+            "initial_weights",
+            "the weights that training began from were learned from public data alone: neither these records nor "
+            "anything made of them went into them, or into their choice",
+            "declaration",
+        )
 
 
 def public_records(recipe: Recipe) -> Iterator[Finding]:

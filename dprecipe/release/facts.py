@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Literal
 
 from dprecipe import __version__
+from dprecipe.models.origin import InitialWeights
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge, total
 from dprecipe.privacy.ledger import Ledger
@@ -18,7 +19,7 @@ from dprecipe.privacy.ledger import Ledger
 if TYPE_CHECKING:
     from dprecipe.privacy.sanitise import Sanitised
 
-GENERATOR = "ChaCha20"
+GENERATOR = "ChaCha20 (RFC 8439), OpenSSL's; Gaussian noise on a CUDA device from dprecipe's own, bit for bit the same"
 ENTROPY = "operating system"
 FIXED = "fixed seed"
 PACKAGES = ("dp-accounting", "numpy", "scipy", "scikit-learn", "torch", "lightning", "safetensors", "cryptography")
@@ -65,7 +66,7 @@ class RunFacts:
 
     `score` is given only where `data.test.access` is public; `sanitised` only where the recipe publishes what the votes
     cost, and after its event was charged. `commitment` is the hexadecimal HMAC of the private data (see `commit`).
-    `started` and `finished` are ISO 8601 in UTC.
+    `started` and `finished` are ISO 8601 in UTC. `initial` is the file of weights that the recipe's model started from.
     """
 
     checks: tuple[CheckResult, ...]
@@ -79,12 +80,14 @@ class RunFacts:
     sanitised: Sanitised | None = None
     model: Origin = "recipe"
     data: Origin = "recipe"
+    initial: InitialWeights | None = None
     generator: str = GENERATOR
     sum_dtype: str = "float64"
     noise_dtype: str = "float64"
     floating_point: str = (
-        "none beyond float64: noise of 52 random bits is added to a float64 copy of the sum, before anything "
-        "is computed from it, and is treated as real-valued"
+        "noisy sums: noise from uniforms of 63 random bits is added in float64, and the result rounded to a lattice of "
+        "2^-21 to 2^-20 of the noise's scale, whatever the sum (against Mironov 2012); votes and the steps of a hidden "
+        "run: noise in float64 is treated as real-valued"
     )
 
     @property

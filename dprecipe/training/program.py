@@ -17,10 +17,15 @@ from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import DataFacts, facts
 from dprecipe.data.load import load
 from dprecipe.data.raw import Labels
-from dprecipe.faults import DataFault, PlanRefused, RunFailed
+from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.models.build import build
+from dprecipe.models.hub_config import Config
+from dprecipe.models.initial import start
+from dprecipe.models.origin import InitialWeights
 from dprecipe.models.private import inspect
+from dprecipe.models.schema import Pretrained, Transformers
+from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
 from dprecipe.planning.model import Plan
 from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.losses import cross_entropy
@@ -53,6 +58,10 @@ class Program:
     facts: DataFacts
     device: torch.device
     checks: tuple[Check, ...]
+    initial: InitialWeights | None = None
+    """The file whose weights the model started from, where the recipe names one."""
+    config: Config | None = None
+    """Of a model of transformers: what it is built from."""
 
 
 def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = None) -> Program:
@@ -61,11 +70,12 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
     Raises:
         DataFault: the data is not what the recipe declares.
         PlanRefused: the model has layers that mix records or keep statistics of them.
+        UsageFault: `model` is given, and the recipe names weights that it would start from.
         RunFailed: the probe found that the program does not do what the accounting assumes.
     """
     data_facts = facts(plan.data)
     device = device_of(plan.runtime.device)
-    built = build(plan.model, data_facts.shape, data_facts.classes, plan.runtime.seed) if model is None else model
+    built, initial = started(plan, data_facts) if model is None else (own(plan, model), None)
     findings = inspect(built)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(findings)
@@ -83,7 +93,36 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
         )
     hold_unit(plan, sets.train)
     store = Store(sets.train, device, lambda generator: augmentation(plan.data.preprocess, generator))
-    return Program(built, model is not None, store, sets, data_facts, device, checks)
+    config = built.config if isinstance(built, SequenceClassifier) and model is None else None
+    return Program(built, model is not None, store, sets, data_facts, device, checks, initial, config)
+
+
+def started(plan: Plan, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
+    """The recipe's model as its training begins, and where its weights came from if not from the seed.
+
+    Raises:
+        DataFault: the file of initial weights is not there, or not of this model.
+        RunFailed: a library that the model is from is not installed.
+    """
+    seed, folder, spec, config = plan.runtime.seed, Path(plan.source.file).parent, plan.model, None
+    if isinstance(spec, Transformers):
+        config = config_of(folder_of(spec, folder))
+    built = build(spec, public.shape, public.classes, seed, vocabulary=public.vocabulary, config=config)
+    return built, start(spec, built, folder, seed)
+
+
+def own(plan: Plan, model: nn.Module) -> nn.Module:
+    """A module from Python, which brings its own weights.
+
+    Raises:
+        UsageFault: the recipe names others.
+    """
+    if isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere:
+        raise UsageFault(
+            "the module comes from Python, so nothing reads the weights that the recipe's model starts from",
+            "load them into the module, and remove model.init",
+        )
+    return model
 
 
 def hold_unit(plan: Plan, train: RecordSource) -> None:

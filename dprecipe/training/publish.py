@@ -19,6 +19,8 @@ from torch import Tensor
 from dprecipe.data.records import Records
 from dprecipe.faults import UsageFault
 from dprecipe.models.file import describe
+from dprecipe.models.hub_config import Config
+from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Model
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger, held
@@ -45,6 +47,10 @@ class Finished:
     test_from_python: bool
     sanitised: Sanitised | None = None
     """What the run published of its votes' cost."""
+    initial: InitialWeights | None = None
+    """The file that the model started from."""
+    config: Config | None = None
+    """What a model of transformers is built from."""
     write: Callable[[Path], None] = lambda path: None
     """Puts further files into a release."""
 
@@ -75,15 +81,18 @@ def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, f
         sanitised=finished.sanitised,
         model=identity["model"],
         data=identity["data"],
+        initial=finished.initial,
     )
     history = []
     if public:
         history = [point for point in folder.history() if all(map(math.isfinite, point.values()))]
 
+    description = describe(finished.model, plan.data, finished.config)
+
     def write(path: Path) -> None:
         cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}
         save_file(cpu, path / "model.safetensors")
-        (path / "model.json").write_text(json.dumps(describe(finished.model, plan.data), indent=1), encoding="utf-8")
+        (path / "model.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
         finished.write(path)
 
     return release_folder.publish(folder.release, plan, ledger, facts, history, write)
@@ -97,17 +106,22 @@ def _published(score: Score | None) -> PublicScore | None:
 
 
 def identity_of(
-    folder: RunFolder, private: Sequence[NDArray[Any]] | None, model: Origin, data: Origin
+    folder: RunFolder,
+    private: Sequence[NDArray[Any]] | None,
+    model: Origin,
+    data: Origin,
+    initial: InitialWeights | None = None,
 ) -> dict[str, Any]:
-    """Where the model and the records came from, and a keyed commitment to what is private (`None` for records of a
-    kind of our own, which can't be committed to).
+    """Where the model, its first weights and the records came from, and a keyed commitment to what is private (`None`
+    for records of a kind of our own, which can't be committed to).
 
     The same in every attempt of a run; the ledger holds it.
     """
     committed = None
     if private is not None:
         committed = commit(folder.commitment_key, *(np.ascontiguousarray(array).data for array in private))
-    return {"model": model, "data": data, "commitment": committed}
+    found = {"model": model, "data": data, "commitment": committed}
+    return found if initial is None else {**found, "initial_weights": initial.digest}
 
 
 def private_of(records: object) -> list[NDArray[Any]] | None:
@@ -120,6 +134,7 @@ def private_of(records: object) -> list[NDArray[Any]] | None:
 OTHERS = {
     "commitment": "other training records",
     "public": "other public records",
+    "initial_weights": "other initial weights",
     "partition": "another key of its partition",
 }
 """What an attempt can differ in, in words."""

@@ -11,6 +11,7 @@ from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.account import ATTACHMENT, groups_of
 from dprecipe.mechanisms.encoded.schema import Encoded, FileCodebook
 from dprecipe.models import checks as models
+from dprecipe.models.schema import Hub
 from dprecipe.planning.model import Plan, canonical_json
 from dprecipe.recipe.root import Recipe
 
@@ -60,7 +61,7 @@ def codebook_of(plan: Plan) -> Codebook:
 
 def _has_a_model(recipe: Recipe) -> bool:
     try:
-        return not models.check(recipe.model, data_facts(recipe.data))
+        return not isinstance(recipe.model, Hub) and not models.check(recipe.model, data_facts(recipe.data))
     except RecipeError:
         return False
 

@@ -81,7 +81,7 @@ class Layer(nn.Module):
 
     def _by_head(self, x: Tensor) -> Tensor:
         """(B, L, W) to (B, H, L, W / H)."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 def whole(features: Tensor, vocabulary: int) -> Tensor:

@@ -75,16 +75,16 @@ def test_codewords_are_the_sorted_gradients_of_the_public_records(groups: str) -
 
 def test_fewer_codewords_are_a_draw_with_the_public_seed() -> None:
     found, spec = recipe()
-    some, again = fit(found, spec, Path(), 20), fit(found, spec, Path(), 20)
+    some, again = fit(found, spec, Path(), 20, Path()), fit(found, spec, Path(), 20, Path())
     assert some.codebook.words == 20
     assert some.codebook.digest == again.codebook.digest
-    every = fit(found, spec, Path(), 359).codebook.whole[0]
+    every = fit(found, spec, Path(), 359, Path()).codebook.whole[0]
     held = {row.tobytes() for row in every}
     assert all(row.tobytes() in held for row in some.codebook.whole[0])
     first_twenty = {row.tobytes() for row in every[:20]}
     assert {row.tobytes() for row in some.codebook.whole[0]} != first_twenty
     other, spec = recipe("runtime.seed=1")
-    assert fit(other, spec, Path(), 20).codebook.digest != some.codebook.digest
+    assert fit(other, spec, Path(), 20, Path()).codebook.digest != some.codebook.digest
 
 
 def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ NPZ = DIGITS.replace(
 def no_biases(monkeypatch: pytest.MonkeyPatch, scale: float = 1.0) -> None:
     """Without a bias, features of zeros have a gradient of zeros."""
 
-    def built(*_: object) -> torch.nn.Module:
+    def built(*_: object, **__: object) -> torch.nn.Module:
         layer = torch.nn.Linear(5, 3, bias=False)
         torch.nn.init.constant_(layer.weight, scale)
         return layer

@@ -1,0 +1,20 @@
+"""Where a network's first weights came from, for ledger and certificate. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Head = Literal["taken over", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class InitialWeights:
+    """A file that a run started from."""
+
+    name: str
+    """Without its folders."""
+    digest: str
+    """`sha256:…` of its bytes."""
+    head: Head
+    """What became of the last layer: `new` where the file has none of this shape."""
