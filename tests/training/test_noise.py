@@ -84,11 +84,20 @@ def test_no_draw_tells_of_another(draws: np.ndarray) -> None:
         assert abs(np.mean((draws[:-lag] ** 2 - 1) * (draws[lag:] ** 2 - 1))) < 6 * 2 / math.sqrt(COUNT - lag)
 
 
-def test_no_bit_of_the_stream_is_used_twice() -> None:
-    """Of 300,000 numbers with 50 random bits and more, no two are equal: 4e-5 by chance, were they not fixed."""
-    drawn = noise._normals(stream("once"), torch.device("cpu"), CHUNK)
-    numbers = torch.cat([drawn(CHUNK).clone() for _ in range(300_000 // CHUNK)]).numpy()
-    assert len(np.unique(np.abs(numbers))) == len(numbers)
+def test_every_word_of_the_stream_is_used_for_one_pair_and_no_other() -> None:
+    """So that pairs are as independent as the words are."""
+    count = 23
+    pairs = (count + 1) // 2
+    room = noise._Room(torch.device("cpu"), count)
+    words = torch.from_numpy(stream("words").words(3 * pairs // 2).view(np.int32).copy())
+    before = room.normals(words, count).clone()
+    moved: list[set[int]] = []
+    for number in range(3 * pairs):
+        changed = words.clone()
+        changed[number] ^= 0x155555  # no bit that only is a sign
+        moved.append(set((room.normals(changed, count) != before).nonzero()[:, 0].tolist()))
+    of_pair = [{pair, pairs + pair} & set(range(count)) for pair in range(pairs)]
+    assert moved == [of_pair[number // 2] for number in range(2 * pairs)] + of_pair
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
