@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dprecipe.mechanisms.dpsgd.account import gradient_multiplier
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import NoisyThreshold
@@ -84,10 +85,20 @@ def _votes(plan: Plan) -> list[tuple[str, str]]:
 def _steps(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("steps", f"{plan.length.steps:,}"),
-        ("expected lot", f"{plan.length.expected_lot:g}"),
+        ("expected lot", _lots(plan)),
         ("sampling rate", "none claimed" if plan.sampling_rate is None else f"{plan.sampling_rate:.6g}"),
         *_noise(plan),
     ]
+
+
+def _lots(plan: Plan) -> str:
+    phases = plan.settings.get("phases", [])
+    if plan.mechanism != "dpsgd":
+        return f"{plan.length.expected_lot:g}"
+    most = plan.resolved["mechanism"]["sampling"].get("max_batch_size")
+    cap = "" if most is None else f", {most:,} at most"
+    exact = ", exactly" if plan.settings["scheme"] == "fixed_size" else ""
+    return f"{_over_phases([phase['expected_lot'] for phase in phases])}{cap}{exact}"
 
 
 def _in_groups(groups: Sequence[int]) -> str:
@@ -98,7 +109,7 @@ def _noise(plan: Plan) -> list[tuple[str, str]]:
     settings = plan.settings
     codebook = settings.get("codebook")
     if codebook is None:
-        return [("noise multiplier", f"{settings['noise_multiplier']:g} × clip norm {settings['clip_norm']:g}")]
+        return _clipping(plan)
     rows = [
         ("codebook", f"{codebook['size']:,} codewords of norm {codebook['norm']:g}, {codebook['digest'][:23]}…"),
         ("coordinates", f"{settings['dimension']:,}{_in_groups(settings['groups'])}"),
@@ -114,6 +125,47 @@ def _noise(plan: Plan) -> list[tuple[str, str]]:
             (name, f"{phase['noise_family']}{shape}, multiplier {phase['noise_multiplier']:g} × codeword norm{steps}")
         )
     return rows
+
+
+def _clipping(plan: Plan) -> list[tuple[str, str]]:
+    settings = plan.settings
+    clip, phases = settings["clip"], settings["phases"]
+    laplace = settings["noise_family"] == "laplace"
+    name = "clip norm" if clip["norms"] is None or len(set(clip["norms"])) == 1 else "clip norms"
+    multiplier = _over_phases([phase["noise_multiplier"] for phase in phases])
+    rows = [("noise multiplier", f"{multiplier} × {name} {_norms(plan)}{', laplace' if laplace else ''}")]
+    match clip["mode"]:
+        case "per_layer":
+            how = "the same share for each layer" if clip["norms"] is None else f"{len(clip['norms'])} layers"
+            rows.append(("clipping", f"layer by layer, {how}"))
+        case "automatic":
+            rows.append(("clipping", f"automatic, γ = {clip['stability']:g}"))
+        case "adaptive":
+            alone = gradient_multiplier(max(phase["noise_multiplier"] for phase in phases), clip["count_noise"])
+            rows.append(
+                (
+                    "clipping",
+                    f"adaptive, to quantile {clip['quantile']:g}; a count with noise of {clip['count_noise']:g} units "
+                    f"takes its part: {alone:.6g} is left as the gradients' multiplier",
+                )
+            )
+    if settings["augmentations"] > 1:
+        rows.append(("augmentations", f"{settings['augmentations']} copies of each record, averaged before clipping"))
+    if len(phases) > 1:
+        rows.append(("phases", f"{len(phases)}, of {min(p['steps'] for p in phases):,} steps or more"))
+    return rows
+
+
+def _norms(plan: Plan) -> str:
+    clip = plan.settings["clip"]
+    if clip["norms"] is not None and len(set(clip["norms"])) > 1:
+        return ", ".join(f"{norm:g}" for norm in clip["norms"])
+    return _over_phases([phase["clip_norm"] for phase in plan.settings["phases"]])
+
+
+def _over_phases(values: Sequence[float]) -> str:
+    first, last = f"{values[0]:g}", f"{values[-1]:g}"
+    return first if min(values) == max(values) else f"{first} to {last}"
 
 
 def _descent(plan: Plan) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.dpsgd import account as dpsgd
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import HIDDEN, Charge, Event, PartitionedGaussian, SanitisedCost, total
 from dprecipe.privacy.ledger import Ledger
@@ -131,26 +132,86 @@ def _facts(plan: Plan, charges: Sequence[Charge], found: Numbers) -> schema.Mech
 
 
 def _mechanism(plan: Plan) -> schema.MechanismFacts:
-    settings, clip = plan.settings, plan.settings.get("clip_norm")
-    what = "clipped gradients" if clip is not None else "codes"
-    each = "each unit's clipped to the norm" if clip is not None else "each unit's bounded rank by rank by a codeword"
-    if settings.get("slots") is not None:
+    return _encoded(plan) if "codebook" in plan.settings else _clipped(plan)
+
+
+def _clipped(plan: Plan) -> schema.MechanismFacts:
+    settings = plan.settings
+    clip, phases = settings["clip"], settings["phases"]
+    last, family = phases[-1], settings["noise_family"]
+    scale = dpsgd.noise_scale(clip, last["clip_norm"], last["noise_multiplier"])
+    each = {
+        "flat": "each unit's clipped to the norm",
+        "per_layer": "each unit's clipped layer by layer",
+        "automatic": "each unit's scaled to less than the norm",
+        "adaptive": "each unit's clipped to the norm of the step",
+    }[clip["mode"]]
+    moving = any(phase["expected_lot"] != phases[0]["expected_lot"] for phase in phases)
+    return schema.MechanismFacts(
+        kind=plan.mechanism,
+        noise=schema.NoiseFacts(
+            family=family,
+            multiplier=last["noise_multiplier"],
+            scale=scale,
+            standard_deviation=scale * (math.sqrt(2) if family == "laplace" else 1.0),
+            added_to="the sum of the clipped gradients, before it is divided or used",
+        ),
+        phases=None
+        if len(phases) == 1
+        else tuple(
+            schema.PhaseFacts(
+                steps=phase["steps"],
+                family=family,
+                shape=None,
+                multiplier=phase["noise_multiplier"],
+                clip_norm=phase["clip_norm"],
+                expected_lot=phase["expected_lot"] if moving else None,
+            )
+            for phase in phases
+        ),
+        clipping=schema.ClippingFacts(
+            norm=settings["clip_norm"],
+            mode=clip["mode"],
+            norm_kind=clip["norm_kind"],
+            layers=None if clip["norms"] is None else tuple(clip["norms"]),
+            stability=clip["stability"],
+            count=None
+            if clip["count_noise"] is None
+            else schema.CountFacts(
+                quantile=clip["quantile"],
+                learning_rate=clip["learning_rate"],
+                noise=clip["count_noise"],
+                gradient_multiplier=dpsgd.gradient_multiplier(last["noise_multiplier"], clip["count_noise"]),
+            ),
+            augmentations=settings["augmentations"],
+        ),
+        encoding=None,
+        aggregation=schema.AggregationFacts(
+            of=f"sum of a lot's gradients, {each}; an empty lot is a zero sum",
+            divisor=plan.length.expected_lot,
+        ),
+        projection=None,
+    )
+
+
+def _encoded(plan: Plan) -> schema.MechanismFacts:
+    settings = plan.settings
+    each = "each unit's bounded rank by rank by a codeword"
+    if settings["slots"] is not None:
         each = "the mean of each micro-batch bounded rank by rank by a codeword"
     return schema.MechanismFacts(
         kind=plan.mechanism,
         noise=schema.NoiseFacts(
             family=settings["noise_family"],
-            shape=settings.get("noise_shape"),
+            shape=settings["noise_shape"],
             multiplier=settings["noise_multiplier"],
-            scale=settings.get("noise_scale", settings["noise_std"]),
+            scale=settings["noise_scale"],
             standard_deviation=settings["noise_std"],
-            added_to=f"the sum of the {what}, before it is divided or used",
+            added_to="the sum of the codes, before it is divided or used",
         ),
         phases=_phases(settings.get("phases")),
-        clipping=None
-        if clip is None
-        else schema.ClippingFacts(norm=clip, mode=plan.resolved["mechanism"]["clip"]["mode"]),
-        encoding=None if "codebook" not in settings else _encoding(settings),
+        clipping=None,
+        encoding=_encoding(settings),
         aggregation=schema.AggregationFacts(
             of=f"sum of a lot's gradients, {each}; an empty lot is a zero sum",
             divisor=plan.length.expected_lot,
@@ -252,6 +313,7 @@ def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
         rate=plan.sampling_rate,
         size=plan.data.size,
         expected_lot=plan.settings["expected_lot"],
+        largest_lot=plan.resolved["mechanism"].get("sampling", {}).get("max_batch_size"),
         steps_planned=plan.length.steps,
         steps_charged=steps,
     )
@@ -291,6 +353,13 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     return schema.DataAccess(
         training=schema.Access(status="covered", text=_training(plan)),
         public=_public(plan),
+        initial_weights=None
+        if run.initial is None
+        else schema.Access(
+            status="declared",
+            text="training began from weights that the recipe declares to be learned from public data alone: the file "
+            "is named under provenance, and what it was learned from is not covered",
+        ),
         preprocessing=schema.Access(
             status="public",
             text="constants of the recipe, the same for every record; nothing was fitted to the data",
@@ -359,6 +428,9 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
         plan=plan.digest,
         model=run.model,
         data=run.data,
+        initial_weights=None
+        if run.initial is None
+        else schema.InitialWeightsFacts(file=run.initial.name, digest=run.initial.digest, head=run.initial.head),
         versions=dict(run.versions),
         device=run.device,
         started=run.started,

@@ -318,18 +318,21 @@ def privacy_unit(plan: Plan) -> PrivacyUnit:
                 "encoded, so one code is exchanged for another"
             ),
         )
+    copies = plan.settings.get("augmentations", 1)
+    averaged = f"; the gradients of its {copies} augmented copies are averaged first" if copies > 1 else ""
     if unit == "record":
+        drawn = "drawn in lots of one size" if plan.settings["scheme"] == "fixed_size" else "sampled by itself"
         return PrivacyUnit(
             name="record",
             max_records=1,
-            enforced_by="each record's gradient is clipped by itself, and sampled by itself",
+            enforced_by=f"each record's gradient is clipped by itself, and {drawn}{averaged}",
         )
     return PrivacyUnit(
         name=unit.column,
         max_records=unit.max_records,
         enforced_by=(
             f"records that share a value of {unit.column} are sampled together and their gradients are "
-            f"clipped together; at most {unit.max_records} of them are used"
+            f"clipped together; at most {unit.max_records} of them are used{averaged.replace('its', 'their')}"
         ),
     )
 

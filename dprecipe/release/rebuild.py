@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from dprecipe import __version__
 from dprecipe.faults import Fault, PlanRefused, RecipeError
+from dprecipe.models.origin import InitialWeights
+from dprecipe.models.schema import Pretrained
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan, Source
 from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
@@ -119,7 +121,9 @@ def _pinned(loaded: Loaded, source: Source, stated: Predicate) -> Loaded:
     multipliers = [mechanism.noise.multiplier] if mechanism.phases is None else [p.multiplier for p in mechanism.phases]
     noises = [pair for pair in loaded.recipe.mechanism.solvable.items() if pair[0].endswith(".multiplier")]
     overrides = list(source.overrides)
-    for (path, written), multiplier in zip(noises, multipliers, strict=False):
+    if len(multipliers) != len(noises):
+        multipliers = multipliers[-1:] * len(noises)  # phases of schedules: what is solved is the last
+    for (path, written), multiplier in zip(noises, multipliers, strict=True):
         if written == "auto":
             overrides = [override for override in overrides if not override.startswith(f"{path}=")]
             overrides.append(f"{path}={multiplier!r}")
@@ -215,7 +219,7 @@ def sanitised(stated: Predicate) -> Sanitised | None:
 def run_facts(stated: Predicate) -> RunFacts:
     """What the certificate recorded of its run."""
     provenance, score = stated.provenance, stated.data_access.evaluation.released
-    commitment = provenance.data_commitment
+    commitment, initial = provenance.data_commitment, provenance.initial_weights
     return RunFacts(
         checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in stated.checks),
         versions=provenance.versions,
@@ -228,6 +232,7 @@ def run_facts(stated: Predicate) -> RunFacts:
         sanitised=sanitised(stated),
         model=provenance.model,
         data=provenance.data,
+        initial=None if initial is None else InitialWeights(initial.file, initial.digest, initial.head),
         generator=stated.randomness.generator,
         sum_dtype=stated.numerics.sum_dtype,
         noise_dtype=stated.numerics.noise_dtype,
@@ -260,6 +265,9 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             found += hiding.impossible(stated)
         if voting.publishes_cost(plan) and stated.data_dependent is None and budget.attempts == 1:
             found.append("data_dependent: this recipe publishes it, and nothing took it from this run")
+        learned = isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere
+        if learned != (stated.provenance.initial_weights is not None):
+            found.append("provenance.initial_weights: of runs whose recipe names such weights, and of no others")
         insecure = plan.runtime.insecure
         if seed != (None if insecure is None else insecure.seed):
             found.append("randomness.insecure_seed: not what the recipe says")

@@ -12,7 +12,7 @@ import math
 from dprecipe.faults import Fault
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, rounding, second_opinion
-from dprecipe.privacy.events import Charge, Encoded, ProjectedDescent, SanitisedCost
+from dprecipe.privacy.events import Charge, Encoded, PoissonLaplace, ProjectedDescent, SanitisedCost
 from dprecipe.release import claim as claims
 from dprecipe.release import hiding, voting
 from dprecipe.release.rebuild import Rebuilt, sanitised
@@ -182,7 +182,7 @@ def _second_opinion(
         if math.isfinite(opinion.epsilon) and not abs(stated - opinion.epsilon) <= RENYI_ORDERS * opinion.epsilon:
             found.append(f"accounting.2.epsilon: {stated!r} stated, dp-accounting gives {opinion.epsilon!r}")
     if opinion.name == "dp_accounting.pld":
-        coarse = any(isinstance(charge.event, Encoded | ProjectedDescent) for charge in charges)
+        coarse = any(isinstance(charge.event, Encoded | PoissonLaplace | ProjectedDescent) for charge in charges)
         part, much = ENCODED if coarse else SECOND_OPINION
         if not opinion.epsilon <= epsilon * (1 + part) + much:
             found.append(f"claim.epsilon: dp-accounting finds ε = {opinion.epsilon!r} for the events, above the claim")

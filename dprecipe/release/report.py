@@ -16,12 +16,15 @@ from dprecipe.release.schema import (
     EncodedRun,
     EventRun,
     FilterRestRun,
+    FixedSizeGaussianRun,
     NoisyMaxRun,
     NoisyThresholdRun,
+    PoissonLaplaceRun,
     Predicate,
     ProjectedDescentRun,
     SanitisedCostRun,
     Score,
+    TruncatedPoissonGaussianRun,
 )
 
 STYLE = """
@@ -254,6 +257,12 @@ def _box(run: EventRun) -> str:
             return f"one vote: the cost by its smooth sensitivity (β = {run.beta:g}), its logarithm by β"
         case ProjectedDescentRun():
             return f"one step of a pass, by 1; {run.family} noise; {run.order} order, all but the end hidden"
+        case PoissonLaplaceRun():
+            return "the sum by 1 in L1 norm; laplace noise"
+        case TruncatedPoissonGaussianRun():
+            return f"the sum by 1 in L2 norm, by 2 where a lot has {run.most:,} units, which is all it may have"
+        case FixedSizeGaussianRun():
+            return f"the sum by 2 in L2 norm, replaced; lots of {run.lot:,} of {run.size:,} units"
         case EncodedRun():
             pass
         case _:
@@ -287,6 +296,7 @@ def _data(made: Predicate) -> str:
     access = made.data_access
     uses = {
         "training": access.training,
+        **({} if access.initial_weights is None else {"initial weights": access.initial_weights}),
         "preprocessing": access.preprocessing,
         "tuning": access.tuning,
         "evaluation": access.evaluation,
@@ -305,7 +315,7 @@ def _verify(made: Predicate) -> str:
 
 
 def _provenance(made: Predicate) -> str:
-    provenance = made.provenance
+    provenance, initial = made.provenance, made.provenance.initial_weights
     rows = [
         ("recipe digest", provenance.recipe.digest),
         ("plan digest", provenance.plan),
@@ -313,6 +323,7 @@ def _provenance(made: Predicate) -> str:
         ("randomness", f"{made.randomness.generator}, seeded from: {made.randomness.entropy}"),
         ("arithmetic", f"sum {made.numerics.sum_dtype}, noise {made.numerics.noise_dtype}"),
         ("floating point", made.numerics.floating_point),
+        *([] if initial is None else [("initial weights", f"{initial.file}, {initial.digest}")]),
         ("device", provenance.device),
         ("time", f"{provenance.started} to {provenance.finished}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),

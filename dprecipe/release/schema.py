@@ -100,13 +100,35 @@ class PhaseFacts(Block):
     family: Word
     shape: PositiveFloat | None
     multiplier: PositiveFloat
+    clip_norm: PositiveFloat | None = Field(None, description="of mechanisms that clip gradients")
+    expected_lot: PositiveFloat | None = Field(
+        None, description="the public divisor of its sums; null: the one under aggregation"
+    )
+
+
+class CountFacts(Block):
+    """How the clip norm follows the gradients: by a noisy count that is one release with their sum."""
+
+    quantile: Probability = Field(description="share of gradients that shall be no longer than the norm")
+    learning_rate: PositiveFloat
+    noise: PositiveFloat = Field(description="standard deviation of the noise on the count, in units")
+    gradient_multiplier: PositiveFloat = Field(
+        description="deviation of the noise on the gradients alone over the clip norm; of the last phase"
+    )
 
 
 class ClippingFacts(Block):
     """How far one unit can move what is released."""
 
-    norm: PositiveFloat
+    norm: PositiveFloat = Field(description="at the first step")
     mode: Word
+    norm_kind: Literal["l2", "l1"] = "l2"
+    layers: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None = Field(
+        None, description="the norm of each layer over `norm`; null: one norm, or the same share for each layer"
+    )
+    stability: PositiveFloat | None = Field(None, description="γ, where gradients are scaled to norm · ‖g‖ / (‖g‖ + γ)")
+    count: CountFacts | None = Field(None, description="where the norm adapts")
+    augmentations: PositiveInt = Field(1, description="copies of a record whose gradients are averaged before clipping")
 
 
 class EncodingFacts(Block):
@@ -227,6 +249,7 @@ class SamplingFacts(Block):
     rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null: no amplification is claimed")
     size: PositiveInt = Field(description="units in the data set: declared, public")
     expected_lot: PositiveFloat
+    largest_lot: PositiveInt | None = Field(None, description="units that a lot has at most; null: as many as joined")
     steps_planned: PositiveInt
     steps_charged: NonNegativeInt
 
@@ -255,6 +278,36 @@ class PartitionedGaussianRun(Block):
     kind: Literal["partitioned_gaussian"]
     noise_multiplier: PositiveFloat
     lots: PositiveInt
+
+
+class PoissonLaplaceRun(Block):
+    """Equal events of kind `poisson_laplace`."""
+
+    count: PositiveInt
+    kind: Literal["poisson_laplace"]
+    noise_multiplier: PositiveFloat
+    sampling_rate: Rate
+
+
+class TruncatedPoissonGaussianRun(Block):
+    """Equal events of kind `truncated_poisson_gaussian`."""
+
+    count: PositiveInt
+    kind: Literal["truncated_poisson_gaussian"]
+    noise_multiplier: PositiveFloat
+    sampling_rate: Rate
+    size: PositiveInt
+    most: PositiveInt
+
+
+class FixedSizeGaussianRun(Block):
+    """Equal events of kind `fixed_size_gaussian`."""
+
+    count: PositiveInt
+    kind: Literal["fixed_size_gaussian"]
+    noise_multiplier: PositiveFloat
+    size: PositiveInt
+    lot: PositiveInt
 
 
 class EncodedRun(Block):
@@ -327,6 +380,9 @@ EventRun = Annotated[
     GaussianRun
     | PoissonGaussianRun
     | PartitionedGaussianRun
+    | PoissonLaplaceRun
+    | TruncatedPoissonGaussianRun
+    | FixedSizeGaussianRun
     | EncodedRun
     | ProjectedDescentRun
     | NoisyMaxRun
@@ -420,6 +476,7 @@ class DataAccess(Block):
 
     training: Access
     public: Access | None = Field(None, description="unlabelled records that are asked about")
+    initial_weights: Access | None = Field(None, description="where training began from learned weights")
     preprocessing: Access
     tuning: Access
     evaluation: EvaluationAccess
@@ -494,6 +551,14 @@ class Commitment(Block):
     value: Hex
 
 
+class InitialWeightsFacts(Block):
+    """The file of weights that training began from, declared to be learned from public data alone."""
+
+    file: Word
+    digest: Digest
+    head: Literal["taken over", "new"] = Field(description="the last layer: `new` where the file's has another shape")
+
+
 class Provenance(Block):
     """Where it came from."""
 
@@ -501,6 +566,7 @@ class Provenance(Block):
     plan: Digest
     model: Literal["recipe", "python"] = Field(description="`python`: the module was passed from Python")
     data: Literal["recipe", "python"]
+    initial_weights: InitialWeightsFacts | None = Field(None, description="null: drawn from the recipe's seed")
     versions: dict[Word, Word]
     device: Word
     started: Word

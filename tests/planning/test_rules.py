@@ -59,6 +59,38 @@ def test_every_code_of_the_rules_is_shown_and_has_a_page() -> None:
 
 
 REMEDIES: dict[str, tuple[str, ...]] = {
+    "p101-sech": ("mechanism.noise={family: gaussian, multiplier: auto}",),
+    "p102-dpsgd-schedule": ("mechanism.noise.multiplier={schedule: linear, from: 1.90333, to: 1.26889}",),
+    "p104-shuffle": ("mechanism.sampling={scheme: poisson, batch_size: 64}",),
+    "p115-count": ("mechanism.clip.count_noise=1.6", "mechanism.noise.multiplier=auto"),
+    "p116-adaptive": (
+        "mechanism.noise={family: gaussian, multiplier: 2.0}",
+        "mechanism.clip={mode: flat, norm: 1.0}",
+    ),
+    "p116-families": ("mechanism.noise.1={family: gaussian, multiplier: 4.0}",),
+    "p116-fixed-size": (
+        "mechanism.sampling={scheme: poisson, batch_size: 64}",
+        "mechanism.noise={family: gaussian, multiplier: 4.0}",
+    ),
+    "p117-below": ("mechanism.sampling.max_batch_size=128",),
+    "p117-often": (
+        "mechanism.sampling.max_batch_size=128",
+        "mechanism.sampling={scheme: poisson, batch_size: 64}",
+    ),
+    "p118-fixed-size": (
+        "budget.neighbouring=replace_one",
+        "mechanism.sampling={scheme: poisson, batch_size: 64}",
+    ),
+    "r262-dpsgd": ("mechanism.noise.0.epochs=10", "training.epochs=21"),
+    "r262-dpsgd-many": ("mechanism.noise={family: gaussian, multiplier: auto}",),
+    "r263-earlier": (
+        "mechanism.noise=[{family: gaussian, multiplier: 2.0, epochs: 2}, {family: gaussian, multiplier: auto}]",
+    ),
+    "r263-whole-run": ("mechanism.clip.norm.epochs=5", "training.epochs=20"),
+    "r264-both": ("mechanism.clip.norm=null", "mechanism.clip.norms=null"),
+    "r264-count": ("mechanism.clip.norms=[1.0, 0.5]", "mechanism.clip={mode: per_layer, norm: 1.0, norms: null}"),
+    "r264-neither": ("mechanism.clip.norm=1.0", "mechanism.clip.norms=[1.0, 0.5]"),
+    "r265-copies": ("mechanism.augmentations=1", "data.preprocess=[{crop: {padding: 1}}]"),
     "p101-encoded-df": ("mechanism.noise.df=0.5",),
     "p101-encoded-phase": ("mechanism.noise.0.shape=3",),
     "p102-encoded": ("mechanism.noise.multiplier=2.83335", "training.epochs=0.356"),
@@ -253,6 +285,7 @@ def test_the_remedy_works(name: str, override: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     "module",
     [
+        "mechanisms/dpsgd/account",
         "mechanisms/encoded/account",
         "mechanisms/pate/account",
         "mechanisms/pate/rules",

@@ -10,11 +10,12 @@ Source: Abadi et al. 2016, Algorithm 1; the accountants cite theirs in `dprecipe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from dprecipe.data.schema import Crop, Flip
 from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.mechanisms import phased, solve, staircase
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
@@ -39,6 +40,7 @@ from dprecipe.privacy.events import (
     TruncatedPoissonGaussian,
     run_lengths,
 )
+from dprecipe.privacy.rounding import up
 from dprecipe.recipe.schedules import Schedule
 
 MULTIPLIER = "mechanism.noise.multiplier"
@@ -88,19 +90,14 @@ def plan(spec: Dpsgd, facts: Facts) -> MechanismPlan:
     least = run.least_count_noise(found)
     if least is not None:
         raise PlanRefused([least])
-    deviation = first.noise_multiplier * first.clip_norm
-    if clip["count_noise"] is not None:
-        deviation = gradient_multiplier(first.noise_multiplier, clip["count_noise"]) * first.clip_norm
-    elif clip["norms"] is not None:
-        share = len(clip["norms"]) if run.l1 else math.sqrt(len(clip["norms"]))
-        deviation *= share * max(clip["norms"])
+    scale = noise_scale(clip, first.clip_norm, first.noise_multiplier)
     return MechanismPlan(
         events=solution.charges,
         settings={
             "clip_norm": first.clip_norm,
             "noise_family": run.family,
             "noise_multiplier": first.noise_multiplier,
-            "noise_std": deviation * (math.sqrt(2) if run.l1 else 1.0),
+            "noise_std": scale * (math.sqrt(2) if run.l1 else 1.0),
             "scheme": spec.sampling.scheme,
             "sampling_rate": run.pace.sampling_rate,
             "expected_lot": run.pace.expected_lot,
@@ -129,6 +126,19 @@ def gradient_multiplier(joint: float, count_noise: float) -> float:
     if not rest > 0:
         raise ValueError(f"noise of {count_noise} on the count leaves nothing for the gradients")
     return joint / math.sqrt(rest)
+
+
+def noise_scale(clip: Mapping[str, Any], clip_norm: float, multiplier: float) -> float:
+    """Scale of the noise on a coordinate of the gradients' sum (of Gaussian noise, its deviation), in the layer that
+    has most of it; `clip` as a plan's settings have it."""
+    if clip["count_noise"] is not None:
+        return gradient_multiplier(multiplier, clip["count_noise"]) * clip_norm
+    if clip["norms"] is None:
+        return multiplier * clip_norm
+    count = len(clip["norms"])
+    return float(
+        multiplier * clip_norm * (count if clip["norm_kind"] == "l1" else math.sqrt(count)) * max(clip["norms"])
+    )
 
 
 class _Run:
@@ -318,7 +328,7 @@ class _Run:
 def _both_ends(path: str, moving: Schedule) -> Callable[[float], str]:
     """The remedy of a schedule that has to be `multiplier` / from as high."""
     return lambda multiplier: (
-        f"set {path}.from to {multiplier:.6g} and {path}.to to {moving.to * (multiplier / moving.from_):.6g}"
+        f"set {path}.from to {multiplier:.6g} and {path}.to to {up(moving.to * (multiplier / moving.from_)):.6g}"
     )
 
 
@@ -454,12 +464,24 @@ def lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
         if moving.epochs is None and unknown:
             yield Finding(
                 "R263",
-                "the schedule lasts as long as the run, and how long that is is to be solved",
+                "the schedule lasts as long as the run, whose length is to be solved",
                 f"add {path}.epochs, or give the run a length",
                 path,
             )
     if not any(moving.epochs is None for moving in run.schedules.values()) and run.opening:
         yield from phased.leave_something(sum(run._lengths()), run.problem.events)
+
+
+def copies_differ(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Copies of a record are there to be augmented."""
+    moves = [step for step in facts.data.preprocess if isinstance(step.operation, Crop | Flip)]
+    if spec.augmentations > 1 and not moves:
+        yield Finding(
+            "R265",
+            f"all {spec.augmentations} copies of a record are alike: data.preprocess augments nothing",
+            "add crop or flip to data.preprocess, or remove augmentations",
+            "mechanism.augmentations",
+        )
 
 
 def count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
@@ -480,6 +502,7 @@ RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     relation,
     lots,
     lengths,
+    copies_differ,
     count_noise,
 )
 
