@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
+from dprecipe.training.engine.reduced import tolerance
 from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart, layers_of
 from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term
 from dprecipe.training.engine.ways import (
@@ -367,7 +368,10 @@ def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
         found_N = share.way.squares().sqrt()
         share.way.add(totals, Weights(weights_N, together=count))
         for found, right in ((found_N, right_NP.norm(dim=1)), (torch.cat(totals), weights_N @ right_NP)):
-            if not float((found - right).abs().max()) <= TOLERANCE * float(right.abs().max()) + LOST * largest:
+            if (
+                not float((found - right).abs().max())
+                <= tolerance(model, TOLERANCE) * float(right.abs().max()) + LOST * largest
+            ):
                 raise Unplanned(f"the bookkeeping of {share.names[0]!r} does not equal plain backpropagation")
     for name, right_NP in expected.items():
         if not float(right_NP.abs().max()) <= LOST * largest:

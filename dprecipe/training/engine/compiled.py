@@ -1,0 +1,440 @@
+"""The forward and the backward pass as one compiled program, for lots of a few sizes.
+
+A program is traced from what the eager engine does in its pass (`bookkeeping.found`), so that it answers the same
+terms: norms, clipping and sums are taken from them as ever, in double precision, and what `ways` guarantees of them
+holds. Only numbers that belong to one record are compiled. A part of a lot is filled up with records of zeros to the
+size of a program, and they are cut off its answers before anything is taken of them.
+
+Compilers err: a program is used only where, on made-up records, its norms and sums were those of the eager engine.
+Nothing of a program depends on a private record.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from dprecipe.faults import RunFailed
+from dprecipe.training.engine.bookkeeping import (
+    LOST,
+    Found,
+    Loss,
+    Plan,
+    Source,
+    add_clipped,
+    left_alone,
+    made_up,
+    passed,
+    plan_of,
+)
+from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.layers import terms
+from dprecipe.training.engine.reduced import tolerance
+from dprecipe.training.engine.taps import Call, Dim, Unplanned
+from dprecipe.training.engine.terms import Rows
+
+Mode = Literal["auto", True, False]
+Compiler = Callable[[GraphModule, list[Tensor]], Callable[..., Sequence[Tensor]]]
+"""A graph and examples of its inputs to what computes it."""
+
+TOLERANCE = 1e-4
+"""Relative error of norms and sums of a program, on made-up records: above single precision's, below a wrong one's."""
+STEP = 8
+"""Sizes are multiples of this."""
+SPREAD = 2.0
+"""Most lots are no larger than this many standard deviations above the expected one."""
+EMPTY = 0.5
+"""A part that would fill less than this share of a program goes the eager way."""
+OPERATIONS = 20_000
+"""A graph of more operations (a loop that was unrolled) takes too long to compile."""
+WORTH_SECONDS = 600.0
+"""Shorter runs are not compiled, for it takes a minute or two."""
+GAIN = 0.97
+"""A program that takes more than this share of the eager time is not worth having."""
+
+
+MANY = 1 << 30
+
+
+class Uncompiled(Exception):
+    """There is no program; the message says why."""
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Kept:
+    """One call of a layer whose terms are made from its inputs and gradients, and where in the answers these are."""
+
+    call: Call
+    """As it was traced, without its tensors, and with those parameters only."""
+    leaves: tuple[Any, ...]
+    """Its arguments; of each tensor, its place in the answers."""
+    spec: pytree.TreeSpec
+    gradients: tuple[int | None, ...]
+
+    def restored(self, answers: Sequence[Tensor], count: int) -> Call:
+        """The call, of the first `count` records."""
+        dims = iter(self.call.places.inputs)
+        leaves = [
+            _first(answers[leaf.index], next(dims), count) if isinstance(leaf, _At) else leaf for leaf in self.leaves
+        ]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        outputs = zip(self.gradients, self.call.places.outputs, strict=True)
+        gradients = [None if place is None else _first(answers[place], dim, count) for place, dim in outputs]
+        return replace(self.call, args=args, kwargs=kwargs, gradients=gradients)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _At:
+    index: int
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Program:
+    """A pass over `size` records."""
+
+    size: int
+    compute: Callable[..., Sequence[Tensor]]
+    held: tuple[tuple[dict[str, Any], str], ...]
+    """Where its parameters and buffers are found: they may be other tensors by the next step."""
+    rows: tuple[tuple[str, int], ...]
+    kept: tuple[Kept, ...]
+    names: dict[int, str]
+
+    def found(self, features: Tensor, labels: Tensor) -> Found:
+        """Terms by the names of parameters, as `bookkeeping.found` has them, of at most `size` records."""
+        count = len(labels)
+        held = [tensors[name].detach() for tensors, name in self.held]
+        with torch.no_grad():
+            answers = self.compute(*held, _filled(features, self.size), _filled(labels, self.size))
+        made: Found = [[(name, Rows(answers[place][:count]))] for name, place in self.rows]
+        for kept in self.kept:
+            call = kept.restored(answers, count)
+            made.append([(self.names[id(call.parameters[name])], term) for name, term in terms(call)])
+        return made
+
+
+def _first(tensor: Tensor, dim: Dim, count: int) -> Tensor:
+    return tensor if dim is None else tensor.narrow(dim[0], 0, count * dim[1])
+
+
+def _filled(tensor: Tensor, size: int) -> Tensor:
+    if len(tensor) == size:
+        return tensor
+    whole = tensor.new_zeros(size, *tensor.shape[1:])
+    whole[: len(tensor)] = tensor
+    return whole
+
+
+def program(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan, compiler: Compiler) -> Program:
+    """The program for as many records like these, of which only shapes and types are looked at.
+
+    Raises:
+        Unplanned, Uncompiled: there is none.
+    """
+    size = len(labels)
+    features, labels = made_up(features, labels, size)
+    names = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    rows: list[tuple[str, int]] = []
+    kept: list[Kept] = []
+
+    def traced(features: Tensor, labels: Tensor) -> list[Tensor]:
+        answers: list[Tensor] = []
+
+        def at(tensor: Tensor) -> int:
+            answers.append(tensor.detach())
+            return len(answers) - 1
+
+        for call in passed(model, loss, features, labels, plan):
+            rest = dict(call.parameters)
+            for name, term in terms(call):
+                if isinstance(term, Rows):
+                    rows.append((names[id(rest.pop(name))], at(term.values)))
+            if rest and any(gradient is not None for gradient in call.gradients):
+                leaves, spec = pytree.tree_flatten((call.args, call.kwargs))
+                held = tuple(_At(at(leaf)) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+                gradients = tuple(None if gradient is None else at(gradient) for gradient in call.gradients)
+                bare = replace(call, parameters=rest, args=(), kwargs={}, gradients=[])
+                kept.append(Kept(bare, held, spec, gradients))
+        return answers
+
+    with left_alone(features.device):
+        try:
+            graph = make_fx(traced)(features, labels)
+        except Unplanned:
+            raise
+        except Exception as error:  # a model may do anything
+            raise Uncompiled(f"it can't be traced: {type(error).__name__}: {_line(error)}") from error
+        held = _lifted(graph, model)
+        examples = [tensors[name].detach() for tensors, name in held]
+        try:
+            with torch.no_grad():
+                compute = compiler(graph, [*examples, features, labels])
+        except Exception as error:  # nor does a compiler promise what it raises
+            raise Uncompiled(f"the compiler failed: {type(error).__name__}: {_line(error)}") from error
+    return Program(size, compute, tuple(held), tuple(rows), tuple(kept), names)
+
+
+def _undropped(node: torch.fx.Node) -> bool:
+    """Attention, which could draw, and does not."""
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.name == "dropout_p":
+            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return bool(given == 0.0)
+    return False
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:120]
+
+
+def _lifted(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, Any], str]]:
+    """Make the model's parameters and buffers the first inputs of the graph, in the order that is answered.
+
+    Raises:
+        Uncompiled: it draws random numbers, reads other tensors, or is too long.
+    """
+    nodes = list(graph.graph.nodes)
+    if len(nodes) > OPERATIONS:
+        raise Uncompiled(f"its pass has {len(nodes)} operations")
+    for node in nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and not _undropped(node):
+            raise Uncompiled(f"it draws random numbers ({node.target})")
+    places: dict[int, tuple[dict[str, Any], str]] = {}
+    for layer in model.modules():
+        for tensors in (layer._parameters, layer._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    places.setdefault(id(tensor), (cast(dict[str, Any], tensors), name))
+    held: dict[int, torch.fx.Node] = {}
+    found = []
+    for node in nodes:
+        if node.op != "get_attr":
+            continue
+        constant = getattr(graph, node.target)
+        if id(constant) in places:
+            if id(constant) not in held:
+                with graph.graph.inserting_before(nodes[0]):
+                    held[id(constant)] = graph.graph.placeholder(f"held_{len(held)}")
+                found.append(places[id(constant)])
+            node.replace_all_uses_with(held[id(constant)])
+            graph.graph.erase_node(node)
+        elif any(user.target is not torch.ops.aten.lift_fresh_copy.default for user in node.users):
+            raise Uncompiled("it reads a tensor that is neither a parameter nor a buffer")
+    graph.graph.eliminate_dead_code()
+    graph.graph.lint()
+    graph.recompile()
+    return found
+
+
+def inductor(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+    """Compile for shapes as they are. On a CPU the layouts stay those of eager torch: its compiler's own answer wrong
+    gradients for a convolution under a pool (torch 2.13)."""
+    import torch._inductor
+
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_cache()))  # torch's own is where others may write
+    compute = torch._inductor.compile(graph, list(inputs), options={"layout_optimization": False})
+    return cast(Callable[..., Sequence[Tensor]], compute)
+
+
+def _cache() -> Path:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dprecipe" / "inductor"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def missing(device: torch.device) -> str | None:
+    """What the compiler lacks on this machine, in words."""
+    if device.type == "cpu":
+        named = os.environ.get("CXX")
+        known = any(shutil.which(name) for name in ([named] if named else ["g++", "clang++", "c++", "cl"]))
+        return None if known else "there is no C++ compiler (g++ or clang++)"
+    if device.type == "cuda":
+        from torch.utils._triton import has_triton
+
+        return None if has_triton() else "there is no triton"
+    return f"nothing compiles for {device.type}"
+
+
+def sizes_for(expected: float, most: int) -> tuple[int, ...]:
+    """For how many records to have programs, the largest first, where at most `most` go through the model at once.
+
+    Lots of Poisson sampling are about as large as expected. Where one pass holds them, there is one size for the lower
+    half of them and one for nearly all; larger ones go in equal parts, of which only the last is filled up.
+    """
+    large = expected + SPREAD * math.sqrt(expected)
+    parts = math.ceil(large / most)
+    sizes = [large / parts] if parts > 1 else [large, expected]
+    return tuple(sorted({min(most, STEP * math.ceil(size / STEP)) for size in sizes}, reverse=True))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+@final
+class Passes:
+    """The compiled passes of one model, made when the first records come, whose shapes and types they are for.
+
+    `auto` compiles where the run is long and the compiler is there, and keeps what is faster than the eager engine;
+    `True` compiles whatever it takes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        mode: Mode,
+        expected_lot: float,
+        steps: int,
+        compiler: Compiler = inductor,
+        say: Callable[[str], None] = _say,
+        worth: float = WORTH_SECONDS,
+    ) -> None:
+        """`worth`: compile no run whose gradients take less than these seconds, unless `mode` is `True`."""
+        self._model, self._loss, self._mode = model, loss, mode
+        self._expected, self._steps = expected_lot, steps
+        self._compiler, self._say, self._worth = compiler, say, worth
+        self._programs: list[Program] = []
+        self._key: object = None
+        self.most = MANY
+        """How many rows to take at once."""
+        self.remark = ""
+        """Whether passes are compiled, and if not, why; empty before the first records came."""
+
+    def source(self, features: Tensor, labels: Tensor, most: int) -> Source | None:
+        """Who answers the terms of these records in the place of the eager engine; `None`: nobody.
+
+        `most`: how many rows may go through the model at once; a record has one for each of its labels.
+
+        Raises:
+            RunFailed: they had to be compiled, and can't be.
+        """
+        if self._mode is False or not len(labels):
+            return None
+        key = (features.shape[1:], features.dtype, labels.shape[1:], labels.dtype, features.device)
+        if self._key is None:
+            self._key = key
+            self._prepare(features, labels, max(1, most // labels[0].numel()))
+        fitting = [program for program in self._programs if program.size >= len(labels)]
+        if key != self._key or not fitting or len(labels) < EMPTY * fitting[-1].size:
+            return None
+        return fitting[-1].found
+
+    def _prepare(self, features: Tensor, labels: Tensor, most: int) -> None:
+        started = time.monotonic()
+        try:
+            with left_alone(features.device):
+                self._programs = self._compiled(features, labels, most)
+            self.most = self._programs[0].size * labels[0].numel()
+            sizes = " and ".join(str(program.size) for program in self._programs)
+            self.remark = f"compiled for {sizes} records, in {time.monotonic() - started:.0f} s"
+        except (Unplanned, Uncompiled) as reason:
+            self.remark = f"not compiled: {reason}"
+            if self._mode is True:
+                raise RunFailed(
+                    f"the gradient engine can't be compiled: {reason}", "set runtime.compile to auto, or to false"
+                ) from reason
+
+    def _compiled(self, features: Tensor, labels: Tensor, most: int) -> list[Program]:
+        model, loss = self._model, self._loss
+        if lacking := missing(features.device) if self._compiler is inductor else None:
+            raise Uncompiled(lacking)
+        plan = plan_of(model, loss, features, labels)
+        sizes = sizes_for(self._expected, min(most, plan.most))
+        if self._mode == "auto":
+            eager = seconds(model, loss, *made_up(features, labels, sizes[0]), None)
+            lasting = eager * self._steps * math.ceil(self._expected / sizes[0])
+            if lasting < self._worth:
+                raise Uncompiled(
+                    f"gradients of the run take {lasting:.0f} s, and compiling pays after {self._worth:g} s"
+                )
+        self._say("compiling the gradient engine, a minute or two")
+        made = []
+        for size in sizes:
+            records = made_up(features, labels, size)
+            made.append(program(model, loss, *records, plan, self._compiler))
+            hold_equal(model, loss, *records, made[-1])
+            if self._mode == "auto":
+                eager, compiled = [
+                    min(times)
+                    for times in zip(
+                        *[[seconds(model, loss, *records, who) for who in (None, made[-1].found)] for _ in range(3)],
+                        strict=True,
+                    )
+                ]
+                if compiled > GAIN * eager:
+                    raise Uncompiled(f"it takes {1000 * compiled:.0f} ms, and {1000 * eager:.0f} ms as it is")
+        return made
+
+
+def seconds(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, source: Source | None) -> float:
+    """How long a clipped sum of these records takes, after one that warms up."""
+    taken = math.inf
+    for _ in range(2):
+        start = time.perf_counter()
+        _sum(model, loss, features, labels, Clipping.flat(1.0), source).sum().item()  # waits for the device
+        taken = time.perf_counter() - start
+    return taken
+
+
+def hold_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, program: Program) -> None:
+    """Hold a program's sums against those of the eager engine, on these made-up records.
+
+    Sums of gradients that are all clipped show wrong norms, others wrong gradients; fewer records that are filled up to
+    the size of the program have to give what they give by themselves; and a record without a number must not touch
+    another.
+
+    Raises:
+        Uncompiled: they are not equal.
+    """
+    count = len(labels)
+    spoilt = features.clone()
+    if features.is_floating_point():
+        spoilt[count // 2] = torch.nan
+    for what, clip, given in (
+        ("clipped sum", LITTLE, features),
+        ("sum", MUCH, features),
+        ("sum of fewer records", LITTLE, features[: max(1, count - count // 3)]),
+        ("sum next to a record that is not a number", LITTLE, spoilt),
+    ):
+        sums = [
+            _sum(model, loss, given, labels[: len(given)], Clipping.flat(clip), source)
+            for source in (None, program.found)
+        ]
+        sizes = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
+        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        largest = float(sums[0].abs().max())
+        for name, eager, compiled in zip(names, *[torch.split(each, sizes) for each in sums], strict=True):
+            allowed = tolerance(model, TOLERANCE) * float(eager.abs().max()) + LOST * largest
+            if not float((eager - compiled).abs().max()) <= allowed:
+                raise Uncompiled(f"the compiled {what} differs from the eager one, in {name!r}")
+
+
+LITTLE, MUCH = 1e-6, 1e6
+"""Clip norms, below those of gradients and above."""
+
+
+def _sum(
+    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, clipping: Clipping, source: Source | None
+) -> Tensor:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    total_P = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64, device=features.device)
+    add_clipped(model, loss, features, labels, clipping, total_P, source=source)
+    return total_P

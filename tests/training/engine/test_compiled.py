@@ -1,0 +1,302 @@
+"""Compiled passes: equal to the eager engine whatever the lot, never used where they are not, and honest about why.
+
+Most tests run the traced graph as it is, which takes no compiler; the slow ones compile it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from dprecipe.faults import RunFailed
+from dprecipe.training.engine import compiled
+from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
+from dprecipe.training.engine.clipping import Clipping, layers
+from dprecipe.training.engine.compiled import Mode, Passes, inductor, sizes_for
+from dprecipe.training.engine.reduced import Reduced
+from dprecipe.training.engine.several import MeanLoss, Several
+from dprecipe.training.losses import cross_entropy
+
+CLASSES = 5
+
+
+def as_it_is(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+    return graph
+
+
+def passes_of(model: nn.Module, mode: Mode = True, lot: float = 16, loss: Any = cross_entropy, **given: Any) -> Passes:
+    return Passes(model, loss, mode, lot, 1000, **{"compiler": as_it_is, "say": lambda text: None} | given)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(11, 8), nn.Embedding(6, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden: Tensor = self.layer(self.tokens(tokens) + self.places(torch.arange(tokens.shape[1])))
+        answer: Tensor = self.head(hidden.mean(1))
+        return answer
+
+
+class Recurrent(nn.Module):
+    """A layer that the engine differentiates by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.GRU(3, 4, batch_first=True), nn.Linear(4, CLASSES)
+
+    def forward(self, features: Tensor) -> Tensor:
+        answer: Tensor = self.head(self.layer(features)[0][:, -1])
+        return answer
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.GroupNorm(2, 4),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3),
+        nn.Flatten(),
+        nn.Linear(24, CLASSES),
+    )
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "convolutional": (convolutional, (1, 8, 8)),
+    "attention": (Attention, (6,)),
+    "recurrent": (Recurrent, (4, 3)),
+}
+
+
+def made(name: str, count: int = 21) -> tuple[nn.Module, Batch]:
+    torch.manual_seed(1)
+    build, shape = MODELS[name]
+    model = build()
+    features = torch.randint(11, (count, *shape)) if name == "attention" else torch.randn(count, *shape)
+    return model, Batch(features, torch.randint(CLASSES, (count,)))
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sums_are_those_of_the_eager_engine_whatever_the_size_of_the_lot(name: str) -> None:
+    model, batch = made(name, 40)
+    passes = passes_of(model)
+    for count in (21, 1, 16, 13, 24, 40):
+        lot = Batch(batch.features[:count], batch.labels[:count])
+        for clipping in (Clipping.flat(0.3), Clipping((0.2,) * (max(layers(model)) + 1), layers(model))):
+            expected = clipped_sum(model, cross_entropy, lot, clipping, 512).value
+            assert distance(clipped_sum(model, cross_entropy, lot, clipping, 512, passes).value, expected) < 1e-5
+    assert passes.remark.startswith("compiled for 24 and 16 records")
+    assert passes.most == 24
+
+
+def test_the_program_is_what_answers() -> None:
+    model, batch = made("convolutional")
+    calls = []
+
+    def counted(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+        def compute(*given: Tensor) -> Sequence[Tensor]:
+            calls.append(len(given[-1]))
+            answers: Sequence[Tensor] = graph(*given)
+            return answers
+
+        return compute
+
+    passes = passes_of(model, compiler=counted)
+    clipped_sum(model, cross_entropy, batch, Clipping.flat(1.0), 512, passes)
+    calls.clear()
+    clipped_sum(model, cross_entropy, batch, Clipping.flat(1.0), 512, passes)
+    assert calls == [24]
+
+
+def test_weights_and_thresholds_may_move_and_nothing_is_compiled_again() -> None:
+    model, batch = made("convolutional")
+    graphs = []
+
+    def counted(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+        graphs.append(graph)
+        return graph
+
+    passes = passes_of(model, compiler=counted)
+    for clip in (0.1, 0.2):
+        clipping = Clipping.flat(clip)
+        expected = clipped_sum(model, cross_entropy, batch, clipping, 512).value
+        assert distance(clipped_sum(model, cross_entropy, batch, clipping, 512, passes).value, expected) < 1e-5
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
+        model[0].bias = nn.Parameter(torch.randn(4))  # another tensor by the same name
+    assert len(graphs) == 2  # one for each size
+
+
+class Normalised(nn.Module):
+    """Has no finite output for a record of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, CLASSES)
+
+    def forward(self, features: Tensor) -> Tensor:
+        answer: Tensor = self.layer(features / features.norm(dim=1, keepdim=True))
+        return answer
+
+
+def test_what_fills_a_program_up_adds_nothing_and_is_not_counted() -> None:
+    model = Normalised()
+    lot = Batch(torch.randn(9, 4), torch.randint(CLASSES, (9,)))
+    clipping = Clipping((0.5,), counted=20.0)
+    passes = passes_of(model)
+    found = clipped_sum(model, cross_entropy, lot, clipping, 512, passes).value
+    expected = clipped_sum(model, cross_entropy, lot, clipping, 512).value
+    assert passes.remark.startswith("compiled for 24 and 16 records")
+    assert distance(found, expected) < 1e-6
+    assert found[-1] == expected[-1]
+
+
+def test_a_record_without_a_finite_gradient_adds_nothing() -> None:
+    model, batch = made("convolutional")
+    batch.features[3] = torch.inf
+    others = [n for n in range(len(batch.labels)) if n != 3]
+    expected = clipped_sum(
+        model, cross_entropy, Batch(batch.features[others], batch.labels[others]), Clipping.flat(0.3), 512
+    ).value
+    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes_of(model)).value
+    assert distance(found, expected) < 1e-5
+
+
+def test_units_of_several_rows() -> None:
+    model, _ = made("convolutional")
+    several, loss = Several(model), MeanLoss(cross_entropy)
+    batch = Batch(torch.randn(20, 3, 1, 8, 8), torch.randint(CLASSES, (20, 3)))
+    passes = passes_of(several, loss=loss)
+    expected = clipped_sum(several, loss, batch, Clipping.flat(0.3), 512).value
+    assert distance(clipped_sum(several, loss, batch, Clipping.flat(0.3), 512, passes).value, expected) < 1e-5
+    assert passes.most == 3 * 24
+
+
+def spoilt(change: Callable[[list[Tensor]], list[Tensor]]) -> compiled.Compiler:
+    def compiler(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+        return lambda *given: change([answer.clone() for answer in graph(*given)])
+
+    return compiler
+
+
+def larger(answers: list[Tensor]) -> list[Tensor]:
+    return [answer * 1.001 if answer.is_floating_point() else answer for answer in answers]
+
+
+def mixed(answers: list[Tensor]) -> list[Tensor]:
+    """Each record gets a little of its neighbour's."""
+    return [answer + 1e-6 * answer.roll(1, 0) if answer.is_floating_point() else answer for answer in answers]
+
+
+@pytest.mark.parametrize("change", [larger, mixed])
+def test_a_compiler_that_errs_is_noticed(change: Callable[[list[Tensor]], list[Tensor]]) -> None:
+    model, batch = made("convolutional")
+    passes = passes_of(model, "auto", compiler=spoilt(change), worth=0.0)
+    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes).value
+    assert "differs from the eager one" in passes.remark
+    assert torch.equal(found, clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512).value)
+    with pytest.raises(RunFailed, match="differs from the eager one"):
+        clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes_of(model, compiler=spoilt(change)))
+
+
+class Reads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.constant = nn.Linear(4, CLASSES), torch.ones(CLASSES)
+
+    def forward(self, features: Tensor) -> Tensor:
+        answer: Tensor = self.layer(features) * self.constant
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Linear(4, CLASSES)), "it draws random numbers"),
+        (Reads(), "neither a parameter nor a buffer"),
+    ],
+)
+def test_reasons_are_told(model: nn.Module, reason: str) -> None:
+    batch = Batch(torch.randn(20, 4), torch.randint(CLASSES, (20,)))
+    passes = passes_of(model, "auto", worth=0.0)
+    clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes)
+    assert passes.remark.startswith("not compiled: ")
+    assert reason in passes.remark
+
+
+def test_short_runs_and_machines_without_a_compiler_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = made("convolutional")
+    passes = passes_of(model, "auto")
+    assert passes.source(batch.features, batch.labels, 512) is None
+    assert "compiling pays after 600 s" in passes.remark
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    passes = passes_of(model, "auto", compiler=inductor, worth=0.0)
+    assert passes.source(batch.features, batch.labels, 512) is None
+    assert "no C++ compiler" in passes.remark
+
+
+def test_nothing_is_compiled_where_it_is_not_wanted() -> None:
+    model, batch = made("convolutional")
+    passes = passes_of(model, False, worth=0.0)
+    assert passes.source(batch.features, batch.labels, 512) is None
+    assert passes.remark == ""
+
+
+def test_generators_are_left_as_they_were() -> None:
+    model, batch = made("convolutional")
+    before = torch.random.get_rng_state()
+    passes_of(model).source(batch.features, batch.labels, 512)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("expected", [3.0, 64.0, 256.0, 1000.0, 4096.0])
+def test_sizes_waste_little(expected: float) -> None:
+    most = 512
+    sizes = sizes_for(expected, most)
+    assert all(size <= most for size in sizes)
+    count = math.ceil(expected)
+    parts = [min(sizes[0], count - start) for start in range(0, count, sizes[0])]
+    padded = sum(min(size for size in sizes if size >= part) for part in parts)
+    assert padded <= 1.25 * count + compiled.STEP
+
+
+def test_half_precision_is_that_of_a_loop_in_half_precision() -> None:
+    for name in ("convolutional", "attention"):
+        model, batch = made(name, 12)
+        reduced = Reduced(model)
+        assert all(parameter.dtype == torch.float32 for parameter in reduced.parameters())
+        found = clipped_sum(reduced, cross_entropy, batch, Clipping.flat(0.1), 512).value
+        expected = torch.zeros_like(found)
+        for n in range(12):
+            one = cross_entropy(reduced(batch.features[n : n + 1]), batch.labels[n : n + 1])
+            gradient = torch.cat([g.flatten() for g in torch.autograd.grad(one.sum(), list(reduced.parameters()))])
+            expected += gradient.double() * min(1.0, 0.1 / float(gradient.double().norm()))
+        single = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.1), 512).value
+        assert distance(found, expected) < 0.02, name
+        assert 0 < distance(found, single) < 0.2, name  # it is another precision, and not another gradient
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["convolutional", "attention"])
+def test_compiled(name: str) -> None:
+    model, batch = made(name)
+    passes = passes_of(model, compiler=inductor)
+    expected = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512).value
+    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes).value
+    assert passes.remark.startswith("compiled for 24 and 16 records")
+    assert distance(found, expected) < 1e-5
