@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -10,6 +12,7 @@ from dprecipe.faults import RunFailed  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
+from dprecipe.training.engine.clipping import Clipping, layers  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe import examine, probe  # noqa: E402
 from dprecipe.training.probe_sums import clipping_tests  # noqa: E402
@@ -170,6 +173,65 @@ def test_t17_an_engine_that_leaves_a_parameter_unclipped_or_out() -> None:
 
     assert failed(with_layer(nn.Identity()), gradients=without_last) == {"per_record_gradients"}
     assert failed(with_layer(nn.Identity()), summed=unclipped) == {"clipped_sum", "clipped_sum_edges"}
+
+
+LAYERS = layers(with_layer(nn.Identity()))
+CLIPPINGS = {
+    "flat": Clipping.flat(0.1),
+    "l1": Clipping.flat(0.1, "l1"),
+    "per layer": Clipping((0.1, 0.3), LAYERS),
+    "per layer, l1": Clipping((0.1, 0.3), LAYERS, norm="l1"),
+    "automatic": Clipping((0.1,), stability=0.01),
+    "adaptive": Clipping((0.1,), counted=4.0),
+}
+
+
+@pytest.mark.parametrize("rows", [None, 1, 4])
+@pytest.mark.parametrize("clipping", CLIPPINGS.values(), ids=CLIPPINGS.keys())
+def test_every_clipping_of_records_and_of_units_of_several_rows_passes(clipping: Clipping, rows: int | None) -> None:
+    checks = examine(
+        with_layer(nn.Identity()), cross_entropy, (5,), 3, None, clipping_tests(clipped_sum, clipping, rows)
+    )
+    assert [(check.id, check.measured) for check in checks if not check.passed] == []
+
+
+@pytest.mark.parametrize(
+    ("planned", "done", "rows", "wrong"),
+    [
+        ("per layer", lambda c: Clipping.flat(c.thresholds[0]), None, {"clipped_sum", "clipped_sum_edges"}),
+        ("l1", lambda c: replace(c, norm="l2"), None, {"clipped_sum", "clipped_sum_edges"}),
+        ("automatic", lambda c: replace(c, stability=None), None, {"clipped_sum"}),
+        ("automatic", lambda c: replace(c, stability=0.0), 4, {"clipped_sum"}),
+        ("adaptive", lambda c: replace(c, thresholds=(c.thresholds[0] * 1e3,)), None, {"clipped_sum"}),
+        ("flat", lambda c: replace(c, thresholds=(c.thresholds[0] * 1.001,)), 4, {"clipped_sum"}),
+    ],
+    ids=["one norm for all layers", "another norm", "cut and not scaled", "no stability", "count", "threshold"],
+)
+def test_an_engine_that_clips_in_another_way_than_the_plan(planned: str, done, rows, wrong: set[str]) -> None:
+    def otherwise(model, loss, batch, clipping, physical_batch) -> ClippedSum:
+        return clipped_sum(model, loss, batch, done(clipping), physical_batch)
+
+    tests = clipping_tests(otherwise, CLIPPINGS[planned], rows)
+    checks = examine(with_layer(nn.Identity()), cross_entropy, (5,), 3, None, tests)
+    assert wrong <= {check.id for check in checks if not check.passed}
+
+
+def test_an_engine_that_says_a_smaller_bound_than_its_clipping() -> None:
+    def flattering(model, loss, batch, clipping, physical_batch) -> ClippedSum:
+        found = clipped_sum(model, loss, batch, clipping, physical_batch)
+        return replace(found, bound=0.99 * found.bound)
+
+    assert failed(with_layer(nn.Identity()), summed=flattering) == {"clipped_sum_edges"}
+
+
+def test_an_engine_that_counts_rows_that_fill_up() -> None:
+    def counting_all(model, loss, batch, clipping, physical_batch) -> ClippedSum:
+        filled = type(batch)(batch.features, batch.labels.clamp(min=0))
+        return clipped_sum(model, loss, filled, clipping, physical_batch)
+
+    tests = clipping_tests(counting_all, Clipping.flat(1.0), 4)
+    checks = examine(with_layer(nn.Identity()), cross_entropy, (5,), 3, None, tests)
+    assert "clipped_sum" in {check.id for check in checks if not check.passed}
 
 
 def test_an_engine_that_answers_nan_fails() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 
 from dprecipe.data.lots import draw
 from dprecipe.data.records import Records
+from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd import train
+from dprecipe.mechanisms.dpsgd.train import LEAST_NORM, MOST_NORM, ClippedSums, adapted, clipping_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.planning.model import Plan
@@ -26,7 +29,7 @@ from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.gate import Gate
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noisy_steps import NoisySteps
+from dprecipe.training.noisy_steps import NoisySteps, Step
 from dprecipe.training.records import Store
 from dprecipe.training.stepwise import fit
 from dprecipe.training.watch import lightning
@@ -52,15 +55,15 @@ SEED = 5
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[Callable[[], tuple[Plan, NoisySteps]]]:
+def program(tmp_path: Path) -> Iterator[Callable[..., tuple[Plan, NoisySteps]]]:
     """The small recipe's program over 40 made-up records, with known secrets."""
     ledgers = []
 
-    def make() -> tuple[Plan, NoisySteps]:
-        made = plan(read_text(RECIPE, "small.yaml"))
+    def make(*overrides: str) -> tuple[Plan, NoisySteps]:
+        made = plan(read_text(RECIPE, "small.yaml", overrides))
         generator = np.random.default_rng(0)
         records = Records(generator.random((40, 3), dtype=np.float32), generator.integers(2, size=40))
-        ledgers.append(LedgerWriter(tmp_path / "ledger.jsonl", made.digest))
+        ledgers.append(LedgerWriter(tmp_path / f"ledger-{len(ledgers)}.jsonl", made.digest))
         secrets = Secrets(SEED)
         gate = Gate(made.events, made.budget, ledgers[-1], secrets)
         model = nn.Linear(3, 2)
@@ -151,3 +154,82 @@ def test_t9_a_step_that_was_cut_short_leaves_nothing_in_the_next(
     with pytest.raises(OSError, match="went away"):
         clipped_sum(module.model, cross_entropy, Torn(), Clipping.flat(1.0), 2)
     assert torch.equal(clipped_sum(module.model, cross_entropy, whole, Clipping.flat(1.0), 2).value, clean)
+
+
+ADAPTIVE = "mechanism.clip={mode: adaptive, norm: 0.5, quantile: 0.3, learning_rate: 0.4, count_noise: 2.0}"
+
+
+def sums(*overrides: str, model: nn.Module | None = None) -> tuple[Plan, ClippedSums]:
+    made = plan(read_text(RECIPE, "small.yaml", overrides))
+    return made, ClippedSums(made, nn.Linear(3, 2) if model is None else model)
+
+
+def test_the_noisy_count_moves_the_clip_norm_of_the_next_step_by_public_constants_alone() -> None:
+    made, adaptive = sums(ADAPTIVE)
+    step = Step(3, made.events[0].event)
+    before = adaptive.clipping(step)
+    assert before.thresholds == (0.5,)
+    multiplier = made.settings["noise_multiplier"]
+    assert before.counted == 2.0 / multiplier
+    noisy = torch.tensor([5.0] * 8 + [3.0], dtype=torch.float64)
+    gradient, factor = adaptive.gradient(noisy, step)
+    assert (gradient.tolist(), factor) == ([0.5] * 8, 1.0)
+    # 3 of an expected lot of 10 above one half: 0.8 of them within the norm.
+    assert adaptive.clipping(step).thresholds == pytest.approx((0.5 * math.exp(-0.4 * (0.8 - 0.3)),))
+    assert adaptive.figures() == {"clip_norm": adaptive.clipping(step).thresholds[0]}
+
+
+@pytest.mark.parametrize("share", [1e9, -1e9, math.inf, -math.inf, math.nan])
+def test_an_adaptive_clip_norm_stays_within_bounds_whatever_the_noise(share: float) -> None:
+    norm = 0.5
+    for _ in range(3):
+        norm = adapted(norm, share, 0.5, 10.0)
+        assert LEAST_NORM * (1 - 1e-12) <= norm <= MOST_NORM * (1 + 1e-12)
+
+
+def test_what_noisy_counts_decided_goes_into_checkpoints_and_comes_back_exactly() -> None:
+    made, adaptive = sums(ADAPTIVE)
+    step = Step(0, made.events[0].event)
+    adaptive.gradient(torch.arange(9, dtype=torch.float64), step)
+    _, resumed = sums(ADAPTIVE)
+    resumed.restore(adaptive.state())
+    assert resumed.clipping(step) == adaptive.clipping(step) != sums(ADAPTIVE)[1].clipping(step)
+    for clip_norm in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="clip norm"):
+            resumed.restore({"clip_norm": clip_norm})
+    with pytest.raises(KeyError):
+        resumed.restore({})
+
+
+def test_a_run_resumes_with_the_clip_norm_of_its_checkpoint(program: Callable[..., tuple[Plan, NoisySteps]]) -> None:
+    _, first = program(ADAPTIVE)
+    fit(first, lightning.Callback(), torch.device("cpu"), 25)
+    state = first.state()
+    assert state["sums"] == first.figures() != {"clip_norm": 0.5}
+    _, second = program(ADAPTIVE)
+    second.restore(state)
+    assert second.figures() == first.figures()
+
+
+def test_each_step_takes_the_constants_of_its_phase_and_no_other_event_pays_for_it() -> None:
+    made, phased = sums("mechanism.clip.norm={schedule: linear, from: 1.0, to: 0.5}")
+    step = 0
+    for phase in made.settings["phases"]:
+        for number in (step, step + phase["steps"] - 1):
+            assert phased.clipping(Step(number, made.events[0].event)).thresholds == (phase["clip_norm"],)
+        step += phase["steps"]
+    assert step == made.length.steps
+    with pytest.raises(RunFailed, match="pays for a step"):
+        phased.clipping(Step(0, PoissonGaussian(0.25, 0.1)))
+
+
+def test_per_layer_norms_are_those_of_the_models_own_layers() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    clip = {"mode": "per_layer", "norm_kind": "l2", "norms": None}
+    shared = clipping_of(clip, model, 2.0, 1.0)
+    assert shared.groups == (0, 0, 1, 1)
+    assert shared.thresholds == pytest.approx((math.sqrt(2),) * 2)
+    assert clipping_of({**clip, "norm_kind": "l1"}, model, 2.0, 1.0).thresholds == (1.0, 1.0)
+    assert clipping_of({**clip, "norms": [0.2, 0.7]}, model, 1.0, 1.0).thresholds == (0.2, 0.7)
+    with pytest.raises(RunFailed, match="3 layers, this model has 2"):
+        clipping_of({**clip, "norms": [1.0, 1.0, 1.0]}, model, 1.0, 1.0)

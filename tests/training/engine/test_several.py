@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.data.records import Records
+from dprecipe.training.engine.bookkeeping import describe
 from dprecipe.training.engine.clipped_sum import clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layers
 from dprecipe.training.engine.several import FILLED, MeanLoss, Several
@@ -119,3 +120,8 @@ def test_a_unit_with_a_record_of_nan_adds_nothing_and_moves_no_other() -> None:
     assert float(summed([0]).abs().max()) == 0
     assert float(summed([]).abs().max()) == 0
     assert float(summed([1]).norm()) <= CLIP * (1 + 1e-12)
+
+
+def test_the_sum_comes_from_one_backward_pass() -> None:
+    ways = describe(Several(network()), MeanLoss(cross_entropy), torch.zeros(4, 3, 1, 6, 6), torch.zeros(4, 3).long())
+    assert not any("single records" in way and "whole model" in way for way in ways.values()), ways
