@@ -11,7 +11,7 @@ def probability(size: int, rate: float, most: int) -> float:
 
     The first term by Stirling's formula, which bounds a binomial coefficient from above, the others by their ratios.
 
-    Guarantees: at most 1/(12 `most`) too large, relatively, where it is below 1.
+    Guarantees: too large by at most 1/(11 m), relatively, m the lesser of `most` and `size` - `most`, where below 1.
     Source: MacWilliams & Sloane 1977, Chapter 10, Lemma 7.
     """
     if most <= size * rate:

@@ -1,0 +1,206 @@
+"""Capped lots, lots of one size and Laplace noise: golden figures, and all lots of a few units one by one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dprecipe.privacy import accountants, curves, second_opinion
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import (
+    Charge,
+    Event,
+    FixedSizeGaussian,
+    Gaussian,
+    PoissonGaussian,
+    PoissonLaplace,
+    TruncatedPoissonGaussian,
+)
+
+ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+RECORDS = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())["records"]
+EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0)
+
+
+def of(kind: str) -> list[dict]:
+    return [record for record in RECORDS if record["kind"] == kind]
+
+
+def hockey_stick(p: dict[float, float], q: dict[float, float], sigma: float, epsilon: float) -> float:
+    """E_γ between two mixtures of normal laws, {mean: weight}, by the midpoint rule: 1e-6 here."""
+    x_N = np.arange(-12 * sigma - 4, 12 * sigma + 4, 2e-3)
+
+    def density(mixture: dict[float, float]) -> np.ndarray:
+        return sum(weight * stats.norm.pdf(x_N, mean, sigma) for mean, weight in mixture.items())
+
+    return float(np.maximum(density(p) - math.exp(epsilon) * density(q), 0).sum() * 2e-3)
+
+
+def sums(values: tuple[float, ...], lots: dict[tuple[int, ...], float]) -> dict[float, float]:
+    """Law of the sum over a random lot."""
+    found: Counter[float] = Counter()
+    for lot, probability in lots.items():
+        found[sum(values[i] for i in lot)] += probability
+    return dict(found)
+
+
+def truncated(units: int, q: float, most: int) -> dict[tuple[int, ...], float]:
+    lots: Counter[tuple[int, ...]] = Counter()
+    for joined in itertools.chain.from_iterable(itertools.combinations(range(units), k) for k in range(units + 1)):
+        probability = q ** len(joined) * (1 - q) ** (units - len(joined))
+        kept = [joined] if len(joined) <= most else list(itertools.combinations(joined, most))
+        for lot in kept:
+            lots[lot] += probability / len(kept)
+    return dict(lots)
+
+
+def claimed(event: Event, relation: Neighbouring, epsilon: float, accountant: str = "pld") -> float:
+    return accountants.delta([Charge(event, 1)], epsilon, relation, accountant)
+
+
+@pytest.mark.parametrize("others", [(0, 0, 0), (1, 1, 1), (-1, -1, -1), (1, -1, 0)])
+@pytest.mark.parametrize(("q", "most", "sigma"), [(0.3, 1, 0.8), (0.6, 2, 1.2), (0.1, 2, 0.5)])
+def test_one_unit_more_or_another_one_where_lots_are_cut(
+    others: tuple[float, ...], q: float, most: int, sigma: float
+) -> None:
+    """All lots of three or four units: no hockey stick exceeds what is claimed."""
+    without = sums(others, truncated(3, q, most))
+    event = TruncatedPoissonGaussian(q, sigma, 3, most)
+    plain = PoissonGaussian(q, sigma)
+    worst = 0.0
+    for own, epsilon in itertools.product((-1, 1), EPSILONS):
+        one = sums((*others, own), truncated(4, q, most))
+        other = sums((*others, -own), truncated(4, q, most))
+        bound = claimed(event, ADD, epsilon)
+        for pair in ((one, without), (without, one)):
+            exact = hockey_stick(*pair, sigma, epsilon)
+            assert exact <= bound + 2e-6
+            worst = max(worst, exact - claimed(plain, ADD, epsilon))
+        bigger = TruncatedPoissonGaussian(q, sigma, 4, most)
+        assert hockey_stick(one, other, sigma, epsilon) <= claimed(bigger, REPLACE, epsilon) + 2e-6
+        assert bound <= claimed(event, ADD, epsilon, "rdp") + 1e-9
+    if others == (-1, -1, -1) and q > 0.2:
+        assert worst > 1e-3  # the Poisson number would be no bound: a full lot loses one of the others
+
+
+@pytest.mark.parametrize("others", [(0, 0, 0), (1, 1, 1), (1, -1, 0)])
+@pytest.mark.parametrize(("lot", "sigma"), [(1, 1.0), (2, 0.7), (3, 2.0)])
+def test_another_unit_where_lots_have_one_size(others: tuple[float, ...], lot: int, sigma: float) -> None:
+    """All lots of four units. With others that pull the other way, the bound of one step is attained."""
+    lots = {chosen: 1 / math.comb(4, lot) for chosen in itertools.combinations(range(4), lot)}
+    event = FixedSizeGaussian(4, lot, sigma)
+    closest = math.inf
+    for own, epsilon in itertools.product((-1, 1), EPSILONS):
+        p, q = sums((*others, own), lots), sums((*others, -own), lots)
+        exact, bound = hockey_stick(p, q, sigma, epsilon), claimed(event, REPLACE, epsilon)
+        assert exact <= bound + 2e-6
+        assert bound <= claimed(event, REPLACE, epsilon, "rdp") + 1e-9
+        closest = min(closest, bound - exact)
+    if others == (1, 1, 1) and lot == 1:
+        assert closest < 1e-3
+    assert accountants.epsilon([Charge(event, 1)], 1e-5, ADD, "pld") == math.inf
+
+
+@pytest.mark.parametrize("record", of("wor_replace_one_gaussian_rdp"))
+def test_goldens_of_the_curve_without_replacement(record: dict) -> None:
+    i = record["inputs"]
+    (found,) = curves.fixed_size_gaussian(i["q"], 2 * i["std_over_replace_sensitivity"], (float(i["alpha"]),))
+    assert found == pytest.approx(record["value"], rel=1e-9)
+
+
+@pytest.mark.parametrize("record", of("wor_replace_one_training_eps"))
+def test_goldens_of_training_without_replacement(record: dict) -> None:
+    i = record["inputs"]
+    charges = [Charge(FixedSizeGaussian(i["n"], i["batch"], i["sigma_over_clip"]), i["T"])]
+    tight = accountants.epsilon_answer(charges, i["delta"], REPLACE, "pld")
+    assert tight.accountant == "pld"
+    assert tight.value == pytest.approx(record["fdp_symmetrised_pld_eps"], rel=2e-4)
+    assert tight.value > record["lower_bound_eps_one_sided_pair"] * 1.1  # the one-sided distribution is no bound
+    loose = accountants.epsilon(charges, i["delta"], REPLACE, "rdp")
+    assert loose == pytest.approx(record["rdp_WBK_eps"], rel=1e-3)
+
+
+@pytest.mark.parametrize("record", of("truncated_poisson_eps"))
+def test_goldens_of_capped_lots(record: dict) -> None:
+    i = record["inputs"]
+    event = TruncatedPoissonGaussian(i["expected_batch"] / i["n"], i["sigma"], i["n"], i["max_batch"])
+    found = accountants.epsilon([Charge(event, i["T"])], i["delta"], ADD, "pld")
+    assert record["untruncated_eps"] <= found
+    assert found == pytest.approx(record["dp_accounting_truncated_pld_eps"], rel=2e-4)
+
+
+def laplace_goldens() -> list[tuple[dict, str]]:
+    accountant = {"pld_eps": "pld", "rdp_improved_eps": "rdp", "rdp_classic_eps": "rdp_classic"}
+    return [(r, name) for kind, name in accountant.items() for r in of(f"laplace_l1_{kind}")]
+
+
+@pytest.mark.parametrize(("record", "accountant"), laplace_goldens())
+def test_goldens_of_laplace_noise(record: dict, accountant: str) -> None:
+    i = record["inputs"]
+    found = accountants.epsilon(
+        [Charge(PoissonLaplace(i["q"], i["b_over_l1_clip"]), i["T"])], i["delta"], ADD, accountant
+    )
+    pure = i["T"] * math.log1p(i["q"] * math.expm1(1 / i["b_over_l1_clip"]))
+    want = min(record["value"], pure)
+    assert want - 1e-6 <= found or accountant != "pld"
+    assert found == pytest.approx(want, rel=3e-4)
+
+
+@pytest.mark.parametrize("split", [(0.5, 0.5), (0.9, 0.1), (1.5, 0.5), (0.2, 0.2, 0.2)])
+def test_one_coordinate_with_all_of_the_norm_is_worst(split: tuple[float, ...]) -> None:
+    """The loss of shifts τ_j is Σ (2 U_j - τ_j), U_j = min(max(x_j, 0), τ_j): all of it on a grid, by convolution."""
+    h = 1e-3
+
+    def law(tau: float) -> np.ndarray:
+        masses_N = math.sinh(h / 2) * np.exp(-h * np.arange(round(tau / h) + 1))
+        masses_N[0], masses_N[-1] = (1 - math.exp(-h / 2) / 2), math.exp(-tau + h / 2) / 2
+        return masses_N
+
+    whole, parts = law(sum(split)), np.ones(1)
+    for tau in split:
+        parts = np.convolve(parts, law(tau))
+    losses_N = 2 * h * np.arange(len(whole)) - sum(split)
+    for epsilon in np.linspace(0, sum(split), 30):
+        gain_N = np.maximum(np.exp(losses_N) - math.exp(epsilon), 0)
+        assert parts[: len(whole)] @ gain_N <= whole @ gain_N + 2 * h
+
+
+def test_laplace_noise_costs_no_more_than_its_pure_sum() -> None:
+    charges = [Charge(PoissonLaplace(1.0, 2.0), 2)]
+    assert accountants.epsilon(charges, 1e-9, ADD, "pld") == pytest.approx(1.0, abs=1e-9)
+    assert accountants.epsilon(charges, 1e-9, ADD, "rdp") == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("charges", "relation"),
+    [
+        ([Charge(FixedSizeGaussian(1438, 100, 5.0), 200), Charge(Gaussian(20.0), 2)], REPLACE),
+        ([Charge(TruncatedPoissonGaussian(0.05, 3.0, 1438, 90), 9), Charge(PoissonGaussian(0.02, 3.0), 2)], ADD),
+        pytest.param([Charge(TruncatedPoissonGaussian(0.05, 3.0, 1438, 90), 9)], REPLACE, marks=pytest.mark.slow),
+        ([Charge(PoissonLaplace(0.05, 1.5), 100)], ADD),
+    ],
+)
+def test_a_second_opinion(charges: list[Charge], relation: Neighbouring) -> None:
+    own = accountants.epsilon(charges, 1e-5, relation, "pld")
+    assert second_opinion.epsilon(charges, 1e-5, relation) == pytest.approx(own, rel=1e-3)
+    assert own <= accountants.epsilon(charges, 1e-5, relation, "rdp")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [PoissonLaplace(0.1, 1.0), TruncatedPoissonGaussian(0.1, 1.0, 100, 20), FixedSizeGaussian(100, 20, 1.0)],
+)
+def test_profiles_fall(event: Event) -> None:
+    relation = REPLACE if isinstance(event, FixedSizeGaussian) else ADD
+    points = accountants.profile([Charge(event, 10)], relation, "pld", (0.1, 0.5, 1.0, 3.0))
+    deltas = [delta for _, delta in points]
+    assert deltas == sorted(deltas, reverse=True)
+    epsilon = accountants.epsilon([Charge(event, 10)], deltas[1], relation, "pld")
+    assert epsilon == pytest.approx(0.5, rel=5e-3)
