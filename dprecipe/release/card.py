@@ -86,12 +86,13 @@ The whole recipe is in `certificate.json`.
 
 
 def _training(plan: Plan, made: Predicate) -> str:
-    noise, votes = made.mechanism.noise, made.mechanism.voting
+    noise, votes, initial = made.mechanism.noise, made.mechanism.voting, made.provenance.initial_weights
     if votes is None:
+        start = "" if initial is None else f"\nIt began from the weights in `{plain(initial.file)}` ({initial.digest})."
         return (
             f"`{plan.model.kind}`, trained by `{plan.mechanism}` "
             f"for {hiding.fewest(made)}{plan.length.steps} steps, with\n"
-            f"{noise.family} noise of multiplier {noise.multiplier:g}."
+            f"{noise.family} noise of multiplier {noise.multiplier:g}.{start}"
         )
     return (
         f"`{plan.model.kind}`, a student of {votes.teachers} teachers (`{plan.mechanism}`, `{votes.aggregator}`):\n"

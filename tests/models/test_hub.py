@@ -117,10 +117,11 @@ def test_encoders_start_from_their_folder_and_treat_records_one_by_one(base, num
 
 def test_padding_and_numbers_that_are_no_tokens(base) -> None:
     module = build(SPEC, (LENGTH,), 3, 0, config=hub.config_of(base(BERT)))
-    x = torch.tensor([[5.0, 7, 0, 0, 0, 0], [5.2, 7, float("nan"), -3, 0, 0], [0.0] * 6, [1e9] * 6])
+    x = torch.tensor([[5.0, 7, 0, 0, 0, 0], [5.2, 7, -1e30, -3, 0, 0], [0.0] * 6, [1e9] * 6])
     logits = module(x)
     assert logits.isfinite().all()
     assert torch.equal(logits[0], logits[1])
+    assert module(torch.full((1, 6), torch.nan)).isnan().all()
     with torch.no_grad():
         module.network.bert.embeddings.word_embeddings.weight[0].add_(1)
     torch.testing.assert_close(module(x)[:2], logits[:2])

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from dprecipe.faults import DataFault, RunFailed
 from dprecipe.models.hub_config import Config, checked
 from dprecipe.models.schema import Timm, Transformers
+from dprecipe.models.zoo.transformer import marked, whole
 
 WEIGHTS = "model.safetensors"
 
@@ -48,8 +49,8 @@ def image_model(spec: Timm, channels: int, classes: int) -> nn.Module:
 
 @final
 class SequenceClassifier(nn.Module):
-    """Tokens (B, L), whole numbers as float32, to logits (B, classes). What is no token is read as the nearest one,
-    NaN as padding; the first place counts even where it is padding."""
+    """Tokens (B, L), whole numbers as float32, to logits (B, classes). What is no token is read as the nearest one, a
+    record that is not finite has outputs of NaN, and the first place counts even where it is padding."""
 
     def __init__(self, network: Any, config: Config) -> None:
         super().__init__()
@@ -59,14 +60,13 @@ class SequenceClassifier(nn.Module):
         self._padding = int(network.config.pad_token_id or 0)
 
     def forward(self, features: Tensor) -> Tensor:
-        tokens_BL = features.nan_to_num(self._padding).clamp(0, self._tokens - 1).long()
+        tokens_BL = whole(features, self._tokens)
         places_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
         counts_BL = (tokens_BL != self._padding) | (places_L == 0)
         # As it is added to the scores: the library then makes no mask of its own, which might look at all records.
         mask_B1LL = torch.where(counts_BL, 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
         mask_B1LL = mask_B1LL.expand(-1, 1, len(places_L), -1)
-        logits: Tensor = self.network(input_ids=tokens_BL, attention_mask=mask_B1LL).logits
-        return logits
+        return marked(self.network(input_ids=tokens_BL, attention_mask=mask_B1LL).logits, features)
 
     @property
     def prefix(self) -> str:

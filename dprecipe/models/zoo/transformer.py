@@ -26,8 +26,8 @@ GROWTH = 4
 class TextTransformer(nn.Module):
     """Tokens (B, L), whole numbers as float32, to logits (B, classes).
 
-    Any number is a token: what is none of 0 … vocabulary - 1 is the nearest one, NaN is padding. The first place counts
-    even where it is padding, so that an empty text has an output.
+    What is none of 0 … vocabulary - 1 is read as the nearest one; a record that is not finite has outputs of NaN. The
+    first place counts even where it is padding, so that an empty text has an output.
     """
 
     def __init__(self, spec: Transformer, length: int, vocabulary: int, classes: int) -> None:
@@ -51,8 +51,7 @@ class TextTransformer(nn.Module):
             hidden_BLW = layer(hidden_BLW, counts_BL)
         weights_BL1 = counts_BL.to(hidden_BLW)[..., None]
         mean_BW = (self.norm(hidden_BLW) * weights_BL1).sum(1) / weights_BL1.sum(1)
-        logits: Tensor = self.head(mean_BW)
-        return logits
+        return marked(self.head(mean_BW), features)
 
 
 @final
@@ -85,8 +84,13 @@ class Layer(nn.Module):
 
 
 def whole(features: Tensor, vocabulary: int) -> Tensor:
-    """Any numbers as tokens, int64 from 0 to vocabulary - 1."""
+    """Any numbers as tokens, int64 from 0 to vocabulary - 1. What is not finite has to be marked afterwards."""
     return features.nan_to_num(PADDING).clamp(0, vocabulary - 1).long()
+
+
+def marked(logits: Tensor, features: Tensor) -> Tensor:
+    """Logits of records that are not finite are NaN: no table shows what was looked up in it."""
+    return logits + (0.0 * features).sum(1, keepdim=True)
 
 
 def read(tokens_BL: Tensor) -> Tensor:
