@@ -28,8 +28,10 @@ ERRORS = 6.0
 """Standard errors allowed of the share of positive draws: once in 500 million times."""
 
 
-def noise_scale(plan: Plan) -> Check:
+def noise_scale(plan: Plan, device: torch.device) -> Check:
     """The noise of every kind of event of the plan, added to zeros, has the planned law and scale, and both signs.
+
+    The zeros are on `device`: noise is made where the sum is.
 
     Nothing is spent: the gate writes to a ledger of its own, which is thrown away, and the sum is made of zeros.
 
@@ -37,7 +39,7 @@ def noise_scale(plan: Plan) -> Check:
         RunFailed: it does not.
     """
     return held(
-        (_drawn(plan, charge), law_of(charge.event), multiplier_of(charge.event))
+        (_drawn(plan, charge, device), law_of(charge.event), multiplier_of(charge.event))
         for charge in dict.fromkeys(Charge(c.event, 1) for c in plan.events)
     )
 
@@ -54,7 +56,7 @@ def held(draws: Iterable[tuple[NDArray[np.float64], Law, float]]) -> Check:
     )
 
 
-def _drawn(plan: Plan, charge: Charge) -> NDArray[np.float64]:
+def _drawn(plan: Plan, charge: Charge, device: torch.device) -> NDArray[np.float64]:
     with tempfile.TemporaryDirectory() as folder:
         ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
         gate = Gate([charge], plan.budget, ledger, Secrets())

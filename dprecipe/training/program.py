@@ -31,6 +31,7 @@ from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.probe import Check, probe
+from dprecipe.training.processes import among, local_rank
 from dprecipe.training.records import RecordSource, Store
 
 
@@ -84,7 +85,7 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
     built.to(device)
     sums = trainer_of(plan.mechanism).tests(plan, built)
     checks = probe(built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, sums)
-    checks = (*checks, noise_scale(plan))
+    checks = (*checks, noise_scale(plan, device))
     sets = records()
     if sets.train.unit_count != plan.data.size:
         raise DataFault(
@@ -189,7 +190,7 @@ def device_of(name: str) -> torch.device:
     """
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        return torch.device("cuda" if available["cuda"] else "cpu")
+        name = "cuda" if available["cuda"] else "cpu"
     if not available[name]:
         raise RunFailed(f"runtime.device: {name} is not available here", "set runtime.device to auto")
-    return torch.device(name)
+    return torch.device("cuda", local_rank()) if name == "cuda" and among() else torch.device(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 from torch import Tensor
 
 from dprecipe.faults import RunFailed
@@ -14,9 +15,11 @@ from dprecipe.planning.model import Plan
 from dprecipe.training.noise import add_noise
 from dprecipe.training.noise_check import noise_scale
 
+CPU = torch.device("cpu")
+
 
 def test_sound_noise_passes(small: Callable[..., Plan]) -> None:
-    check = noise_scale(small())
+    check = noise_scale(small(), CPU)
     assert check.passed
     assert "from the planned law" in check.measured
 
@@ -30,7 +33,7 @@ def test_t13_noise_of_another_scale_stops_the_run(
 
     monkeypatch.setattr("dprecipe.training.gate.add_noise", wrong)
     with pytest.raises(RunFailed, match="not what the plan says"):
-        noise_scale(small())
+        noise_scale(small(), CPU)
 
 
 def test_noise_with_a_mean_stops_the_run(small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,4 +42,4 @@ def test_noise_with_a_mean_stops_the_run(small: Callable[..., Plan], monkeypatch
 
     monkeypatch.setattr("dprecipe.training.gate.add_noise", moved)
     with pytest.raises(RunFailed, match="positive"):
-        noise_scale(small())
+        noise_scale(small(), CPU)
