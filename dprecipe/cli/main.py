@@ -196,11 +196,11 @@ def run(
         bool, typer.Option("--rehearse", help="A few steps on synthetic data; spends nothing.")
     ] = False,
     data_root: DataRoot = None,
-) -> None:
+) -> int:
     """Train, stop within the budget, and write the run folder."""
     from dprecipe.cli.run import run
 
-    run(recipe, overrides or (), out, resume, rehearse, data_root)
+    return run(recipe, overrides or (), out, resume, rehearse, data_root)
 
 
 @app.command()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from dprecipe.cli.plan import text
-from dprecipe.faults import UsageFault
+from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read
 
 
@@ -20,12 +22,18 @@ def run(
     resume: bool = False,
     rehearse: bool = False,
     data_root: Path | None = None,
-) -> None:
-    """Plan, then train. Raises every `Fault` of the two."""
+) -> int:
+    """Plan, then train; the exit code. Raises every `Fault` of the two."""
     plan = make_plan(read(recipe, overrides))
     missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
     if missing:
         raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")
+    if plan.runtime.processes > 1 and not rehearse and "WORLD_SIZE" not in os.environ:
+        from dprecipe.training.processes import launched
+
+        return launched(plan.runtime.processes, sys.argv[1:])
+    if int(os.environ.get("RANK", "0")) > 0:
+        return _led(plan, resume, data_root)
     sys.stdout.write(text(plan))
     sys.stdout.flush()
     if plan.release.sign is not None:
@@ -38,10 +46,11 @@ def run(
 
     if rehearse:
         result = training.rehearse(plan)
+        sys.stdout.write("".join(f"{remark}\n" for remark in result.remarks))
         sys.stdout.write(
             f"rehearsed {result.done}, about {result.seconds / 60:.1f} minutes for the run; nothing was spent\n"
         )
-        return
+        return 0
     done = training.run(plan, out, data_root=data_root, resume=resume)
     score = "" if done.score is None else f", {done.score.summary} on {done.score.records:,} held-out records"
     sys.stdout.write("".join(f"{remark}\n" for remark in done.remarks))
@@ -49,3 +58,15 @@ def run(
         f"{done.stop_reason}: spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
         f"{score} in {done.seconds:.0f} s\npublish {done.release}; check it with: dprecipe verify {done.release}\n"
     )
+    return 0
+
+
+def _led(plan: Plan, resume: bool, data_root: Path | None) -> int:
+    """One of several processes that is not the first: it has nothing to say, unless it alone fails."""
+    from dprecipe.training import run as training
+
+    try:
+        training.run(plan, data_root=data_root, resume=resume)
+    except Interrupted as fault:
+        return fault.exit_code
+    return 0

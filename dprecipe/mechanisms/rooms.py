@@ -38,12 +38,14 @@ class Room:
     """Whether the model learns from public records and released labels, and not by noisy steps on private records."""
     hidden: bool = False
     """Whether it takes plain steps of its own on a convex loss and shows the last iterate alone: no optimiser."""
+    several: bool = False
+    """Whether several processes can run it together."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one")
     """Which two data sets its guarantee can compare (`privacy.adjacency.Neighbouring`)."""
 
 
 ROOMS: dict[str, Room] = {
-    "dpsgd": Room("dprecipe.mechanisms.dpsgd", "clip each record's gradient, add noise to the sum, step"),
+    "dpsgd": Room("dprecipe.mechanisms.dpsgd", "clip each record's gradient, add noise to the sum, step", several=True),
     "encoded": Room(
         "dprecipe.mechanisms.encoded",
         "clip each record's gradient rank by rank, add noise of any family, step by what stands out of it",

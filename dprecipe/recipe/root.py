@@ -45,8 +45,14 @@ class Runtime(Block):
     """Where it runs. Nothing here can change what is spent, so it is outside the plan digest."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    precision: Literal[32] = Field(32, description="bits of the forward and backward pass")
+    precision: Literal[32, "bf16"] = Field(
+        32, description="of the forward and backward pass: single, or `bf16` where torch mixes it in; for `dpsgd`"
+    )
+    compile: Literal["auto", True, False] = Field(
+        "auto", description="compile the gradient's pass: `auto` where a run is long and gains by it; for `dpsgd`"
+    )
     physical_batch: PositiveInt = Field(512, description="records held in memory at once")
+    processes: PositiveInt = Field(1, description="of this machine that run it together, one a GPU; for `dpsgd`")
     seed: NonNegativeInt = Field(
         0, description="of the model's initial weights; never of sampling, augmentation or noise"
     )

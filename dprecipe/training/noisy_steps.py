@@ -52,6 +52,9 @@ class Sums(Protocol):
     def figures(self) -> dict[str, float]:
         """What noisy sums have decided so far, by name, to be shown."""
 
+    def remarks(self) -> tuple[str, ...]:
+        """What there is to say of how sums were taken, in words."""
+
     def state(self) -> dict[str, Any]:
         """What noisy sums have decided so far, for a later attempt: tensors and numbers only."""
 
@@ -67,7 +70,9 @@ class Sums(Protocol):
 class NoisySteps(lightning.LightningModule):
     """Manual optimisation on noisy sums; the trainer only counts."""
 
-    def __init__(self, plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets, sums: Sums) -> None:
+    def __init__(
+        self, plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets, sums: Sums
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
@@ -153,6 +158,10 @@ class NoisySteps(lightning.LightningModule):
     def figures(self) -> dict[str, float]:
         """What noisy sums have decided besides the weights, by name."""
         return self._sums.figures()
+
+    def remarks(self) -> tuple[str, ...]:
+        """What there is to say of how sums were taken, in words."""
+        return self._sums.remarks()
 
     def state(self) -> dict[str, Any]:
         """All that a later attempt needs: tensors and numbers only."""

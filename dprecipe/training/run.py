@@ -10,13 +10,14 @@ from pathlib import Path
 from torch import nn
 
 from dprecipe.data.files import data_root as find_data_root
-from dprecipe.faults import Interrupted
-from dprecipe.mechanisms.rooms import runner_of
+from dprecipe.faults import Interrupted, UsageFault
+from dprecipe.mechanisms.rooms import ROOMS, runner_of
 from dprecipe.planning.model import Plan
 from dprecipe.release.folder import signing_key
 from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe import Check
+from dprecipe.training.processes import among, leads
 from dprecipe.training.records import RecordSource
 
 
@@ -58,7 +59,8 @@ def run(
 ) -> Run:
     """Train by `plan` and write the run folder.
 
-    `model`, `train`, `public` and `test` replace what the recipe names, from Python.
+    `model`, `train`, `public` and `test` replace what the recipe names, from Python. Where several processes run it
+    together (`torchrun`), the first of them alone writes.
 
     Guarantees: every draw of noise is in the ledger before its result is used; the ledger never holds more than the
     budget; `release/` appears whole, at the end, or not at all.
@@ -70,11 +72,18 @@ def run(
     """
     signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
-    folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     root = find_data_root(data_root, plan.source.file)
     started = datetime.now(UTC)
     runner = runner_of(plan.mechanism)
-    program = runner.prepare(plan, root, Given(model, train, public, test))
+    given = Given(model, train, public, test)
+    if among():
+        if not ROOMS[plan.mechanism].several:
+            raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
+        if not leads():
+            led: Run = runner.follow(plan, runner.prepare(plan, root, given))
+            return led
+    folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
+    program = runner.prepare(plan, root, given)
     if not resume:
         RunFolder.create(path, plan)
     finished: Run = runner.attempt(plan, folder, program, started)
@@ -100,6 +109,8 @@ class Rehearsal:
     seconds: float
     """How long the whole run will take."""
     checks: tuple[Check, ...]
+    remarks: tuple[str, ...] = ()
+    """How gradients are taken, where it makes a difference, in words."""
 
 
 def rehearse(plan: Plan) -> Rehearsal:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import tempfile
 import time
 import warnings
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as lightning
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-from dprecipe.faults import UsageFault
+from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.models.lora import merged
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
@@ -24,6 +29,7 @@ from dprecipe.training import checkpoint
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
+from dprecipe.training.processes import Led, Processes, join, local_count
 from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
@@ -41,12 +47,14 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
 
 def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:
     """Train from where the folder is to the end of the plan or of the budget, and publish."""
+    processes = processes_of(plan, program)
     insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
     identity = identity_of(
         folder,
         private_of(program.sets.train),
         "python" if program.custom_model else "recipe",
         "python" if program.sets.custom else "recipe",
+        program.initial,
     )
     state: dict[str, Any] | None = None
 
@@ -63,11 +71,14 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
         if state is not None:
             checkpoint.restore(module, state, folder.checkpoint)
+        module.processes = processes
+        processes.agree(lambda: (secrets, state))
         watch = watch_of(plan, folder, program, SpentCurve(plan, charged, module.events_done), ledger)
         clock = time.monotonic()
-        fit(module, watch, program.device, module.steps_left)
+        fit(module, watch, program.device, module.steps_left, processes.count)
         watch.save(module)
         reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
+        processes.agree(lambda: reason)
     finally:
         ledger.abandon()
     seconds = time.monotonic() - clock
@@ -75,16 +86,67 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         raise interrupted(plan, folder, f"{module.steps_done} of {plan.length.steps} steps")
     score = watch.score(module)
     finished = Finished(
-        weights=module.released_state(),
+        weights=merged(program.model, module.released_state()),
         model=None if program.custom_model else plan.model,
         identity=identity,
         checks=program.checks,
         device=program.device,
         score=score,
         test_from_python=program.sets.custom_test,
+        initial=program.initial,
+        config=program.config,
     )
     spent = publish(plan, folder, started, finished)
-    return Run(folder.path, folder.release, plan, spent, reason, score, seconds)
+    return processes.agree(lambda: Run(folder.path, folder.release, plan, spent, reason, score, seconds))
+
+
+def follow(plan: Plan, program: Program) -> Run:
+    """Take part in an attempt that another process leads; what it made of it.
+
+    Raises:
+        Interrupted: it was stopped.
+    """
+    processes = processes_of(plan, program)
+    # What the leader has drawn and read, sent by itself: no file of anybody's.
+    secrets, state = processes.agree(answered_by_the_leader)
+    module = trainer_of(plan.mechanism).build(plan, program.model, program.store, Led(), secrets)
+    if state is not None:
+        module.restore(state)
+    module.processes = processes
+    fit(module, lightning.Callback(), program.device, module.steps_left, processes.count)
+    if processes.agree(answered_by_the_leader) == "interrupted":
+        raise Interrupted("stopped by the process that leads")
+    made: Run = processes.agree(answered_by_the_leader)
+    return made
+
+
+def answered_by_the_leader() -> Any:
+    """What a process that is led has to say, which is never asked."""
+    raise RunFailed("internal fault: a process that is led was asked", "please report this")
+
+
+def processes_of(plan: Plan, program: Program) -> Processes:
+    """The processes of this run, once all of them hold the same plan, weights and records.
+
+    Raises:
+        UsageFault: they don't.
+        RunFailed: they can't reach each other.
+    """
+    processes = join(program.device)
+    if processes.count > 1:
+        processes.hold_alike("plan", plan.digest)
+        processes.hold_alike("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
+        private = private_of(program.sets.train)
+        processes.hold_alike("set of records", None if private is None else digest_of(private))
+    return processes
+
+
+def digest_of(arrays: Iterable[NDArray[Any]]) -> str:
+    """The same for the same numbers; told to other processes of the run and never written down."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve, ledger: LedgerWriter) -> Watch:
@@ -101,14 +163,16 @@ def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve,
     )
 
 
-def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
+def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int, processes: int = 1) -> None:
     """Run the program under a trainer whose every argument is ours: none that could break privacy can be passed."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"lightning\..*")
         trainer = lightning.Trainer(
             accelerator={"cuda": "gpu"}.get(device.type, device.type),
-            devices=1,
+            devices=1 if processes == 1 else local_count(),
+            num_nodes=1 if processes == 1 else processes // local_count(),
+            strategy="auto" if processes == 1 else "ddp",
             max_epochs=1,
             precision="32-true",
             logger=False,
@@ -141,7 +205,7 @@ def rehearse(plan: Plan, steps: int = 5) -> Rehearsal:
         ledger.abandon()
     seconds = stopwatch.seconds_per_step
     done = f"{module.steps_done} steps on made-up records: {seconds * 1000:.0f} ms a step"
-    return Rehearsal(done, seconds * plan.length.steps, made.checks)
+    return Rehearsal(done, seconds * plan.length.steps, made.checks, module.remarks())
 
 
 class Stopwatch(lightning.Callback):

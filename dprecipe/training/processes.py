@@ -1,0 +1,224 @@
+"""Several processes as one program: one lot, one ledger, noise once.
+
+Every process holds the records and the model. The leader alone admits events, keeps the ledger and draws noise; all
+draw the same lot from the same secret stream, and each takes the gradients of a part of it. So whatever their number,
+what is released is what one process would release.
+
+Guarantees: given the same secrets, lots are those of a single process, and a sum differs from its by the rounding of
+double precision alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, final
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor
+
+from dprecipe.data.lots import Lot
+from dprecipe.faults import Interrupted, RunFailed, UsageFault
+from dprecipe.noise.entropy import Stream
+from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.gate import Ticket
+
+T = TypeVar("T")
+
+
+class Processes(Protocol):
+    """What takes part in a run, and which of it this process is."""
+
+    rank: int
+    count: int
+
+    def agree(self, answer: Callable[[], T]) -> T:
+        """The leader's answer, in every process; it is asked nowhere else."""
+
+    def part(self, units: Lot) -> Lot:
+        """This process's part of a lot; together the parts are the lot. It may be empty."""
+
+    def summed(self, value: Tensor) -> Tensor:
+        """The sum over all processes, with the same bits in each."""
+
+    def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
+        """The leader's noisy sum, (P,) float64, in every process; `like` has its shape."""
+
+    def seed(self, stream: Stream) -> int:
+        """A seed of this process's own."""
+
+    def hold_alike(self, what: str, value: object) -> None:
+        """Every process has the same value.
+
+        Raises:
+            UsageFault: one has another.
+        """
+
+
+@final
+class Alone:
+    """One process."""
+
+    rank, count = 0, 1
+
+    def agree(self, answer: Callable[[], T]) -> T:
+        return answer()
+
+    def part(self, units: Lot) -> Lot:
+        return units
+
+    def summed(self, value: Tensor) -> Tensor:
+        return value
+
+    def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
+        return noisy()
+
+    def seed(self, stream: Stream) -> int:
+        return stream.seed()
+
+    def hold_alike(self, what: str, value: object) -> None:
+        return
+
+
+@final
+class Together:
+    """Processes of one group of torch.distributed; the one of rank 0 leads."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.rank, self.count = distributed.get_rank(), distributed.get_world_size()
+        self._device = device if distributed.get_backend() == "nccl" else torch.device("cpu")
+
+    def agree(self, answer: Callable[[], T]) -> T:
+        box: list[Any] = [answer() if self.rank == 0 else None]
+        with reaching():
+            distributed.broadcast_object_list(box, src=0, device=self._device)
+        agreed: T = box[0]
+        return agreed
+
+    def part(self, units: Lot) -> Lot:
+        return units[self.rank :: self.count]
+
+    def summed(self, value: Tensor) -> Tensor:
+        total = value.to(self._device, copy=True)
+        with reaching():
+            distributed.all_reduce(total)
+        return total.to(value.device)
+
+    def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
+        value = noisy() if self.rank == 0 else torch.empty(like.shape, dtype=torch.float64)
+        shared = value.to(self._device).contiguous()
+        with reaching():
+            distributed.broadcast(shared, src=0)
+        return shared.to(value.device)
+
+    def seed(self, stream: Stream) -> int:
+        return int(stream.words(self.count)[self.rank] >> 1)
+
+    def hold_alike(self, what: str, value: object) -> None:
+        held: list[Any] = [None] * self.count
+        with reaching():
+            distributed.all_gather_object(held, value)
+        other = next((rank for rank, found in enumerate(held) if found != held[0]), None)
+        if other is not None:
+            raise UsageFault(
+                f"process {other} of this run has another {what} than process 0",
+                "start every process with the same recipe, records and version",
+            )
+
+
+@final
+class Led:
+    """In the place of a gate, where another process leads: it admits nothing and releases nothing."""
+
+    stop_reason = None
+
+    def __init__(self, done: int = 0) -> None:
+        self.done = done
+
+    def admit(self) -> Ticket | None:
+        raise RunFailed("internal fault: a process that is led asked for an event", "please report this")
+
+    def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
+        raise RunFailed("internal fault: a process that is led asked for noise", "please report this")
+
+
+def among() -> bool:
+    """Whether this process is one of several, as `torchrun` and `launched` start them."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def leads() -> bool:
+    """Whether this process is the one that keeps the ledger; alone, it is."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def local_rank() -> int:
+    """The number of this process among those on its machine: that of its GPU."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def local_count() -> int:
+    """How many of the processes are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def join(device: torch.device) -> Processes:
+    """The processes of this run, once all of them have come.
+
+    Raises:
+        RunFailed: they can't reach each other.
+    """
+    if not among():
+        return Alone()
+    if not distributed.is_initialized():
+        with reaching():
+            distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return Together(device)
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """What torch says of a process that can't be reached, as a fault."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunFailed(
+            f"another process of this run can't be reached: {reason}",
+            "see what it said, and continue with --resume",
+        ) from None
+
+
+def leave() -> None:
+    """End the group, if there is one."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def launched(count: int, arguments: list[str]) -> int:
+    """Run `python -m dprecipe` with these arguments in `count` processes of this machine; the leader's exit code."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+    )
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # each process speaks for itself
+    try:
+        elastic_launch(config, sys.executable)("-u", "-m", "dprecipe", *arguments)
+    except ChildFailedError as error:
+        code = error.get_first_failure()[1].exitcode
+        return code if code > 0 else RunFailed.exit_code
+    except SignalException:
+        return Interrupted.exit_code
+    return 0
