@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.bookkeeping import add_clipped
+from dprecipe.training.engine.bookkeeping import ALONE, add_clipped, describe, plan_of
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.taps import Unplanned
@@ -115,6 +115,28 @@ def clipped_sum_of_rows(
     for grads_UP in per_unit_gradients(model, loss, batch, physical_batch):
         _add_clipped(total, model, grads_UP.to(total.device), clipping)
     return _made(model, clipping, total)
+
+
+def fallbacks(model: nn.Module, loss: Loss, batch: Batch, clipping: Clipping, named: nn.Module) -> tuple[str, ...]:
+    """Which parameters fall back to gradients of single records, and why: a line for each reason. Of `batch` only
+    shapes and types are looked at; `named` gives the parameters their names.
+    """
+    if clipping.norm == "l1":
+        return ("all gradients are those of single records: L1 norms need them whole",)
+    try:
+        plan_of(model, loss, batch.features, batch.labels)
+    except Unplanned as reason:
+        return (f"all gradients are those of single records: {reason}",)
+    names = {id(parameter): name for name, parameter in named.named_parameters()}
+    alone: dict[str, list[str]] = {}
+    for name, way in describe(model, loss, batch.features, batch.labels).items():
+        if way.endswith(ALONE):
+            kind = type(model.get_submodule(name.rpartition(".")[0])).__name__
+            alone.setdefault(kind, []).append(names[id(model.get_parameter(name))])
+    return tuple(
+        f"gradients of single records for {', '.join(parameters)}: {kind} is differentiated by itself"
+        for kind, parameters in alone.items()
+    )
 
 
 def _made(model: nn.Module, clipping: Clipping, total: Tensor) -> ClippedSum:

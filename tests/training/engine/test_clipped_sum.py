@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, parameters_of, physical
+from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, fallbacks, parameters_of, physical
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.ways import SLACK
 from dprecipe.training.losses import cross_entropy
@@ -144,3 +144,40 @@ def test_adding_a_record_to_many_moves_the_sum_by_no_more_than_the_bound() -> No
     before = clipped_sum(net, cross_entropy, Batch(features[1:], labels[1:]), Clipping.flat(1.0), 20_001).value
     after = clipped_sum(net, cross_entropy, Batch(features, labels), Clipping.flat(1.0), 20_001).value
     assert float((after - before).norm()) <= 1.0
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = nn.LSTM(4, 3, batch_first=True)
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.memory(x)[0][:, -1])
+
+
+class Elsewhere(nn.Module):
+    """Reads the weights of a layer that it does not call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.inner.weight.T
+
+
+def test_what_falls_back_to_gradients_of_single_records_is_told_with_the_reason() -> None:
+    plain, flat = nn.Linear(4, 2), Clipping.flat(1.0)
+    data = Batch(torch.zeros(3, 4), torch.zeros(3).long())
+    assert fallbacks(plain, cross_entropy, data, flat, plain) == ()
+    (line,) = fallbacks(plain, cross_entropy, data, Clipping.flat(1.0, "l1"), plain)
+    assert "L1" in line
+    words, recurrent = Batch(torch.zeros(3, 5, 4), data.labels), Recurrent()
+    (line,) = fallbacks(recurrent, cross_entropy, words, flat, recurrent)
+    assert line.startswith("gradients of single records for memory.weight_ih_l0, memory.weight_hh_l0")
+    assert line.endswith("LSTM is differentiated by itself")
+    assert "head" not in line
+    elsewhere = Elsewhere()
+    (line,) = fallbacks(elsewhere, cross_entropy, data, flat, elsewhere)
+    assert line == "all gradients are those of single records: a trained parameter is read outside of its layer"
