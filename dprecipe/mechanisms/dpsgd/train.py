@@ -8,15 +8,19 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 
+from dprecipe.data.facts import facts
 from dprecipe.data.lots import Lot
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.account import Phase
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
-from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum
+from dprecipe.training.engine.clipped_sum import Batch, ClippedSum, clipped_sum, fallbacks
 from dprecipe.training.engine.clipping import Clipping, layers
+from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.several import MeanLoss, Several
 from dprecipe.training.gate import Gate, multiplier_of
 from dprecipe.training.losses import cross_entropy
@@ -93,12 +97,17 @@ class ClippedSums:
     def __init__(self, plan: Plan, model: nn.Module) -> None:
         settings = plan.settings
         self._model = model
+        self._shape = facts(plan.data).shape
+        self._runtime = plan.runtime
         self._clip = settings["clip"]
         self._phases = [Phase(**phase) for phase in settings["phases"]]
         self._starts = [0, *accumulate(phase.steps for phase in self._phases)][:-1]
-        self._physical_batch = plan.runtime.physical_batch
         self.copies = int(settings["augmentations"])
-        self.several = Several(model) if self.copies > 1 or plan.data.unit != "record" else None
+        self._module = model if plan.runtime.precision == 32 else Reduced(model)
+        self.several = Several(self._module) if self.copies > 1 or plan.data.unit != "record" else None
+        largest = max(phase.expected_lot for phase in self._phases)
+        made = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
+        self._passes = Passes(*made, plan.runtime.compile, largest, plan.length.steps)
         self._adapted = self._phases[0].clip_norm if self._clip["mode"] == "adaptive" else None
 
     def clipping(self, step: Step) -> Clipping:
@@ -121,10 +130,11 @@ class ClippedSums:
 
     def summed(self, model: nn.Module, lot: StoredLot, step: Step) -> ClippedSum:
         clipping = self.clipping(step)
+        most, passes = self._runtime.physical_batch, self._passes
         if self.several is None:
-            return clipped_sum(model, cross_entropy, lot, clipping, self._physical_batch)
+            return clipped_sum(self._module, cross_entropy, lot, clipping, most, passes)
         rows = LotOfSeveral(lot, self.copies)
-        return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, self._physical_batch)
+        return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, most, passes)
 
     def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
         expected_lot = self._phase(step).expected_lot
@@ -136,6 +146,18 @@ class ClippedSums:
 
     def figures(self) -> dict[str, float]:
         return {} if self._adapted is None else {"clip_norm": self._adapted}
+
+    def remarks(self) -> tuple[str, ...]:
+        said = (f"gradients: {self._passes.remark}",) if self._passes.remark else ()
+        lot, rows = math.ceil(self._phases[0].expected_lot), 1 if self.several is None else self.copies
+        count = max(1, min(lot, self._runtime.physical_batch // rows))
+        shape = (count, *self._shape) if self.several is None else (count, rows, *self._shape)
+        device = next(self._model.parameters()).device
+        labels = torch.zeros(shape[: 1 if self.several is None else 2], dtype=torch.int64, device=device)
+        batch = Batch(torch.zeros(shape, device=device), labels)
+        model, loss = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
+        clipping = clipping_of(self._clip, self._model, 1.0, self._phases[0].noise_multiplier)
+        return (*said, *fallbacks(model, loss, batch, clipping, self._model))
 
     def state(self) -> dict[str, Any]:
         return dict(self.figures())

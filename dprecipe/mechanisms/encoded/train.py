@@ -110,11 +110,15 @@ class Encoding:
         return ClippedSum(encoded.value / self._relative.to(encoded.value.device), self._sensitivity)
 
     def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
+        noisy = noisy.cpu()  # the codes' distances are taken there
         factor = self._factor(noisy, step.event)
         return (noisy if self._relative is None else noisy * self._relative) / self._expected_lot, factor
 
     def figures(self) -> dict[str, float]:
         return {}
+
+    def remarks(self) -> tuple[str, ...]:
+        return ()
 
     def state(self) -> dict[str, Any]:
         return {}

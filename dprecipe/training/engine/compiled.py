@@ -44,7 +44,7 @@ from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
 from dprecipe.training.engine.reduced import tolerance
 from dprecipe.training.engine.taps import Call, Dim, Unplanned
-from dprecipe.training.engine.terms import Rows
+from dprecipe.training.engine.terms import Products, Rows
 
 Mode = Literal["auto", True, False]
 Compiler = Callable[[GraphModule, list[Tensor]], Callable[..., Sequence[Tensor]]]
@@ -161,9 +161,11 @@ def program(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan
             return len(answers) - 1
 
         for call in passed(model, loss, features, labels, plan):
-            rest = dict(call.parameters)
-            for name, term in terms(call):
-                if isinstance(term, Rows):
+            rest, made = dict(call.parameters), list(terms(call))
+            # A product with vectors and its bias are one way: see `ways.Vectors`.
+            alone = not any(isinstance(term, Products) and term.positions == 1 for _, term in made)
+            for name, term in made:
+                if alone and isinstance(term, Rows):
                     rows.append((names[id(rest.pop(name))], at(term.values)))
             if rest and any(gradient is not None for gradient in call.gradients):
                 leaves, spec = pytree.tree_flatten((call.args, call.kwargs))
@@ -313,6 +315,7 @@ class Passes:
         self._compiler, self._say, self._worth = compiler, say, worth
         self._programs: list[Program] = []
         self._key: object = None
+        self._begun = False
         self.most = MANY
         """How many rows to take at once."""
         self.remark = ""
@@ -328,7 +331,8 @@ class Passes:
         """
         if self._mode is False or not len(labels):
             return None
-        key = (features.shape[1:], features.dtype, labels.shape[1:], labels.dtype, features.device)
+        shapes = features.shape[1:], features.dtype, labels.shape[1:], labels.dtype
+        key = (*shapes, features.device, self._model.training)
         if self._key is None:
             self._key = key
             self._prepare(features, labels, max(1, most // labels[0].numel()))
@@ -351,6 +355,8 @@ class Passes:
                 raise RunFailed(
                     f"the gradient engine can't be compiled: {reason}", "set runtime.compile to auto, or to false"
                 ) from reason
+        if self._begun:
+            self._say(self.remark)
 
     def _compiled(self, features: Tensor, labels: Tensor, most: int) -> list[Program]:
         model, loss = self._model, self._loss
@@ -366,6 +372,7 @@ class Passes:
                     f"gradients of the run take {lasting:.0f} s, and compiling pays after {self._worth:g} s"
                 )
         self._say("compiling the gradient engine, a minute or two")
+        self._begun = True
         made = []
         for size in sizes:
             records = made_up(features, labels, size)
