@@ -71,13 +71,14 @@ def test_every_update_is_that_of_a_single_process(tmp_path: Path, processes: int
         assert code == 0, err
         assert out.count("completed: spent") == 1  # one of them speaks
     alone, together = (weights(tmp_path / f"run-{count}") for count in (1, processes))
-    # The weights hold the noise of 40 steps: another draw, lot or order of steps would move them by some 1.
-    assert float((alone - together).abs().max()) < 1e-5 < 0.1 < float(alone.abs().max())
+    # The weights hold the noise of 40 steps: another draw, lot or order of steps would change their first digit.
+    assert float((alone - together).abs().max()) < 2e-5 * float(alone.abs().max())
     ledgers = [read(tmp_path / f"run-{count}" / "private" / "ledger.jsonl") for count in (1, processes)]
     assert ledgers[0].charges == ledgers[1].charges
     assert sum(charge.count for charge in ledgers[1].charges) == 40
 
 
+@pytest.mark.slow
 def test_a_release_of_several_processes_verifies(tmp_path: Path) -> None:
     secure = RECIPE.replace(", insecure: {seed: 5}", "")
     code, _, err = finished(started(tmp_path, 2, text=secure))
@@ -85,6 +86,7 @@ def test_a_release_of_several_processes_verifies(tmp_path: Path) -> None:
     dprecipe.verify(tmp_path / "run-2" / "release")
 
 
+@pytest.mark.slow
 def test_a_run_is_stopped_and_goes_on(tmp_path: Path) -> None:
     long = RECIPE.replace("steps: 40", "steps: 100000")
     run = started(tmp_path, 2, text=long)
