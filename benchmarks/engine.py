@@ -2,8 +2,8 @@
 
 Rounds alternate A B C A B C …, so that a machine whose speed drifts gives honest ratios; memory is the peak of a fresh
 process. `sgd` is forward, backward and an SGD step; `engine` the clipped sum as it is trained with, and `vmap` the one
-from gradients of single records, which `engine` falls back to, each without noise and with the same step. Records are
-made up. Run: python benchmarks/engine.py [threads]
+from gradients of single records, which `engine` falls back to, `compiled` the engine with a compiled pass; each without
+noise and with the same step. Records are made up. Run: python benchmarks/engine.py [threads]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -24,6 +25,7 @@ from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.training.engine.bookkeeping import describe
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.losses import cross_entropy
 
 TOKENS = 1000
@@ -101,7 +103,16 @@ def steps(name: str) -> dict[str, Callable[[], None]]:
 
         return step
 
-    return {"sgd": sgd, "engine": private(clipped_sum), "vmap": private(clipped_sum_of_rows)}
+    compiled = partial(clipped_sum, passes=Passes(net, cross_entropy, True, case.batch, 1))
+    return {
+        "sgd": sgd,
+        "engine": private(clipped_sum),
+        "vmap": private(clipped_sum_of_rows),
+        "compiled": private(compiled),
+    }
+
+
+PIECES = ("sgd", "engine", "vmap", "compiled")
 
 
 def seconds(step: Callable[[], object], repeats: int) -> float:
@@ -120,8 +131,7 @@ def compare(name: str) -> None:
             if round_ > 1:  # the first two warm up
                 times[piece].append(taken)
     ratios = {
-        piece: [mine / plain for mine, plain in zip(times[piece], times["sgd"], strict=True)]
-        for piece in ("engine", "vmap")
+        piece: [mine / plain for mine, plain in zip(times[piece], times["sgd"], strict=True)] for piece in PIECES[1:]
     }
     row = "".join(f"{1000 * statistics.median(taken):10.2f}" for taken in times.values())
     row += "".join(f"  {statistics.median(r):6.2f} ({min(r):.2f} to {max(r):.2f})" for r in ratios.values())
@@ -142,12 +152,10 @@ def main() -> None:
         return
     torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
     # Before anything is held here: a child starts with its parent's peak.
-    print("peak memory, MB       sgd    engine      vmap")
+    print(f"{'peak memory, MB':18}" + "".join(f"{piece:>10}" for piece in PIECES))
     for name in CASES:
-        print(
-            f"{name:18}" + "".join(f"{peak_of(name, piece):10.0f}" for piece in ("sgd", "engine", "vmap")), flush=True
-        )
-    print(f"\n{torch.get_num_threads()} thread(s), median ms: sgd, engine, vmap; ratios to sgd: engine, vmap")
+        print(f"{name:18}" + "".join(f"{peak_of(name, piece):10.0f}" for piece in PIECES), flush=True)
+    print(f"\n{torch.get_num_threads()} thread(s), median ms: {', '.join(PIECES)}; ratios to sgd of the others")
     for name in CASES:
         compare(name)
     for name, case in CASES.items():
