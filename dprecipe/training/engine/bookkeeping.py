@@ -92,7 +92,8 @@ def add_clipped(
     A record with a gradient that is not finite, or has numbers above 2^60, adds nothing. Where `Unplanned` is raised,
     nothing was added at all.
 
-    `reserve`: of the lot that these records are of; without one, all sums are in double precision.
+    `reserve`: of the lot that these records are of, whose first part is added to zero; without one, all sums are in
+    double precision.
     `source`: who makes the pass, if not `found`.
 
     Guarantees: adding or removing one record moves the sum by at most what `clipping` bounds (and `SLACK` of it more,
@@ -102,6 +103,7 @@ def add_clipped(
     Raises:
         Unplanned: the model can't be summed in this way.
     """
+    fresh = reserve is not None and reserve.begin()
     plan = plan_of(model, loss, features, labels)
     if total_P.device != features.device:
         raise Unplanned("the device has no double precision")
@@ -111,7 +113,7 @@ def add_clipped(
     together = 1 if reserve is None else reserve.together(count)
     if count <= plan.most or source is not None:
         shares = shares_of(model, loss, features, labels, plan, groups=clipping.groups, source=source)
-        _add(shares, clipping, count, together, total_P)
+        _add(shares, clipping, count, together, total_P, fresh=fresh)
         return
     # All parts or none.
     sum_P, step = torch.zeros_like(total_P), math.ceil(count / math.ceil(count / plan.most))
@@ -121,14 +123,16 @@ def add_clipped(
     total_P += sum_P
 
 
-def _add(shares: list[Share], clipping: Clipping, count: int, together: int, total_P: Tensor) -> None:
+def _add(
+    shares: list[Share], clipping: Clipping, count: int, together: int, total_P: Tensor, *, fresh: bool = False
+) -> None:
     squares_GN = total_P.new_zeros(len(clipping.thresholds), count)
     for share in shares:
         squares_GN[share.group] += share.way.squares()
     norms_GN = squares_GN.sqrt_().mul_(ROUNDING)
     weights_GN = clipping.weights(norms_GN)
     sound = not torch.compiler.is_compiling() and bool((weights_GN > 0).all())
-    by_group = [Weights(weights_N, sound, together) for weights_N in weights_GN]
+    by_group = [Weights(weights_N, sound, together, fresh) for weights_N in weights_GN]
     for share in shares:
         share.way.add([total_P[where] for where in share.wheres], by_group[share.group])
     if clipping.counted is not None:

@@ -119,10 +119,15 @@ def _of_windows(
 
     right_NGOT = torch.unflatten(right_NOT, 1, (layer.groups, -1))
     slabs, paired = None, layer.groups == 1
-    if layer.groups == 1:
-        standard = isinstance(layer, StandardisedConv2d)
+    standard = isinstance(layer, StandardisedConv2d)
+    by_run = layer.out_channels * right_NOT.shape[2] * window[-1] * channels
+    if standard or (layer.groups == 1 and by_run >= WORTH):
         slabs, paired = WindowRows(layer, images, counts, right_NOT, each, standard=standard), not standard
     return Products(left, right_NGOT, channels * math.prod(window), order, slabs, paired)
+
+
+WORTH = 1 << 18
+"""Multiplications of a product that are worth calling for it, where one call could do more of them."""
 
 
 @final

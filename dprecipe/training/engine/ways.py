@@ -11,6 +11,7 @@ Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, P
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,10 +34,12 @@ BLOCK = 128
 TINY = 2.0**-125
 """Above what may be lost of a square that is too small for single precision."""
 MARGIN = 2.0**-53
-SLACK = 2.0**-9
+SLACK = 9 * 2.0**-12
 """Of the clip norm: sums in single precision move by no more, on both sides of two neighbouring lots together."""
 FEWEST = 16
 """Sums of fewer records are not worth single precision."""
+BLOCKS = 4
+"""Sums of so many blocks of records may be added up in single precision too."""
 
 
 @final
@@ -45,26 +48,34 @@ class Reserve:
 
     Let c records be added up in any order, and u = 2^-24. A partial sum of k of them is no longer than k C, and is
     rounded by u of itself: together that is less than c²/2 · u C. A weight, a weighted number and a product are
-    rounded too: 3 c u C. A lot of n records in blocks of c is off by less than n (c/2 + 3) u C, and so may be each of
-    two neighbouring lots: n (c + 6) u C in all. What is counted, (n + 1)(c + 8) u C, has room for the record more, and
-    for partial sums and norms that were rounded themselves.
+    rounded too: 3 c u C. Of `BLOCKS` blocks, m, the sums may be added up as well: m/2 u C for each record. So a lot of
+    n records is off by less than n (c/2 + m/2 + 3) u C, and so may be each of two neighbouring lots: n (c + m + 6) u C
+    in all. What is counted, (n + 1)(c + m + 8) u C, has room for the record more, and for partial sums and norms that
+    were rounded themselves.
     """
 
     def __init__(self, records: int | None = None) -> None:
         """`records`: of the whole lot; `None`: it is not known."""
         self._records = records
         self._left = SLACK * 2**24
+        self._begun = False
+
+    def begin(self) -> bool:
+        """Whether nothing of the lot was added yet: the sum is zero. To be asked once for each part."""
+        begun, self._begun = self._begun, True
+        return not begun
 
     def together(self, count: int) -> int:
         """For the next `count` records of the lot; 1: double precision is needed."""
         share = self._left / 2 if self._records is None else self._left * min(1.0, count / max(1, self._records))
-        found = min(count, int(share / (count + 1)) - 8) if count else 1
-        if found < min(count, FEWEST):
+        most = min(count, int(share / (count + 1)) - BLOCKS - 8)
+        if most < min(count, FEWEST) or not count:
             return 1
-        self._left -= (count + 1) * (found + 8)
+        found = math.ceil(count / math.ceil(count / most))
+        self._left -= (count + 1) * (found + BLOCKS + 8)
         if self._records is not None:
             self._records = max(0, self._records - count)
-        return max(1, found)
+        return found
 
 
 @final
@@ -78,6 +89,8 @@ class Weights:
     """None is zero: there is no record whose numbers may not be finite."""
     together: int = 1
     """How many records may be added up in single precision."""
+    fresh: bool = False
+    """What is to be added to is zero."""
 
     def rounded(self) -> Tensor:
         """(N,) float32."""
@@ -195,12 +208,21 @@ class Vectors:
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         left_NI, right_NO = weights.clean(self._left_NI), weights.clean(self._right_NO)
         total_OI = totals[0].view(right_NO.shape[1], -1)
-        if weights.together > 1 and left_NI.dtype == torch.float32 and total_OI.numel() >= LARGE:
+        blocks = list(_parts(len(left_NI), weights.together))
+        if (
+            weights.together > 1
+            and len(blocks) <= BLOCKS
+            and left_NI.dtype == torch.float32
+            and total_OI.numel() >= LARGE
+        ):
             weighted_NO = right_NO * weights.rounded()[:, None]
-            step = at_once(3 * left_NI.shape[1], left_NI.device)
-            for block in _parts(len(left_NI), weights.together):
-                for few in _parts(len(total_OI), step):
-                    total_OI[few] += (weighted_NO[block, few].T @ left_NI[block]).double()
+            sum_OI = weighted_NO[blocks[0]].T @ left_NI[blocks[0]]
+            for block in blocks[1:]:
+                sum_OI += weighted_NO[block].T @ left_NI[block]
+            if weights.fresh:
+                total_OI.copy_(sum_OI)
+            else:
+                total_OI += sum_OI.double()
             if self._bias:
                 totals[1] += weighted_NO.sum(0, dtype=torch.float64)
             return
