@@ -32,6 +32,7 @@ def plan_schema() -> Schema:
         "neighbouring": {"enum": ["replace_one", "zero_out_one"]},
         "size": COUNT,
         "lot": COUNT,
+        "most": COUNT,
         "order": {"enum": ["sequential", "permuted"]},
         "stop": {"enum": ["last", "random"]},
         "stages": {"type": "array", "items": stage, "minItems": 1},

@@ -144,7 +144,46 @@ _SHUFFLE = Synonym(
 _PER_LAYER = Synonym(
     "mechanism.groups",
     "set mechanism.groups to layer",
-    Synonym("", "remove it: one norm bounds the gradient of all parameters together"),
+    Synonym(
+        "mechanism.clip.mode",
+        "write mechanism.clip: {mode: per_layer, norm: …}",
+        Synonym("", "remove it: one norm bounds the gradient of all parameters together"),
+    ),
+)
+_NORMS = Synonym(
+    "mechanism.clip.norms", "write mechanism.clip: {mode: per_layer, norms: […]}, one for each layer", _NO_CLIPPING
+)
+_ADAPTIVE = Synonym("mechanism.clip.mode", "write mechanism.clip: {mode: adaptive, norm: …}", _NO_CLIPPING)
+_AUTOMATIC = Synonym("mechanism.clip.mode", "write mechanism.clip: {mode: automatic, norm: …}", _NO_CLIPPING)
+_QUANTILE = Synonym("mechanism.clip.quantile", "set mechanism.clip.quantile, with mode: adaptive", _NO_CLIPPING)
+_NORM_RATE = Synonym(
+    "mechanism.clip.learning_rate", "set mechanism.clip.learning_rate, with mode: adaptive", _NO_CLIPPING
+)
+_COUNT_NOISE = Synonym(
+    "mechanism.clip.count_noise",
+    "set mechanism.clip.count_noise: the deviation of the noise on the count, in units, with mode: adaptive",
+    _NO_CLIPPING,
+)
+_NO_RANGE = Synonym("", "remove it: the adaptive clip norm has no bounds of its own, every one is sound")
+_GHOST = Synonym("", "remove it: how clipped sums are taken is chosen layer by layer, for speed alone")
+_COPIES = Synonym(
+    "mechanism.augmentations", "set mechanism.augmentations: copies of each record, each augmented by itself"
+)
+_NOISE_SCHEDULE = Synonym(
+    "mechanism.noise.multiplier", "write mechanism.noise.multiplier: {schedule: linear, from: …, to: …}"
+)
+_NORM_SCHEDULE = Synonym(
+    "mechanism.clip.norm", "write mechanism.clip.norm: {schedule: linear, from: …, to: …}", _NO_CLIPPING
+)
+_CAP = Synonym(
+    "mechanism.sampling.max_batch_size",
+    "write mechanism.sampling: {scheme: truncated_poisson, batch_size: …, max_batch_size: …}",
+    _NO_SAMPLING,
+)
+_WITHOUT_REPLACEMENT = Synonym(
+    "mechanism.sampling.scheme",
+    "write mechanism.sampling: {scheme: fixed_size, batch_size: …}; its guarantee is for replace_one alone",
+    _NO_SAMPLING,
 )
 _LAYER_NOISE = Synonym("mechanism.group_noise", "set mechanism.group_noise, with mechanism.groups: layer")
 _ENCODING = Synonym("mechanism.kind", "set mechanism.kind to encoded")
@@ -242,6 +281,31 @@ SYNONYMS: dict[str, Synonym] = {
     "sample_rate": _RATE,
     "alphas": _ORDERS,
     "grad_sample_mode": _TRAINER,
+    "max_grad_norm_per_layer": _NORMS,
+    "max_per_layer_grad_norm": _NORMS,
+    "max_grad_norms": _NORMS,
+    "clip_norms": _NORMS,
+    "per_layer_clipping": _PER_LAYER,
+    "layerwise_clipping": _PER_LAYER,
+    "per_layer_clip": _PER_LAYER,
+    "adaptive_clipping": _ADAPTIVE,
+    "adaclip": _ADAPTIVE,
+    "automatic_clipping": _AUTOMATIC,
+    "auto_clipping": _AUTOMATIC,
+    "target_unclipped_quantile": _QUANTILE,
+    "clipped_quantile": _QUANTILE,
+    "clipbound_learning_rate": _NORM_RATE,
+    "unclipped_num_std": _COUNT_NOISE,
+    "clipped_count_stddev": _COUNT_NOISE,
+    "min_clipbound": _NO_RANGE,
+    "max_clipbound": _NO_RANGE,
+    "ghost_clipping": _GHOST,
+    "ghost": _GHOST,
+    "ghost_norm": _GHOST,
+    "noise_scheduler": _NOISE_SCHEDULE,
+    "noise_schedule": _NOISE_SCHEDULE,
+    "grad_clip_scheduler": _NORM_SCHEDULE,
+    "clip_schedule": _NORM_SCHEDULE,
     # TF Privacy
     "l2_norm_clip": _CLIP,
     "num_microbatches": _MICROBATCHES,
@@ -259,6 +323,13 @@ SYNONYMS: dict[str, Synonym] = {
     "max_norm": _CLIP,
     "microbatch_size": _MICROBATCH,
     "normalize_by": _DIVISOR,
+    "truncated_batch_size": _CAP,
+    "truncated_poisson": _CAP,
+    "sampling_without_replacement": _WITHOUT_REPLACEMENT,
+    "without_replacement": _WITHOUT_REPLACEMENT,
+    "augmult": _COPIES,
+    "augmentation_multiplicity": _COPIES,
+    "num_augmentations": _COPIES,
     "rescale_to_unit_norm": _DIVISOR,
     "sampling_prob": _RATE,
     "neighboring_relation": _RELATION,
@@ -413,6 +484,9 @@ SYNONYMS: dict[str, Synonym] = {
     "iterations": _STEPS,
     "num_iterations": _STEPS,
     "gradient_accumulation_steps": _ACCUMULATE,
+    "gradient_accumulation": _ACCUMULATE,
+    "grad_accumulation": _ACCUMULATE,
+    "grad_accum_steps": _ACCUMULATE,
     "per_device_train_batch_size": _LOT,
     "train_batch_size": _LOT,
     "batch_size": _LOT,
@@ -447,6 +521,15 @@ NOISE: dict[str, Synonym] = {
 
 WORDS: dict[str, str] = {
     "dp-sgd": "dpsgd",
+    "quantile": "adaptive",
+    "auto_s": "automatic",
+    "auto-s": "automatic",
+    "normalize": "automatic",
+    "normalized": "automatic",
+    "without_replacement": "fixed_size",
+    "fixed": "fixed_size",
+    "subset": "fixed_size",
+    "truncated": "truncated_poisson",
     "dp_sgd": "dpsgd",
     "gradient_encoding": "encoded",
     "private_aggregation_of_teacher_ensembles": "pate",
