@@ -1,9 +1,12 @@
 """What a clipped sum costs against plain SGD's gradient of the same model and batch, in time and memory.
 
 Rounds alternate A B C A B C …, so that a machine whose speed drifts gives honest ratios; memory is the peak of a fresh
-process. `sgd` is forward, backward and an SGD step; `engine` the clipped sum as it is trained with, and `vmap` the one
-from gradients of single records, which `engine` falls back to, `compiled` the engine with a compiled pass; each without
-noise and with the same step. Records are made up. Run: python benchmarks/engine.py [threads]
+process. `sgd` is forward, backward and an SGD step, `sgd, compiled` the same by `torch.compile`; `engine` is the
+clipped sum as it is trained with, `noise` that with the gate's noise, `compiled` that with a compiled pass, and `vmap`
+the sum from gradients of single records, which `engine` falls back to; each with the same step. Opacus's modes are
+without noise, where it is installed. Records are made up.
+
+Run: python benchmarks/engine.py [threads] [--compiled] [model ...]
 """
 
 from __future__ import annotations
@@ -14,27 +17,32 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.cnn import PRESETS
+from dprecipe.models.zoo.wide_resnet import wide_resnet
+from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.laws import Law
 from dprecipe.training.engine.bookkeeping import describe
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.losses import cross_entropy
+from dprecipe.training.noise import add_noise
 
 TOKENS = 1000
 
 
 class Transformer(nn.Module):
-    """Classifies sequences of tokens: d 128, 2 layers, 4 heads, learned positions."""
+    """Classifies sequences of tokens: d 256, 4 layers, 4 heads, learned positions."""
 
-    def __init__(self, classes: int, length: int, width: int = 128, layers: int = 2) -> None:
+    def __init__(self, classes: int, length: int, width: int = 256, layers: int = 4) -> None:
         super().__init__()
         self.tokens = nn.Embedding(TOKENS, width)
         self.positions = nn.Embedding(length, width)
@@ -59,40 +67,61 @@ class Case(NamedTuple):
     batch: int
     rounds: int
     repeats: int = 1
+    vmap: bool = True
+    """It is not hopeless to compute gradients of single records."""
 
 
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 1000), nn.ReLU(), nn.Linear(1000, 10))
 
 
+def wrn() -> nn.Module:
+    return wide_resnet(WideResNet(kind="wide_resnet", depth=16, width=4, weight_standardisation=False), 3, 10)
+
+
 CASES = {
-    "logistic 123": Case(lambda: nn.Linear(123, 10), (123,), 1024, 21, 10),
-    "MLP 784-1000-10": Case(mlp, (784,), 256, 7),
+    "logistic 123": Case(lambda: nn.Linear(123, 10), (123,), 1024, 31, 10),
+    "MLP 784-1000-10": Case(mlp, (784,), 256, 15, vmap=False),
     "MNIST CNN": Case(lambda: PRESETS["tempered-mnist"]((1, 28, 28), 10), (1, 28, 28), 256, 11),
-    "CIFAR CNN": Case(lambda: PRESETS["tempered-cifar"]((3, 32, 32), 10), (3, 32, 32), 64, 7),
-    "transformer": Case(lambda: Transformer(10, 64), (64,), 32, 7),
+    "CIFAR CNN": Case(lambda: PRESETS["tempered-cifar"]((3, 32, 32), 10), (3, 32, 32), 256, 5, vmap=False),
+    "WRN-16-4": Case(wrn, (3, 32, 32), 32, 5, vmap=False),
+    "transformer": Case(lambda: Transformer(10, 128), (128,), 16, 5, vmap=False),
 }
 CLIP = 0.1
 RATE = 1e-3
+COMPILED = "--compiled" in sys.argv
+MEASURED = ("sgd", "engine")
+"""Whose memory is told."""
+
+
+def made_up(name: str) -> Batch:
+    shape = (CASES[name].batch, *CASES[name].shape)
+    features = torch.randint(TOKENS, shape) if name == "transformer" else torch.randn(shape)
+    return Batch(features, torch.randint(10, shape[:1]))
 
 
 def steps(name: str) -> dict[str, Callable[[], None]]:
     case = CASES[name]
     torch.manual_seed(0)
     net = case.build()
-    shape = (case.batch, *case.shape)
-    features = torch.randint(TOKENS, shape) if name == "transformer" else torch.randn(shape)
-    batch = Batch(features, torch.randint(10, (case.batch,)))
+    batch = made_up(name)
     optimizer = torch.optim.SGD(net.parameters(), RATE)
+    secrets = Secrets()
+    drawn = iter(range(1 << 40))
 
-    def sgd() -> None:
-        optimizer.zero_grad()
-        cross_entropy(net(batch.features), batch.labels).mean().backward()
-        optimizer.step()
-
-    def private(total: Callable[..., object]) -> Callable[[], None]:
+    def plain(model: Callable[[Tensor], Tensor]) -> Callable[[], None]:
         def step() -> None:
-            summed = total(net, cross_entropy, batch, Clipping.flat(CLIP), case.batch).value  # type: ignore[attr-defined]
+            optimizer.zero_grad()
+            cross_entropy(model(batch.features), batch.labels).mean().backward()
+            optimizer.step()
+
+        return step
+
+    def private(total: Callable[[], Tensor], noise: bool = False) -> Callable[[], None]:
+        def step() -> None:
+            summed = total()
+            if noise:
+                summed = add_noise(summed, Law("gaussian"), CLIP, secrets.stream("noise", next(drawn)))
             start = 0
             with torch.no_grad():
                 for parameter in net.parameters():
@@ -103,16 +132,70 @@ def steps(name: str) -> dict[str, Callable[[], None]]:
 
         return step
 
-    compiled = partial(clipped_sum, passes=Passes(net, cross_entropy, True, case.batch, 1))
-    return {
-        "sgd": sgd,
-        "engine": private(clipped_sum),
-        "vmap": private(clipped_sum_of_rows),
-        "compiled": private(compiled),
-    }
+    def engine(passes: Passes | None = None) -> Callable[[], Tensor]:
+        return lambda: clipped_sum(net, cross_entropy, batch, Clipping.flat(CLIP), case.batch, passes).value
+
+    found = {"sgd": plain(net), "engine": private(engine()), "noise": private(engine(), noise=True)}
+    if case.vmap:
+        rows = clipped_sum_of_rows
+        found["vmap"] = private(lambda: rows(net, cross_entropy, batch, Clipping.flat(CLIP), case.batch).value)
+    if COMPILED:
+        found["sgd, compiled"] = plain(torch.compile(net))
+        found["compiled"] = private(engine(Passes(net, cross_entropy, True, case.batch, 1000)), noise=True)
+    return found
 
 
-PIECES = ("sgd", "engine", "vmap", "compiled")
+def opacus(name: str) -> dict[str, Callable[[], None]]:
+    """A step of each of Opacus's modes that can do this model, and is not hopeless."""
+    try:
+        from opacus.grad_sample import GradSampleModule
+        from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
+        from opacus.optimizers import DPOptimizer
+        from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
+        from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+    except ImportError:
+        return {}
+    warnings.filterwarnings("ignore", "Full backward hook is firing")
+    case = CASES[name]
+    batch = made_up(name)
+    settings = {"noise_multiplier": 0.0, "max_grad_norm": CLIP, "expected_batch_size": case.batch}
+
+    def by_rows(functorch: bool) -> Callable[[], None]:
+        net = GradSampleModule(case.build(), force_functorch=functorch)
+        optimizer = DPOptimizer(torch.optim.SGD(net.parameters(), RATE), **settings)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            cross_entropy(net(batch.features), batch.labels).mean().backward()
+            optimizer.step()
+
+        return step
+
+    def ghost() -> Callable[[], None]:
+        net = GradSampleModuleFastGradientClipping(case.build(), max_grad_norm=CLIP, use_ghost_clipping=True)
+        optimizer = DPOptimizerFastGradientClipping(torch.optim.SGD(net.parameters(), RATE), **settings)
+        criterion = DPLossFastGradientClipping(net, optimizer, nn.CrossEntropyLoss())
+
+        def step() -> None:
+            optimizer.zero_grad()
+            criterion(net(batch.features), batch.labels).backward()
+            optimizer.step()
+
+        return step
+
+    modes = {"opacus ghost": ghost}
+    if case.vmap or len(case.shape) == 3:
+        modes |= {"opacus hooks": lambda: by_rows(False), "opacus functorch": lambda: by_rows(True)}
+    found = {}
+    for mode, build in modes.items():
+        try:
+            step = build()
+            step()
+        except Exception as error:  # it refuses many models, each in its own way
+            print(f"{mode} can't: {type(error).__name__}: {str(error).splitlines()[0][:80]}", file=sys.stderr)
+        else:
+            found[mode] = step
+    return found
 
 
 def seconds(step: Callable[[], object], repeats: int) -> float:
@@ -123,19 +206,17 @@ def seconds(step: Callable[[], object], repeats: int) -> float:
 
 
 def compare(name: str) -> None:
-    case, timed = CASES[name], steps(name)
+    case, timed = CASES[name], steps(name) | opacus(name)
     times: dict[str, list[float]] = {step: [] for step in timed}
     for round_ in range(2 + case.rounds):
         for piece, step in timed.items():
             taken = seconds(step, case.repeats)
             if round_ > 1:  # the first two warm up
                 times[piece].append(taken)
-    ratios = {
-        piece: [mine / plain for mine, plain in zip(times[piece], times["sgd"], strict=True)] for piece in PIECES[1:]
-    }
-    row = "".join(f"{1000 * statistics.median(taken):10.2f}" for taken in times.values())
-    row += "".join(f"  {statistics.median(r):6.2f} ({min(r):.2f} to {max(r):.2f})" for r in ratios.values())
-    print(f"{name:18}{row}", flush=True)
+    print(f"\n{name}, batch {case.batch}: {1000 * statistics.median(times['sgd']):.2f} ms", flush=True)
+    for piece in list(timed)[1:]:
+        ratios = [mine / plain for mine, plain in zip(times[piece], times["sgd"], strict=True)]
+        print(f"  {piece:18} {statistics.median(ratios):6.2f} ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
 
 
 def peak_of(name: str, piece: str) -> float:
@@ -150,15 +231,17 @@ def main() -> None:
         step(), step(), step()
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
-    torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    asked = [argument for argument in sys.argv[1:] if argument in CASES] or list(CASES)
+    torch.set_num_threads(next((int(argument) for argument in sys.argv[1:] if argument.isdigit()), 1))
     # Before anything is held here: a child starts with its parent's peak.
-    print(f"{'peak memory, MB':18}" + "".join(f"{piece:>10}" for piece in PIECES))
-    for name in CASES:
-        print(f"{name:18}" + "".join(f"{peak_of(name, piece):10.0f}" for piece in PIECES), flush=True)
-    print(f"\n{torch.get_num_threads()} thread(s), median ms: {', '.join(PIECES)}; ratios to sgd of the others")
-    for name in CASES:
+    print("peak memory, MB   " + "".join(f"{piece:>10}" for piece in MEASURED))
+    for name in asked:
+        print(f"{name:18}" + "".join(f"{peak_of(name, piece):10.0f}" for piece in MEASURED), flush=True)
+    print(f"\n{torch.get_num_threads()} thread(s), ratios to sgd in the same round: median, and range")
+    for name in asked:
         compare(name)
-    for name, case in CASES.items():
+    for name in asked:
+        case = CASES[name]
         print(f"\n{name}")
         features = torch.zeros(case.batch, *case.shape, dtype=torch.int64 if name == "transformer" else torch.float32)
         labels = torch.zeros(case.batch, dtype=torch.int64)

@@ -308,8 +308,11 @@ def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Pla
             raise Unplanned("the model calls its layers differently for other records")
         plan = Plan(tuple(_places(a, b) for a, b in zip(few, more, strict=True)))
         _check(model, loss, *made_up(features, labels, TRACED[0]), plan)
-        shares = shares_of(model, loss, *made_up(features, labels, TIMED), plan, timed=True)
-    kept = sum(share.wheres[0].stop - share.wheres[0].start for share in shares if share.chosen == "kept")
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        count = min(TIMED, max(2, KEPT // max(1, trained)))
+        shares = shares_of(model, loss, *made_up(features, labels, count), plan, timed=True)
+    by_rows = [share.wheres[0] for share in shares if share.chosen in ("kept", "twice")]
+    kept = sum(where.stop - where.start for where in by_rows)
     plan.most = max(FEW, KEPT // max(1, kept))
     return plan
 

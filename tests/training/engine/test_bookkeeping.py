@@ -14,10 +14,12 @@ from torch.nn import functional
 
 from dprecipe.models.build import build
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp, Model, Transformer, WideResNet
+from dprecipe.models.zoo.layers import StandardisedConv2d
 from dprecipe.training.engine import bookkeeping, layers
 from dprecipe.training.engine.bookkeeping import add_clipped, describe
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.clipping import layers as clipped_layers
 from dprecipe.training.engine.taps import Taps, Unplanned
 from dprecipe.training.engine.terms import Lookups, Products, Rows
 from dprecipe.training.engine.ways import (
@@ -353,7 +355,8 @@ def architectures(draw: st.DrawFn) -> tuple[nn.Module, Tensor]:
                     wide,
                     draw(st.integers(1, min(3, *now.shape[2:]))),
                     stride=draw(st.integers(1, 2)),
-                    padding=draw(st.integers(0, 2)),
+                    padding=draw(st.integers(1, 2)),
+                    dilation=draw(st.integers(1, 2)) if min(now.shape[2:]) > 2 else 1,
                     groups=draw(st.sampled_from([1, 2])),
                     bias=draw(st.booleans()),
                 )
@@ -485,6 +488,55 @@ def test_sums_in_single_precision_are_off_by_no_more_than_what_is_reserved(law: 
     assert together >= FEWEST
     way.add([found_P], Weights(weights_N, together=together))
     assert float((found_P - weights_N @ rows_NP.double()).norm()) <= SLACK / 2
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("stability", [None, 0.01])
+def test_each_layer_by_itself_and_automatic_clipping(groups: int, stability: float | None) -> None:
+    net, features = classified(nn.Conv2d(2, 4, 3, groups=groups), nn.GroupNorm(2, 4), shape=(2, 5, 5))
+    labels = torch.arange(7) % CLASSES
+    clipping = Clipping((0.1, 0.2, 0.3), clipped_layers(net), stability)
+    found_P = clipped_sum(net, cross_entropy, Batch(features, labels), clipping, 4).value
+    expected = []
+    rows = torch.split(looped(net, features, labels), [p.numel() for p in net.parameters()], 1)
+    for layer, threshold in enumerate(clipping.thresholds):
+        of_layer = torch.cat(rows[2 * layer : 2 * layer + 2], 1)
+        norms_N = of_layer.norm(dim=1)
+        weights_N = (threshold / norms_N).clamp(max=1.0) if stability is None else threshold / (norms_N + stability)
+        expected.append(weights_N @ of_layer)
+    expected_P = torch.cat(expected)
+    assert float((found_P - expected_P).norm() / expected_P.norm()) < 1e-5
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_standardised_kernels(stride: int) -> None:
+    net, features = classified(StandardisedConv2d(2, 4, 3, stride, 1), nn.Tanh(), shape=(2, 5, 5))
+    with torch.no_grad():
+        net[0][0].weight[0] = 0.5 + 1e-4 * torch.randn(2, 3, 3)  # so short that its length is held from below
+    hold(net, features)
+    told = describe(net, cross_entropy, features, torch.zeros(7).long())
+    assert ALONE not in told["0.0.weight"]
+
+
+def test_low_rank_adapters_beside_a_frozen_layer() -> None:
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base, self.down, self.up = nn.Linear(5, 6), nn.Linear(5, 2, bias=False), nn.Linear(2, 6, bias=False)
+            self.base.requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.base(x) + self.up(self.down(x))
+
+    hold(*classified(Adapted(), nn.Tanh(), shape=(3, 5)))
+
+
+def test_a_lot_whose_rows_have_no_room_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bookkeeping, "KEPT", 200)
+    monkeypatch.setattr(bookkeeping, "FEW", 2)
+    net, features = classified(nn.Linear(5, 6), nn.Tanh(), shape=(9, 5))
+    hold(net, features)
+    assert bookkeeping.plan_of(net, cross_entropy, features, torch.zeros(7).long()).most < 7
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-19, 1.0, 1e6, 1e19, 1e30, float("inf"), float("nan")])
