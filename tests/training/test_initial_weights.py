@@ -28,11 +28,11 @@ MODEL = "model={kind: mlp, hidden: [12], activation: relu, init: start/model.saf
 @pytest.fixture
 def begun(small: Small, tmp_path: Path) -> Small:
     """Plans that start from a file beside the recipe."""
-    plan = small("model={kind: mlp, hidden: [12], activation: relu}", "training.steps=3")
+    plan = small("model={kind: mlp, hidden: [12], activation: relu}", "training.steps=30")
     (tmp_path / "start").mkdir()
     public = facts(plan.data)
     save_file(build(plan.model, public.shape, 10, 77).state_dict(), tmp_path / "start" / "model.safetensors")
-    return lambda *overrides: small(MODEL, "training.steps=3", *overrides)
+    return lambda *overrides: small(MODEL, "training.steps=30", *overrides)
 
 
 def test_the_file_is_in_certificate_ledger_report_and_card(begun: Small, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_file_is_in_certificate_ledger_report_and_card(begun: Small, tmp_pat
 
 def test_a_certificate_can_neither_hide_nor_make_up_initial_weights(begun: Small, small: Small, tmp_path: Path) -> None:
     learned = run(begun(), tmp_path / "learned").release
-    drawn = run(small("training.steps=3"), tmp_path / "drawn").release
+    drawn = run(small("training.steps=30"), tmp_path / "drawn").release
     facts = json.loads((learned / "certificate.json").read_text("utf-8"))["predicate"]["provenance"]["initial_weights"]
     for release, value in ((learned, None), (drawn, facts)):
         file = release / "certificate.json"
@@ -90,12 +90,12 @@ def test_a_resumed_run_needs_the_same_file(begun: Small, tmp_path: Path, monkeyp
     dprecipe.verify(run(plan, out, resume=True).release)
 
 
-@pytest.mark.parametrize("train", ["all", "head"])
+@pytest.mark.parametrize("train", ["head", pytest.param("all", marks=pytest.mark.slow)])
 def test_a_release_starts_another_run(small: Small, tmp_path: Path, train: str) -> None:
-    first = run(small("model={kind: mlp, hidden: [12]}", "training.steps=3"), tmp_path / "first").release
+    first = run(small("model={kind: mlp, hidden: [12]}", "training.steps=30"), tmp_path / "first").release
     shutil.copytree(first, tmp_path / "start")
     block = f"model={{kind: mlp, hidden: [12], train: {train}, init: start/model.safetensors}}"
-    second = run(small(block, "training.steps=3"), tmp_path / "second").release
+    second = run(small(block, "training.steps=30"), tmp_path / "second").release
     dprecipe.verify(second)
     before, after = (load_file(folder / "model.safetensors") for folder in (first, second))
     moved = {name for name in before if not torch.equal(before[name], after[name])}
