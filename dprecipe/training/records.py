@@ -125,8 +125,8 @@ class LotOfSeveral:
             shape = (len(units), records * self.copies)
             filled_UR = torch.from_numpy(np.arange(records) >= counts_U[units][:, None])
             filled_UR = filled_UR.repeat_interleave(self.copies, 1).to(batch.labels.device)
-            labels_UR = batch.labels.unflatten(0, shape).masked_fill(filled_UR, FILLED)
-            yield Batch(batch.features.unflatten(0, shape), labels_UR)
+            labels_UR = torch.unflatten(batch.labels, 0, shape).masked_fill(filled_UR, FILLED)
+            yield Batch(torch.unflatten(batch.features, 0, shape), labels_UR)
             start += len(units)
 
 

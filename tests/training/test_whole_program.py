@@ -206,23 +206,27 @@ def shrink(gradients: Floats, norm: float, order: int = 2) -> Floats:
 LAYERS = (slice(0, 130), slice(130, 163))
 
 
-def test_flat_clipping_adds_noise_of_sigma_times_the_clip_norm_and_nothing_else(tmp_path: Path) -> None:
-    seen = ran(tmp_path)
-    noise = seen.noise(lambda gradients, step: shrink(gradients, 0.5))
+@pytest.fixture(scope="module")
+def flat(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A run of the recipe as it is."""
+    return ran(tmp_path_factory.mktemp("flat"))
+
+
+def test_flat_clipping_adds_noise_of_sigma_times_the_clip_norm_and_nothing_else(flat: Seen) -> None:
+    noise = flat.noise(lambda gradients, step: shrink(gradients, 0.5))
     assert_white(noise / (1.5 * 0.5), "flat")
-    lengths = np.concatenate([np.linalg.norm(seen.gradients(step), axis=1) for step in range(STEPS)])
+    lengths = np.concatenate([np.linalg.norm(flat.gradients(step), axis=1) for step in range(STEPS)])
     assert 0.05 < (lengths > 0.5).mean() < 0.95 or (lengths > 0.5).all()  # the clipping was put to work
 
 
-def test_what_the_tests_would_say_of_other_noise(tmp_path: Path) -> None:
+def test_what_the_tests_would_say_of_other_noise(flat: Seen) -> None:
     """They can fail: on noise 5 % too small, used twice, of pairs with equal radii, and on unclipped sums."""
-    seen = ran(tmp_path)
-    noise = seen.noise(lambda gradients, step: shrink(gradients, 0.5)) / (1.5 * 0.5)
+    noise = flat.noise(lambda gradients, step: shrink(gradients, 0.5)) / (1.5 * 0.5)
     twice, halves = noise.copy(), noise.copy()
     twice[1::2] = noise[::2]
     middle = noise.shape[1] // 2
     halves[:, middle : 2 * middle] = np.where(noise[:, middle : 2 * middle] > 0, 1, -1) * np.abs(noise[:, :middle])
-    unclipped = seen.noise(lambda gradients, step: gradients) / (1.5 * 0.5)
+    unclipped = flat.noise(lambda gradients, step: gradients) / (1.5 * 0.5)
     for wrong, what in ((0.95 * noise, "variance"), (twice, "values"), (halves, "squares"), (unclipped, "variance")):
         with pytest.raises(AssertionError, match=what):
             assert_white(wrong, "wrong")
@@ -241,7 +245,7 @@ def test_automatic_clipping(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("clip", "norms", "scales"),
     [
-        ("{mode: per_layer, norm: 0.5}", (0.5 / math.sqrt(2),) * 2, (0.5, 0.5)),
+        pytest.param("{mode: per_layer, norm: 0.5}", (0.5 / math.sqrt(2),) * 2, (0.5, 0.5), marks=pytest.mark.slow),
         ("{mode: per_layer, norm: null, norms: [0.2, 0.7]}", (0.2, 0.7), (0.2 * math.sqrt(2), 0.7 * math.sqrt(2))),
     ],
     ids=["uniform", "given"],
@@ -271,7 +275,7 @@ def test_laplace_noise_and_l1_clipping(tmp_path: Path) -> None:
 
 def test_adaptive_clipping_releases_gradients_and_count_as_one(tmp_path: Path) -> None:
     clip = "{mode: adaptive, norm: 0.5, quantile: 0.4, learning_rate: 0.3, count_noise: 3.0}"
-    seen = ran(tmp_path, f"mechanism.clip={clip}")
+    seen = ran(tmp_path, f"mechanism.clip={clip}", "mechanism.noise.multiplier=3.0")
     before = np.array([0.5, *seen.clip_norms[:-1]])
     after = np.array(seen.clip_norms)
     assert len(set(seen.clip_norms)) == STEPS
@@ -282,7 +286,7 @@ def test_adaptive_clipping_releases_gradients_and_count_as_one(tmp_path: Path) -
         lengths = np.linalg.norm(seen.gradients(step), axis=1)
         clean.append(float((lengths <= before[step]).sum()) - len(lengths) / 2)
     count_noise = (counts - np.array(clean)) / 3.0
-    gradient_multiplier = 1 / math.sqrt(1 / 1.5**2 - 1 / (2 * 3.0) ** 2)
+    gradient_multiplier = 1 / math.sqrt(1 / 3.0**2 - 1 / (2 * 3.0) ** 2)
     noise = seen.noise(lambda gradients, step: shrink(gradients, before[step]))
     noise /= gradient_multiplier * before[:, None]
     assert_within(float((count_noise**2).sum()), stats.chi2(STEPS), "the noise of the counts")

@@ -32,8 +32,7 @@ class Several(nn.Module):
         self.train(model.training)
 
     def forward(self, features: Tensor) -> Tensor:
-        outputs: Tensor = self.model(features.flatten(0, 1))
-        return outputs.unflatten(0, features.shape[:2])
+        return torch.unflatten(self.model(features.flatten(0, 1)), 0, features.shape[:2])
 
 
 @final
@@ -46,5 +45,5 @@ class MeanLoss:
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
         real_UR = labels != FILLED
         losses = self.loss(outputs.flatten(0, 1), torch.where(real_UR, labels, 0).flatten())
-        losses_UR = torch.where(real_UR, losses.unflatten(0, labels.shape), 0.0)
+        losses_UR = torch.where(real_UR, torch.unflatten(losses, 0, labels.shape), 0.0)
         return losses_UR.sum(1) / real_UR.sum(1)
