@@ -52,19 +52,24 @@ def _helpful(node: Any) -> Any:
         return node
     if "discriminator" in node and "oneOf" in node:
         tag, mapping = node["discriminator"]["propertyName"], node["discriminator"]["mapping"]
+        default = node["discriminator"].get("default")
         rest = {key: value for key, value in node.items() if key not in ("discriminator", "oneOf")}
         return rest | {
             "type": "object",
             "properties": {tag: {"enum": list(mapping)}},
-            "required": [tag],
+            "required": [] if default else [tag],
             "allOf": [
                 {
-                    "if": {"properties": {tag: {"const": kind}}, "required": [tag]},
+                    "if": {"properties": {tag: {"const": kind}}, "required": [] if kind == default else [tag]},
                     "then": {"$ref": reference},
                 }
                 for kind, reference in mapping.items()
             ],
         }
+    match node.get("oneOf"):
+        case [{"discriminator": _} as tagged, {"type": "array"} as listed]:
+            rest = {key: value for key, value in node.items() if key != "oneOf"}
+            return rest | {"if": {"type": "array"}, "then": _helpful(listed), "else": _helpful(tagged)}
     match node.get("anyOf"):
         case [{"discriminator": _} as tagged, {"type": "null"}]:
             rest = {key: value for key, value in node.items() if key != "anyOf"}

@@ -40,7 +40,10 @@ class Processes(Protocol):
         """The leader's answer, in every process; it is asked nowhere else."""
 
     def part(self, units: Lot) -> Lot:
-        """This process's part of a lot; together the parts are the lot. It may be empty."""
+        """This process's part of a lot; together the parts are the lot. It may be empty.
+
+        Whose part a unit is in depends on its number alone: one more unit changes the sum of one process.
+        """
 
     def summed(self, value: Tensor) -> Tensor:
         """The sum over all processes, with the same bits in each."""
@@ -100,7 +103,7 @@ class Together:
         return agreed
 
     def part(self, units: Lot) -> Lot:
-        return units[self.rank :: self.count]
+        return units[units % self.count == self.rank]
 
     def summed(self, value: Tensor) -> Tensor:
         total = value.to(self._device, copy=True)

@@ -144,7 +144,7 @@ def test_dpsgd_is_compared_as_encoding_with_one_codeword(
     ("overrides", "code"),
     [
         ([DPSGD.replace("poisson", "shuffle")], "P131"),
-        ([DPSGD.replace("gaussian", "laplace")], "P101"),
+        ([DPSGD.replace("gaussian", "sech")], "P101"),
         (["mechanism.noise.multiplier=0.68"], "P102"),
         (["mechanism.codebook={source: gradients}"], "P130"),
         (["budget.epsilon=1e6"], "P107"),

@@ -14,6 +14,8 @@ BEHIND = (
     "training",
     "models/zoo",
     "models/build.py",
+    "models/initial.py",
+    "models/lora.py",
     "models/private.py",
     "models/load.py",
     "data/augment.py",

@@ -74,3 +74,17 @@ def test_an_error_in_a_kind_speaks_of_that_kind_only() -> None:
     messages = [error.message for error in VALIDATOR.iter_errors(value)]
     assert len(messages) == 2
     assert all("unexpected" in message for message in messages)
+
+
+def test_a_clip_block_without_a_mode_is_flat() -> None:
+    value = plain(load((GOLDEN / "r101-of-another-kind.yaml").read_text("utf-8"), "r.yaml"))
+    value["training"]["optimizer"].pop("beta1")
+    value["mechanism"]["noise"].pop("df")
+    for clip, unexpected in (
+        ({"norm": 1.0, "quantile": 0.5}, 1),
+        ({"mode": "adaptive", "norm": 1.0, "quantile": 0.5}, 0),
+    ):
+        value["mechanism"]["clip"] = clip
+        messages = [error.message for error in VALIDATOR.iter_errors(value)]
+        assert len(messages) == unexpected
+        assert all("'quantile' was unexpected" in message for message in messages)

@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 import dprecipe
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.ledger import read
-from dprecipe.training.processes import Alone
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -112,16 +111,10 @@ def test_a_run_is_stopped_and_goes_on(tmp_path: Path) -> None:
     assert sum(charge.count for charge in read(ledger).charges) >= before
 
 
-def test_parts_of_a_lot_are_the_lot() -> None:
-    lot = np.arange(10)
-    assert Alone().part(lot) is lot
-    parts = [lot[rank::3] for rank in range(3)]
-    assert sorted(np.concatenate(parts).tolist()) == lot.tolist()
-
-
 DRIVER = textwrap.dedent(
     """
     import json, sys
+    import numpy as np
     import torch
     from dprecipe.faults import UsageFault
     from dprecipe.noise.entropy import Secrets
@@ -130,6 +123,7 @@ DRIVER = textwrap.dedent(
     processes = join(torch.device("cpu"))
     asked = []
     answer = processes.agree(lambda: asked.append(1) or processes.rank)
+    part = processes.part(np.array([0, 2, 3, 4, 5, 9])).tolist()
     value = torch.full((4,), float(processes.rank + 1), dtype=torch.float64)
     total = processes.summed(value)
     noisy = processes.released(lambda: total + processes.rank, total)
@@ -140,7 +134,7 @@ DRIVER = textwrap.dedent(
     except UsageFault as fault:
         other = fault.message
     with open(f"{sys.argv[1]}/{processes.rank}.json", "w") as file:
-        told = [len(asked), answer, value.tolist(), total.tolist(), noisy.tolist(), seed, other]
+        told = [len(asked), answer, part, value.tolist(), total.tolist(), noisy.tolist(), seed, other]
         json.dump(told, file)
     leave()
     """
@@ -156,9 +150,10 @@ def test_what_processes_tell_each_other(tmp_path: Path) -> None:
     told = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(3)]
     assert [row[0] for row in told] == [1, 0, 0]  # the leader alone is asked
     assert {row[1] for row in told} == {0}
-    assert [row[2] for row in told] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]  # what was summed is left alone
-    assert all(row[3] == [6.0] * 4 for row in told)
-    assert all(row[4] == [6.0] * 4 for row in told)  # the leader's
+    assert [row[2] for row in told] == [[0, 3, 9], [4], [2, 5]]
+    assert [row[3] for row in told] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]  # what was summed is left alone
+    assert all(row[4] == [6.0] * 4 for row in told)
+    assert all(row[5] == [6.0] * 4 for row in told)  # the leader's
     words = Secrets(1).stream("program", 0).words(3)
-    assert [row[5] for row in told] == [int(word >> np.uint64(1)) for word in words]
-    assert all("process 1 of this run has another recipe" in row[6] for row in told)
+    assert [row[6] for row in told] == [int(word >> np.uint64(1)) for word in words]
+    assert all("process 1 of this run has another recipe" in row[7] for row in told)

@@ -87,7 +87,21 @@ class Dpsgd(Block):
     """DP-SGD (Abadi et al. 2016)."""
 
     kind: Literal["dpsgd"]
-    clip: Clip = Field(description="how far one unit can move the sum of gradients")
+    clip: Clip = Field(
+        description="how far one unit can move the sum of gradients",
+        json_schema_extra={
+            "discriminator": {
+                "propertyName": "mode",
+                "default": "flat",
+                "mapping": {
+                    "flat": "#/$defs/FlatClip",
+                    "per_layer": "#/$defs/PerLayerClip",
+                    "automatic": "#/$defs/AutomaticClip",
+                    "adaptive": "#/$defs/AdaptiveClip",
+                },
+            }
+        },
+    )
     noise: MovingNoise = Field(description="one noise, or a list of phases in order")
     sampling: LotSampling
     augmentations: PositiveInt = Field(
