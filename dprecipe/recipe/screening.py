@@ -53,7 +53,9 @@ _HASH = "use `hash: {columns: […], buckets: …}` or `tokenize`: they need no 
 _DECLARE = "declare the `values` of category columns and use `one_hot`"
 _MISSING = "declare `missing` for each numeric column"
 _DROP = "remove it: which records stay would depend on the others"
-_CONSTANT_STEPS = "remove it: use constant steps (scale, scattering, group_norm, clip_features, one_hot, hash, tokenize)"
+_CONSTANT_STEPS = (
+    "remove it: use constant steps (scale, scattering, group_norm, clip_features, one_hot, hash, tokenize)"
+)
 _FITTED_BY_REMEDY = {
     _SCALE: "standardize standardise standard_scaler zscore z_score normalize normalise normalization whiten",
     _BOUND: "min_max minmax min_max_scaler robust_scaler quantile quantiles percentile winsorize",
