@@ -55,6 +55,8 @@ CHUNK = 1 << 16
 """Numbers at a time: on a CPU, so many that all there is of them stays in the cache."""
 _PAIR = 12
 """Bytes of the keystream for two normal draws."""
+Adding = Callable[[Tensor, float | Tensor], None]
+"""Adds noise of a scale, one for all numbers or one for each, to a vector."""
 
 
 def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) -> Tensor:
@@ -68,21 +70,17 @@ def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) 
     """
     device = value_P.device
     chunk = CHUNK if device.type == "cpu" else CHUNK << 6
-    drawn: Callable[[int], Tensor]
-    if law.family == "gaussian":
-        drawn = _normals(stream, device, min(chunk, len(value_P)))
-    else:
-        drawn = lambda count: torch.from_numpy(draw(law, stream, count)).to(device)  # noqa: E731
+    size = value_P.numel()
+    add = _normals(stream, device, min(chunk, size)) if law.family == "gaussian" else _others(law, stream)
     with _LOCK:
-        for start in range(0, len(value_P), chunk):
-            part = value_P[start : start + chunk]
-            noise = drawn(len(part))
+        for start in range(0, size, chunk):
+            part = value_P if size <= chunk else value_P[start : start + chunk]
             if isinstance(scale, Tensor):
                 scales = scale[start : start + chunk]
-                part.addcmul_(noise, scales)
+                add(part, scales)
                 onto_lattice(part, float(scales.min()))
             else:
-                part.add_(noise, alpha=scale)
+                add(part, scale)
                 onto_lattice(part, scale)
     return value_P
 
@@ -103,48 +101,83 @@ def onto_lattice(value: Tensor, scale: float) -> None:
     value.add_(there).sub_(there)
 
 
-def _normals(stream: Stream, device: torch.device, most: int) -> Callable[[int], Tensor]:
-    """A count of at most `most` -> so many standard normal draws, which the next call overwrites."""
+def _others(law: Law, stream: Stream) -> Adding:
+    """Of another law, drawn on the CPU."""
+
+    def add(value: Tensor, scale: float | Tensor) -> None:
+        noise = torch.from_numpy(draw(law, stream, value.numel())).to(value.device)
+        if isinstance(scale, Tensor):
+            value.addcmul_(noise, scale)
+        else:
+            value.add_(noise, alpha=scale)
+
+    return add
+
+
+def _normals(stream: Stream, device: torch.device, most: int) -> Adding:
+    """Adds scale × standard normal draws to a vector of at most `most` numbers."""
     room = _room(device, most)
     if device.type == "cpu":
 
-        def filled(pairs: int) -> Tensor:
-            stream.fill(room.bytes_B[: _PAIR * pairs])
-            return room.words
+        def add(value: Tensor, scale: float | Tensor) -> None:
+            room.cut(value.numel())
+            stream.fill(room.bytes_B)
+            room.add(value, scale)
     else:
         blocks = Keystream(stream.key, device)
 
-        def filled(pairs: int) -> Tensor:
-            return blocks.next(math.ceil(_PAIR * pairs / BLOCK))
+        def add(value: Tensor, scale: float | Tensor) -> None:
+            room.cut(value.numel(), blocks.next(math.ceil(_PAIR * ((value.numel() + 1) // 2) / BLOCK)))
+            room.add(value, scale)
 
-    return lambda count: room.normals(filled((count + 1) // 2), count)
+    return add
 
 
 @final
 class _Room:
-    """Memory for the draws of a chunk. It is kept: fresh pages cost as much as what is written to them."""
+    """Memory for the draws of a chunk. It is kept: fresh pages cost as much as what is written to them, and a view of
+    it takes as long as a thousand draws."""
 
     def __init__(self, device: torch.device, most: int) -> None:
         pairs = (most + 1) // 2
-        self.bytes_B = np.empty(_PAIR * pairs if device.type == "cpu" else 0, dtype=np.uint8)
-        self.words = torch.from_numpy(self.bytes_B.view(np.int32))
-        self._radius = torch.empty(pairs, dtype=torch.float64, device=device)
-        self._both = torch.empty(2 * pairs, dtype=torch.float64, device=device)
+        self._whole_B = np.empty(_PAIR * pairs if device.type == "cpu" else 0, dtype=np.uint8)
+        self._memory = torch.empty(3, pairs, dtype=torch.float64, device=device)
         self._least = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
+        self._pairs = -1
 
-    def normals(self, words: Tensor, count: int) -> Tensor:
-        """Box and Muller's transformation of three words of 32 bits for each pair."""
-        half = (count + 1) // 2
-        radius, cosine, sine = self._radius[:half], self._both[:half], self._both[half : 2 * half]
+    def cut(self, count: int, words: Tensor | None = None) -> None:
+        """For `count` draws: of these words of 32 bits, three for each pair, or of what is written to `bytes_B`."""
+        pairs = (count + 1) // 2
+        if pairs == self._pairs and words is None:
+            return
+        self._pairs = pairs if words is None else -1
+        self.bytes_B = self._whole_B[: _PAIR * pairs]
+        if words is None:
+            words = torch.from_numpy(self.bytes_B.view(np.int32))
+        self._uniform, self._angle = words[: 2 * pairs].view(torch.int64), words[2 * pairs : 3 * pairs]
+        self._radius, self._cosine, self._sine = self._memory[:, :pairs].unbind()
+
+    def add(self, value: Tensor, scale: float | Tensor) -> None:
+        """Add scale × normal draws to as many numbers, by Box and Muller's transformation."""
+        radius, cosine, sine = self._radius, self._cosine, self._sine
         # ± u = (k + 1/2) 2^-63 for a k of 64 bits with its sign, and sqrt(-log u²).
-        radius.copy_(words[: 2 * half].view(torch.int64))
+        radius.copy_(self._uniform)
         torch.add(self._least, radius, alpha=2.0**-63, out=radius)
         radius.mul_(radius).log_().neg_().sqrt_()
-        sine.copy_(words[2 * half : 3 * half]).mul_(2 * math.pi * 2.0**-32)
+        sine.copy_(self._angle).mul_(2 * math.pi * 2.0**-32)
         torch.cos(sine, out=cosine)
         sine.sin_()
-        self._both[: 2 * half].view(2, half).mul_(radius)
-        return self._both[:count]
+        half, rest = radius.numel(), value.numel() - radius.numel()
+        _add(value[:half], cosine, radius, scale[:half] if isinstance(scale, Tensor) else scale)
+        if rest:
+            _add(value[half:], sine[:rest], radius[:rest], scale[half:] if isinstance(scale, Tensor) else scale)
+
+
+def _add(value: Tensor, angle: Tensor, radius: Tensor, scale: float | Tensor) -> None:
+    if isinstance(scale, Tensor):
+        value.addcmul_(angle.mul_(radius), scale)
+    else:
+        value.addcmul_(angle, radius, value=scale)
 
 
 _room = lru_cache(maxsize=2)(_Room)

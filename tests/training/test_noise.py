@@ -84,18 +84,25 @@ def test_no_draw_tells_of_another(draws: np.ndarray) -> None:
         assert abs(np.mean((draws[:-lag] ** 2 - 1) * (draws[lag:] ** 2 - 1))) < 6 * 2 / math.sqrt(COUNT - lag)
 
 
+def drawn(room: noise._Room, words: Tensor, count: int) -> Tensor:
+    draws = torch.zeros(count, dtype=torch.float64)
+    room.cut(count, words)
+    room.add(draws, 1.0)
+    return draws
+
+
 def test_every_word_of_the_stream_is_used_for_one_pair_and_no_other() -> None:
     """So that pairs are as independent as the words are."""
     count = 23
     pairs = (count + 1) // 2
     room = noise._Room(torch.device("cpu"), count)
     words = torch.from_numpy(stream("words").words(3 * pairs // 2).view(np.int32).copy())
-    before = room.normals(words, count).clone()
+    before = drawn(room, words, count)
     moved: list[set[int]] = []
     for number in range(3 * pairs):
         changed = words.clone()
         changed[number] ^= 0x155555  # no bit that only is a sign
-        moved.append(set((room.normals(changed, count) != before).nonzero()[:, 0].tolist()))
+        moved.append(set((drawn(room, changed, count) != before).nonzero()[:, 0].tolist()))
     of_pair = [{pair, pairs + pair} & set(range(count)) for pair in range(pairs)]
     assert moved == [of_pair[number // 2] for number in range(2 * pairs)] + of_pair
 
@@ -190,9 +197,10 @@ def test_what_is_no_scale(scale: float) -> None:
 def test_a_device_s_own_keystream_makes_the_same_noise(count: int) -> None:
     """What runs on CUDA, run here: the draws of a chunk are those of the CPU, number by number."""
     device = torch.device("cpu")
-    expected = noise._normals(stream("device"), device, count)(count).clone()
+    expected = torch.zeros(count, dtype=torch.float64)
+    noise._normals(stream("device"), device, count)(expected, 1.0)
     words = Keystream(stream("device").key, device).next(math.ceil(12 * ((count + 1) // 2) / 64))
-    assert torch.equal(noise._Room(device, count).normals(words, count), expected)
+    assert torch.equal(drawn(noise._Room(device, count), words, count), expected)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
