@@ -88,27 +88,22 @@ def test_a_release_of_several_processes_verifies(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_is_stopped_and_goes_on(tmp_path: Path) -> None:
     long = RECIPE.replace("steps: 40", "steps: 100000")
-    run = started(tmp_path, 2, text=long)
-    ledger = tmp_path / "run-2" / "private" / "ledger.jsonl"
-    deadline = time.monotonic() + 90
-    while not (ledger.exists() and ledger.read_text(encoding="utf-8").count("settle") > 3):
-        assert time.monotonic() < deadline
-        assert run.poll() is None, run.communicate()[1]
-        time.sleep(0.1)
-    run.send_signal(signal.SIGINT)
-    code, _, err = finished(run)
-    assert code == 130, err
-    assert "Traceback" not in err
-    before = sum(charge.count for charge in read(ledger).charges)
-    assert 0 < before < 100000
-    again = started(tmp_path, 2, "--resume", "--set", "training.steps=100000", text=long)
-    while again.poll() is None and ledger.read_text(encoding="utf-8").count('"kind":"open"') < 2:
-        assert time.monotonic() < deadline + 60
-        time.sleep(0.1)
-    again.send_signal(signal.SIGINT)
-    code, _, err = finished(again)
-    assert code == 130, err
-    assert sum(charge.count for charge in read(ledger).charges) >= before
+    ledger, spent = tmp_path / "run-2" / "private" / "ledger.jsonl", 0
+    for resume in ((), ("--resume",)):
+        settled = ledger.read_text(encoding="utf-8").count("settle") if resume else 0
+        with started(tmp_path, 2, *resume, text=long) as run:
+            deadline = time.monotonic() + 90
+            while not ledger.exists() or ledger.read_text(encoding="utf-8").count("settle") < settled + 3:
+                if run.poll() is not None or time.monotonic() > deadline:
+                    run.kill()
+                    pytest.fail(run.communicate()[1])
+                time.sleep(0.1)
+            run.send_signal(signal.SIGINT)
+            code, _, err = finished(run)
+        assert code == 130, err
+        assert "Traceback" not in err
+        before, spent = spent, sum(charge.count for charge in read(ledger).charges)
+        assert before < spent < 100000
 
 
 DRIVER = textwrap.dedent(
