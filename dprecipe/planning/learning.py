@@ -138,6 +138,26 @@ def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
             )
 
 
+def runtime_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
+    """What only some mechanisms read of `runtime` is not asked of another."""
+    kind = recipe.mechanism.kind
+    if ROOMS[kind].several:
+        return
+    able = " or ".join(name for name, room in ROOMS.items() if room.several)
+    for key, what, is_asked in (
+        ("compile", "compiles nothing", recipe.runtime.compile != "auto"),
+        ("precision", "computes in a precision of its own", recipe.runtime.precision != 32),
+        ("processes", "runs in one process", recipe.runtime.processes > 1),
+    ):
+        if is_asked:
+            yield Finding(
+                "R307",
+                f"{kind} {what}: runtime.{key} is for {able} alone",
+                f"remove runtime.{key}",
+                f"runtime.{key}",
+            )
+
+
 def images_to_augment(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:
     """A student's augmentation moves pixels."""
     if recipe.training.augment is not None and not facts.is_pixels:

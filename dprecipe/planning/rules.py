@@ -157,6 +157,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     learning.models_of_proven_constants,
     learning.training_block,
     learning.training_of_the_mechanism,
+    learning.runtime_of_the_mechanism,
     learning.labels_of_a_student,
     one_free_variable,
     covered_relation,

@@ -101,7 +101,7 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
         return "write true"
     if form.boolean and value.lower() in ("no", "off", "false", "n", "0"):
         return "write false"
-    words = [str(word) for word in offered(form.words)]
+    words = [code(word).strip("`") for word in offered(form.words)]
     close = near_word(value, words)
     if close is not None:
         return f"write `{close}`" + (", without quotes" if close == value and node.quoted else "")

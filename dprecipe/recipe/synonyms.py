@@ -233,6 +233,12 @@ _HIDING = Synonym("mechanism.iterates", "remove it: nobody sees an iterate but t
 _SIZE = Synonym("data.size", "set data.size: the declared, public number of training records")
 _UNIT = Synonym("data.unit", "write data.unit: {column: …, max_records: …}")
 _DEVICE = Synonym("runtime.device", "set runtime.device to auto, cpu, cuda or mps")
+_PROCESSES = Synonym("runtime.processes", "set runtime.processes; for several machines start it by torchrun")
+_PRECISION = Synonym("runtime.precision", "set runtime.precision to 32 or bf16")
+_INIT = Synonym("model.init", "set model.init to a safetensors file of weights learned from public data alone")
+_LORA = Synonym("model.lora", "write model.lora: {rank: …, alpha: …}, with model.init")
+_WIDTH = Synonym("model.width", "set model.width")
+_AVERAGE = Synonym("training.average", "write training.average: {kind: ema, decay: …}")
 _TRAINER = Synonym("", "remove it: the trainer is set up by the plan, so that nothing can break its guarantee")
 _TEST = Synonym("data.test", "declare the held-out records as data.test; splitting off private ones is not done")
 _TRAIN_DATA = Synonym("data.train", "write data.train: {source: …}")
@@ -463,6 +469,13 @@ SYNONYMS: dict[str, Synonym] = {
     "accelerator": _DEVICE,
     "devices": _DEVICE,
     "gpus": _DEVICE,
+    "num_processes": _PROCESSES,
+    "nproc_per_node": _PROCESSES,
+    "num_gpus": _PROCESSES,
+    "world_size": _PROCESSES,
+    "amp": _PRECISION,
+    "mixed_precision": _PRECISION,
+    "dtype": _PRECISION,
     "strategy": _TRAINER,
     "callbacks": _TRAINER,
     "limit_train_batches": _TRAINER,
@@ -492,6 +505,17 @@ SYNONYMS: dict[str, Synonym] = {
     "batch_size": _LOT,
     "learning_rate": _RATE_OF_LEARNING,
     "shuffle": _SHUFFLE,
+    "init_from": _INIT,
+    "init_weights": _INIT,
+    "pretrained": _INIT,
+    "pretrained_weights": _INIT,
+    "lora_rank": _LORA,
+    "lora_r": _LORA,
+    "lora_alpha": _LORA,
+    "widen_factor": _WIDTH,
+    "d_model": _WIDTH,
+    "ema": _AVERAGE,
+    "ema_decay": _AVERAGE,
     "num_examples": _SIZE,
     "num_samples": _SIZE,
     "num_train_examples": _SIZE,

@@ -10,7 +10,7 @@ from dprecipe.faults import Finding
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import elsewhere, first_item, near, synonym
 from dprecipe.recipe.synonyms import Synonym
-from dprecipe.recipe.vocabulary import Known, code, every_key, keys
+from dprecipe.recipe.vocabulary import Known, code, either, every_key, keys
 from dprecipe.text.tree import Mapping, Path
 
 
@@ -51,14 +51,16 @@ def _meant(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | 
     block = ".".join(map(str, at.path[:-1]))
     # A near neighbour that is missing comes first: `epsilom` is a slip, whatever other tools call things. But what is
     # known to lie inside that neighbour is no slip: `codebook_size` is not `codebook`.
-    slip = near(key, [str(spot.path[-1]) for spot in lacking])
+    # Nor is a key that the block has when it is of another kind: `norms` of `mode: per_layer` is not `norm`.
+    places = elsewhere(key, at, tree)
+    kin = any(place.path == ".".join(first_item(at.path)) and place.kind for place in places)
+    slip = None if kin else near(key, [str(spot.path[-1]) for spot in lacking])
     other = synonym(key, at, tree)
     inside = other is not None and other.path.startswith(f"{block}.{slip}.")
     if slip is not None and not inside:
         return _misspelt(at, slip), f"{block}.{slip}" if block else slip
     if other is not None and key != other.path.rpartition(".")[2]:
         return _named_elsewhere(at, other, known)
-    places = elsewhere(key, at, tree)
     if places:
         return _elsewhere(at, places), places[0].path
     # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
@@ -86,11 +88,8 @@ def _elsewhere(at: Spot, known: Sequence[Known]) -> Finding:
     key = str(at.path[-1])
     same = [place.kind for place in known if place.path == ".".join(first_item(at.path)) and place.kind]
     if same:
-        kinds = " and ".join(code(kind) for kind in same)
-        message, remedy = (
-            f"unknown key; `{key}` belongs to {kinds}",
-            "remove it, or change the kind of the block",
-        )
+        kinds = either([code(kind) for kind in same])
+        message, remedy = f"unknown key; `{key}` belongs to {kinds}", f"remove it, or write {kinds}"
     else:
         paths = [place.path for place in known]
         message = f"unknown key{f' of {here}' if here else ''}; it belongs under {_under(paths)}"

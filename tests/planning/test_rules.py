@@ -267,6 +267,9 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     ),
     "r283-norm": ("data.preprocess=[{clip_features: {norm: 1.0}}]",),
     "r301-pnsgd": ("training.steps=null", "training.epochs=null"),
+    "r307-encoded": ("runtime.compile=auto",),
+    "r307-pate": ("runtime.precision=32",),
+    "r307-pnsgd": ("runtime.processes=1",),
     "r306-pnsgd-batch-size": ("training.batch_size=null",),
 }
 
