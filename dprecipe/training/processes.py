@@ -149,9 +149,14 @@ class Led:
         raise RunFailed("internal fault: a process that is led asked for noise", "please report this")
 
 
+def world_size() -> int:
+    """How many processes take part, as `torchrun` and `launched` start them."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def among() -> bool:
-    """Whether this process is one of several, as `torchrun` and `launched` start them."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    """Whether this process is one of several."""
+    return world_size() > 1
 
 
 def leads() -> bool:

@@ -26,6 +26,7 @@ from dprecipe.training.gate import Gate, multiplier_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps, Step
 from dprecipe.training.probe_sums import SumTests, clipping_tests
+from dprecipe.training.processes import world_size
 from dprecipe.training.records import LotOfSeveral, Store, StoredLot
 
 LEAST_NORM, MOST_NORM = 1e-6, 1e6
@@ -107,7 +108,7 @@ class ClippedSums:
         self.several = Several(self._module) if self.copies > 1 or plan.data.unit != "record" else None
         largest = max(phase.expected_lot for phase in self._phases)
         made = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
-        self._passes = Passes(*made, plan.runtime.compile, largest, plan.length.steps)
+        self._passes = Passes(*made, plan.runtime.compile, largest / world_size(), plan.length.steps)
         self._adapted = self._phases[0].clip_norm if self._clip["mode"] == "adaptive" else None
 
     def clipping(self, step: Step) -> Clipping:
