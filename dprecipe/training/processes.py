@@ -103,7 +103,8 @@ class Together:
         return agreed
 
     def part(self, units: Lot) -> Lot:
-        return units[units % self.count == self.rank]
+        mine: Lot = units[units % self.count == self.rank]
+        return mine
 
     def summed(self, value: Tensor) -> Tensor:
         total = value.to(self._device, copy=True)
