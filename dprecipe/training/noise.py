@@ -62,8 +62,8 @@ Adding = Callable[[Tensor, float | Tensor], None]
 def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) -> Tensor:
     """Add noise of this law and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
-    Guarantees: the result is on a lattice as the module says, in each chunk one of its smallest scale. On a CUDA device
-    Gaussian noise is made there, from a keystream that is made there as well; the other families are drawn on the CPU.
+    Guarantees: each number of the result is on the lattice of its own scale. On a CUDA device Gaussian noise is made
+    there, from a keystream that is made there as well; the other families are drawn on the CPU.
 
     Raises:
         ValueError: a scale is not positive, or too small or too large for doubles to have such a lattice.
@@ -77,8 +77,9 @@ def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) 
             part = value_P if size <= chunk else value_P[start : start + chunk]
             if isinstance(scale, Tensor):
                 scales = scale[start : start + chunk]
+                spacing(float(scales.min())), spacing(float(scales.max()))  # raises where one has no lattice
                 add(part, scales)
-                onto_lattice(part, float(scales.min()))
+                onto_lattice(part, scales)
             else:
                 add(part, scale)
                 onto_lattice(part, scale)
@@ -92,13 +93,22 @@ def spacing(scale: float) -> float:
     return math.ldexp(0.5, math.frexp(scale)[1] - FINE)
 
 
-def onto_lattice(value: Tensor, scale: float) -> None:
+def onto_lattice(value: Tensor, scale: float | Tensor) -> None:
     """Replace each double by the multiple of `spacing(scale)` that is nearest to it; in place, and zero is +0.
 
     From 2^52 spacings up to 2^53 doubles are exactly one apart: there, addition rounds to the lattice.
     """
-    there = 1.5 * 2.0**52 * spacing(scale)
-    value.add_(there).sub_(there)
+    if isinstance(scale, Tensor):
+        power = scale.view(torch.int64).bitwise_and(_EXPONENT).view(torch.float64)  # of two, the largest not above it
+        there = power.mul_(1.5 * 2.0 ** (52 - FINE))
+        value.add_(there).sub_(there)
+    else:
+        far = 1.5 * 2.0**52 * spacing(scale)
+        value.add_(far).sub_(far)
+
+
+_EXPONENT = 0x7FF << 52
+"""Where a double has its exponent."""
 
 
 def _others(law: Law, stream: Stream) -> Adding:

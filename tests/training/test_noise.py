@@ -183,8 +183,25 @@ def test_each_coordinate_has_its_own_scale() -> None:
     for part, size in ((slice(0, 150_000), 0.2), (slice(150_000, 250_001), 5.0)):
         drawn = ((result[part] - 1.0) / size).numpy()
         assert distance(drawn, GAUSSIAN) < math.sqrt(math.log(2 / 1e-9) / 2 / len(drawn))
-    steps = result / spacing(0.2)
-    assert torch.equal(steps, steps.round())
+        steps = result[part] / spacing(size)
+        assert torch.equal(steps, steps.round())
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+def test_each_coordinate_has_the_lattice_of_its_own_scale(law: Law) -> None:
+    """A lattice of a far smaller scale has points between the draws: then two sums tell themselves apart."""
+    scales = (1e-6, 2.0, 37.0, math.nextafter(64.0, 0), 64.0)
+    scale = torch.tensor(scales, dtype=torch.float64).repeat_interleave(1000)
+    result = added(torch.linspace(-3, 1 / 3, 5000), law, scale).view(5, 1000)
+    for part, size in zip(result, scales, strict=True):
+        steps = part / spacing(size)
+        assert torch.equal(steps, steps.round())
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf, 1e-300])
+def test_what_is_no_scale_of_a_coordinate(wrong: float) -> None:
+    with pytest.raises(ValueError, match="positive scale"):
+        add_noise(torch.zeros(3).double(), GAUSSIAN, torch.tensor([1.0, wrong, 1.0]).double(), stream("none"))
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 1e-300])
