@@ -139,7 +139,7 @@ class NoisySteps(lightning.LightningModule):
             group["lr"] = lr
         # A plain step is linear in the gradient. Others divide its scale away: there the update itself is scaled.
         linear = isinstance(spec, Sgd)
-        if linear:
+        if linear and not _is_one(factor):
             gradient = gradient * factor
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         for parameter, part in zip(trained, _parts(gradient, trained), strict=True):

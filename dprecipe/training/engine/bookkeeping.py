@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
 from dprecipe.training.engine.reduced import tolerance
-from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart, layers_of
+from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart, layers_of, trained_of
 from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term
 from dprecipe.training.engine.ways import (
     KEPT,
@@ -126,10 +126,13 @@ def add_clipped(
 def _add(
     shares: list[Share], clipping: Clipping, count: int, together: int, total_P: Tensor, *, fresh: bool = False
 ) -> None:
-    squares_GN = total_P.new_zeros(len(clipping.thresholds), count)
-    for share in shares:
-        squares_GN[share.group] += share.way.squares()
-    norms_GN = squares_GN.sqrt_().mul_(ROUNDING)
+    if len(shares) == 1 and len(clipping.thresholds) == 1:
+        squares_GN = shares[0].way.squares()[None]
+    else:
+        squares_GN = total_P.new_zeros(len(clipping.thresholds), count)
+        for share in shares:
+            squares_GN[share.group] += share.way.squares()
+    norms_GN = squares_GN.sqrt().mul_(ROUNDING)
     weights_GN = clipping.weights(norms_GN)
     sound = not torch.compiler.is_compiling() and bool((weights_GN > 0).all())
     by_group = [Weights(weights_N, sound, together, fresh) for weights_N in weights_GN]
@@ -209,7 +212,7 @@ class Share:
 
 def found(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> Found:
     """Terms by the names of the parameters that the losses reach, call by call."""
-    names = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    names = {id(parameter): name for name, parameter in trained_of(model).items()}
     calls = passed(model, loss, features, labels, plan)
     return [[(names[id(call.parameters[name])], term) for name, term in terms(call)] for call in calls]
 
@@ -253,11 +256,10 @@ def _places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tu
     """Where each trained parameter lies in the sum, and its group."""
     found: dict[str, tuple[slice, int]] = {}
     start = 0
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            stop = start + parameter.numel()
-            found[name] = slice(start, stop), 0 if groups is None else groups[len(found)]
-            start = stop
+    for name, parameter in trained_of(model).items():
+        stop = start + parameter.numel()
+        found[name] = slice(start, stop), 0 if groups is None else groups[len(found)]
+        start = stop
     return found
 
 

@@ -17,7 +17,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.bookkeeping import ALONE, add_clipped, describe, plan_of
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
-from dprecipe.training.engine.taps import Unplanned
+from dprecipe.training.engine.taps import Unplanned, trained_of
 from dprecipe.training.engine.ways import SLACK, Reserve
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -70,7 +70,7 @@ class Lot(Protocol):
 
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
     """The trained parameters by name, in the order of every flat vector of this package."""
-    return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {name: parameter.detach() for name, parameter in trained_of(model).items()}
 
 
 def clipped_sum(

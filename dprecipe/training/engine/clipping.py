@@ -47,6 +47,11 @@ class Clipping:
 
         A unit with a norm that is not finite has weight zero in every group.
         """
+        if len(self.thresholds) == 1:
+            held_1N = norms_GN if self.stability is None else norms_GN + self.stability
+            # Divided by, an infinite norm gives zero, and a zero norm one, or as much as `stability` lets it.
+            weights_1N = self.thresholds[0] / held_1N
+            return (weights_1N if self.stability is not None else weights_1N.clamp_(max=1.0)).nan_to_num_(0.0)
         thresholds_G1 = norms_GN.new_tensor(self.thresholds)[:, None]
         if self.stability is None:
             weights_GN = (thresholds_G1 / norms_GN).clamp(max=1.0)  # a zero norm gives an infinite ratio

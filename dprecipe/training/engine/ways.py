@@ -198,6 +198,8 @@ class Vectors:
     """
 
     def __init__(self, left_NI: Tensor, right_NO: Tensor, *, bias: bool) -> None:
+        if left_NI.shape[1] * right_NO.shape[1] < LARGE:  # its sum is one in double precision
+            left_NI, right_NO = left_NI.double(), right_NO.double()
         self._left_NI, self._right_NO = left_NI, right_NO
         self._bias = bias
 
@@ -208,13 +210,8 @@ class Vectors:
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         left_NI, right_NO = weights.clean(self._left_NI), weights.clean(self._right_NO)
         total_OI = totals[0].view(right_NO.shape[1], -1)
-        blocks = list(_parts(len(left_NI), weights.together))
-        if (
-            weights.together > 1
-            and len(blocks) <= BLOCKS
-            and left_NI.dtype == torch.float32
-            and total_OI.numel() >= LARGE
-        ):
+        if left_NI.dtype == torch.float32 and weights.together > 1 and len(left_NI) <= BLOCKS * weights.together:
+            blocks = list(_parts(len(left_NI), weights.together))
             weighted_NO = right_NO * weights.rounded()[:, None]
             sum_OI = weighted_NO[blocks[0]].T @ left_NI[blocks[0]]
             for block in blocks[1:]:
