@@ -99,7 +99,19 @@ def _features(model: Model, facts: DataFacts) -> list[Finding]:
         return list(_tokens(model, facts))
     if isinstance(model, Transformers):
         return list(_numbered(model, facts))
+    if facts.vocabulary is not None:
+        return list(_quantities(model))
     return _images(model, facts) if isinstance(model, Cnn | WideResNet | Timm) else []
+
+
+def _quantities(model: Model) -> Iterator[Finding]:
+    """Numbers of tokens are names: a larger one is not more of anything."""
+    yield Finding(
+        "R255",
+        f"a {model.kind} would read the numbers of tokens as quantities",
+        "choose model.kind transformer, or `hash` in the place of `tokenize`, which counts words",
+        "model.kind",
+    )
 
 
 def _numbered(model: Transformers, facts: DataFacts) -> Iterator[Finding]:

@@ -267,6 +267,10 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     ),
     "r283-norm": ("data.preprocess=[{clip_features: {norm: 1.0}}]",),
     "r301-pnsgd": ("training.steps=null", "training.epochs=null"),
+    "r255-linear": (
+        "model={kind: transformer, width: 32}",
+        "data.preprocess=[{hash: {columns: [text], buckets: 4096, tokens: words}}]",
+    ),
     "r307-encoded": ("runtime.compile=auto",),
     "r307-pate": ("runtime.precision=32",),
     "r307-pnsgd": ("runtime.processes=1",),
