@@ -86,7 +86,7 @@ def _steps(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("steps", f"{plan.length.steps:,}"),
         ("expected lot", _lots(plan)),
-        ("sampling rate", "none claimed" if plan.sampling_rate is None else f"{plan.sampling_rate:.6g}"),
+        ("sampling rate", _rates(plan)),
         *_noise(plan),
     ]
 
@@ -99,6 +99,15 @@ def _lots(plan: Plan) -> str:
     cap = "" if most is None else f", {most:,} at most"
     exact = ", exactly" if plan.settings["scheme"] == "fixed_size" else ""
     return f"{_over_phases([phase['expected_lot'] for phase in phases])}{cap}{exact}"
+
+
+def _rates(plan: Plan) -> str:
+    if plan.sampling_rate is None:
+        return "none claimed"
+    lots = [phase["expected_lot"] for phase in plan.settings.get("phases", []) if "expected_lot" in phase]
+    if len(set(lots)) < 2:
+        return f"{plan.sampling_rate:.6g}"
+    return _over_phases([float(f"{lot * plan.sampling_rate / lots[0]:.6g}") for lot in lots])
 
 
 def _in_groups(groups: Sequence[int]) -> str:
@@ -152,7 +161,7 @@ def _clipping(plan: Plan) -> list[tuple[str, str]]:
     if settings["augmentations"] > 1:
         rows.append(("augmentations", f"{settings['augmentations']} copies of each record, averaged before clipping"))
     if len(phases) > 1:
-        rows.append(("phases", f"{len(phases)}, of {min(p['steps'] for p in phases):,} steps or more"))
+        rows.append(("phases", f"{len(phases)}, {_over_phases(sorted(phase['steps'] for phase in phases))} steps each"))
     return rows
 
 
