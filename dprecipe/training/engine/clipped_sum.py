@@ -87,7 +87,8 @@ def clipped_sum(
     Where each record is a unit, the sum comes from one backward pass (`bookkeeping`), if the model allows it.
 
     Guarantees: adding or removing one unit moves the result by at most its bound, given the gradients of the others
-    (the bound is that of `clipping`, and `SLACK` of it more for sums in single precision);
+    (the bound is that of `clipping`, and `SLACK` of it more for sums in single precision; where all sums are in double
+    precision, for what the gradients of others are rounded to in other company);
     an empty batch gives exactly zero, and the model is not called; memory is that of one physical batch (a unit is
     never split over two, so one larger than that is held whole).
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
@@ -104,7 +105,7 @@ def clipped_sum(
                 pass  # `bookkeeping.describe` tells why
         _add_clipped(total, model, _by_unit(model, loss, part).to(total.device), clipping)
     made = _made(model, clipping, total)
-    return replace(made, bound=made.bound * (1 + SLACK)) if clipping.norm == "l2" else made
+    return replace(made, bound=made.bound * (1 + SLACK))
 
 
 def clipped_sum_of_rows(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, fallbacks, parameters_of, physical
-from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.ways import SLACK
 from dprecipe.training.losses import cross_entropy
 
@@ -181,3 +181,19 @@ def test_what_falls_back_to_gradients_of_single_records_is_told_with_the_reason(
     elsewhere = Elsewhere()
     (line,) = fallbacks(elsewhere, cross_entropy, data, flat, elsewhere)
     assert line == "all gradients are those of single records: a trained parameter is read outside of its layer"
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_a_unit_more_moves_a_sum_by_no_more_than_its_bound(norm: Norm) -> None:
+    """With all others' gradients as they come out in other company, at other places of other physical batches."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(300, 100), nn.ReLU(), nn.Linear(100, 3))
+    for _ in range(10):
+        features, labels = torch.randn(17, 300), torch.randint(3, (17,))
+        whole, *others = (
+            clipped_sum(net, cross_entropy, Batch(features[kept], labels[kept]), Clipping.flat(0.3, norm), 7)
+            for kept in (slice(0, 17), slice(1, 17), slice(0, 16))
+        )
+        for less in others:
+            moved = (whole.value - less.value) / whole.bound
+            assert float(torch.linalg.vector_norm(moved, ord=1 if norm == "l1" else 2)) <= 1
