@@ -16,9 +16,10 @@ bits of a result tell them apart (Mironov 2012). Here a result is a multiple of 
    θ = 0 or π alone, neighbouring u give z that are 2^-63 / (u |z|) apart: less than g up to |z| = 7.8, so that each
    interval up to there holds a draw. Given any θ, z rises or falls with u, so that an interval has its probability
    to 2^-62, one u at each end, and to what double precision moves its ends; of what the normal law gives it this is
-   a part of 2^-27 up to |z| = 4 and of 2^-13 up to 6. Beyond 7.8, which a draw passes with probability 6e-15, an
-   interval has about 2^74 φ(z) of the 2^95 pairs (u, θ), φ being the normal density: 2^26 at 8, and 2^14 at 9. The
-   last draw is at 9.4.
+   a part of 2^-27 up to |z| = 4 and of 2^-13 up to 6. The mean over 2^32 angles is that over all of them, but next to
+   0, where few angles give the sine or the cosine that it takes: an interval with an end within 2^-27 of 0 may have
+   2^-32 more or less, a part of 2^-10. Beyond 7.8, which a draw passes with probability 6e-15, an interval has about
+   2^74 φ(z) of the 2^95 pairs (u, θ), φ being the normal density: 2^26 at 8, and 2^14 at 9. The last draw is at 9.4.
 
 For the other families, which `dprecipe.noise.draws` makes from a u of as many bits, each interval holds a draw up to 29
 scales for laplace, sech and variance_gamma, passed with probability 2^-42 (variance_gamma: λ times as much); up to
