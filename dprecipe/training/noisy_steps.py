@@ -46,8 +46,9 @@ class Sums(Protocol):
         """The bounded sum of a lot."""
 
     def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
-        """From the noisy sum, float64, to the gradient, (P,): divided by a public number of units; and a factor of the
-        update it makes. Post-processing: reads nothing but the noisy sum, earlier ones, and public constants."""
+        """From the noisy sum, float64, which it may overwrite, to the gradient, (P,): divided by a public number of
+        units; and a factor of the update it makes. Post-processing: reads nothing but the noisy sum, earlier ones, and
+        public constants."""
 
     def figures(self) -> dict[str, float]:
         """What noisy sums have decided so far, by name, to be shown."""
@@ -143,7 +144,9 @@ class NoisySteps(lightning.LightningModule):
             gradient = gradient * factor
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         for parameter, part in zip(trained, _parts(gradient, trained), strict=True):
-            parameter.grad = part.to(parameter)
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            parameter.grad.copy_(part)
         decay(spec, raw, lr)
         before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in trained]
         optimizer.step()  # type: ignore[union-attr]

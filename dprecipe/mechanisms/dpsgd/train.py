@@ -143,7 +143,7 @@ class ClippedSums:
             share = float(noisy[-1]) / expected_lot + 0.5
             self._adapted = adapted(self._adapted, share, self._clip["quantile"], self._clip["learning_rate"])
             noisy = noisy[:-1]
-        return noisy / expected_lot, 1.0
+        return noisy.div_(expected_lot), 1.0
 
     def figures(self) -> dict[str, float]:
         return {} if self._adapted is None else {"clip_norm": self._adapted}
