@@ -8,11 +8,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
 
 import dprecipe
+from dprecipe.cli.main import app
 from dprecipe.data.facts import facts
 from dprecipe.faults import CertificateInvalid, Interrupted, UsageFault
 from dprecipe.models.build import build
@@ -108,3 +111,39 @@ def test_a_module_from_python_brings_its_own(begun: Small, tmp_path: Path) -> No
     with pytest.raises(UsageFault, match="nothing reads the weights"):
         run(begun(), tmp_path / "run", model=own)
     assert not (tmp_path / "run").exists()
+
+
+TRANSFORMER = """\
+recipe: dprecipe/v1
+name: {name}
+data:
+  train: {{source: npz, path: texts.npz, features: x, labels: y, shape: [6], classes: 2}}
+  size: 200
+model: {{kind: transformer, width: 8, layers: 1, heads: 2, vocabulary: 20{more}}}
+mechanism:
+  kind: dpsgd
+  clip: {{norm: 1.0}}
+  noise: {{family: gaussian, multiplier: auto}}
+  sampling: {{scheme: poisson, batch_size: 50}}
+budget: {{epsilon: 3.0, delta: 1e-4}}
+training: {{steps: 5, optimizer: {{kind: adam, lr: 0.01}}}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["train: head", "lora: {rank: 2, alpha: 4}"])
+def test_a_transformer_is_adapted_as_a_user_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """From one release to another, by commands alone; adapters are merged in what is released."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "texts.npz", x=rng.integers(1, 20, (200, 6)).astype(np.float32), y=rng.integers(0, 2, 200))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPRECIPE_DATA", str(tmp_path))
+    for name, more in (("first", ""), ("second", f", init: first/release/model.safetensors, {how}")):
+        Path(f"{name}.yaml").write_text(TRANSFORMER.format(name=name, more=more), encoding="utf-8")
+        assert CliRunner().invoke(app, ["run", f"{name}.yaml", "--out", name]).exit_code == 0
+        assert CliRunner().invoke(app, ["verify", f"{name}/release"]).exit_code == 0
+    before, after = (load_file(tmp_path / name / "release" / "model.safetensors") for name in ("first", "second"))
+    assert {name: tensor.shape for name, tensor in before.items()} == {n: tensor.shape for n, tensor in after.items()}
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert 0 < len(moved) < len(before)
+    assert load(tmp_path / "second" / "release").predict(np.ones((3, 6), dtype=np.float32)).shape == (3,)
