@@ -19,7 +19,7 @@ from dprecipe.recipe.schedules import Schedule
 
 
 class PoissonSampling(Block):
-    """Each unit joins a lot independently; the only scheme whose sampling amplifies privacy."""
+    """Each unit joins a lot independently, so that sampling amplifies privacy."""
 
     scheme: Literal["poisson"]
     batch_size: PositiveInt = Field(description="expected size of a lot, in units")

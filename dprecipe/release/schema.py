@@ -76,7 +76,7 @@ class Claim(Block):
 
 
 class NoiseFacts(Block):
-    """The noise that was added."""
+    """The noise that was added; of several phases, in the last."""
 
     family: Word
     shape: PositiveFloat | None = Field(None, description="the family's parameter beyond its scale: df, or λ")
