@@ -39,7 +39,7 @@ class Room:
     hidden: bool = False
     """Whether it takes plain steps of its own on a convex loss and shows the last iterate alone: no optimiser."""
     several: bool = False
-    """Whether several processes can run it together, compiled or in bf16: what `runtime` has for one mechanism alone."""
+    """Whether several processes can run it together, compiled or in bf16: what `runtime` has for one mechanism."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one")
     """Which two data sets its guarantee can compare (`privacy.adjacency.Neighbouring`)."""
 
