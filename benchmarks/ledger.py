@@ -24,7 +24,7 @@ from dprecipe.training.stepwise import fit
 
 ROOT = Path(__file__).parents[1]
 CASES = {
-    "MNIST network, lots of 512": (["mnist-dpsgd.yaml"], 40),
+    "MNIST network, lots of 512": (["mnist-dpsgd.yaml", "mechanism.sampling.batch_size=512"], 40),
     "softmax regression, lots of 64": (
         ["quickstart.yaml", "mechanism.sampling={scheme: poisson, batch_size: 64}", "training.steps=3000"],
         1500,

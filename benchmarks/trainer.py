@@ -33,7 +33,7 @@ from dprecipe.training.watch import SpentCurve, Watch
 ROOT = Path(__file__).parents[1]
 ROUNDS = 4
 CASES = {
-    "MNIST network, lots of 512": (["mnist-dpsgd.yaml"], 6),
+    "MNIST network, lots of 512": (["mnist-dpsgd.yaml", "mechanism.sampling.batch_size=512"], 6),
     "softmax regression, lots of 64": (
         ["quickstart.yaml", "mechanism.sampling={scheme: poisson, batch_size: 64}", "training.steps=3000"],
         300,

@@ -56,7 +56,7 @@ def encoded(name: str, noise: dict[str, Any], denoise: str, rates: tuple[float, 
 
 PLAIN, SCALED = (1.0, 2.0, 4.0), (100.0, 200.0, 400.0)
 METHODS = (
-    Method("dpsgd", "mnist-dpsgd.yaml", {}, PLAIN),
+    Method("dpsgd", "mnist-dpsgd.yaml", {"mechanism.sampling.batch_size": 512}, PLAIN),
     encoded("encoded, gaussian", GAUSSIAN, "none", PLAIN),
     encoded("encoded, gaussian, denoised", GAUSSIAN, "kolmogorov_smirnov", SCALED),
     encoded("encoded, student_t(9)", STUDENT_T, "none", PLAIN),

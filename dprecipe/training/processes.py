@@ -221,6 +221,7 @@ def launched(count: int, arguments: list[str]) -> int:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=0,
+        run_id=f"dprecipe-{os.getpid()}",
     )
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # each process speaks for itself
     try:
