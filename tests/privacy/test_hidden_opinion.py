@@ -93,7 +93,7 @@ def test_it_agrees_with_the_first_opinion_and_finds_a_claim_that_is_too_small(ev
 @pytest.mark.parametrize(
     "event",
     [
-        descent(((10**15, 2e6, 1.0, 3.0),), 3, stop="random"),
+        pytest.param(descent(((10**15, 2e6, 1.0, 3.0),), 3, stop="random"), marks=pytest.mark.slow),
         descent(((10**15, 2.0, 0.0, 3.0),), 10**15),
         descent(tuple((10**15 - i, 1e-3 * (1 + i % 7), 1 - i % 2, 0.1 * (1 + i % 11)) for i in range(300)), 10**15),
         descent(((10**15, 1e6, 1.0, 3.0),), 3, family="laplace"),

@@ -116,7 +116,15 @@ def test_the_literature_charges_selections_alike(record):
     assert_as_golden(got, record)
 
 
-@pytest.mark.parametrize("record", GOLDEN["sanitised_release"], ids=["0.35", "0.2"])
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(record, id=name, marks=marks)
+        for record, name, marks in zip(
+            GOLDEN["sanitised_release"], ("0.35", "0.2"), ((), pytest.mark.slow), strict=True
+        )
+    ],
+)
 def test_a_whole_release_from_real_votes(record):
     counts = np.array(GOLDEN["mnist_cnn6_first100"])
     order, selection = record["order"], Selection(200, 150.0)

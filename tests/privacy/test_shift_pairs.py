@@ -64,7 +64,15 @@ def of_golden(record, shifts, scale=None):
 
 def golden(key):
     records = [r for r in GOLDEN[key] if r["family"] != "gaussian"]
-    return [pytest.param(r, id=f"{r['family']}-{r['codeword']}-{r['T']}") for r in records]
+    # The longest run takes ten seconds.
+    return [
+        pytest.param(
+            r,
+            id=f"{r['family']}-{r['codeword']}-{r['T']}",
+            marks=pytest.mark.slow if r["T"] > 10_000 and r["family"] == "student_t" else (),
+        )
+        for r in records
+    ]
 
 
 def delta_of(loss, epsilon):

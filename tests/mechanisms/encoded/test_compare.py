@@ -251,6 +251,7 @@ def test_each_law_has_a_noise_block_and_no_better_error_at_equal_information(law
     assert law.mean_absolute * math.sqrt(law.fisher) >= (1 - MOST_L1_GAIN) * math.sqrt(2 / math.pi)
 
 
+@pytest.mark.slow
 def test_every_law_is_compared_and_stays_within_the_budget() -> None:
     seen: list[tuple[int, int, Law]] = []
     recipe = loaded(dimension=10, steps=20)

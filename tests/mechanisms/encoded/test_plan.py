@@ -181,7 +181,9 @@ def test_phases_are_composed_as_they_are() -> None:
     assert max(parts) < made.guarantee.epsilon < sum(parts)
 
 
-@pytest.mark.parametrize(("index", "multipliers"), [(1, ("auto", "3.0")), (2, ("1.5", "auto"))])
+@pytest.mark.parametrize(
+    ("index", "multipliers"), [pytest.param(1, ("auto", "3.0"), marks=pytest.mark.slow), (2, ("1.5", "auto"))]
+)
 def test_one_phase_may_be_solved(index: int, multipliers: tuple[str, str]) -> None:
     made = planned(PHASES % multipliers)
     assert list(made.solved) == [f"mechanism.noise.{index}.multiplier"]

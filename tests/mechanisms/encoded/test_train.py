@@ -248,7 +248,7 @@ VARIANTS = {
 }  # fmt: skip
 
 
-SLOW = ("phases", "micro-batches", "cauchy")
+SLOW = ("phases", "layers", "micro-batches", "cauchy")
 
 
 @pytest.mark.parametrize(
