@@ -37,16 +37,8 @@ def learning_rate(spec: Sgd | Adam, length: Length) -> Callable[[int], float]:
     if not isinstance(lr, LearningRateSchedule):
         constant = float(lr)
         return lambda step: constant
-    last = length.steps - 1 if lr.epochs is None else math.ceil(lr.epochs * length.steps_per_epoch) - 1
-    start, end, cosine = lr.from_, lr.to, lr.schedule == "cosine"
-
-    def at(step: int) -> float:
-        progress = min(1.0, step / last) if last > 0 else 1.0
-        if cosine:
-            progress = (1 - math.cos(math.pi * progress)) / 2
-        return start + (end - start) * progress
-
-    return at
+    steps = length.steps if lr.epochs is None else math.ceil(lr.epochs * length.steps_per_epoch)
+    return lambda step: lr.at(step, steps)
 
 
 class Average:
