@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, final
@@ -76,7 +77,8 @@ class Pool:
             process.wait()
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
-                    stream.close()
+                    with suppress(BrokenPipeError):  # one that ended by itself may not have read what it was told
+                        stream.close()
         self._errors.close()
 
     def each(self, groups: Sequence[Sequence[int]], stop: Callable[[], bool]) -> Iterator[list[int]]:

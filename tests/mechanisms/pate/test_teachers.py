@@ -129,6 +129,17 @@ def test_a_process_that_fails_says_why(room: Class, monkeypatch: pytest.MonkeyPa
     assert not (room.store.folder / ".work").exists()
 
 
+def test_a_process_that_ended_before_it_was_told_anything_is_no_other_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "COMMAND", "import sys; sys.stdin.close(); sys.exit('no such thing')")
+    with Pool(2, tmp_path, tmp_path) as workers:
+        for process in workers._processes:
+            process.wait()
+        with pytest.raises(RunFailed, match="no such thing"):
+            list(workers.each([[0], [1]], lambda: False))
+
+
 def endless(tmp_path: Path) -> Class:
     room = Class(tmp_path, steps=10**9)
     room.store.folder.mkdir()
