@@ -111,7 +111,7 @@ class Parquet(Block):
 
 
 class Npz(Block):
-    """Arrays in a NumPy archive; unsigned bytes become [0, 1], floats stay as they are."""
+    """Arrays in a NumPy archive; unsigned bytes become [0, 1], other numbers stay as they are."""
 
     source: Literal["npz"]
     path: Text

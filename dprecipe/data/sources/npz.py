@@ -28,7 +28,7 @@ def read(source: Npz | PublicNpz, root: Path, name_column: str | None) -> Raw:
     """
     file = locate(source.path, root)
     with opened(file, SAVE) as archive:
-        features = archive.array(source.features, source.shape, "uint8, float32 or float64", _is_feature)
+        features = archive.array(source.features, source.shape, "numbers", _is_number)
         labels: NDArray[Any] = unlabelled(len(features))
         if isinstance(source, Npz):
             expected, accepts = ("integers", is_integer) if source.range is None else ("numbers", _is_number)
@@ -60,10 +60,6 @@ def read(source: Npz | PublicNpz, root: Path, name_column: str | None) -> Raw:
 
 def _place(file: Path, record: int) -> str:
     return f"{file.name}, record {record} (counted from 0)"
-
-
-def _is_feature(dtype: np.dtype[Any]) -> bool:
-    return dtype == np.uint8 or dtype.kind == "f"
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:

@@ -36,6 +36,12 @@ def test_floats_stay_as_they_are(read) -> None:
     assert len(read(records=[1, 3], size=2)) == 2
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int64])
+def test_whole_numbers_stay_as_they_are(read, kind: type) -> None:
+    tokens = np.array([[0, 7, 120], [1, 2, 3], [5, 0, 0], [9, 9, 9]], dtype=kind)
+    assert read(arrays={"features": tokens}).features.tolist() == tokens.tolist()
+
+
 def test_bytes_become_unit_and_images_channels_first(read) -> None:
     images = np.arange(4 * 2 * 5 * 3, dtype=np.uint8).reshape(4, 2, 5, 3)
     found = read(arrays={"features": images}, shape=(2, 5, 3)).features
@@ -101,8 +107,8 @@ BAD = {
     "python objects": ({"arrays": {"features": np.array([Bomb()] * 4, dtype=object)}}, "holds Python objects"),
     "another shape": ({"shape": (4,)}, r"has shape \[4, 3\], expected \[records, 4\]"),
     "no records axis": ({"arrays": {"labels": np.array(1)}}, r"'labels' has shape \[\], expected \[records\]"),
-    "texts as features": ({"arrays": {"features": np.array([["a"] * 3] * 4)}}, "holds <U1, expected uint8"),
-    "integers as features": ({"arrays": {"features": np.ones((4, 3), np.int64)}}, "holds int64, expected uint8"),
+    "texts as features": ({"arrays": {"features": np.array([["a"] * 3] * 4)}}, "holds <U1, expected numbers"),
+    "truths as features": ({"arrays": {"features": np.ones((4, 3), bool)}}, "holds bool, expected numbers"),
     "floats as labels": ({"arrays": {"labels": LABELS / 2}}, "holds float64, expected integers"),
     "label out of range": ({"arrays": {"labels": LABELS + 5}}, "label of record 0 .* outside 0 … 1"),
     "negative label": ({"arrays": {"labels": LABELS - 1}}, "label of record 0 .* outside 0 … 1"),
