@@ -21,6 +21,9 @@ from dprecipe.models.schema import (
     WideResNet,
 )
 
+WEIGHTS = ".safetensors"
+"""How files of weights end. Those of torch's own format may run code when they are read."""
+
 
 def check(model: Model, facts: DataFacts) -> list[Finding]:
     """What keeps this model from reading these features or learning these labels (R25x); paths are set, places not."""
@@ -170,6 +173,14 @@ def _start(model: Model) -> Iterator[Finding]:
             "set model.init to a folder with config.json and model.safetensors, or model.hub to a name and a revision; "
             "one of the two",
             "model",
+        )
+    if model.init is not None and not isinstance(model, Transformers) and not model.init.endswith(WEIGHTS):
+        yield Finding(
+            "R259",
+            f"initial weights are read from safetensors files alone, and this names {model.init}",
+            "save the weights with safetensors.torch.save_file(module.state_dict(), path), and set model.init to a "
+            f"file that ends in {WEIGHTS}",
+            "model.init",
         )
     if model.train == "head" and adapted:
         yield Finding(

@@ -28,6 +28,7 @@ CNN_WINDOWS: dict[str, tuple[Window, ...]] = {
     "tempered-cifar": _BLOCK * 3,
     "lenet": _LENET,
     "lenet-norm": _LENET,
+    "scattering": (Window(2, 2), Window(1), Window(3, 1, 1)),
 }
 """The windows that an image passes through, in order, by preset."""
 

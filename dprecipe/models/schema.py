@@ -98,9 +98,10 @@ class Cnn(Pretrained):
     """A convolutional network for images."""
 
     kind: Literal["cnn"]
-    preset: Literal["tempered-mnist", "tempered-cifar", "lenet", "lenet-norm"] = Field(
+    preset: Literal["tempered-mnist", "tempered-cifar", "lenet", "lenet-norm", "scattering"] = Field(
         description="`tempered-…`: the tanh networks of Papernot et al. 2021; `lenet`: a small ReLU network; "
-        "`lenet-norm`: a little wider, with normalisation, for students and teachers of few labels"
+        "`lenet-norm`: a little wider, with normalisation, for students and teachers of few labels; "
+        "`scattering`: a tanh network for the features of data.preprocess scattering"
     )
 
 

@@ -30,11 +30,18 @@ _CONVOLUTIONS = {
     "tempered-cifar": (32, 32, 64, 64, 128, 128),
     "lenet": (6, 16),
     "lenet-norm": (8, 16),
+    "scattering": (64, 64),
 }
 """Output channels of the convolutions."""
-_POOLS = {"tempered-mnist": (1, 3), "tempered-cifar": (2, 5, 8), "lenet": (1, 3), "lenet-norm": (1, 3)}
+_POOLS = {
+    "tempered-mnist": (1, 3),
+    "tempered-cifar": (2, 5, 8),
+    "lenet": (1, 3),
+    "lenet-norm": (1, 3),
+    "scattering": (0,),
+}
 """Which of a preset's windows pool and so have no parameters."""
-_DENSE = {"tempered-mnist": (32,), "tempered-cifar": (128,), "lenet": (120,), "lenet-norm": (120,)}
+_DENSE = {"tempered-mnist": (32,), "tempered-cifar": (128,), "lenet": (120,), "lenet-norm": (120,), "scattering": ()}
 """Widths of the hidden dense layers after the convolutions."""
 _NORMALISED = ("lenet-norm",)
 """Presets with a weight and a bias for each output of a hidden layer, in a layer of their own."""

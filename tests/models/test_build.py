@@ -37,6 +37,7 @@ def size(module: torch.nn.Module) -> int:
         (cnn("tempered-cifar"), CIFAR, 550_570),
         (cnn("lenet"), MNIST, 6 * 26 + 16 * (6 * 25 + 1) + 120 * (16 * 25 + 1) + 10 * 121),
         (cnn("lenet-norm"), MNIST, 8 * 28 + 16 * (8 * 25 + 3) + 120 * (16 * 25 + 3) + 10 * 121),
+        (cnn("scattering"), (243, 8, 8), 64 * 244 + 64 * (64 * 9 + 1) + 10 * (64 * 16 + 1)),
         (WideResNet(kind="wide_resnet"), CIFAR, 2_751_562),  # De et al. 2022: 2.7 million
         (WideResNet(kind="wide_resnet", depth=40), CIFAR, 8_955_466),  # 8.9 million
         (LOGISTIC, MNIST, 7_850),
@@ -47,6 +48,7 @@ def size(module: torch.nn.Module) -> int:
         "tempered-cifar",
         "lenet",
         "lenet-norm",
+        "scattering",
         "wrn-16-4",
         "wrn-40-4",
         "logistic_regression",
@@ -67,6 +69,14 @@ def test_presets_fit_any_image_from_the_smallest_on(preset: str, channels: int, 
         module = build(cnn(preset), (channels, height, width), classes, 0)
         assert module(torch.zeros(2, channels, height, width)).shape == (2, classes)
     assert spatial(CNN_WINDOWS[preset], least - 1) == 0
+
+
+def test_the_preset_for_scattering_reads_the_means_of_cells() -> None:
+    module = build(cnn("scattering"), (5, 4, 7), 3, 0)
+    x = torch.randn(2, 5, 4, 7)
+    cells = torch.nn.functional.avg_pool2d(x, 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
+    torch.testing.assert_close(module(torch.cat([cells, x[..., 6:]], 3)), module(x))
+    assert not torch.allclose(module(x.flip(3)), module(x))
 
 
 @pytest.mark.parametrize("bias", [True, False])

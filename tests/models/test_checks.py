@@ -18,6 +18,7 @@ from dprecipe.models.schema import (
     RandomForest,
     SoftmaxRegression,
     Transformer,
+    Transformers,
     WideResNet,
 )
 
@@ -49,7 +50,13 @@ def test_vector_models_read_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "shape"), [("tempered-mnist", (1, 28, 28)), ("tempered-cifar", (3, 32, 32)), ("lenet", (1, 12, 12))]
+    ("preset", "shape"),
+    [
+        ("tempered-mnist", (1, 28, 28)),
+        ("tempered-cifar", (3, 32, 32)),
+        ("lenet", (1, 12, 12)),
+        ("scattering", (81, 2, 2)),
+    ],
 )
 def test_presets_read_their_images(preset: str, shape: tuple[int, ...]) -> None:
     assert check(Cnn(kind="cnn", preset=preset), facts(*shape)) == []
@@ -67,6 +74,7 @@ def test_a_cnn_on_a_vector() -> None:
         ("tempered-mnist", (1, 8, 8), "tempered-cifar"),
         ("lenet", (1, 11, 28), "tempered-cifar"),
         ("lenet", (1, 4, 4), "mlp"),
+        ("scattering", (81, 1, 2), "mlp"),
     ],
 )
 def test_a_cnn_on_an_image_too_small(preset: str, shape: tuple[int, ...], remedy: str) -> None:
@@ -144,6 +152,15 @@ def test_a_wide_residual_network_reads_images() -> None:
     assert check(spec, facts(3, 32, 32)) == check(spec, facts(1, 4, 5)) == []
     assert [(f.code, f.path) for f in check(spec, facts(784))] == [("R250", "model.kind")]
     assert [(f.code, f.path) for f in check(spec, facts(1, 3, 9))] == [("R251", "model.kind")]
+
+
+@pytest.mark.parametrize("name", ["w.pt", "safetensors", "w.safetensors.bin", "folder"])
+def test_weights_are_read_from_safetensors_files_alone(name: str) -> None:
+    spec = Mlp(kind="mlp", hidden=(3,), init=name)
+    assert [(f.code, f.path) for f in check(spec, facts(5))] == [("R259", "model.init")]
+    assert check(spec.model_copy(update={"init": "weights/w.safetensors"}), facts(5)) == []
+    encoder = check(Transformers(kind="transformers", init="folder"), DataFacts((5,), 3, (5,), vocabulary=9))
+    assert "R259" not in {finding.code for finding in encoder}
 
 
 def test_pate_takes_no_weights_from_elsewhere() -> None:

@@ -41,6 +41,8 @@ CASES = [
     (Cnn(kind="cnn", preset="lenet"), (2, 20, 25), 5),
     (Cnn(kind="cnn", preset="lenet-norm"), (1, 28, 28), 10),
     (Cnn(kind="cnn", preset="lenet-norm"), (3, 20, 25), 4),
+    (Cnn(kind="cnn", preset="scattering"), (243, 8, 8), 10),
+    (Cnn(kind="cnn", preset="scattering"), (81, 7, 6), 4),
     (WideResNet(kind="wide_resnet"), (3, 32, 32), 10),
     (WideResNet(kind="wide_resnet", depth=22, width=2, weight_standardisation=False), (1, 9, 11), 3),
     (Transformer(kind="transformer", vocabulary=50), (9,), 4),

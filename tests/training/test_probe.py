@@ -98,8 +98,9 @@ def failed(module: nn.Module, loss=cross_entropy, gradients=per_record_gradients
         (Cnn(kind="cnn", preset="tempered-cifar"), (3, 16, 16)),
         (Cnn(kind="cnn", preset="lenet"), (1, 28, 28)),
         (Cnn(kind="cnn", preset="lenet-norm"), (1, 28, 28)),
+        (Cnn(kind="cnn", preset="scattering"), (27, 7, 7)),
     ],
-    ids=["logistic_regression", "mlp", "tempered-mnist", "tempered-cifar", "lenet", "lenet-norm"],
+    ids=["logistic_regression", "mlp", "tempered-mnist", "tempered-cifar", "lenet", "lenet-norm", "scattering"],
 )
 def test_the_zoo_passes(model, shape: tuple[int, ...]) -> None:
     checks = probe(
