@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from collections.abc import Sequence
 from typing import Literal, final
 
 import numpy as np
@@ -42,17 +43,37 @@ class Secrets:
 
 @final
 class Stream:
-    """Uniform draws from one ChaCha20 key, of 256 bits; its nonce and its first counter are zero."""
+    """Uniform draws from one ChaCha20 key, of 256 bits; its nonce is zero, and so is its first counter."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, block: int = 0) -> None:
+        """`block`: the first counter, of blocks of 64 bytes."""
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
         self.key = key
         """For a processor that makes the keystream itself. One or the other: both would draw the same."""
-        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+        self._cipher = Cipher(algorithms.ChaCha20(key, block.to_bytes(8, "little") + bytes(8)), mode=None).encryptor()
+        self._drawn = self._shared = False
+
+    def shared(self, blocks: Sequence[int]) -> list[Stream]:
+        """The same stream from each of these blocks on, for those who draw side by side; nobody else can then.
+
+        Raises:
+            ValueError: something was drawn from it, or it was shared before.
+        """
+        if self._drawn or self._shared:
+            raise ValueError("a stream can be shared only before anything is drawn from it")
+        self._shared = True
+        return [Stream(self.key, block) for block in blocks]
 
     def fill(self, out_B: NDArray[np.uint8]) -> None:
-        """Write the next bytes of the keystream."""
+        """Write the next bytes of the keystream.
+
+        Raises:
+            ValueError: the stream was shared.
+        """
+        if self._shared:
+            raise ValueError("this stream was shared: what it would draw, others do")
+        self._drawn = True
         for start in range(0, len(out_B), len(_ZEROS)):
             part = out_B[start : start + len(_ZEROS)]
             self._cipher.update_into(_ZEROS[: len(part)], part.data)

@@ -37,7 +37,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import final
 
@@ -52,8 +53,11 @@ from dprecipe.training.chacha import BLOCK, Keystream
 
 FINE = 20
 """The lattice has at least 2^20 points in a scale of the noise."""
-CHUNK = 1 << 16
-"""Numbers at a time: on a CPU, so many that all there is of them stays in the cache."""
+CHUNK = (1 << 16) - 32
+"""Numbers at a time: on a CPU, so many that all there is of them stays in the cache, and that torch leaves an operation
+on half of them to one thread; their pairs take whole blocks of the keystream."""
+LEAST = 4
+"""No thread is asked for less than so many chunks."""
 _PAIR = 12
 """Bytes of the keystream for two normal draws."""
 Adding = Callable[[Tensor, float | Tensor], None]
@@ -64,27 +68,57 @@ def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) 
     """Add noise of this law and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
     Guarantees: each number of the result is on the lattice of its own scale. On a CUDA device Gaussian noise is made
-    there, from a keystream that is made there as well; the other families are drawn on the CPU.
+    there, from a keystream that is made there as well; on a CPU by as many threads as torch has, which changes no
+    number. The other families are drawn on the CPU, by one.
 
     Raises:
         ValueError: a scale is not positive, or too small or too large for doubles to have such a lattice.
     """
-    device = value_P.device
-    chunk = CHUNK if device.type == "cpu" else CHUNK << 6
-    size = value_P.numel()
-    add = _normals(stream, device, min(chunk, size)) if law.family == "gaussian" else _others(law, stream)
+    given, value_P = value_P, value_P.detach()
+    device, size = value_P.device, value_P.numel()
+    if isinstance(scale, Tensor) and size:
+        spacing(float(scale.min())), spacing(float(scale.max()))  # raises where one has no lattice
     with _LOCK:
-        for start in range(0, size, chunk):
-            part = value_P if size <= chunk else value_P[start : start + chunk]
-            if isinstance(scale, Tensor):
-                scales = scale[start : start + chunk]
-                spacing(float(scales.min())), spacing(float(scales.max()))  # raises where one has no lattice
-                add(part, scales)
-                onto_lattice(part, scales)
+        if law.family != "gaussian":
+            _in_chunks(value_P, scale, CHUNK, _others(law, stream))
+        elif device.type != "cpu":
+            _in_chunks(value_P, scale, CHUNK << 6, _on_device(stream, device, min(CHUNK << 6, size)))
+        else:
+            chunks = math.ceil(size / CHUNK)
+            threads = max(1, min(torch.get_num_threads(), chunks // LEAST))
+            if threads == 1:
+                _in_chunks(value_P, scale, CHUNK, _on_cpu(stream, _room(device, min(CHUNK, size))))
             else:
-                add(part, scale)
-                onto_lattice(part, scale)
-    return value_P
+                _side_by_side(value_P, scale, stream, [chunks * number // threads for number in range(threads + 1)])
+    return given
+
+
+def _side_by_side(value_P: Tensor, scale: float | Tensor, stream: Stream, ends: Sequence[int]) -> None:
+    """A thread for the chunks from each end to the next."""
+    _rooms.extend(_Room(value_P.device, CHUNK) for _ in range(len(ends) - 1 - len(_rooms)))
+    streams = stream.shared([CHUNK // 2 * _PAIR // BLOCK * first for first in ends[:-1]])
+
+    def add(first: int, last: int, stream: Stream, room: _Room) -> None:
+        part = slice(CHUNK * first, CHUNK * last)
+        with torch.no_grad():  # modes are each thread's own
+            _in_chunks(value_P[part], _of(scale, part), CHUNK, _on_cpu(stream, room))
+
+    with ThreadPoolExecutor(len(streams)) as threads:
+        list(threads.map(add, ends[:-1], ends[1:], streams, _rooms))  # as a list: it raises what a thread raised
+
+
+def _in_chunks(value_P: Tensor, scale: float | Tensor, chunk: int, add: Adding) -> None:
+    size = value_P.numel()
+    for start in range(0, size, chunk):
+        part = slice(start, start + chunk)
+        add(value_P if size <= chunk else value_P[part], _of(scale, part))
+        for half in (slice(at, at + chunk // 2) for at in range(start, min(size, start + chunk), chunk // 2)):
+            onto_lattice(value_P[half], _of(scale, half))
+
+
+def _of(scale: float | Tensor, part: slice) -> float | Tensor:
+    """The scale of a part of the numbers."""
+    return scale[part] if isinstance(scale, Tensor) else scale
 
 
 def spacing(scale: float) -> float:
@@ -125,21 +159,25 @@ def _others(law: Law, stream: Stream) -> Adding:
     return add
 
 
-def _normals(stream: Stream, device: torch.device, most: int) -> Adding:
-    """Adds scale × standard normal draws to a vector of at most `most` numbers."""
-    room = _room(device, most)
-    if device.type == "cpu":
+def _on_cpu(stream: Stream, room: _Room) -> Adding:
+    """Adds scale × standard normal draws to a vector for which there is room."""
 
-        def add(value: Tensor, scale: float | Tensor) -> None:
-            room.cut(value.numel())
-            stream.fill(room.bytes_B)
-            room.add(value, scale)
-    else:
-        blocks = Keystream(stream.key, device)
+    def add(value: Tensor, scale: float | Tensor) -> None:
+        room.cut(value.numel())
+        stream.fill(room.bytes_B)
+        room.add(value, scale)
 
-        def add(value: Tensor, scale: float | Tensor) -> None:
-            room.cut(value.numel(), blocks.next(math.ceil(_PAIR * ((value.numel() + 1) // 2) / BLOCK)))
-            room.add(value, scale)
+    return add
+
+
+def _on_device(stream: Stream, device: torch.device, most: int) -> Adding:
+    """As `_on_cpu`, from a keystream that is made on the device, to a vector of at most `most` numbers."""
+    stream.shared(())  # nobody else draws from it
+    room, blocks = _room(device, most), Keystream(stream.key, device)
+
+    def add(value: Tensor, scale: float | Tensor) -> None:
+        room.cut(value.numel(), blocks.next(math.ceil(_PAIR * ((value.numel() + 1) // 2) / BLOCK)))
+        room.add(value, scale)
 
     return add
 
@@ -152,8 +190,9 @@ class _Room:
     def __init__(self, device: torch.device, most: int) -> None:
         pairs = (most + 1) // 2
         self._whole_B = np.empty(_PAIR * pairs if device.type == "cpu" else 0, dtype=np.uint8)
-        self._memory = torch.empty(3, pairs, dtype=torch.float64, device=device)
-        self._least = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
+        with torch.inference_mode(False):  # it is of use in any mode
+            self._memory = torch.empty(3, pairs, dtype=torch.float64, device=device)
+            self._least = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
         self._pairs = -1
 
     def cut(self, count: int, words: Tensor | None = None) -> None:
@@ -161,12 +200,13 @@ class _Room:
         pairs = (count + 1) // 2
         if pairs == self._pairs and words is None:
             return
-        self._pairs = pairs if words is None else -1
+        kept = pairs if words is None else -1
         self.bytes_B = self._whole_B[: _PAIR * pairs]
         if words is None:
             words = torch.from_numpy(self.bytes_B.view(np.int32))
         self._uniform, self._angle = words[: 2 * pairs].view(torch.int64), words[2 * pairs : 3 * pairs]
         self._radius, self._cosine, self._sine = self._memory[:, :pairs].unbind()
+        self._pairs = kept  # last: an interruption leaves no views of another size
 
     def add(self, value: Tensor, scale: float | Tensor) -> None:
         """Add scale × normal draws to as many numbers, by Box and Muller's transformation."""
@@ -179,9 +219,9 @@ class _Room:
         torch.cos(sine, out=cosine)
         sine.sin_()
         half, rest = radius.numel(), value.numel() - radius.numel()
-        _add(value[:half], cosine, radius, scale[:half] if isinstance(scale, Tensor) else scale)
+        _add(value[:half], cosine, radius, _of(scale, slice(half)))
         if rest:
-            _add(value[half:], sine[:rest], radius[:rest], scale[half:] if isinstance(scale, Tensor) else scale)
+            _add(value[half:], sine[:rest], radius[:rest], _of(scale, slice(half, None)))
 
 
 def _add(value: Tensor, angle: Tensor, radius: Tensor, scale: float | Tensor) -> None:
@@ -192,5 +232,7 @@ def _add(value: Tensor, angle: Tensor, radius: Tensor, scale: float | Tensor) ->
 
 
 _room = lru_cache(maxsize=2)(_Room)
+_rooms: list[_Room] = []
+"""One for each thread."""
 _LOCK = threading.Lock()
 """Held while the memory is in use."""

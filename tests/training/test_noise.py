@@ -4,6 +4,7 @@ the probability given."""
 from __future__ import annotations
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -119,6 +120,47 @@ def test_any_count(law: Law, count: int) -> None:
     assert not bool((result[-3:] == 5.0).any())
 
 
+@pytest.mark.parametrize("threads", [2, 3, 64])
+@pytest.mark.parametrize("count", [8 * CHUNK, 13 * CHUNK + 5, 12 * CHUNK - 1])
+@pytest.mark.parametrize("each", [False, True])
+def test_threads_change_no_number(threads: int, count: int, each: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And they do share the work."""
+    scale = torch.linspace(0.5, 2.0, count, dtype=torch.float64) if each else SCALE
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    expected = add_noise(torch.zeros(count, dtype=torch.float64), GAUSSIAN, scale, stream("threads"))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    workers: set[int] = set()
+    chunks = noise._in_chunks
+    monkeypatch.setattr(noise, "_in_chunks", lambda *given: (workers.add(threading.get_ident()), chunks(*given)))
+    found = add_noise(torch.zeros(count, dtype=torch.float64), GAUSSIAN, scale, stream("threads"))
+    assert torch.equal(found, expected)
+    assert threading.get_ident() not in workers
+
+
+def test_what_a_thread_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(noise, "_add", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        add_noise(torch.zeros(8 * CHUNK, dtype=torch.float64), GAUSSIAN, SCALE, stream("none"))
+    monkeypatch.undo()
+    add_noise(torch.zeros(3, dtype=torch.float64), GAUSSIAN, SCALE, stream("none"))  # the lock is free again
+
+
+@pytest.mark.parametrize("count", [5, 8 * CHUNK])
+def test_in_any_mode(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    noise._room.cache_clear()
+    noise._rooms.clear()
+    expected = add_noise(torch.zeros(count, dtype=torch.float64), GAUSSIAN, SCALE, stream("mode"))
+    with torch.no_grad():
+        value = torch.zeros(count, dtype=torch.float64, requires_grad=True)
+        assert torch.equal(add_noise(value, GAUSSIAN, SCALE, stream("mode")), expected)
+    noise._room.cache_clear()
+    with torch.inference_mode():
+        add_noise(torch.zeros(5, dtype=torch.float64), GAUSSIAN, SCALE, stream("mode"))
+    assert torch.equal(add_noise(torch.zeros(count, dtype=torch.float64), GAUSSIAN, SCALE, stream("mode")), expected)
+
+
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
 def test_every_family_has_its_law_and_its_scale(law: Law) -> None:
     """Kolmogorov–Smirnov over 100,000 draws: 1e-9."""
@@ -215,9 +257,16 @@ def test_a_device_s_own_keystream_makes_the_same_noise(count: int) -> None:
     """What runs on CUDA, run here: the draws of a chunk are those of the CPU, number by number."""
     device = torch.device("cpu")
     expected = torch.zeros(count, dtype=torch.float64)
-    noise._normals(stream("device"), device, count)(expected, 1.0)
+    noise._on_cpu(stream("device"), noise._Room(device, count))(expected, 1.0)
     words = Keystream(stream("device").key, device).next(math.ceil(12 * ((count + 1) // 2) / 64))
     assert torch.equal(drawn(noise._Room(device, count), words, count), expected)
+    found, given = torch.zeros(count, dtype=torch.float64), stream("device")
+    noise._on_device(given, device, count)(found, 1.0)
+    assert torch.equal(found, expected)
+    with pytest.raises(ValueError, match="was shared"):
+        given.words(1)
+    with pytest.raises(ValueError, match="only before anything"):
+        noise._on_device(given, device, count)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
