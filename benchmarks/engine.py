@@ -1,10 +1,11 @@
 """What a clipped sum costs against plain SGD's gradient of the same model and batch, in time and memory.
 
 Rounds alternate A B C A B C …, so that a machine whose speed drifts gives honest ratios; memory is the peak of a fresh
-process. `sgd` is forward, backward and an SGD step, `sgd, compiled` the same by `torch.compile`; `engine` is the
-clipped sum as it is trained with, `noise` that with the gate's noise, `compiled` that with a compiled pass, and `vmap`
-the sum from gradients of single records, which `engine` falls back to; each with the same step. Opacus's modes are
-without noise, where it is installed. Records are made up.
+process. `sgd` is forward, backward and an SGD step, `sgd, compiled` the same by `torch.compile`, `sgd, channels last`
+that of images with channels last in memory, which the engine sees to by itself; `engine` is the clipped sum as it is
+trained with, `noise` that with the gate's noise, `auto` that with passes compiled where that is faster, and `vmap` the
+sum from gradients of single records, which `engine` falls back to; each with the same step. Opacus's modes are with its
+own noise, which is not secure, where it is installed. Records are made up.
 
 Run: python benchmarks/engine.py [threads] [--compiled] [model ...]
 """
@@ -29,7 +30,7 @@ from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.models.zoo.wide_resnet import wide_resnet
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
-from dprecipe.training.engine.bookkeeping import describe
+from dprecipe.training.engine.bookkeeping import channels_last, describe
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
@@ -109,10 +110,10 @@ def steps(name: str) -> dict[str, Callable[[], None]]:
     secrets = Secrets()
     drawn = iter(range(1 << 40))
 
-    def plain(model: Callable[[Tensor], Tensor]) -> Callable[[], None]:
+    def plain(model: Callable[[Tensor], Tensor], features: Tensor = batch.features) -> Callable[[], None]:
         def step() -> None:
             optimizer.zero_grad()
-            cross_entropy(model(batch.features), batch.labels).mean().backward()
+            cross_entropy(model(features), batch.labels).mean().backward()
             optimizer.step()
 
         return step
@@ -134,15 +135,19 @@ def steps(name: str) -> dict[str, Callable[[], None]]:
         return step
 
     def engine(passes: Passes | None = None) -> Callable[[], Tensor]:
-        return lambda: clipped_sum(net, cross_entropy, batch, Clipping.flat(CLIP), case.batch, passes).value
+        # Room for twice the records, so that a lot as large as expected is not split where it is compiled.
+        return lambda: clipped_sum(net, cross_entropy, batch, Clipping.flat(CLIP), 2 * case.batch, passes).value
 
     found = {"sgd": plain(net), "engine": private(engine()), "noise": private(engine(), noise=True)}
+    if len(case.shape) == 3:
+        found["sgd, channels last"] = plain(net, channels_last(batch.features))
     if case.vmap:
         rows = clipped_sum_of_rows
         found["vmap"] = private(lambda: rows(net, cross_entropy, batch, Clipping.flat(CLIP), case.batch).value)
     if COMPILED:
         found["sgd, compiled"] = plain(torch.compile(net))
-        found["compiled"] = private(engine(Passes(net, cross_entropy, True, case.batch, 1000)), noise=True)
+        passes = Passes(net, cross_entropy, "auto", case.batch, 1 << 30)
+        found["auto"] = private(engine(passes), noise=True)
     return found
 
 
@@ -159,7 +164,7 @@ def opacus(name: str) -> dict[str, Callable[[], None]]:
     warnings.filterwarnings("ignore", "Full backward hook is firing")
     case = CASES[name]
     batch = made_up(name)
-    settings = {"noise_multiplier": 0.0, "max_grad_norm": CLIP, "expected_batch_size": case.batch}
+    settings = {"noise_multiplier": 1.0, "max_grad_norm": CLIP, "expected_batch_size": case.batch}
 
     def by_rows(functorch: bool) -> Callable[[], None]:
         net = GradSampleModule(case.build(), force_functorch=functorch)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dprecipe.data.raw import Labels
-from dprecipe.training.engine.clipped_sum import Batch, physical
+from dprecipe.training.engine.clipped_sum import Batch, count_of, physical
 from dprecipe.training.engine.several import FILLED
 
 Augment = Callable[[Tensor], Tensor]
@@ -91,6 +91,10 @@ class StoredLot:
     indices: Indices
     units: Tensor | None
 
+    @property
+    def gradients(self) -> int:
+        return count_of(self.units, len(self.indices))
+
     def parts(self, size: int) -> Iterator[Batch]:
         for part, units in physical(self.units, len(self.indices), size):
             yield self.store.batch(self.indices[part], units)
@@ -107,6 +111,10 @@ class LotOfSeveral:
 
     lot: StoredLot
     copies: int = 1
+
+    @property
+    def gradients(self) -> int:
+        return self.lot.gradients
 
     def parts(self, size: int) -> Iterator[Batch]:
         indices = self.lot.indices

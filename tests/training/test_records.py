@@ -6,12 +6,25 @@ import numpy as np
 import torch
 
 from dprecipe.data.records import Records
-from dprecipe.training.records import Store
+from dprecipe.training.records import LotOfSeveral, Store
 from dprecipe.training.seeded import drawing_from
 
 
 def drawn(store: Store, seed: int, units: list[int]) -> torch.Tensor:
     return torch.cat([part.features for part in store.lot(np.array(units), seed).parts(2)])
+
+
+def test_a_lot_tells_how_many_gradients_it_adds_up() -> None:
+    """Which decides how many of them may be added in single precision."""
+    features, labels = np.zeros((9, 1, 2, 2), dtype=np.float32), np.zeros(9, dtype=np.int64)
+    of_records = Store(Records(features, labels), torch.device("cpu")).lot(np.array([0, 3, 4]), 0)
+    patients = Records(features, labels, units=np.array([0, 0, 1, 2, 2, 2, 3, 3, 3]))
+    of_units = Store(patients, torch.device("cpu")).lot(np.array([0, 2, 3]), 0)
+    none = Store(patients, torch.device("cpu")).lot(np.array([], dtype=np.int64), 0)
+    for lot, count in ((of_records, 3), (of_units, 3), (none, 0)):
+        assert lot.gradients == LotOfSeveral(lot, 2).gradients == count
+        assert sum(len(part.labels) for part in LotOfSeveral(lot, 2).parts(4)) == count
+        assert sum(part.gradients for part in lot.parts(100)) == count
 
 
 def test_the_seed_of_a_lot_decides_what_augmentation_draws() -> None:

@@ -16,8 +16,8 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, final
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor, nn
@@ -38,16 +38,17 @@ from dprecipe.training.engine.ways import (
     at_once,
     candidates,
     cheapest,
+    clock,
 )
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Found = list[list[tuple[str, Term]]]
 """Of each call of a layer, terms by the full names of its parameters."""
-Source = Callable[[Tensor, Tensor], Found]
-"""Who answers the terms of these features and labels."""
 ROUNDING = 1.0 + 2.0**-20
 """Norms are raised by this much: more than double precision rounds the norms of up to 2^30 parameters, and
 sums of n records in which K numbers meet at one coordinate, as long as n K < 2^32."""
+LARGEST = 2.0**60
+"""A longer gradient counts as one that is not finite: its weight would be none in single precision."""
 TOLERANCE = 1e-3
 """Relative error of the check on made-up records: far above single precision's, far below a wrong formula's."""
 LOST = 1e-5
@@ -56,6 +57,8 @@ TRACED = (3, 5)
 """Records of the two passes that show which dimension grows with them."""
 TIMED = 16
 """Records of the pass in which ways are timed."""
+MORE = 1.2
+"""Channels last gain more by more records than are timed: they may take so many times as long."""
 FEW = 8
 """No fewer records are taken at a time than this, whether their rows have room or not."""
 
@@ -72,6 +75,27 @@ class Plan:
     """For each parameter, the memory of the rows that are kept."""
     most: int = 1 << 30
     """How many records to take at a time, so that the rows to keep have room."""
+    channels_last: bool = False
+    """Images go through the model with their channels last in memory."""
+
+
+class Source(Protocol):
+    """Who makes the pass, or all of the sum, in the place of the eager engine."""
+
+    def found(self, features: Tensor, labels: Tensor) -> Found:
+        """As `found`."""
+
+    def add(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        clipping: Clipping,
+        total_P: Tensor,
+        reserve: Reserve,
+        *,
+        fresh: bool,
+    ) -> bool:
+        """Add the clipped sum, or do nothing and say so. `fresh`: `total_P` is zero."""
 
 
 _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, Plan | str]] = weakref.WeakKeyDictionary()
@@ -89,12 +113,12 @@ def add_clipped(
 ) -> None:
     """Clip each record's gradient and add them all to `total_P`, float64 (and one longer, where records are counted).
 
-    A record with a gradient that is not finite, or has numbers above 2^60, adds nothing. Where `Unplanned` is raised,
+    A record with a gradient that is not finite, or longer than 2^60, adds nothing. Where `Unplanned` is raised,
     nothing was added at all.
 
     `reserve`: of the lot that these records are of, whose first part is added to zero; without one, all sums are in
     double precision.
-    `source`: who makes the pass, if not `found`.
+    `source`: who makes the pass, or the sum, if not this module.
 
     Guarantees: adding or removing one record moves the sum by at most what `clipping` bounds (and `SLACK` of it more,
     with a `reserve`), given the others' gradients; the model, its buffers, hooks and `.grad` are left as they were;
@@ -109,6 +133,11 @@ def add_clipped(
         raise Unplanned("the device has no double precision")
     if clipping.norm != "l2":
         raise Unplanned("only L2 norms come from one backward pass")
+    if min(clipping.thresholds) < 1 / LARGEST:
+        reserve = None  # in single precision, weights of the longest gradients would be rounded to nothing
+    given = features, labels, clipping, total_P
+    if source is not None and reserve is not None and source.add(*given, reserve, fresh=fresh):
+        return
     count = len(labels)
     together = 1 if reserve is None else reserve.together(count)
     if count <= plan.most or source is not None:
@@ -132,14 +161,20 @@ def _add(
         squares_GN = total_P.new_zeros(len(clipping.thresholds), count)
         for share in shares:
             squares_GN[share.group] += share.way.squares()
-    norms_GN = squares_GN.sqrt().mul_(ROUNDING)
-    weights_GN = clipping.weights(norms_GN)
-    sound = not torch.compiler.is_compiling() and bool((weights_GN > 0).all())
+    weights_GN = weighed(squares_GN, clipping, total_P)
+    sound = bool((weights_GN > 0).all())
     by_group = [Weights(weights_N, sound, together, fresh) for weights_N in weights_GN]
     for share in shares:
         share.way.add([total_P[where] for where in share.wheres], by_group[share.group])
+
+
+def weighed(squares_GN: Tensor, clipping: Clipping, total_P: Tensor) -> Tensor:
+    """(G, N): what each record's gradient is multiplied by, given squared norms; records are counted in `total_P`."""
+    norms_GN = squares_GN.sqrt().mul_(ROUNDING)
+    norms_GN.masked_fill_(norms_GN > LARGEST, math.inf)
     if clipping.counted is not None:
         total_P[-1:] += clipping.bits(norms_GN)
+    return clipping.weights(norms_GN)
 
 
 def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Plan:
@@ -229,9 +264,23 @@ def shares_of(
     source: Source | None = None,
 ) -> list[Share]:
     """The parameters that the losses reach, each once. `timed`: find out which of several ways is the fastest."""
-    count, device = len(labels), features.device
+    answered = found(model, loss, features, labels, plan) if source is None else source.found(features, labels)
+    return shared(answered, model, len(labels), features.device, plan, groups=groups, timed=timed)
+
+
+def shared(
+    found: Found,
+    model: nn.Module,
+    count: int,
+    device: torch.device,
+    plan: Plan,
+    *,
+    groups: tuple[int, ...] | None = None,
+    timed: bool = False,
+) -> list[Share]:
+    """As `shares_of`, of what was found in the pass of `count` records."""
     by_name: dict[str, list[Term]] = {}
-    for made in found(model, loss, features, labels, plan) if source is None else source(features, labels):
+    for made in found:
         _hold(made, count, device)
         for name, term in made:
             by_name.setdefault(name, []).append(term)
@@ -295,6 +344,8 @@ def _hold(made: list[tuple[str, Term]], count: int, device: torch.device) -> Non
 
 
 def passed(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> list[Call]:
+    if plan.channels_last:
+        features = channels_last(features)
     with torch.enable_grad(), Taps(model, len(labels), plan.places) as taps:
         losses = loss(model(features), labels)
         if losses.shape != labels.shape[:1]:
@@ -303,20 +354,41 @@ def passed(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
         return taps.calls
 
 
+def channels_last(images: Tensor) -> Tensor:
+    """The same (…, C, H, W), with channels last in memory; layers pass on the order that they find."""
+    # Cloned, for images of one channel pass for contiguous either way.
+    return images.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
+
+
 def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Plan:
     with left_alone(features.device):
         few, more = (_traced(model, *made_up(features, labels, count), count) for count in TRACED)
         if len(few) != len(more) or any(a.layer is not b.layer for a, b in zip(few, more, strict=True)):
             raise Unplanned("the model calls its layers differently for other records")
         plan = Plan(tuple(_places(a, b) for a, b in zip(few, more, strict=True)))
-        _check(model, loss, *made_up(features, labels, TRACED[0]), plan)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         count = min(TIMED, max(2, KEPT // max(1, trained)))
+        if features.dim() > 3 and any(isinstance(layer, nn.Conv2d) for layer in layers_of(model)):
+            plan.channels_last = _faster_last(model, loss, *made_up(features, labels, count), plan)
+        _check(model, loss, *made_up(features, labels, TRACED[0]), plan)
         shares = shares_of(model, loss, *made_up(features, labels, count), plan, timed=True)
     by_rows = [share.wheres[0] for share in shares if share.chosen in ("kept", "twice")]
     kept = sum(where.stop - where.start for where in by_rows)
     plan.most = max(FEW, KEPT // max(1, kept))
     return plan
+
+
+def _faster_last(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> bool:
+    """Whether pass and norms take less time with channels last; so on a CPU where torch has to be deterministic."""
+    if torch.are_deterministic_algorithms_enabled():
+        return features.device.type == "cpu"
+    times = {False: math.inf, True: math.inf}
+    for last in [*times] * 3:
+        start = clock(features.device)
+        for share in shares_of(model, loss, features, labels, replace(plan, channels_last=last)):
+            share.way.squares()
+        times[last] = min(times[last], clock(features.device) - start)
+    return times[True] < MORE * times[False]
 
 
 def _traced(model: nn.Module, features: Tensor, labels: Tensor, count: int) -> list[Call]:

@@ -55,6 +55,11 @@ class Batch:
     labels: Tensor
     units: Tensor | None = None
 
+    @property
+    def gradients(self) -> int:
+        """How many units there are."""
+        return count_of(self.units, len(self.labels))
+
     def parts(self, size: int) -> Iterator[Batch]:
         """Batches of at most `size` records; a unit is never split, so one larger than that is a part of its own."""
         for indices, units in physical(self.units, len(self.labels), size):
@@ -63,6 +68,10 @@ class Batch:
 
 class Lot(Protocol):
     """A lot that brings its records to memory in parts."""
+
+    @property
+    def gradients(self) -> int:
+        """How many units there are: gradients to be clipped and added up."""
 
     def parts(self, size: int) -> Iterator[Batch]:
         """As `Batch.parts`."""
@@ -94,7 +103,7 @@ def clipped_sum(
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
     """
     total = _zero(model, clipping)
-    reserve = Reserve(len(batch.labels) if isinstance(batch, Batch) else None)
+    reserve = Reserve(batch.gradients)
     for part in batch.parts(physical_batch if passes is None else min(physical_batch, passes.most)):
         if part.units is None and clipping.norm == "l2":
             try:
@@ -213,6 +222,13 @@ def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels:
 
     grads = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")(parameters, features, labels)
     return torch.cat([grads[name].reshape(len(labels), -1) for name in parameters], dim=1)
+
+
+def count_of(units: Tensor | None, records: int) -> int:
+    """How many units so many records are of, given the numbers of these; without, each is its own."""
+    if units is None:
+        return records
+    return int(units.max()) + 1 if len(units) else 0
 
 
 def physical(units: Tensor | None, count: int, size: int) -> Iterator[tuple[slice, Tensor | None]]:

@@ -1,9 +1,12 @@
 """The forward and the backward pass as one compiled program, for lots of a few sizes.
 
 A program is traced from what the eager engine does in its pass (`bookkeeping.found`), so that it answers the same
-terms: norms, clipping and sums are taken from them as ever, in double precision, and what `ways` guarantees of them
-holds. Only numbers that belong to one record are compiled. A part of a lot is filled up with records of zeros to the
-size of a program, and they are cut off its answers before anything is taken of them.
+terms: norms, clipping and sums are taken from them as ever, and what `ways` guarantees of them holds. Only numbers that
+belong to one record are compiled. A part of a lot is filled up with records of zeros to the size of a program, and they
+are cut off its answers before anything is taken of them.
+
+Where layers keep no more than vectors (`Whole`), norms and sums are programs of their own, of the same ways: they add
+the same numbers, in whatever order, as many in single precision as is reserved. Filled rows have weight zero.
 
 Compilers err: a program is used only where, on made-up records, its norms and sums were those of the eager engine.
 Nothing of a program depends on a private record.
@@ -30,21 +33,26 @@ from torch.utils import _pytree as pytree
 from dprecipe.faults import RunFailed
 from dprecipe.training.engine.bookkeeping import (
     LOST,
+    ROUNDING,
     Found,
     Loss,
     Plan,
+    Share,
     Source,
     add_clipped,
     left_alone,
     made_up,
     passed,
     plan_of,
+    shared,
+    weighed,
 )
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
 from dprecipe.training.engine.reduced import tolerance
 from dprecipe.training.engine.taps import Call, Dim, Unplanned
 from dprecipe.training.engine.terms import Products, Rows
+from dprecipe.training.engine.ways import Reserve, Small, Vectors, Weights
 
 Mode = Literal["auto", True, False]
 Compiler = Callable[[GraphModule, list[Tensor]], Callable[..., Sequence[Tensor]]]
@@ -115,18 +123,66 @@ class Program:
     rows: tuple[tuple[str, int], ...]
     kept: tuple[Kept, ...]
     names: dict[int, str]
+    whole: Whole | None = None
+
+    def answers(self, features: Tensor, labels: Tensor) -> Sequence[Tensor]:
+        """What the layers keep, of records that are filled up to `size`."""
+        held = [tensors[name].detach() for tensors, name in self.held]
+        with torch.no_grad():
+            return self.compute(*held, _filled(features, self.size), _filled(labels, self.size))
 
     def found(self, features: Tensor, labels: Tensor) -> Found:
         """Terms by the names of parameters, as `bookkeeping.found` has them, of at most `size` records."""
-        count = len(labels)
-        held = [tensors[name].detach() for tensors, name in self.held]
-        with torch.no_grad():
-            answers = self.compute(*held, _filled(features, self.size), _filled(labels, self.size))
+        return self.terms(self.answers(features, labels), len(labels))
+
+    def terms(self, answers: Sequence[Tensor], count: int) -> Found:
+        """Those of the first `count` records."""
         made: Found = [[(name, Rows(answers[place][:count]))] for name, place in self.rows]
         for kept in self.kept:
             call = kept.restored(answers, count)
             made.append([(self.names[id(call.parameters[name])], term) for name, term in terms(call)])
         return made
+
+    def add(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        clipping: Clipping,
+        total_P: Tensor,
+        reserve: Reserve,
+        *,
+        fresh: bool,
+    ) -> bool:
+        """As `bookkeeping.Source` has it; norms and sums are compiled as well, where they are `whole`."""
+        count, whole = len(labels), self.whole
+        if whole is None or len(clipping.thresholds) > 1 or not reserve.holds(count, whole.together):
+            return False
+        with torch.no_grad():
+            answers = self.answers(features, labels)
+            weights_N = _filled(weighed(whole.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size)
+            for where, sum_P in zip(whole.wheres, whole.sums(*answers, weights_N), strict=True):
+                if fresh:
+                    total_P[where].copy_(sum_P)
+                else:
+                    total_P[where].add_(sum_P)
+        return True
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Whole:
+    """From what the layers keep to norms, and from that and weights to sums.
+
+    These are two programs, so that both are of the same numbers in memory: of one, a compiler could make numbers for
+    the norms and make them anew, rounded otherwise, for the sums. A compiled root in single precision may be off by two
+    units of the last place; that is less than `bookkeeping.ROUNDING`.
+    """
+
+    norms: Callable[..., Sequence[Tensor]]
+    sums: Callable[..., Sequence[Tensor]]
+    together: int
+    """How many records are added up in single precision."""
+    wheres: tuple[slice, ...]
 
 
 def _first(tensor: Tensor, dim: Dim, count: int) -> Tensor:
@@ -141,8 +197,12 @@ def _filled(tensor: Tensor, size: int) -> Tensor:
     return whole
 
 
-def program(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan, compiler: Compiler) -> Program:
+def program(
+    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan, compiler: Compiler, together: int
+) -> Program:
     """The program for as many records like these, of which only shapes and types are looked at.
+
+    `together`: how many records are added up in single precision, where it makes the sums as well.
 
     Raises:
         Unplanned, Uncompiled: there is none.
@@ -189,7 +249,44 @@ def program(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan
                 compute = compiler(graph, [*examples, features, labels])
         except Exception as error:  # nor does a compiler promise what it raises
             raise Uncompiled(f"the compiler failed: {type(error).__name__}: {_line(error)}") from error
-    return Program(size, compute, tuple(held), tuple(rows), tuple(kept), names)
+        made = Program(size, compute, tuple(held), tuple(rows), tuple(kept), names)
+        try:
+            return replace(made, whole=_whole(made, model, features, labels, plan, compiler, together))
+        except Exception as error:
+            raise Uncompiled(f"norms and sums can't be compiled: {type(error).__name__}: {_line(error)}") from error
+
+
+def _whole(
+    program: Program, model: nn.Module, features: Tensor, labels: Tensor, plan: Plan, compiler: Compiler, together: int
+) -> Whole | None:
+    """Norms and sums as programs, where they are made of no more numbers than the layers keep: gradients of single
+    records, and their parts, are better taken while they are in the cache."""
+    device = features.device
+
+    def shares(answers: Sequence[Tensor]) -> list[Share]:
+        return shared(program.terms(answers, program.size), model, program.size, device, plan)
+
+    def norms(*answers: Tensor) -> list[Tensor]:
+        return [torch.stack([share.way.squares() for share in shares(answers)]).sum(0)]
+
+    def sums(*given: Tensor) -> list[Tensor]:
+        *answers, weights_N = given
+        weights = Weights(weights_N, together=together, apart=True)
+        made = []
+        for share in shares(answers):
+            totals = [weights_N.new_zeros(where.stop - where.start) for where in share.wheres]
+            share.way.add(totals, weights)
+            made += totals
+        return made
+
+    answers = list(program.answers(features, labels))
+    found = shares(answers)
+    if not found or not all(isinstance(share.way, (Small, Vectors)) and not share.alone for share in found):
+        return None
+    weights_N = torch.ones(program.size, dtype=torch.float64, device=device)
+    to_norms = compiler(make_fx(norms)(*answers), answers)
+    to_sums = compiler(make_fx(sums)(*answers, weights_N), [*answers, weights_N])
+    return Whole(to_norms, to_sums, together, tuple(where for share in found for where in share.wheres))
 
 
 def _undropped(node: torch.fx.Node) -> bool:
@@ -273,13 +370,18 @@ def missing(device: torch.device) -> str | None:
     return f"nothing compiles for {device.type}"
 
 
+def largest(expected: float) -> float:
+    """Few lots are larger, where so many records are expected."""
+    return expected + SPREAD * math.sqrt(expected)
+
+
 def sizes_for(expected: float, most: int) -> tuple[int, ...]:
     """For how many records to have programs, the largest first, where at most `most` go through the model at once.
 
     Lots of Poisson sampling are about as large as expected. Where one pass holds them, there is one size for the lower
     half of them and one for nearly all; larger ones go in equal parts, of which only the last is filled up.
     """
-    large = expected + SPREAD * math.sqrt(expected)
+    large = largest(expected)
     parts = math.ceil(large / most)
     sizes = [large / parts] if parts > 1 else [large, expected]
     return tuple(sorted({min(most, STEP * math.ceil(size / STEP)) for size in sizes}, reverse=True))
@@ -339,7 +441,7 @@ class Passes:
         fitting = [program for program in self._programs if program.size >= len(labels)]
         if key != self._key or not fitting or len(labels) < EMPTY * fitting[-1].size:
             return None
-        return fitting[-1].found
+        return fitting[-1]
 
     def _prepare(self, features: Tensor, labels: Tensor, most: int) -> None:
         started = time.monotonic()
@@ -376,13 +478,14 @@ class Passes:
         made = []
         for size in sizes:
             records = made_up(features, labels, size)
-            made.append(program(model, loss, *records, plan, self._compiler))
+            together = Reserve(max(size, math.ceil(largest(self._expected)))).together(size)
+            made.append(program(model, loss, *records, plan, self._compiler, together))
             hold_equal(model, loss, *records, made[-1])
             if self._mode == "auto":
                 eager, compiled = [
                     min(times)
                     for times in zip(
-                        *[[seconds(model, loss, *records, who) for who in (None, made[-1].found)] for _ in range(3)],
+                        *[[seconds(model, loss, *records, who) for who in (None, made[-1])] for _ in range(3)],
                         strict=True,
                     )
                 ]
@@ -406,36 +509,91 @@ def hold_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, p
 
     Sums of gradients that are all clipped show wrong norms, others wrong gradients; fewer records that are filled up to
     the size of the program have to give what they give by themselves; and a record without a number must not touch
-    another.
+    another. Where a network has kinks, a rounding moves gradients by more than it is, of one parameter here and of
+    another there: so much as the eager engine's own sums move at most when records do by `MOVED`, programs may differ.
 
     Raises:
         Uncompiled: they are not equal.
     """
+    if program.whole is not None:
+        _hold_whole(program.whole, program, model, loss, features, labels)
     count = len(labels)
     spoilt = features.clone()
     if features.is_floating_point():
         spoilt[count // 2] = torch.nan
+    sizes = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    programs = [program] if program.whole is None else [program, replace(program, whole=None)]
     for what, clip, given in (
         ("clipped sum", LITTLE, features),
         ("sum", MUCH, features),
         ("sum of fewer records", LITTLE, features[: max(1, count - count // 3)]),
         ("sum next to a record that is not a number", LITTLE, spoilt),
     ):
-        sums = [
-            _sum(model, loss, given, labels[: len(given)], Clipping.flat(clip), source)
-            for source in (None, program.found)
-        ]
-        sizes = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
-        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        largest = float(sums[0].abs().max())
-        for name, eager, compiled in zip(names, *[torch.split(each, sizes) for each in sums], strict=True):
-            allowed = tolerance(model, TOLERANCE) * float(eager.abs().max()) + LOST * largest
-            if not float((eager - compiled).abs().max()) <= allowed:
-                raise Uncompiled(f"the compiled {what} differs from the eager one, in {name!r}")
+
+        def summed(records: Tensor, source: Source | None, clip: float = clip) -> list[Tensor]:
+            total_P = _sum(model, loss, records, labels[: len(records)], Clipping.flat(clip), source)
+            return list(torch.split(total_P, sizes))
+
+        eager = summed(given, None)
+        lost = LOST * max(float(sum_P.abs().max()) for sum_P in eager)
+        moved = summed(given + MOVED * given.roll(1, -1), None) if given.is_floating_point() else eager
+        kinks = max(_apart(before, after, lost) for before, after in zip(eager, moved, strict=True))
+        allowed = max(tolerance(model, TOLERANCE), min(KINKS * kinks, MOST))
+        for compiled in (summed(given, one) for one in programs):
+            for name, right, found in zip(names, eager, compiled, strict=True):
+                if not _apart(right, found, lost) <= allowed:
+                    raise Uncompiled(f"the compiled {what} differs from the eager one, in {name!r}")
+
+
+def _hold_whole(whole: Whole, program: Program, model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> None:
+    """Hold norms and sums of a pass's answers against those of the same answers in double precision.
+
+    No norm may be smaller by more than is covered, and no sum farther off than is reserved, also next to a record that
+    is not a number and has weight zero.
+
+    Raises:
+        Uncompiled: they are not equal.
+    """
+    size, plan = program.size, plan_of(model, loss, features, labels)
+    answers = [answer.clone() for answer in program.answers(features, labels)]
+    for answer in answers:
+        if answer.is_floating_point() and len(answer) == size:
+            answer[size // 2] = torch.nan
+    exact = [answer.double() if answer.is_floating_point() else answer for answer in answers]
+    shares = shared(program.terms(exact, size), model, size, features.device, plan)
+    squares_N = torch.stack([share.way.squares() for share in shares]).sum(0)
+    ratio_N = (whole.norms(*answers)[0] / squares_N)[torch.arange(size, device=features.device) != size // 2]
+    if not (float(ratio_N.min()) >= 1 / ROUNDING and float(ratio_N.max()) <= 1 + TOLERANCE):
+        raise Uncompiled("the compiled norms differ from those in double precision")
+    weights_N = squares_N.rsqrt().nan_to_num(0.0) * torch.linspace(0.1, 1.0, size).to(squares_N)
+    weights_N[::5] = 0.0
+    limit = (whole.together + 6) * 2.0**-24 * float(weights_N.mul(squares_N.sqrt()).nan_to_num(0.0).sum())
+    totals = [weights_N.new_zeros(where.stop - where.start) for where in whole.wheres]
+    rest = iter(totals)
+    for share in shares:
+        share.way.add([next(rest) for _ in share.wheres], Weights(weights_N))
+    off = torch.cat([a - b for a, b in zip(totals, whole.sums(*answers, weights_N), strict=True)])
+    if not float(off.norm()) <= limit:
+        raise Uncompiled("the compiled sums differ from those in double precision")
+
+
+def _apart(right: Tensor, found: Tensor, lost: float) -> float:
+    """The largest difference, relative to the largest number, beyond what is lost; infinite where one is no number."""
+    beyond = float((right - found).abs().max()) - lost
+    if not beyond > 0:
+        return 0.0 if beyond <= 0 else math.inf
+    return beyond / max(float(right.abs().max()), sys.float_info.min)
 
 
 LITTLE, MUCH = 1e-6, 1e6
 """Clip norms, below those of gradients and above."""
+MOVED = 1e-6
+"""Of a record's numbers: what passes through some layers in single precision is rounded by about as much."""
+KINKS = 4.0
+"""How many times as much as that moves the eager engine's sum, a program's may differ."""
+MOST = 0.1
+"""But by no more than this."""
 
 
 def _sum(
@@ -443,5 +601,5 @@ def _sum(
 ) -> Tensor:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     total_P = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64, device=features.device)
-    add_clipped(model, loss, features, labels, clipping, total_P, source=source)
+    add_clipped(model, loss, features, labels, clipping, total_P, Reserve(len(labels)), source)
     return total_P

@@ -29,8 +29,8 @@ WIDE = 1 << 20
 KEPT = 1 << 25
 """Numbers of gradients of single records that are kept from their norms to their sum, in all: 128 MiB."""
 BLOCK = 128
-"""Numbers whose squares are added in single precision. In any order that, a root and its square lose no more than
-(BLOCK + 6) 2^-24 of the sum."""
+"""Numbers whose squares are added in single precision, twice as many where there are no more. In any order that, a root
+and its square lose no more than (their number + 6) 2^-24 of the sum."""
 TINY = 2.0**-125
 """Above what may be lost of a square that is too small for single precision."""
 MARGIN = 2.0**-53
@@ -54,8 +54,8 @@ class Reserve:
     were rounded themselves.
     """
 
-    def __init__(self, records: int | None = None) -> None:
-        """`records`: of the whole lot; `None`: it is not known."""
+    def __init__(self, records: int) -> None:
+        """`records`: of the whole lot."""
         self._records = records
         self._left = SLACK * 2**24
         self._begun = False
@@ -67,15 +67,31 @@ class Reserve:
 
     def together(self, count: int) -> int:
         """For the next `count` records of the lot; 1: double precision is needed."""
-        share = self._left / 2 if self._records is None else self._left * min(1.0, count / max(1, self._records))
-        most = min(count, int(share / (count + 1)) - BLOCKS - 8)
+        most = self._most(count)
         if most < min(count, FEWEST) or not count:
             return 1
         found = math.ceil(count / math.ceil(count / most))
-        self._left -= (count + 1) * (found + BLOCKS + 8)
-        if self._records is not None:
-            self._records = max(0, self._records - count)
+        self._spend(count, found)
         return found
+
+    def holds(self, count: int, together: int) -> bool:
+        """Whether the next `count` records may be added up so many at a time; where they may, they are to be."""
+        if min(count, together) > max(1, self._most(count)):
+            return False
+        if together > 1:
+            self._spend(count, together)
+        return True
+
+    def _most(self, count: int) -> int:
+        share = self._left * min(1.0, count / max(1, self._records))
+        most = int(share / (count + 1)) - BLOCKS - 8
+        if most < FEWEST:  # not enough for all of the lot: enough for some of it
+            most = min(FEWEST, int(self._left / (count + 1)) - BLOCKS - 8)
+        return min(count, most)
+
+    def _spend(self, count: int, together: int) -> None:
+        self._left -= (count + 1) * (together + BLOCKS + 8)
+        self._records = max(0, self._records - count)
 
 
 @final
@@ -91,6 +107,8 @@ class Weights:
     """How many records may be added up in single precision."""
     fresh: bool = False
     """What is to be added to is zero."""
+    apart: bool = False
+    """Products of blocks are added up in double precision: compilers join them to one, in single."""
 
     def rounded(self) -> Tensor:
         """(N,) float32."""
@@ -198,8 +216,6 @@ class Vectors:
     """
 
     def __init__(self, left_NI: Tensor, right_NO: Tensor, *, bias: bool) -> None:
-        if left_NI.shape[1] * right_NO.shape[1] < LARGE:  # its sum is one in double precision
-            left_NI, right_NO = left_NI.double(), right_NO.double()
         self._left_NI, self._right_NO = left_NI, right_NO
         self._bias = bias
 
@@ -210,13 +226,18 @@ class Vectors:
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         left_NI, right_NO = weights.clean(self._left_NI), weights.clean(self._right_NO)
         total_OI = totals[0].view(right_NO.shape[1], -1)
-        if left_NI.dtype == torch.float32 and weights.together > 1 and len(left_NI) <= BLOCKS * weights.together:
-            blocks = list(_parts(len(left_NI), weights.together))
+        blocks = list(_parts(len(left_NI), weights.together))
+        single = left_NI.dtype == torch.float32 and weights.together > 1
+        if single and len(blocks) <= BLOCKS and total_OI.numel() >= LARGE:
             weighted_NO = right_NO * weights.rounded()[:, None]
             sum_OI = weighted_NO[blocks[0]].T @ left_NI[blocks[0]]
             for block in blocks[1:]:
-                sum_OI += weighted_NO[block].T @ left_NI[block]
-            if weights.fresh:
+                if weights.apart:
+                    total_OI += sum_OI.double()
+                    sum_OI = weighted_NO[block].T @ left_NI[block]
+                else:
+                    sum_OI += weighted_NO[block].T @ left_NI[block]
+            if weights.fresh and not weights.apart:
                 total_OI.copy_(sum_OI)
             else:
                 total_OI += sum_OI.double()
@@ -230,7 +251,7 @@ class Vectors:
 
 
 LARGE = 1 << 14
-"""Products of fewer numbers gain nothing by single precision."""
+"""Sums of products of fewer numbers gain nothing by single precision."""
 
 
 @final
@@ -333,18 +354,23 @@ def cheapest(ways: dict[str, Making], weights: Weights, size: int) -> str:
     if len(ways) == 1 or torch.are_deterministic_algorithms_enabled():
         return next(iter(ways))
     total_P = weights.exact.new_zeros(size)
-    on_cpu = total_P.device.type == "cpu"
-    clock = time.thread_time if on_cpu else time.perf_counter  # what others do on this machine doesn't count
     times = dict.fromkeys(ways, float("inf"))
     for name, making in [*ways.items()] * 3:
-        start = clock()
+        start = clock(total_P.device)
         way = making()
         way.squares()
         way.add([total_P], weights)
-        if not on_cpu:
-            total_P.sum().item()  # waits for the device
-        times[name] = min(times[name], clock() - start)
+        times[name] = min(times[name], clock(total_P.device) - start)
     return min(times, key=times.__getitem__)
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, when all is done that was asked of the device. On a CPU those of this thread: what others do on the
+    machine doesn't count."""
+    if device.type == "cpu":
+        return time.thread_time()
+    torch.zeros((), device=device).item()  # waits
+    return time.perf_counter()
 
 
 def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
@@ -371,7 +397,7 @@ def _squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
         norms_R: Tensor = torch.linalg.vector_norm(rows_RP.double(), dim=1)
         return norms_R.square()
     size = rows_RP.shape[1]
-    whole = size // block * block
+    whole = size // block * block if size > 2 * block else 0
     squares_R: Tensor
     if not whole:
         squares_R = torch.linalg.vector_norm(rows_RP, dim=1).double().square()
@@ -380,7 +406,7 @@ def _squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
         squares_R = norms_RB.double().square().sum(1)
         if whole < size:
             squares_R += torch.linalg.vector_norm(rows_RP[:, whole:], dim=1).double().square()
-    squares_R *= 1 + (min(size, block) + 6) * 2.0**-24
+    squares_R *= 1 + (min(size, block if whole else 2 * block) + 6) * 2.0**-24
     squares_R += size * TINY
     return squares_R
 
