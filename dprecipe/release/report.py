@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import groupby
 from typing import Any
 
 from dprecipe.planning.model import Plan
@@ -207,19 +208,22 @@ def _hidden_plots(plan: Plan, made: Predicate, charges: Sequence[Charge]) -> str
     return _section("The guarantee", f'<div class="plots">{body}</div>')
 
 
+FEW_PHASES = 4
+"""So many events of one kind are told one by one; of more, as a schedule has them, there is a line for all."""
+
+
 def _events(made: Predicate) -> str:
+    head = ("event", "count", "noise multiplier", "sampling rate", "lots", "one unit moves")
+    by_kind = [list(runs) for _, runs in groupby(made.events.run_length, lambda run: (run.kind, _box(run)))]
     rows = [
-        (
-            run.kind,
-            f"{run.count:,}",
-            _multipliers(run),
-            _given(getattr(run, "sampling_rate", None)),
-            _given(getattr(run, "lots", None)),
-            _box(run),
-        )
-        for run in made.events.run_length
+        row
+        for runs in by_kind
+        for row in ([_charged([run]) for run in runs] if len(runs) <= FEW_PHASES else [_charged(runs)])
     ]
-    events = _table(("event", "count", "noise multiplier", "sampling rate", "lots", "one unit moves"), rows)
+    events = _table(head, rows)
+    if len(rows) < len(made.events.run_length):
+        each = _table(head, [_charged([run]) for run in made.events.run_length])
+        events += f"<details><summary>Each phase of the schedule</summary>{each}</details>"
     accounting = _table(
         ("accountant", "version", "kind of bound", "ε"),
         [(row.name, row.version, row.bound, _given(row.epsilon)) for row in made.accounting],
@@ -238,11 +242,27 @@ def _events(made: Predicate) -> str:
     return _section("What was spent", f"{events}<p>{escape(note)}</p>{accounting}")
 
 
-def _multipliers(run: EventRun) -> str:
-    if isinstance(run, ProjectedDescentRun):
-        least, most = min(row[1] for row in run.stages), max(row[1] for row in run.stages)
-        return f"{least:g}" if least == most else f"{least:g} to {most:g}"
-    return f"{run.noise_multiplier:g}"
+def _charged(runs: Sequence[EventRun]) -> tuple[str, ...]:
+    """One row for events of one kind."""
+    return (
+        runs[0].kind + (f" in {len(runs)} phases" if len(runs) > 1 else ""),
+        f"{sum(run.count for run in runs):,}",
+        _range([multiplier for run in runs for multiplier in _multipliers(run)]),
+        _range([getattr(run, "sampling_rate", None) for run in runs]),
+        _range([getattr(run, "lots", None) for run in runs]),
+        _box(runs[0]),
+    )
+
+
+def _range(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known or min(known) == max(known):
+        return _given(known[0] if known else None)
+    return f"{_given(min(known))} to {_given(max(known))}"
+
+
+def _multipliers(run: EventRun) -> list[float]:
+    return [row[1] for row in run.stages] if isinstance(run, ProjectedDescentRun) else [run.noise_multiplier]
 
 
 def _box(run: EventRun) -> str:

@@ -21,6 +21,7 @@ class Progress:
         self._unit = unit
         self._total = total
         self._said = time.monotonic()
+        self._line = ""
         self._bar: Any = None
         if sys.stderr.isatty():
             self._bar = tqdm(total=total, initial=done, unit=unit, desc=what)
@@ -44,5 +45,8 @@ class Progress:
 
     def _say(self, done: int, status: str) -> None:
         self._said = time.monotonic()
-        sys.stderr.write(f"{self._unit} {done} of {self._total}{', ' if status else ''}{status}\n")
-        sys.stderr.flush()
+        line = f"{self._unit} {done} of {self._total}{', ' if status else ''}{status}\n"
+        if line != self._line:  # the last step may have been told before the end
+            sys.stderr.write(line)
+            sys.stderr.flush()
+        self._line = line

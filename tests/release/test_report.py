@@ -126,6 +126,20 @@ def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any
     assert released.model_dump() == figures
 
 
+def test_a_schedule_is_one_line_and_its_phases_can_be_opened(
+    tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
+) -> None:
+    noise = "mechanism.noise.multiplier={schedule: linear, from: 6, to: 5}"
+    made = finish(tmp_path / "run", plan_of(overrides=("training.steps=6", noise, "budget.epsilon=auto")), facts_of())
+    page = (made.release / "report.html").read_text(encoding="utf-8")
+    row = "<td>{}</td><td>{}</td><td>{}</td><td>0.0445372</td>"
+    assert page.count(row.format("poisson_gaussian in 6 phases", 6, "5 to 6")) == 1
+    before, after = page.split("<summary>Each phase of the schedule</summary>")
+    for multiplier in ("6", "5.8", "5.6", "5.4", "5.2", "5"):
+        one = row.format("poisson_gaussian", 1, multiplier)
+        assert (before.count(one), after.count(one)) == (0, 1)
+
+
 def test_words_stay_words() -> None:
     assert card.plain("a\n# b <b> [x](y) `z`") == r"a \# b &lt;b&gt; \[x\](y) \`z\`"
 
