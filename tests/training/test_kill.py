@@ -44,8 +44,8 @@ ENCODED = """kind: encoded
 @pytest.mark.parametrize(
     ("mechanism", "scheme", "steps", "kills"),
     [
-        (DPSGD, "poisson, batch_size: 64", 400, 4),
-        (DPSGD, "shuffle, batch_size: 128", 240, 2),
+        (DPSGD, "poisson, batch_size: 64", 300, 3),
+        pytest.param(DPSGD, "shuffle, batch_size: 128", 240, 2, marks=pytest.mark.slow),
         pytest.param(DPSGD, "poisson, batch_size: 64", 3000, 50, marks=pytest.mark.slow),
         pytest.param(DPSGD, "full_batch", 1500, 50, marks=pytest.mark.slow),
         pytest.param(DPSGD, "shuffle, batch_size: 128", 2400, 50, marks=pytest.mark.slow),

@@ -225,7 +225,7 @@ def test_objects_from_python_take_the_place_of_what_the_recipe_names(small: Smal
     features = generator.random((1438, 1, 8, 8), dtype=np.float32)
     train = Records(features, generator.integers(10, size=1438))
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
-    done = run(small(), tmp_path / "run", model=module, train=train)
+    done = run(small("training.steps=20"), tmp_path / "run", model=module, train=train)
     provenance = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]["provenance"]
     assert (provenance["model"], provenance["data"]) == ("python", "python")
     dprecipe.verify(done.release)

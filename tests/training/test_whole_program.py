@@ -337,6 +337,7 @@ def test_poisson_every_record_joins_every_lot_on_its_own(tmp_path: Path) -> None
     assert all((np.diff(lot) > 0).all() for lot in seen.lots)
 
 
+@pytest.mark.slow
 def test_truncated_poisson_never_takes_more_than_its_cap(tmp_path: Path) -> None:
     scheme = "mechanism.sampling={scheme: truncated_poisson, batch_size: 12, max_batch_size: 16}"
     seen = ran(tmp_path, *LONG, scheme)

@@ -144,6 +144,8 @@ def test_t9_a_step_that_was_cut_short_leaves_nothing_in_the_next(
     """The second half of a lot fails; the next sum is that of its own lot alone."""
 
     class Torn:
+        gradients = 8
+
         def parts(self, size: int) -> Iterator[Batch]:
             yield Batch(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))
             raise OSError("a disk went away")

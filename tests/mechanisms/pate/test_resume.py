@@ -38,7 +38,7 @@ GNMAX = "{kind: gnmax, noise: {family: gaussian, multiplier: 8}}"
 @pytest.mark.parametrize(
     ("aggregator", "epsilon", "kills"),
     [
-        (CONFIDENT, "auto", 4),
+        (CONFIDENT, "auto", 3),
         pytest.param(INTERACTIVE, "20.0", 3, marks=pytest.mark.slow),
         pytest.param(CONFIDENT, "9.0", 50, marks=pytest.mark.slow),
         pytest.param(INTERACTIVE, "auto", 50, marks=pytest.mark.slow),
