@@ -23,7 +23,10 @@ POINTS = 24
 
 @final
 class SpentCurve:
-    """ε after so many events, never below the true value; each of its points is computed when it is first reached."""
+    """ε after so many events, never below the true value; each of its points is computed when it is first reached.
+
+    Nor is it above the budget, which the gate holds: what a crash took can leave a plan longer than its budget.
+    """
 
     def __init__(self, plan: Plan, charged: tuple[Charge, ...] = (), done: int = 0) -> None:
         """A run that holds the first `done` events of the plan and was charged `charged` so far."""
@@ -41,7 +44,7 @@ class SpentCurve:
         if point not in self._known:
             charges, budget = [*self._charged, *take_first(self._remaining, point)], self._plan.budget
             terms = (budget.delta, budget.neighbouring, budget.accountant)
-            self._known[point] = accountants.epsilon(charges, *terms)
+            self._known[point] = min(accountants.epsilon(charges, *terms), budget.epsilon)
         return self._known[point]
 
 
