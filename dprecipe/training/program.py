@@ -162,20 +162,19 @@ def declared(plan: Plan, root: Path, train: RecordSource | None = None, test: Re
 
 @final
 class Synthetic:
-    """As many records as the recipe declares, of the declared shape, made up when they are asked for."""
-
-    units = None
+    """As many units as the recipe declares, each with all the records that it may have, made up when asked for."""
 
     def __init__(self, plan: Plan) -> None:
         self._facts = facts(plan.data)
-        self.unit_count = plan.data.size
+        self.unit_count, unit = plan.data.size, plan.data.unit
+        self.units = None if unit == "record" else np.repeat(np.arange(self.unit_count), unit.max_records)
         self._generator = np.random.default_rng(0)
 
     def __len__(self) -> int:
-        return self.unit_count
+        return self.unit_count if self.units is None else len(self.units)
 
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]:
-        count = len(range(self.unit_count)[indices]) if isinstance(indices, slice) else len(indices)
+        count = len(range(len(self))[indices]) if isinstance(indices, slice) else len(indices)
         features = self._generator.random((count, *self._facts.shape), dtype=np.float32)
         if self._facts.target is not None:
             return features, self._generator.uniform(-1, 1, count).astype(np.float32)

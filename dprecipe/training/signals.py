@@ -1,4 +1,4 @@
-"""Ctrl-C ends a run where it can be resumed."""
+"""Ctrl-C, and what a cluster sends before it takes a machine away, end a run where it can be resumed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, final
+
+import lightning.pytorch as lightning
 
 
 @contextmanager
@@ -28,3 +30,25 @@ def stopping_on_signals(request_stop: Callable[[], None], what: str = "step") ->
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+@final
+class Stopping(lightning.Callback):
+    """`stopping_on_signals` while a trainer trains.
+
+    From within its loop: the trainer sets a handler of SIGTERM of its own before that, which would end the run without
+    a checkpoint.
+    """
+
+    def __init__(self, request_stop: Callable[[], None]) -> None:
+        self._request_stop = request_stop
+        self._stack = ExitStack()
+
+    def on_train_start(self, *_: Any) -> None:
+        self._stack.enter_context(stopping_on_signals(self._request_stop))
+
+    def on_train_end(self, *_: Any) -> None:
+        self._stack.close()
+
+    def on_exception(self, *_: Any) -> None:
+        self._stack.close()

@@ -34,7 +34,7 @@ from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
 from dprecipe.training.run import Given, Rehearsal, Run, interrupted
-from dprecipe.training.signals import stopping_on_signals
+from dprecipe.training.signals import Stopping
 from dprecipe.training.watch import SpentCurve, Watch
 
 
@@ -176,7 +176,7 @@ def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int
             max_epochs=1,
             precision="32-true",
             logger=False,
-            callbacks=[watch],
+            callbacks=[watch, Stopping(module.request_stop)],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -185,11 +185,10 @@ def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int
         # The trainer counts steps; the lots are drawn inside the step, by the event that is accounted. One step
         # more than planned, so that the refusal that ends a run is the gate's.
         counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
-        with stopping_on_signals(module.request_stop):
-            try:
-                trainer.fit(module, counter)
-            except SystemExit:  # what the trainer makes of a second Ctrl-C
-                raise KeyboardInterrupt from None
+        try:
+            trainer.fit(module, counter)
+        except SystemExit:  # what the trainer makes of a second Ctrl-C
+            raise KeyboardInterrupt from None
 
 
 def rehearse(plan: Plan, steps: int = 5) -> Rehearsal:

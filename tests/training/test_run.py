@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import read
 from dprecipe.training import stepwise as training
+from dprecipe.training.records import Store
 from dprecipe.training.run import rehearse, run
 
 Small = Callable[..., Plan]
@@ -79,8 +81,9 @@ def test_runtime_may_change_between_attempts_of_one_plan(small: Small) -> None:
     assert small("runtime.physical_batch=7").digest == small().digest != small("training.steps=31").digest
 
 
-def test_ctrl_c_closes_the_ledger_and_leaves_a_resumable_run(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_closes_the_ledger_and_leaves_a_resumable_run(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals
 ) -> None:
     plan, out = small(), tmp_path / "run"
     real, calls = training.LedgerWriter.reserve, 0
@@ -90,12 +93,15 @@ def test_ctrl_c_closes_the_ledger_and_leaves_a_resumable_run(
         calls += 1
         real(self, event, count)  # type: ignore[arg-type]
         if calls == 5:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), sent)
 
     monkeypatch.setattr(training.LedgerWriter, "reserve", interrupting)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted, match="stopped after") as stopped:
         run(plan, out)
     assert "--resume" in stopped.value.remedy
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert list((out / "private" / "checkpoints").iterdir())
     monkeypatch.undo()
     assert not (out / "release").exists()
     before = read(out / "private" / "ledger.jsonl")
@@ -218,6 +224,32 @@ def test_a_rehearsal_spends_nothing_and_leaves_nothing(
     assert result.done.startswith("5 steps")
     assert all(check.passed for check in result.checks)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("sampling", ["poisson, batch_size: 9", "fixed_size, batch_size: 9", "shuffle, batch_size: 10"])
+def test_a_rehearsal_takes_all_records_that_a_unit_may_have(
+    small: Small, sampling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lots: list[int] = []
+    real = Store.lot
+
+    def lot(self: Store, units: Any, *given: Any, **named: Any) -> Any:
+        made = real(self, units, *given, **named)
+        lots.append(len(units))
+        assert len(made.indices) == 4 * lots[-1]
+        return made
+
+    monkeypatch.setattr(Store, "lot", lot)
+    rehearsal = rehearse(
+        small(
+            "data={unit: {column: p, max_records: 4}, size: 100, train: {source: npz, path: absent, shape: [8, 8], "
+            "classes: 10}, test: null}",
+            f"mechanism={{noise: {{multiplier: 1.0}}, sampling: {{scheme: {sampling}}}}}",
+            "budget={epsilon: 99, neighbouring: " + ("replace_one}" if "fixed" in sampling else "add_or_remove_one}"),
+        )
+    )
+    assert f"{len(lots)} steps on made-up records" in rehearsal.done
+    assert len(lots) >= 5
 
 
 def test_objects_from_python_take_the_place_of_what_the_recipe_names(small: Small, tmp_path: Path) -> None:
