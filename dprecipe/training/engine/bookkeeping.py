@@ -61,6 +61,9 @@ MORE = 1.2
 """Channels last gain more by more records than are timed: they may take so many times as long."""
 FEW = 8
 """No fewer records are taken at a time than this, whether their rows have room or not."""
+ALIKE = 16
+"""Fewer rows are filled up to so many. Products of a few rows are made by other instructions, for each number of them,
+which round otherwise: see `compiled.Passes`."""
 
 
 @final
@@ -110,6 +113,7 @@ def add_clipped(
     total_P: Tensor,
     reserve: Reserve | None = None,
     source: Source | None = None,
+    least: int = ALIKE,
 ) -> None:
     """Clip each record's gradient and add them all to `total_P`, float64 (and one longer, where records are counted).
 
@@ -119,6 +123,7 @@ def add_clipped(
     `reserve`: of the lot that these records are of, whose first part is added to zero; without one, all sums are in
     double precision.
     `source`: who makes the pass, or the sum, if not this module.
+    `least`: fewer rows are filled up to so many, with records of zeros that add nothing.
 
     Guarantees: adding or removing one record moves the sum by at most what `clipping` bounds (and `SLACK` of it more,
     with a `reserve`), given the others' gradients; the model, its buffers, hooks and `.grad` are left as they were;
@@ -138,30 +143,48 @@ def add_clipped(
     given = features, labels, clipping, total_P
     if source is not None and reserve is not None and source.add(*given, reserve, fresh=fresh):
         return
-    count = len(labels)
+    count, groups = len(labels), clipping.groups
     together = 1 if reserve is None else reserve.together(count)
-    if count <= plan.most or source is not None:
-        shares = shares_of(model, loss, features, labels, plan, groups=clipping.groups, source=source)
+    if source is not None:
+        shares = shares_of(model, loss, features, labels, plan, groups=groups, source=source)
         _add(shares, clipping, count, together, total_P, fresh=fresh)
         return
-    # All parts or none.
-    sum_P, step = torch.zeros_like(total_P), math.ceil(count / math.ceil(count / plan.most))
-    for start in range(0, count, step):
-        some = features[start : start + step], labels[start : start + step]
-        _add(shares_of(model, loss, *some, plan, groups=clipping.groups), clipping, len(some[1]), together, sum_P)
+    size = min(plan.most, math.ceil(least / labels[0].numel()))
+    if count <= plan.most:
+        some = filled(features, size), filled(labels, size)
+        _add(shares_of(model, loss, *some, plan, groups=groups), clipping, count, together, total_P, fresh=fresh)
+        return
+    sum_P = torch.zeros_like(total_P)  # all parts or none
+    for start in range(0, count, plan.most):
+        part = slice(start, min(start + plan.most, count))
+        some = filled(features[part], size), filled(labels[part], size)
+        _add(shares_of(model, loss, *some, plan, groups=groups), clipping, part.stop - start, together, sum_P)
     total_P += sum_P
+
+
+def filled(tensor: Tensor, size: int) -> Tensor:
+    """(max(N, size), …): with zeros behind the records, where there are fewer."""
+    if len(tensor) >= size:
+        return tensor
+    whole = tensor.new_zeros(size, *tensor.shape[1:])
+    whole[: len(tensor)] = tensor
+    return whole
 
 
 def _add(
     shares: list[Share], clipping: Clipping, count: int, together: int, total_P: Tensor, *, fresh: bool = False
 ) -> None:
+    """The first `count` records of the shares."""
+    squares_by_share = [share.way.squares() for share in shares]
     if len(shares) == 1 and len(clipping.thresholds) == 1:
-        squares_GN = shares[0].way.squares()[None]
+        squares_GN = squares_by_share[0][None]
     else:
-        squares_GN = total_P.new_zeros(len(clipping.thresholds), count)
-        for share in shares:
-            squares_GN[share.group] += share.way.squares()
-    weights_GN = weighed(squares_GN, clipping, total_P)
+        rows = len(squares_by_share[0]) if shares else count
+        squares_GN = total_P.new_zeros(len(clipping.thresholds), rows)
+        for share, squares_N in zip(shares, squares_by_share, strict=True):
+            squares_GN[share.group] += squares_N
+    weights_GN = weighed(squares_GN[:, :count], clipping, total_P)
+    weights_GN = nn.functional.pad(weights_GN, (0, squares_GN.shape[1] - count))
     sound = bool((weights_GN > 0).all())
     by_group = [Weights(weights_N, sound, together, fresh) for weights_N in weights_GN]
     for share in shares:

@@ -5,6 +5,7 @@ Legend: N records in a physical batch, U units among them, P parameters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, final
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.bookkeeping import ALONE, add_clipped, describe, plan_of
+from dprecipe.training.engine.bookkeeping import ALIKE, ALONE, add_clipped, describe, filled, plan_of
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.taps import Unplanned, trained_of
@@ -103,16 +104,21 @@ def clipped_sum(
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
     """
     total = _zero(model, clipping)
-    reserve = Reserve(batch.gradients)
+    reserve, least = Reserve(batch.gradients), min(ALIKE, physical_batch)
+
+    def add_rows(some: Batch) -> None:
+        _add_clipped(total, model, _by_unit(model, loss, some, least).to(total.device), clipping)
+
     for part in batch.parts(physical_batch if passes is None else min(physical_batch, passes.most)):
-        if part.units is None and clipping.norm == "l2":
+        if part.units is not None or clipping.norm != "l2":
+            add_rows(part)
+            continue
+        source = None if passes is None else passes.source(part.features, part.labels, physical_batch)
+        for some in [part] if source is None else part.parts(source.size):
             try:
-                source = None if passes is None else passes.source(part.features, part.labels, physical_batch)
-                add_clipped(model, loss, part.features, part.labels, clipping, total, reserve, source)
-                continue
-            except Unplanned:
-                pass  # `bookkeeping.describe` tells why
-        _add_clipped(total, model, _by_unit(model, loss, part).to(total.device), clipping)
+                add_clipped(model, loss, some.features, some.labels, clipping, total, reserve, source, least)
+            except Unplanned:  # `bookkeeping.describe` tells why
+                add_rows(some)
     made = _made(model, clipping, total)
     return replace(made, bound=made.bound * (1 + SLACK))
 
@@ -156,11 +162,13 @@ def _made(model: nn.Module, clipping: Clipping, total: Tensor) -> ClippedSum:
 def per_unit_gradients(model: nn.Module, loss: Loss, batch: Batch | Lot, physical_batch: int) -> Iterator[Tensor]:
     """(U, P) for each physical batch in turn: the mean of the gradients of each unit's records."""
     for part in batch.parts(physical_batch):
-        yield _by_unit(model, loss, part)
+        yield _by_unit(model, loss, part, min(ALIKE, physical_batch))
 
 
-def _by_unit(model: nn.Module, loss: Loss, part: Batch) -> Tensor:
-    grads_NP = per_record_gradients(model, loss, part.features, part.labels)
+def _by_unit(model: nn.Module, loss: Loss, part: Batch, least: int) -> Tensor:
+    """`least`: fewer rows are filled up to so many, for the reason given at `bookkeeping.ALIKE`."""
+    count, size = len(part.labels), math.ceil(least / part.labels[0].numel())
+    grads_NP = per_record_gradients(model, loss, filled(part.features, size), filled(part.labels, size))[:count]
     return grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
 
 

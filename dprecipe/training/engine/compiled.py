@@ -40,6 +40,7 @@ from dprecipe.training.engine.bookkeeping import (
     Share,
     Source,
     add_clipped,
+    filled,
     left_alone,
     made_up,
     passed,
@@ -64,17 +65,12 @@ STEP = 8
 """Sizes are multiples of this."""
 SPREAD = 2.0
 """Most lots are no larger than this many standard deviations above the expected one."""
-EMPTY = 0.5
-"""A part that would fill less than this share of a program goes the eager way."""
 OPERATIONS = 20_000
 """A graph of more operations (a loop that was unrolled) takes too long to compile."""
 WORTH_SECONDS = 600.0
 """Shorter runs are not compiled, for it takes a minute or two."""
 GAIN = 0.97
 """A program that takes more than this share of the eager time is not worth having."""
-
-
-MANY = 1 << 30
 
 
 class Uncompiled(Exception):
@@ -129,7 +125,7 @@ class Program:
         """What the layers keep, of records that are filled up to `size`."""
         held = [tensors[name].detach() for tensors, name in self.held]
         with torch.no_grad():
-            return self.compute(*held, _filled(features, self.size), _filled(labels, self.size))
+            return self.compute(*held, filled(features, self.size), filled(labels, self.size))
 
     def found(self, features: Tensor, labels: Tensor) -> Found:
         """Terms by the names of parameters, as `bookkeeping.found` has them, of at most `size` records."""
@@ -155,11 +151,15 @@ class Program:
     ) -> bool:
         """As `bookkeeping.Source` has it; norms and sums are compiled as well, where they are `whole`."""
         count, whole = len(labels), self.whole
-        if whole is None or len(clipping.thresholds) > 1 or not reserve.holds(count, whole.together):
+        if whole is None or len(clipping.thresholds) > 1:
             return False
         with torch.no_grad():
             answers = self.answers(features, labels)
-            weights_N = _filled(weighed(whole.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size)
+            weights_N = filled(weighed(whole.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size)
+            if not reserve.holds(count, whole.together):  # in double precision, by the same weights
+                for share in whole.shares(answers):
+                    share.way.add([total_P[where] for where in share.wheres], Weights(weights_N))
+                return True
             for where, sum_P in zip(whole.wheres, whole.sums(*answers, weights_N), strict=True):
                 if fresh:
                     total_P[where].copy_(sum_P)
@@ -183,18 +183,12 @@ class Whole:
     together: int
     """How many records are added up in single precision."""
     wheres: tuple[slice, ...]
+    shares: Callable[[Sequence[Tensor]], list[Share]]
+    """What the two programs were made of."""
 
 
 def _first(tensor: Tensor, dim: Dim, count: int) -> Tensor:
     return tensor if dim is None else tensor.narrow(dim[0], 0, count * dim[1])
-
-
-def _filled(tensor: Tensor, size: int) -> Tensor:
-    if len(tensor) == size:
-        return tensor
-    whole = tensor.new_zeros(size, *tensor.shape[1:])
-    whole[: len(tensor)] = tensor
-    return whole
 
 
 def program(
@@ -286,7 +280,7 @@ def _whole(
     weights_N = torch.ones(program.size, dtype=torch.float64, device=device)
     to_norms = compiler(make_fx(norms)(*answers), answers)
     to_sums = compiler(make_fx(sums)(*answers, weights_N), [*answers, weights_N])
-    return Whole(to_norms, to_sums, together, tuple(where for share in found for where in share.wheres))
+    return Whole(to_norms, to_sums, together, tuple(where for share in found for where in share.wheres), shares)
 
 
 def _undropped(node: torch.fx.Node) -> bool:
@@ -375,16 +369,14 @@ def largest(expected: float) -> float:
     return expected + SPREAD * math.sqrt(expected)
 
 
-def sizes_for(expected: float, most: int) -> tuple[int, ...]:
-    """For how many records to have programs, the largest first, where at most `most` go through the model at once.
+def size_for(expected: float, most: int) -> int:
+    """How many records a program is for, where at most `most` go through the model at once.
 
-    Lots of Poisson sampling are about as large as expected. Where one pass holds them, there is one size for the lower
-    half of them and one for nearly all; larger ones go in equal parts, of which only the last is filled up.
+    Lots of Poisson sampling are about as large as expected. Nearly all of them go in equal parts, of which only the
+    last is filled up.
     """
-    large = largest(expected)
-    parts = math.ceil(large / most)
-    sizes = [large / parts] if parts > 1 else [large, expected]
-    return tuple(sorted({min(most, STEP * math.ceil(size / STEP)) for size in sizes}, reverse=True))
+    parts = math.ceil(largest(expected) / most)
+    return min(most, STEP * math.ceil(largest(expected) / parts / STEP))
 
 
 def _say(text: str) -> None:
@@ -398,6 +390,10 @@ class Passes:
 
     `auto` compiles where the run is long and the compiler is there, and keeps what is faster than the eager engine;
     `True` compiles whatever it takes.
+
+    Guarantees: one program takes all parts of all lots, or none does. Another way to compute rounds otherwise, and at a
+    kink of the model a rounding moves a gradient by as much as its length: if one more record could decide which way
+    the others go, it would move the sum by more than its own gradient.
     """
 
     def __init__(
@@ -410,21 +406,24 @@ class Passes:
         compiler: Compiler = inductor,
         say: Callable[[str], None] = _say,
         worth: float = WORTH_SECONDS,
+        hindrance: str = "",
     ) -> None:
-        """`worth`: compile no run whose gradients take less than these seconds, unless `mode` is `True`."""
+        """`worth`: compile no run whose gradients take less than these seconds, unless `mode` is `True`;
+        `hindrance`: why none of the run's passes can be compiled, if so."""
         self._model, self._loss, self._mode = model, loss, mode
         self._expected, self._steps = expected_lot, steps
         self._compiler, self._say, self._worth = compiler, say, worth
-        self._programs: list[Program] = []
+        self._hindrance = hindrance
+        self._program: Program | None = None
         self._key: object = None
         self._begun = False
-        self.most = MANY
-        """How many rows to take at once."""
+        self.most = sys.maxsize
+        """How many rows the program takes."""
         self.remark = ""
         """Whether passes are compiled, and if not, why; empty before the first records came."""
 
-    def source(self, features: Tensor, labels: Tensor, most: int) -> Source | None:
-        """Who answers the terms of these records in the place of the eager engine; `None`: nobody.
+    def source(self, features: Tensor, labels: Tensor, most: int) -> Program | None:
+        """Who answers the terms of such records in the place of the eager engine, so many at a time; `None`: nobody.
 
         `most`: how many rows may go through the model at once; a record has one for each of its labels.
 
@@ -438,19 +437,15 @@ class Passes:
         if self._key is None:
             self._key = key
             self._prepare(features, labels, max(1, most // labels[0].numel()))
-        fitting = [program for program in self._programs if program.size >= len(labels)]
-        if key != self._key or not fitting or len(labels) < EMPTY * fitting[-1].size:
-            return None
-        return fitting[-1]
+        return self._program if key == self._key else None
 
     def _prepare(self, features: Tensor, labels: Tensor, most: int) -> None:
         started = time.monotonic()
         try:
             with left_alone(features.device):
-                self._programs = self._compiled(features, labels, most)
-            self.most = self._programs[0].size * labels[0].numel()
-            sizes = " and ".join(str(program.size) for program in self._programs)
-            self.remark = f"compiled for {sizes} records, in {time.monotonic() - started:.0f} s"
+                self._program = self._compiled(features, labels, most)
+            self.most = self._program.size * labels[0].numel()
+            self.remark = f"compiled for {self._program.size} records, in {time.monotonic() - started:.0f} s"
         except (Unplanned, Uncompiled) as reason:
             self.remark = f"not compiled: {reason}"
             if self._mode is True:
@@ -460,37 +455,33 @@ class Passes:
         if self._begun:
             self._say(self.remark)
 
-    def _compiled(self, features: Tensor, labels: Tensor, most: int) -> list[Program]:
+    def _compiled(self, features: Tensor, labels: Tensor, most: int) -> Program:
         model, loss = self._model, self._loss
+        if self._hindrance:
+            raise Uncompiled(self._hindrance)
         if lacking := missing(features.device) if self._compiler is inductor else None:
             raise Uncompiled(lacking)
         plan = plan_of(model, loss, features, labels)
-        sizes = sizes_for(self._expected, min(most, plan.most))
+        size = size_for(self._expected, min(most, plan.most))
+        parts = math.ceil(self._expected / size)
+        usual = made_up(features, labels, math.ceil(self._expected / parts))
         if self._mode == "auto":
-            eager = seconds(model, loss, *made_up(features, labels, sizes[0]), None)
-            lasting = eager * self._steps * math.ceil(self._expected / sizes[0])
+            lasting = seconds(model, loss, *usual, None) * self._steps * parts
             if lasting < self._worth:
                 raise Uncompiled(
                     f"gradients of the run take {lasting:.0f} s, and compiling pays after {self._worth:g} s"
                 )
         self._say("compiling the gradient engine, a minute or two")
         self._begun = True
-        made = []
-        for size in sizes:
-            records = made_up(features, labels, size)
-            together = Reserve(max(size, math.ceil(largest(self._expected)))).together(size)
-            made.append(program(model, loss, *records, plan, self._compiler, together))
-            hold_equal(model, loss, *records, made[-1])
-            if self._mode == "auto":
-                eager, compiled = [
-                    min(times)
-                    for times in zip(
-                        *[[seconds(model, loss, *records, who) for who in (None, made[-1])] for _ in range(3)],
-                        strict=True,
-                    )
-                ]
-                if compiled > GAIN * eager:
-                    raise Uncompiled(f"it takes {1000 * compiled:.0f} ms, and {1000 * eager:.0f} ms as it is")
+        records = made_up(features, labels, size)
+        together = Reserve(max(size, math.ceil(largest(self._expected)))).together(size)
+        made = program(model, loss, *records, plan, self._compiler, together)
+        hold_equal(model, loss, *records, made)
+        if self._mode == "auto":
+            rounds = [[seconds(model, loss, *usual, who) for who in (None, made)] for _ in range(3)]
+            eager, compiled = (min(times) for times in zip(*rounds, strict=True))
+            if compiled > GAIN * eager:
+                raise Uncompiled(f"it takes {1000 * compiled:.0f} ms, and {1000 * eager:.0f} ms as it is")
         return made
 
 

@@ -549,6 +549,46 @@ def test_the_longest_gradients_pass_no_bound(clip: float) -> None:
         assert float((sums[0].value - sums[1].value).norm()) <= float(sums[0].bound) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_few_records_are_computed_as_more_are(planned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more would move another's gradient at a kink by all of its length, if other instructions made it."""
+    torch.manual_seed(0)
+    net: nn.Module = nn.Sequential(nn.Linear(784, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    layer = net.get_submodule("0")
+    assert isinstance(layer, nn.Linear)
+    if not planned:
+        monkeypatch.setattr(bookkeeping, "plan_of", lambda *given: (_ for _ in ()).throw(Unplanned("not this")))
+    weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
+    for unit in range(24):
+        j = unit % 8
+        x = torch.randn(784, dtype=torch.float64)
+        x -= (weight[j] @ x + bias[j]) / (weight[j] @ weight[j]) * weight[j]
+        for count in (2, 3, 4, 5, 8, 9, 12, 16):
+            features, labels = x.float().repeat(count, 1), torch.zeros(count, dtype=torch.int64)
+            sums = [
+                clipped_sum(net, cross_entropy, Batch(features[:n], labels[:n]), Clipping.flat(0.1), 512)
+                for n in (count - 1, count)
+            ]
+            assert float((sums[1].value - sums[0].value).norm()) <= float(sums[0].bound)
+
+
+def test_few_records_are_filled_up_no_further_than_memory_was_asked_for() -> None:
+    seen = []
+
+    class Seeing(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            seen.append(len(inputs))
+            return inputs
+
+    net, batch = nn.Sequential(Seeing(), nn.Linear(5, CLASSES)), Batch(torch.randn(3, 5), torch.zeros(3).long())
+    expected = clipped_sum(net, cross_entropy, batch, Clipping.flat(0.1), 512).value
+    for physical, rows in ((512, [16]), (9, [9]), (3, [3]), (2, [2, 2]), (1, [1, 1, 1])):
+        seen.clear()
+        found = clipped_sum(net, cross_entropy, batch, Clipping.flat(0.1), physical).value
+        assert seen == rows
+        assert float((found - expected).norm() / expected.norm()) < 1e-6
+
+
 @pytest.mark.parametrize("law", ["alike", "cancelling", "any size"])
 def test_sums_in_single_precision_are_off_by_no_more_than_what_is_reserved(law: str) -> None:
     generator = torch.Generator().manual_seed(0)
