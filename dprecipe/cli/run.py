@@ -52,7 +52,11 @@ def run(
         )
         return 0
     done = training.run(plan, out, data_root=data_root, resume=resume)
-    score = "" if done.score is None else f", {done.score.summary} on {done.score.records:,} held-out records"
+    score = ""
+    if done.score is not None and plan.publishes_scores:
+        score = f", {done.score.summary} on {done.score.records:,} held-out records"
+    elif done.score is not None:
+        score = f", scores on private records are in {done.folder / 'private' / 'metrics.csv'}"
     sys.stdout.write("".join(f"{remark}\n" for remark in done.remarks))
     sys.stdout.write(
         f"{done.stop_reason}: spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"

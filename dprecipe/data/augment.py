@@ -18,7 +18,7 @@ def augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[
     """What the recipe's `crop` and `flip` steps do to a batch (B, C, H, W), in order; None where there are
     none.
 
-    The generator, on whatever device, is the model's stream, not the secret one of sampling and noise.
+    The generator, on whatever device, is seeded anew for each lot, by a seed that is secret (`Store.lot`).
     """
     operations = [op for step in steps if isinstance(op := step.operation, Crop | Flip)]
     if not operations:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 _ZEROS = memoryview(bytes(1 << 17))
 
-Purpose = Literal["sampling", "noise", "program"]
-"""`program`: what augmentation and layers draw while gradients are computed."""
+Purpose = Literal["sampling", "noise", "augmentation", "layers"]
+"""`layers`: what they draw while gradients are computed."""
 
 
 @final

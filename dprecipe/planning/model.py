@@ -133,6 +133,11 @@ class Plan:
     warnings: tuple[Finding, ...] = ()
 
     @property
+    def publishes_scores(self) -> bool:
+        """Held-out records are declared public: what is measured on them may be shown to anyone."""
+        return self.data.test is not None and self.data.test.access == "public"
+
+    @property
     def reads(self) -> frozenset[str]:
         """The names of the attachments that the plan was made with."""
         return frozenset(self.settings.get("attachments", ()))

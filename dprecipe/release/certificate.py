@@ -336,8 +336,7 @@ def _score(found: PublicScore) -> schema.Score | schema.NumericScore:
 
 
 def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
-    test = plan.data.test
-    public = test is not None and test.access == "public"
+    test, public = plan.data.test, plan.publishes_scores
     if run.score is not None and not public:
         raise RunFailed("internal fault: a score on private records was about to be released", "please report this")
     score: schema.Score | schema.NumericScore | None = None

@@ -120,10 +120,11 @@ class NoisySteps(lightning.LightningModule):
             self._pending = (ticket, enumerate(draw(ticket.event, self._store.units, stream)))
         ticket, lots = self._pending
         number, units = next(lots)
-        seed = self.processes.seed(self._secrets.stream("program", (ticket.index << 32) + number))
-        lot = self._sums.lot(self._store, self.processes.part(units), seed)
+        index, part = (ticket.index << 32) + number, self.processes.part(units)
+        lot = self._sums.lot(self._store, part, self.processes.seed(self._secrets.stream("augmentation", index)))
         step = Step(self.steps_done, ticket.event)
-        with drawing_from(seed, self.device):
+        # Another seed: what one record's augmentation draws must not be what a layer draws for another.
+        with drawing_from(self.processes.seed(self._secrets.stream("layers", index)), self.device):
             summed = self._sums.summed(self.model, lot, step)
         summed = replace(summed, value=self.processes.summed(summed.value))
         noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)

@@ -17,6 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from dprecipe.faults import RunFailed
 from dprecipe.training.engine.clipped_sum import Loss
+from dprecipe.training.engine.reduced import in_full_precision
 from dprecipe.training.probe_case import ERRORS, TOLERANCE, Case, Failed, ProbeTest
 from dprecipe.training.probe_sums import SumTests
 
@@ -89,7 +90,7 @@ def examine(
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     with (
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
+        in_full_precision(),
         torch.enable_grad(),
     ):
         torch.manual_seed(seed)
@@ -135,7 +136,7 @@ def _tests(case: Case, gradients_of: PerRecordGradients | None, sums: SumTests |
     if sums is not None:
         yield from sums(case)
     # The last one: by now the module has been through everything that training does.
-    yield "buffers_unmoved", "no buffer moves in training", case.buffers_unmoved
+    yield "buffers_unmoved", "no buffer moves in training, nor a weight by itself", case.buffers_unmoved
 
 
 def _gradients_equal(case: Case, gradients_of: PerRecordGradients) -> str:

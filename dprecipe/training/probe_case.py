@@ -60,7 +60,7 @@ class Case:
         features = torch.randn((records, *shape), generator=generator).to(device)
         others = 3 * torch.randn((records, *shape), generator=generator).to(device) + 1
         labels = torch.arange(records, device=device) % classes
-        before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+        before = {name: tensor.detach().clone() for name, tensor in _held(module).items()}
         return Case(module, loss, features, others, labels, (labels + 1) % classes, classes, before)
 
     def output(self) -> str:
@@ -113,7 +113,7 @@ class Case:
 
     def buffers_unmoved(self) -> str:
         self._losses(self.features, self.labels)
-        after = dict(self.module.named_buffers())
+        after = _held(self.module)
         moved = [
             name
             for name in sorted(self.before.keys() | after.keys())
@@ -121,7 +121,7 @@ class Case:
         ]
         if moved:
             raise Failed(f"{', '.join(moved)} moved")
-        return f"{len(after)} buffers, none moved"
+        return f"{len(after)} buffers and weights, none moved"
 
     @cached_property
     def single_gradients(self) -> Tensor:
@@ -228,3 +228,8 @@ class Case:
 
 def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype and bool(torch.equal(one, other))
+
+
+def _held(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers, and the weights, which a layer could move by itself (`nn.Embedding` with `max_norm` does)."""
+    return {**dict(module.named_buffers()), **dict(module.named_parameters())}

@@ -68,7 +68,7 @@ def publish(plan: Plan, folder: RunFolder, started: datetime, finished: Finished
 
 def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, finished: Finished) -> float:
     identity = finished.identity
-    public = plan.data.test is not None and plan.data.test.access == "public" and not finished.test_from_python
+    public = plan.publishes_scores and not finished.test_from_python
     facts = RunFacts(
         checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in finished.checks),
         versions=package_versions(),

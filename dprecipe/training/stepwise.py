@@ -26,6 +26,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.training import checkpoint
+from dprecipe.training.engine.reduced import in_full_precision
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
@@ -160,6 +161,7 @@ def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve,
         held_out,
         folder.record,
         lambda content: checkpoint.save(folder.checkpoint, {**content, "ledger": ledger.head}),
+        shown=plan.publishes_scores and not program.sets.custom_test,
     )
 
 
@@ -186,7 +188,8 @@ def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int
         # more than planned, so that the refusal that ends a run is the gate's.
         counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
         try:
-            trainer.fit(module, counter)
+            with in_full_precision():
+                trainer.fit(module, counter)
         except SystemExit:  # what the trainer makes of a second Ctrl-C
             raise KeyboardInterrupt from None
 

@@ -59,12 +59,16 @@ class Watch(lightning.Callback):
         held_out: HeldOut | None,
         record: Callable[[int, float, Mapping[str, float]], None],
         checkpoint: Callable[[dict[str, Any]], None],
+        *,
+        shown: bool,
     ) -> None:
+        """`shown`: scores are, where anyone may read what a run prints."""
         self._plan = plan
         self._curve = curve
         self._held_out = held_out
         self._record = record
         self._checkpoint = checkpoint
+        self._shown = shown
         self._every = max(1, plan.length.steps // 20, min(plan.length.steps_per_epoch, plan.length.steps // 5))
         self._saved = time.monotonic()
         self._saved_events = -1
@@ -110,4 +114,4 @@ class Watch(lightning.Callback):
         spent = self._curve.at(total(module.gate.spent))
         said = [f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"]
         said += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in module.figures().items()]
-        return ", ".join(said if self._score is None else [*said, self._score.summary])
+        return ", ".join([*said, self._score.summary] if self._score is not None and self._shown else said)

@@ -75,6 +75,18 @@ class Raising(nn.Module):
         return x
 
 
+class Decaying(nn.Module):
+    """Moves its own weight while it computes, as `nn.Embedding` with `max_norm` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._parameters["weight"].data.mul_(0.999)  # type: ignore[union-attr]
+        return x
+
+
 def frozen() -> nn.Module:
     return nn.BatchNorm1d(4).eval().requires_grad_(False)
 
@@ -87,6 +99,10 @@ def with_layer(layer: nn.Module) -> nn.Module:
 def failed(module: nn.Module, loss=cross_entropy, gradients=per_record_gradients, summed=clipped_sum) -> set[str]:
     checks = examine(module, loss, (5,), 3, gradients, clipping_tests(summed))
     return {check.id for check in checks if not check.passed}
+
+
+def test_a_weight_that_moves_by_itself_is_noticed() -> None:
+    assert "buffers_unmoved" in failed(with_layer(Decaying()))
 
 
 @pytest.mark.parametrize(

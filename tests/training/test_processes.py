@@ -122,7 +122,7 @@ DRIVER = textwrap.dedent(
     value = torch.full((4,), float(processes.rank + 1), dtype=torch.float64)
     total = processes.summed(value)
     noisy = processes.released(lambda: total + processes.rank, total)
-    seed = processes.seed(Secrets(1).stream("program", 0))
+    seed = processes.seed(Secrets(1).stream("layers", 0))
     try:
         processes.hold_alike("recipe", processes.rank)
         other = ""
@@ -149,6 +149,6 @@ def test_what_processes_tell_each_other(tmp_path: Path) -> None:
     assert [row[3] for row in told] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]  # what was summed is left alone
     assert all(row[4] == [6.0] * 4 for row in told)
     assert all(row[5] == [6.0] * 4 for row in told)  # the leader's
-    words = Secrets(1).stream("program", 0).words(3)
+    words = Secrets(1).stream("layers", 0).words(3)
     assert [row[6] for row in told] == [int(word >> np.uint64(1)) for word in words]
     assert all("process 1 of this run has another recipe" in row[7] for row in told)

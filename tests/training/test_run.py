@@ -15,11 +15,13 @@ import pytest
 from torch import nn
 
 import dprecipe
+from dprecipe.cli.run import run as run_by_command
 from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import read
+from dprecipe.training import noisy_steps
 from dprecipe.training import stepwise as training
 from dprecipe.training.records import Store
 from dprecipe.training.run import rehearse, run
@@ -168,11 +170,23 @@ def test_a_full_disk_while_the_ledger_is_written_loses_nothing(
     assert run(plan, out, resume=True).epsilon <= 3
 
 
-def test_t18_scores_on_private_records_never_leave_private(small: Small, tmp_path: Path) -> None:
+def test_t18_scores_on_private_records_never_leave_private(
+    small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither in a file nor on the screen, which is the log of somebody's CI."""
     plan = small("data.test.access=private_internal")
     done = run(plan, tmp_path / "run")
     assert done.score is not None
     assert (tmp_path / "run" / "private" / "metrics.csv").exists()
+    assert "accuracy" not in "".join(capsys.readouterr())
+    assert run_by_command(tmp_path / "small.yaml", ["data.test.access=private_internal"], tmp_path / "again") == 0
+    said = capsys.readouterr()
+    assert "accuracy" not in said.out + said.err
+    assert f"scores on private records are in {tmp_path / 'again' / 'private' / 'metrics.csv'}" in said.out
+    assert run_by_command(tmp_path / "small.yaml", [], tmp_path / "public") == 0
+    said = capsys.readouterr()
+    assert "accuracy" in said.out
+    assert "accuracy" in said.err
     accuracy, loss = f"{done.score.accuracy:.4f}"[:6], f"{done.score.loss:.4f}"[:6]
     for file in done.release.iterdir():
         content = file.read_bytes()
@@ -187,6 +201,20 @@ def test_fixed_randomness_repeats_a_run_and_does_not_verify(small: Small, tmp_pa
     assert (one.release / "model.safetensors").read_bytes() == (two.release / "model.safetensors").read_bytes()
     with pytest.raises(CertificateInvalid, match="seed"):
         dprecipe.verify(one.release)
+
+
+def test_augmentation_and_layers_draw_from_seeds_of_their_own(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one seed, what is drawn for a record's copy would be drawn for another record's layers again."""
+    lots: list[int] = []
+    layers: list[int] = []
+    lot, drawing = Store.lot, noisy_steps.drawing_from
+    monkeypatch.setattr(Store, "lot", lambda store, units, seed: lots.append(seed) or lot(store, units, seed))
+    monkeypatch.setattr(noisy_steps, "drawing_from", lambda seed, device: layers.append(seed) or drawing(seed, device))
+    run(small(), tmp_path / "run")
+    assert len(lots) == len(layers) == 30
+    assert len({*lots, *layers}) == 60
 
 
 def test_t12_two_runs_of_one_plan_share_no_noise(small: Small, tmp_path: Path) -> None:

@@ -108,7 +108,14 @@ class ClippedSums:
         self.several = Several(self._module) if self.copies > 1 or plan.data.unit != "record" else None
         largest = max(phase.expected_lot for phase in self._phases)
         made = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
-        self._passes = Passes(*made, plan.runtime.compile, largest / world_size(), plan.length.steps)
+        self._passes = Passes(
+            *made,
+            plan.runtime.compile,
+            largest / world_size(),
+            plan.length.steps,
+            hindrance="" if plan.data.unit == "record" else "units have different numbers of records",
+            processes=world_size(),
+        )
         self._adapted = self._phases[0].clip_norm if self._clip["mode"] == "adaptive" else None
 
     def clipping(self, step: Step) -> Clipping:
@@ -133,9 +140,9 @@ class ClippedSums:
         clipping = self.clipping(step)
         most, passes = self._runtime.physical_batch, self._passes
         if self.several is None:
-            return clipped_sum(self._module, cross_entropy, lot, clipping, most, passes)
+            return clipped_sum(self._module, cross_entropy, lot, clipping, most, passes, world_size())
         rows = LotOfSeveral(lot, self.copies)
-        return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, most, passes)
+        return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, most, passes, world_size())
 
     def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
         expected_lot = self._phase(step).expected_lot

@@ -341,7 +341,7 @@ def _together(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int
     single = {id(of_name[0]): name for name, of_name in by_name.items() if len(of_name) == 1}
     for name in single.values():
         term = by_name[name][0]
-        bias = single.get(id(term.bias)) if isinstance(term, Products) and term.positions == 1 else None
+        bias = single.get(id(term.bias)) if isinstance(term, Products) and term.of_vectors else None
         if isinstance(term, Products) and bias is not None and places[bias][1] == places[name][1]:
             way = Vectors(*term.vectors(), bias=True)
             where, group = places[name]

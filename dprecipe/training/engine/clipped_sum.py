@@ -90,8 +90,11 @@ def clipped_sum(
     clipping: Clipping,
     physical_batch: int,
     passes: Passes | None = None,
+    processes: int = 1,
 ) -> ClippedSum:
     """Clip each unit's gradient and add them up, `physical_batch` records at a time, or fewer as `passes` are made for.
+
+    Of several `processes`, each does so for a part of a lot: they share what single precision may round.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
     Where each record is a unit, the sum comes from one backward pass (`bookkeeping`), if the model allows it.
@@ -104,7 +107,7 @@ def clipped_sum(
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
     """
     total = _zero(model, clipping)
-    reserve, least = Reserve(batch.gradients), min(ALIKE, physical_batch)
+    reserve, least = Reserve(batch.gradients, processes), min(ALIKE, physical_batch)
 
     def add_rows(some: Batch) -> None:
         _add_clipped(total, model, _by_unit(model, loss, some, least).to(total.device), clipping)

@@ -217,7 +217,7 @@ def program(
         for call in passed(model, loss, features, labels, plan):
             rest, made = dict(call.parameters), list(terms(call))
             # A product with vectors and its bias are one way: see `ways.Vectors`.
-            alone = not any(isinstance(term, Products) and term.positions == 1 for _, term in made)
+            alone = not any(isinstance(term, Products) and term.of_vectors for _, term in made)
             for name, term in made:
                 if alone and isinstance(term, Rows):
                     rows.append((names[id(rest.pop(name))], at(term.values)))
@@ -407,13 +407,14 @@ class Passes:
         say: Callable[[str], None] = _say,
         worth: float = WORTH_SECONDS,
         hindrance: str = "",
+        processes: int = 1,
     ) -> None:
-        """`worth`: compile no run whose gradients take less than these seconds, unless `mode` is `True`;
-        `hindrance`: why none of the run's passes can be compiled, if so."""
+        """`expected_lot`: of this process, of so many; `worth`: compile no run whose gradients take less than these
+        seconds, unless `mode` is `True`; `hindrance`: why none of the run's passes can be compiled, if so."""
         self._model, self._loss, self._mode = model, loss, mode
         self._expected, self._steps = expected_lot, steps
         self._compiler, self._say, self._worth = compiler, say, worth
-        self._hindrance = hindrance
+        self._hindrance, self._processes = hindrance, processes
         self._program: Program | None = None
         self._key: object = None
         self._begun = False
@@ -474,7 +475,7 @@ class Passes:
         self._say("compiling the gradient engine, a minute or two")
         self._begun = True
         records = made_up(features, labels, size)
-        together = Reserve(max(size, math.ceil(largest(self._expected)))).together(size)
+        together = Reserve(max(size, math.ceil(largest(self._expected))), self._processes).together(size)
         made = program(model, loss, *records, plan, self._compiler, together)
         hold_equal(model, loss, *records, made)
         if self._mode == "auto":

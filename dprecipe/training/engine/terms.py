@@ -110,8 +110,13 @@ class Products:
         made = self.groups * self.positions * self.inputs if self.slabs is None else self.slabs.taken
         return self.size + made
 
+    @property
+    def of_vectors(self) -> bool:
+        """There is one position, and it is no window."""
+        return self.positions == 1 and self.order is None
+
     def vectors(self) -> tuple[Tensor, Tensor]:
-        """(N, I) and (N, O), where there is one position."""
+        """(N, I) and (N, O), where it is of vectors."""
         return self.left(slice(None))[:, 0, 0], self.right[:, 0, :, 0]
 
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:

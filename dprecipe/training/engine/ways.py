@@ -54,10 +54,10 @@ class Reserve:
     were rounded themselves.
     """
 
-    def __init__(self, records: int) -> None:
-        """`records`: of the whole lot."""
+    def __init__(self, records: int, processes: int = 1) -> None:
+        """`records`: of the whole lot, or of this process's part of it, of so many."""
         self._records = records
-        self._left = SLACK * 2**24
+        self._left = SLACK * 2**24 / processes
         self._begun = False
 
     def begin(self) -> bool:
@@ -337,7 +337,7 @@ def candidates(
     if not isinstance(term, Products) or not term.paired:
         return rows
     ghost: dict[str, Making] = {"ghost": lambda: Ghost(term, count)}
-    if term.positions == 1:
+    if term.of_vectors:
         return {"vectors": lambda: Vectors(*term.vectors(), bias=False)}
     by_rows = term.positions * size * (1 if "kept" in rows else 2) + 16 * size
     by_ghost = 4 * term.positions**2 * (term.inputs + term.outputs) + 2 * term.positions * size

@@ -529,6 +529,17 @@ def test_single_precision_stays_within_what_is_reserved(told: float, parts: list
     assert sum(lots) <= SLACK
 
 
+@pytest.mark.parametrize("processes", [2, 3, 64])
+def test_several_processes_share_what_is_reserved(processes: int) -> None:
+    """Each unit may be in another process's part when one is left out, so that all their sums are rounded anew."""
+    off = 0.0
+    for count in [256] * processes:
+        together = Reserve(count, processes).together(count)
+        off += 2.0**-24 * (count + 1) * (together + 6) if together > 1 else 0.0
+    assert off <= SLACK
+    assert Reserve(256, 2).together(256) > 1
+
+
 @pytest.mark.parametrize("clip", [1.3e-7, 6e-7, 1e-4, 1e-19])
 def test_the_longest_gradients_pass_no_bound(clip: float) -> None:
     """Weights of gradients near the largest that count would be rounded in single precision, if they were smaller."""
@@ -570,6 +581,18 @@ def test_a_few_records_are_computed_as_more_are(planned: bool, monkeypatch: pyte
                 for n in (count - 1, count)
             ]
             assert float((sums[1].value - sums[0].value).norm()) <= float(sums[0].bound)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv2d(3, 8, 4), nn.Conv2d(2, 40, 4), nn.Conv2d(4, 8, 4, groups=2), nn.Conv2d(3, 6, 4, bias=False)],
+    ids=["small", "large", "groups", "no bias"],
+)
+def test_a_convolution_with_one_window(layer: nn.Conv2d) -> None:
+    net, features = classified(layer, nn.Tanh(), shape=(layer.in_channels, 4, 4))
+    hold(net, features)
+    ways = describe(net, cross_entropy, features, torch.zeros(7).long())
+    assert not any("whole model" in way for way in ways.values())
 
 
 def test_few_records_are_filled_up_no_further_than_memory_was_asked_for() -> None:
