@@ -7,15 +7,25 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.dpsgd.account import gradient_multiplier
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import NoisyThreshold
 from dprecipe.recipe.read import read
 
+FORMATS = ("text", "json")
+
 
 def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text") -> None:
-    """Solve the free variable and print the plan. Raises `RecipeError`, `PlanRefused`."""
+    """Solve the free variable and print the plan.
+
+    Raises:
+        RecipeError, PlanRefused: there is none.
+        UsageFault: an unknown format.
+    """
+    if output not in FORMATS:
+        raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
     made = make_plan(read(recipe, overrides))
     if output == "json":
         sys.stdout.write(json.dumps(made.to_json(), indent=2, ensure_ascii=False) + "\n")
@@ -155,7 +165,7 @@ def _clipping(plan: Plan) -> list[tuple[str, str]]:
                 (
                     "clipping",
                     f"adaptive, to quantile {clip['quantile']:g}; a count with noise of {clip['count_noise']:g} units "
-                    f"takes its part: {alone:.6g} is left as the gradients' multiplier",
+                    f"takes its part, so that gradients get noise of multiplier {alone:.6g}",
                 )
             )
     if settings["augmentations"] > 1:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from dprecipe.cli.render import printable
+from dprecipe.release.card import multipliers
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
 
@@ -20,7 +21,7 @@ def lines(verified: Verified) -> list[str]:
     """What is printed, line by line. Recipe texts are among it: the caller makes them safe to print."""
     claim, predicate = verified.claim, verified.statement.predicate
     mechanism, own = predicate.mechanism, predicate.data_dependent
-    what = "steps" if mechanism.voting is None else "queries"
+    what = "steps charged" if mechanism.voting is None else "queries charged"
     return [
         "verified",
         "",
@@ -29,7 +30,7 @@ def lines(verified: Verified) -> list[str]:
         f"  ε spent       {claim.epsilon!r} of {predicate.budget.epsilon!r} at δ = {claim.delta!r}",
         f"  protects      {claim.unit.name}: {claim.unit.enforced_by}",
         f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {what}, "
-        f"{mechanism.noise.family} noise, multiplier {mechanism.noise.multiplier:g}",
+        f"{mechanism.noise.family} noise, multiplier {multipliers(predicate)}",
         f"  released      {', '.join(claim.released)}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *([] if own is None else [f"  these votes   cost {own.epsilon!r} at δ = {own.delta!r}: {own.sentence}"]),

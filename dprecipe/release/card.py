@@ -92,13 +92,21 @@ def _training(plan: Plan, made: Predicate) -> str:
         return (
             f"`{plan.model.kind}`, trained by `{plan.mechanism}` "
             f"for {hiding.fewest(made)}{plan.length.steps} steps, with\n"
-            f"{noise.family} noise of multiplier {noise.multiplier:g}.{start}"
+            f"{noise.family} noise of multiplier {multipliers(made)}.{start}"
         )
     return (
         f"`{plan.model.kind}`, a student of {votes.teachers} teachers (`{plan.mechanism}`, `{votes.aggregator}`):\n"
         f"trained on public records, {votes.answers_charged} of them labelled by the teachers' votes with\n"
         f"{noise.family} noise of {noise.multiplier:g} votes; the teachers were asked about {votes.queries_charged}."
     )
+
+
+def multipliers(made: Predicate) -> str:
+    """The noise multiplier, or from which to which the schedule's phases go."""
+    phases = [phase.multiplier for phase in made.mechanism.phases or ()]
+    if not phases or min(phases) == max(phases):
+        return f"{made.mechanism.noise.multiplier:g}"
+    return f"{phases[0]:g} to {phases[-1]:g}"
 
 
 def plain(text: str) -> str:

@@ -324,7 +324,7 @@ def _walk(stated: Any, expected: Any, path: str) -> list[str]:
         ]
     if _equal(stated, expected):
         return []
-    return [f"{path}: the certificate says {_shown(stated)}, its recipe and events give {_shown(expected)}"]
+    return [f"{path}: the certificate says {_shown(stated)}, its recipe, events and claim give {_shown(expected)}"]
 
 
 def _equal(stated: Any, expected: Any) -> bool:

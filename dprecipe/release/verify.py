@@ -94,9 +94,11 @@ def _content(path: Path, key: Ed25519PublicKey | None, case: _Case) -> bytes:
             return _unsigned(content, key, case)
         return _opened(content, path.name, key, case)
     if not plain.exists() and not envelope.exists():
-        hint = ": give its release/ folder" if (case.folder / "release").is_dir() else ""
-        raise ContentError(f"{case.folder.absolute().name}: holds no {CERTIFICATE}{hint}")
+        inner = path / "release"
+        remedy = f"give {inner}" if inner.is_dir() else "give a certificate or a release/ folder"
+        raise UsageFault(f"{path}: holds no {CERTIFICATE}", remedy)
     if not envelope.exists():
+        case.name = str(plain)
         return _unsigned(read_bytes(plain), key, case)
     content = _opened(read_bytes(envelope), ENVELOPE, key, case)
     if plain.exists() and read_bytes(plain) != content:
@@ -134,9 +136,10 @@ def _check_predicate(stated: Predicate, case: _Case) -> Plan | None:
     rebuilt = rebuild.rebuild(stated, failures)
     failures += rebuild.contradictions(stated, None if rebuilt is None else rebuilt.plan)
     if rebuilt is not None:
+        # What the events cost first: a claim that was changed contradicts much else.
+        failures += recompute.check(stated, rebuilt, case.notes)
         failures += rebuild.differences(stated, rebuilt)
         failures += recompute.early_stop(stated, rebuilt)
-        failures += recompute.check(stated, rebuilt, case.notes)
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
         _say_what_was_checked(stated, rebuilt, case)

@@ -23,6 +23,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
     fresh = path.with_suffix(".writing")
     try:
         with fresh.open("wb") as file:
+            fresh.chmod(0o600)
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,9 +74,9 @@ class RunFolder:
         """A folder that is still to be made.
 
         Raises:
-            UsageFault: it exists; a run folder is never overwritten.
+            UsageFault: it exists, and is not an empty folder; a run folder is never overwritten.
         """
-        if path.exists():
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise UsageFault(
                 f"{path} exists; a run folder is never overwritten",
                 "continue it with --resume, or choose another with --out",
@@ -100,8 +101,13 @@ class RunFolder:
             (draft / "resolved.yaml").write_text(resolved, encoding="utf-8")
             (draft / "plan.json").write_text(json.dumps(plan.to_json(), indent=1), encoding="utf-8")
             (draft / "private" / "commitment.key").write_bytes(secrets.token_bytes(32))
+            (draft / "private" / "overrides.json").write_text(json.dumps(plan.source.overrides), encoding="utf-8")
+            for file in (draft / "private").glob("*.*"):
+                file.chmod(0o600)
             for entry in (*draft.iterdir(), *(draft / "private").iterdir(), draft):
                 sync(entry)
+            if path.exists():
+                path.rmdir()  # it is empty
             os.rename(draft, path)
             sync(path.parent)
         except OSError as error:
@@ -123,18 +129,27 @@ class RunFolder:
         if digest != plan.digest:
             raise UsageFault(
                 f"{path}: this run follows another plan ({digest[:15]}…, the recipe gives {plan.digest[:15]}…)",
-                "resume with the recipe it was started with (recipe.yaml in the folder), or start anew with --out",
+                f"resume as it was started ({RunFolder(path)._started_with()}), or start anew with --out",
             )
         folder = RunFolder(path)
         if folder.release.exists():
             raise UsageFault(f"{path}: this run is complete", "see its release/ folder; start a new run with --out")
         return folder
 
+    def _started_with(self) -> str:
+        try:
+            overrides = [str(each) for each in json.loads((self.private / "overrides.json").read_text("utf-8"))]
+        except (OSError, ValueError, TypeError):
+            overrides = []
+        words = [word for override in overrides for word in ("--set", override)]
+        return " ".join(["the recipe is recipe.yaml in the folder", *(["with", shlex.join(words)] if words else [])])
+
     def record(self, step: int, epsilon: float, metrics: Mapping[str, float]) -> None:
         """Add a line to the private metrics: the same ones each time."""
         fresh = not self.metrics.exists()
         try:
             with self.metrics.open("a", newline="", encoding="utf-8") as file:
+                self.metrics.chmod(0o600)
                 writer = csv.writer(file)
                 if fresh:
                     writer.writerow([*WHEN, *metrics])
@@ -146,7 +161,7 @@ class RunFolder:
             ) from None
 
     def history(self) -> list[dict[str, float]]:
-        """All recorded metrics, the latest of each step, in order of steps."""
+        """All recorded metrics, the latest of each step, in order of steps, which are whole numbers."""
         if not self.metrics.exists():
             return []
         by_step: dict[int, dict[str, float]] = {}
@@ -155,5 +170,5 @@ class RunFolder:
             names = next(rows, [])
             for row in rows:
                 if len(row) == len(names) and row[0].isdigit():
-                    by_step[int(row[0])] = dict(zip(names, map(float, row), strict=True))
+                    by_step[int(row[0])] = {**dict(zip(names, map(float, row), strict=True)), names[0]: int(row[0])}
         return [by_step[step] for step in sorted(by_step)]

@@ -29,7 +29,7 @@ ERRORS = 6.0
 
 
 def noise_scale(plan: Plan, device: torch.device) -> Check:
-    """The noise of every kind of event of the plan, added to zeros, has the planned law and scale, and both signs.
+    """Every noise of the plan, added to zeros, has the planned law and scale, and both signs.
 
     The zeros are on `device`: noise is made where the sum is.
 
@@ -38,10 +38,8 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
     Raises:
         RunFailed: it does not.
     """
-    return held(
-        (_drawn(plan, charge, device), law_of(charge.event), multiplier_of(charge.event))
-        for charge in dict.fromkeys(Charge(c.event, 1) for c in plan.events)
-    )
+    noises = {(law_of(c.event), multiplier_of(c.event), norm_of(c.event)): Charge(c.event, 1) for c in plan.events}
+    return held((_drawn(plan, charge, device), law, scale) for (law, scale, _), charge in noises.items())
 
 
 def held(draws: Iterable[tuple[NDArray[np.float64], Law, float]]) -> Check:

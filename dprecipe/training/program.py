@@ -32,6 +32,7 @@ from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.probe import Check, probe
 from dprecipe.training.processes import among, local_rank
+from dprecipe.training.progress import say
 from dprecipe.training.records import RecordSource, Store
 
 
@@ -83,6 +84,7 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
     if not any(parameter.requires_grad for parameter in built.parameters()):
         raise RunFailed("the model has no parameter that is trained", "leave requires_grad on where it should learn")
     built.to(device)
+    say("checking the program and its noise on made-up records")
     sums = trainer_of(plan.mechanism).tests(plan, built)
     checks = probe(built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, sums)
     checks = (*checks, noise_scale(plan, device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -50,3 +51,10 @@ class Progress:
             sys.stderr.write(line)
             sys.stderr.flush()
         self._line = line
+
+
+def say(text: str) -> None:
+    """A line for whoever waits; of several processes, the one that leads says it."""
+    if int(os.environ.get("RANK", "0")) == 0:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()

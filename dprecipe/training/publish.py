@@ -30,6 +30,7 @@ from dprecipe.release.facts import CheckResult, Origin, PublicScore, RunFacts, c
 from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe import Check
+from dprecipe.training.progress import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ def publish(plan: Plan, folder: RunFolder, started: datetime, finished: Finished
     Raises:
         RunFailed: the disk refuses, or the ledger does not support a certificate; the run stays resumable.
     """
+    say("working out the certificate, and asking the second library")
     with held(folder.ledger) as ledger:
         return _publish(plan, folder, ledger, started, finished)
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from dprecipe.cli import plan as command
 from dprecipe.cli.plan import text
+from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.starters import starter
@@ -17,3 +23,8 @@ def test_what_does_not_move_is_no_range() -> None:
     assert "2 to 0.5 in 256 stages" in rows["learning"]
     assert "stages" not in rows["noise"]
     assert f"({made.settings['noise_multiplier']:.6g} × L)" in rows["noise"]
+
+
+def test_an_unknown_format_is_wrong_usage() -> None:
+    with pytest.raises(UsageFault, match="unknown format xml"):
+        command.plan(Path("recipes/quickstart.yaml"), output="xml")

@@ -279,8 +279,28 @@ def test_nothing_there_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_certificate_is_refused_with_a_hint(finished: Any, tmp_path: Path) -> None:
-    assert "holds no certificate.json" in failures_of(tmp_path)
-    assert "give its release/ folder" in failures_of(finished.path)
+    for path, remedy in ((tmp_path, "give a certificate or a release/ folder"), (finished.path, "run/release")):
+        with pytest.raises(UsageFault, match=r"holds no certificate\.json") as caught:
+            verify(path)
+        assert remedy in caught.value.remedy
+
+
+def test_what_the_events_cost_is_told_first(copy: Any) -> None:
+    """And a lowered claim is not what the events give."""
+
+    def lowered(predicate: Any) -> None:
+        predicate["claim"]["epsilon"] = 1.5
+
+    edit(copy.release, lowered)
+    lines = failures_of(copy.release).splitlines()
+    assert any("the events cost" in line and "more than the 1.5 stated" in line for line in lines[:3])
+    assert not any("its recipe and events give 1.5" in line for line in lines)
+
+
+def test_a_torn_certificate_is_named_by_its_file(copy: Any) -> None:
+    file = copy.release / "certificate.json"
+    file.write_bytes(file.read_bytes()[:-100])
+    assert failures_of(copy.release).startswith(f"{file}: not JSON")
 
 
 def test_a_recipe_in_the_certificate_never_reaches_the_file_system(copy: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,10 +73,31 @@ def test_an_existing_folder_is_never_overwritten(small: Small, tmp_path: Path) -
         run(plan, out)
     with pytest.raises(UsageFault, match="complete"):
         run(plan, out, resume=True)
-    with pytest.raises(UsageFault, match="another plan"):
+    with pytest.raises(UsageFault, match="another plan") as other:
         run(small("training.steps=31"), out, resume=True)
+    assert "the recipe is recipe.yaml in the folder)" in other.value.remedy
     with pytest.raises(UsageFault, match="no run to resume"):
         run(plan, tmp_path / "elsewhere", resume=True)
+
+
+def test_a_run_of_another_plan_is_told_how_this_one_was_started(small: Small, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run(small("training.steps=9", "description=a b"), out)
+    with pytest.raises(UsageFault, match="another plan") as other:
+        run(small(), out, resume=True)
+    assert "recipe.yaml in the folder with --set training.steps=9 --set 'description=a b'" in other.value.remedy
+
+
+def test_an_empty_folder_may_become_a_run_folder(small: Small, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    done = run(small("training.steps=9"), out)
+    assert done.release.is_dir()
+    assert oct((out / "private" / "commitment.key").stat().st_mode)[-3:] == "600"
+    assert oct((out / "private" / "metrics.csv").stat().st_mode)[-3:] == "600"
+    assert oct((out / "private" / "checkpoints" / "last.pt").stat().st_mode)[-3:] == "600"
+    history = json.loads((done.release / "metrics.json").read_text("utf-8"))["history"]
+    assert {type(point["step"]) for point in history} == {int}
 
 
 def test_runtime_may_change_between_attempts_of_one_plan(small: Small) -> None:

@@ -537,7 +537,7 @@ def _moved(spec: Dpsgd, facts: Facts, run: _Run) -> str:
     """What one unit moves, and by how much."""
     norm = "L1" if run.l1 else "L2"
     bound = f"at most {run.norm:g}" if isinstance(run.norm, float) else "at most the clip norm of the phase"
-    start = f"one {facts.unit} moves a sum of gradients by"
+    start = f"one {facts.unit} more or less moves a sum of gradients by"
     if isinstance(spec.clip, PerLayerClip):
         each = "share of it" if spec.clip.norms is None else "norm of its own"
         whole = f"{bound} in {norm} norm" if spec.clip.norms is None else f"at most a {norm} norm a layer"
