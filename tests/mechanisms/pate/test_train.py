@@ -50,7 +50,8 @@ def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Pat
     assert done.score is not None
     assert done.score.accuracy > 0.5
     assert {entry.name for entry in (out / "private").iterdir()} == {
-        "answers.jsonl", "checkpoints", "commitment.key", "ledger.jsonl", "metrics.csv", "partition.key", "teachers",
+        "answers.jsonl", "checkpoints", "commitment.key", "ledger.jsonl", "metrics.csv", "overrides.json",
+        "partition.key", "teachers",
     }  # fmt: skip
     assert {entry.name for entry in done.release.iterdir()} == {
         "model.safetensors", "model.json", "labels.csv", "certificate.json", "report.html", "card.md", "metrics.json",
