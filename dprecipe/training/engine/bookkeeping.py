@@ -453,7 +453,8 @@ def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
     shares = shares_of(model, loss, features, labels, plan)
     torch.random.set_rng_state(state)
     with torch.enable_grad(), buffers_apart(layers_of(model)):
-        losses = loss(model(features), labels)
+        # In the same order of memory: else a maximum that is nearly another's may be another's.
+        losses = loss(model(channels_last(features) if plan.channels_last else features), labels)
     rows: list[tuple[Tensor | None, ...]] = []
     for n in range(count):
         if losses.requires_grad:
@@ -464,7 +465,7 @@ def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
         single = [torch.zeros_like(parameter) if (gradient := row[i]) is None else gradient for row in rows]
         expected[name] = weights_N.new_zeros(count, parameter.numel())
         if single:
-            expected[name] += torch.stack(single).view(count, -1)
+            expected[name] += torch.stack(single).reshape(count, -1)
     largest = max(float(rows_NP.abs().max()) for rows_NP in expected.values())
     for share in shares:
         right_NP = torch.cat([expected.pop(name) for name in share.names], 1)

@@ -380,6 +380,21 @@ def test_channels_lie_either_way(channels: int, last: bool, monkeypatch: pytest.
     assert seen.strides == ((72 * channels, 1, 9 * channels, channels) if last else (72 * channels, 72, 9, 1))
 
 
+class Ordered(nn.Module):
+    """Stands for a kink at which a rounding decides: with channels last it computes something else."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images * (2.0 if images.is_contiguous(memory_format=torch.channels_last) else 1.0)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_pass_is_held_against_one_in_the_same_order(last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bookkeeping, "_faster_last", lambda *given: last)
+    net, features = classified(nn.Conv2d(2, 4, 3), Ordered(), nn.Conv2d(4, 3, 2), shape=(2, 6, 5))
+    plan = bookkeeping.plan_of(net, cross_entropy, features, torch.zeros(7).long())
+    assert plan.channels_last == last
+
+
 def test_the_order_of_channels_of_units_and_of_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bookkeeping, "_faster_last", lambda *given: True)
     net, _ = classified(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 2), shape=(2, 6, 5))
