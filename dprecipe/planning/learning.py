@@ -139,9 +139,16 @@ def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
 
 
 def runtime_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
-    """What only some mechanisms read of `runtime` is not asked of another."""
+    """What only some mechanisms read of `runtime` is not asked of another, nor what none can do."""
     kind = recipe.mechanism.kind
     if ROOMS[kind].several:
+        if recipe.runtime.compile is True and recipe.data.unit != "record":
+            yield Finding(
+                "R307",
+                "units have different numbers of records, and one compiled program for all of them is for one number",
+                "remove runtime.compile",
+                "runtime.compile",
+            )
         return
     able = " or ".join(name for name, room in ROOMS.items() if room.several)
     for key, what, is_asked in (

@@ -272,6 +272,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
         "data.preprocess=[{hash: {columns: [text], buckets: 4096, tokens: words}}]",
     ),
     "r259-torch": ("model.init=pretrained.safetensors",),
+    "r307-dpsgd": ("runtime.compile=auto",),
     "r307-encoded": ("runtime.compile=auto",),
     "r307-pate": ("runtime.precision=32",),
     "r307-pnsgd": ("runtime.processes=1",),
