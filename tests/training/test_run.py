@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import dprecipe
@@ -233,7 +234,16 @@ def test_augmentation_and_layers_draw_from_seeds_of_their_own(
     lot, drawing = Store.lot, noisy_steps.drawing_from
     monkeypatch.setattr(Store, "lot", lambda store, units, seed: lots.append(seed) or lot(store, units, seed))
     monkeypatch.setattr(noisy_steps, "drawing_from", lambda seed, device: layers.append(seed) or drawing(seed, device))
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    rounded = []
+    step = noisy_steps.NoisySteps.training_step
+    monkeypatch.setattr(
+        noisy_steps.NoisySteps,
+        "training_step",
+        lambda *given: rounded.append(torch.backends.cudnn.allow_tf32) or step(*given),
+    )
     run(small(), tmp_path / "run")
+    assert not any(rounded)
     assert len(lots) == len(layers) == 30
     assert len({*lots, *layers}) == 60
 

@@ -184,7 +184,8 @@ def _add(
         for share, squares_N in zip(shares, squares_by_share, strict=True):
             squares_GN[share.group] += squares_N
     weights_GN = weighed(squares_GN[:, :count], clipping, total_P)
-    weights_GN = nn.functional.pad(weights_GN, (0, squares_GN.shape[1] - count))
+    if squares_GN.shape[1] > count:
+        weights_GN = nn.functional.pad(weights_GN, (0, squares_GN.shape[1] - count))
     sound = bool((weights_GN > 0).all())
     by_group = [Weights(weights_N, sound, together, fresh) for weights_N in weights_GN]
     for share in shares:

@@ -54,6 +54,7 @@ from dprecipe.training.engine.reduced import tolerance
 from dprecipe.training.engine.taps import Call, Dim, Unplanned
 from dprecipe.training.engine.terms import Products, Rows
 from dprecipe.training.engine.ways import Reserve, Small, Vectors, Weights
+from dprecipe.training.progress import say
 
 Mode = Literal["auto", True, False]
 Compiler = Callable[[GraphModule, list[Tensor]], Callable[..., Sequence[Tensor]]]
@@ -379,11 +380,6 @@ def size_for(expected: float, most: int) -> int:
     return min(most, STEP * math.ceil(largest(expected) / parts / STEP))
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
 @final
 class Passes:
     """The compiled passes of one model, made when the first records come, whose shapes and types they are for.
@@ -404,7 +400,7 @@ class Passes:
         expected_lot: float,
         steps: int,
         compiler: Compiler = inductor,
-        say: Callable[[str], None] = _say,
+        say: Callable[[str], None] = say,
         worth: float = WORTH_SECONDS,
         hindrance: str = "",
         processes: int = 1,

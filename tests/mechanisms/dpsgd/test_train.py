@@ -235,3 +235,24 @@ def test_per_layer_norms_are_those_of_the_models_own_layers() -> None:
     assert clipping_of({**clip, "norms": [0.2, 0.7]}, model, 1.0, 1.0).thresholds == (0.2, 0.7)
     with pytest.raises(RunFailed, match="3 layers, this model has 2"):
         clipping_of({**clip, "norms": [1.0, 1.0, 1.0]}, model, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("unit", ["record", "{column: who, max_records: 2}"])
+def test_what_the_engine_is_told(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among how many processes rounding is shared, and that units of several shapes have no compiled program."""
+    told: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(train, "world_size", lambda: 3)
+    monkeypatch.setattr(train, "clipped_sum", lambda *given: told.append(given) or clipped_sum(*given))
+    made = plan(read_text(RECIPE.replace("  size: 40\n", f"  size: 40\n  unit: {unit}\n")))
+    model = nn.Linear(3, 2)
+    sums = ClippedSums(made, model)
+    lot = Store(Records(np.zeros((40, 3), np.float32), np.zeros(40, np.int64)), torch.device("cpu")).lot(
+        np.arange(9), 0
+    )
+    sums.summed(model, lot, Step(0, made.events[0].event))
+    (given,) = told
+    assert given[-1] == 3
+    assert (given[-2]._hindrance, given[-2]._processes) == ("" if unit == "record" else HINDRANCE, 3)
+
+
+HINDRANCE = "units have different numbers of records"
