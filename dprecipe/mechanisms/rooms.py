@@ -40,7 +40,7 @@ class Room:
     """Whether it takes plain steps of its own on a convex loss and shows the last iterate alone: no optimiser."""
     several: bool = False
     """Whether several processes can run it together, compiled or in bf16: what `runtime` has for one mechanism."""
-    relations: tuple[str, ...] = ("add_or_remove_one", "replace_one")
+    relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")
     """Which two data sets its guarantee can compare (`privacy.adjacency.Neighbouring`)."""
 
 

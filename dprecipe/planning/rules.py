@@ -16,7 +16,7 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import ROOMS, account_of
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import learning, public
+from dprecipe.planning import learning, places, public
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -161,6 +161,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     learning.labels_of_a_student,
     one_free_variable,
     covered_relation,
+    places.chosen_by_place,
     delta_against_size,
     large_epsilon,
     private_metrics,

@@ -16,8 +16,9 @@ Where Poisson lots are cut, two bounds are tried: what a full lot tells is compo
 tells everything, and the chance that there is any is added to δ.
 
 Replacing a unit is removing one and adding another. Where encoded sums are among the charges it is accounted for as
-that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε). Votes alone cost the same under either
-relation.
+that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε). Votes alone cost the same under every
+relation. Blanking out a unit costs what removing it does, or what replacing it does where another unit could have had
+its place.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
-from dprecipe.privacy.workload import HiddenRuns, Sampled, Workload, workload
+from dprecipe.privacy.workload import HiddenRuns, Sampled, Workload, uncapped, workload
 
 if TYPE_CHECKING:
     from dprecipe.planning.model import Guarantee
@@ -121,7 +122,8 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
         return _epsilon(work, charges, delta, accountant)
     found = []
     if spill < delta:
-        found.append(_epsilon(work.uncapped, charges, delta - spill, accountant))
+        rest = uncapped(charges)
+        found.append(_epsilon(workload(rest, neighbouring), rest, delta - spill, accountant))
     if not spill <= _NEGLIGIBLE * delta:
         found.append(_epsilon(work, charges, delta, accountant))
     return min(found, key=lambda answer: answer.value)
@@ -168,7 +170,8 @@ def delta_answers(
     spill = work.ever_full
     if not spill:
         return _deltas(work, charges, epsilons, accountant)
-    spilt = _deltas(work.uncapped, charges, epsilons, accountant)
+    rest = uncapped(charges)
+    spilt = _deltas(workload(rest, neighbouring), rest, epsilons, accountant)
     spilt = [replace(answer, value=min(1.0, answer.value + spill)) for answer in spilt]
     if all(spill <= _NEGLIGIBLE * answer.value for answer in spilt):
         return spilt

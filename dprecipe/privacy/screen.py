@@ -45,8 +45,11 @@ def surely_within(charges: Sequence[Charge], epsilon: float, delta: float, neigh
     if any(isinstance(charge.event, _UNDECIDED) for charge in charges):
         return False
     votes = all(isinstance(charge.event, VOTES) for charge in charges)
-    if neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE and not votes:
+    if neighbouring is Neighbouring.REPLACE_ONE and not votes:
         return False
+    exchanged = any(isinstance(charge.event, Encoded) and charge.event.exchanged for charge in charges)
+    if neighbouring is Neighbouring.ZERO_OUT_ONE and exchanged:
+        return False  # accounted as a replacement
     if any(isinstance(charge.event, Encoded) and charge.event.family not in _INFORMATION for charge in charges):
         return False
     return any(_epsilon(charges, order, delta) <= epsilon * (1 - MARGIN) - MARGIN for order in ORDERS)

@@ -40,7 +40,7 @@ from dprecipe.privacy.events import (
     SanitisedCost,
     TruncatedPoissonGaussian,
 )
-from dprecipe.privacy.workload import Workload, workload
+from dprecipe.privacy.workload import Workload, uncapped, workload
 
 Array = NDArray[np.floating[Any]]
 
@@ -105,6 +105,9 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
     charges = tuple(charges)
     work = workload(charges, neighbouring)
     version = importlib.metadata.version("dp-accounting")
+    blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE
+    if blanked and any(isinstance(charge.event, TruncatedPoissonGaussian) for charge in charges):
+        return _of_blanked(charges, delta)
     if work.empty:
         return Opinion("dp_accounting.pld", version, 0.0)
     if not work.bounded:
@@ -135,11 +138,10 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
         import dp_accounting
         from dp_accounting import pld, rdp
 
-        relation = (
-            dp_accounting.NeighboringRelation.REPLACE_ONE
-            if work.neighbouring is Neighbouring.REPLACE_ONE
-            else dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-        )
+        relations = dp_accounting.NeighboringRelation
+        relation = relations.REPLACE_SPECIAL if blanked else relations.ADD_OR_REMOVE_ONE
+        if work.neighbouring is Neighbouring.REPLACE_ONE:
+            relation = relations.REPLACE_ONE
         # under replace-one their PLD accountant doubles a Gaussian's sensitivity itself, their RDP one does not
         moved = 2.0 if work.neighbouring is Neighbouring.REPLACE_ONE else 1.0
         accountants: list[tuple[str, Any, float]] = [
@@ -151,6 +153,23 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
             if value is not None:
                 return Opinion(name, version, value)
     return Opinion("dp_accounting", version, math.inf)
+
+
+def _of_blanked(charges: tuple[Charge, ...], delta: float) -> Opinion:
+    """Blanking out a unit where batches have a largest size: as replacing it; or as removing it, had no batch a largest
+    size, with the chance that one is full taken from δ. Both hold, and the smaller counts."""
+    from scipy import stats
+
+    found = opinion(charges, delta, Neighbouring.REPLACE_ONE)
+    full = math.fsum(
+        charge.count * float(stats.binom.sf(charge.event.most - 1, charge.event.size, charge.event.sampling_rate))
+        for charge in charges
+        if isinstance(charge.event, TruncatedPoissonGaussian)
+    )
+    if full < delta:
+        rest = opinion(uncapped(charges), delta - full, Neighbouring.ZERO_OUT_ONE)
+        found = min(found, rest, key=lambda answer: answer.epsilon)
+    return found
 
 
 def _ask(library: Any, make: Any, work: Workload, delta: float, doubled: float) -> float | None:

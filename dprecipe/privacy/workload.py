@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 
 from dprecipe.privacy import full_lots
 from dprecipe.privacy.adjacency import Neighbouring
@@ -79,8 +79,8 @@ class Workload:
     `Encoded`, sampled or not. `sanitised` holds what has a Rényi curve and nothing else, `hidden` what has
     bounds of its own (`dprecipe.privacy.hidden`).
 
-    `neighbouring` is the relation the rest has to be accounted for: votes alone cost under either what they cost under
-    add-or-remove-one.
+    `neighbouring` is the relation the rest has to be accounted for: votes alone cost under any what they cost under
+    add-or-remove-one, and blanking out a unit is accounted as removing or as replacing it (`_accounted_as`).
     """
 
     mu: float
@@ -109,16 +109,6 @@ class Workload:
         return min(1.0, math.fsum(step.count * step.full for step in self.sampled))
 
     @property
-    def uncapped(self) -> Workload:
-        """The same, had no lot been cut."""
-        counts: dict[Sampled, int] = {}
-        for step in self.sampled:
-            key = replace(step, full=0.0, count=0)
-            counts[key] = counts.get(key, 0) + step.count
-        whole = (replace(step, count=count) for step, count in counts.items())
-        return replace(self, sampled=tuple(sorted(whole, key=astuple)))
-
-    @property
     def largest_loss(self) -> float:
         """The largest loss of any outcome, of adding or removing a unit: finite where all noise is Laplace's, with
         which it is at most the shift in L1 norm over the scale. Rounded up."""
@@ -141,13 +131,10 @@ class Workload:
 
     @property
     def bounded(self) -> bool:
-        """Whether a bound is known at all: blanking out a unit is a relation of hidden runs, and votes, alone; and lots
-        of one size are compared by replacing a unit, and by nothing else."""
+        """Whether a bound is known at all: batches of one size are compared where the number of units stays."""
         if self.hidden:
             return self.hidden_alone is not None
-        if any(step.fixed for step in self.sampled) and self.neighbouring is not Neighbouring.REPLACE_ONE:
-            return False
-        return self.neighbouring is not Neighbouring.ZERO_OUT_ONE
+        return self.neighbouring is Neighbouring.REPLACE_ONE or not any(step.fixed for step in self.sampled)
 
     @property
     def _rates(self) -> list[tuple[float, int]]:
@@ -181,7 +168,7 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
 
     Unsampled Gaussians compose to one with μ = sqrt(Σ 1/σ²); sampling at rate 1 is no sampling; an epoch over
     disjoint lots costs one Gaussian (parallel composition). Replacing a unit moves an unsampled sum twice as
-    far. An encoded sum is kept as it is. A moved vote moves two counts by one each, so the most votes under Gaussian
+    far; blanking one out moves it as far as removing it. An encoded sum is kept as it is. A moved vote moves two counts by one each, so the most votes under Gaussian
     noise are one Gaussian of sensitivity √2, and under Laplace noise an encoded sum of two coordinates; the choice of
     the largest is post-processing. A vector that is bounded in L1 norm, under Laplace noise, costs most where one
     coordinate has all of the norm (docs/accounting.md): an encoded sum of one coordinate.
@@ -225,6 +212,9 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
         else:
             raise TypeError(f"no accountant knows the event {event!r}")
     neighbouring = Neighbouring.ADD_OR_REMOVE_ONE if only_votes else Neighbouring(neighbouring)
+    if neighbouring is Neighbouring.ZERO_OUT_ONE and not hidden:
+        displaced = any(full > 0 or fixed for _, _, full, fixed in counts)
+        neighbouring = _accounted_as(displaced or any(event.exchanged for event in encoded))
     moved = 2.0 if neighbouring is Neighbouring.REPLACE_ONE else 1.0
     return Workload(
         math.sqrt(moved**2 * math.fsum(squares) + math.fsum(votes)),
@@ -235,4 +225,25 @@ def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
         tuple(EncodedSteps(event, encoded[event]) for event in sorted(encoded, key=astuple)),
         tuple(Sanitised(event, sanitised[event]) for event in sorted(sanitised, key=astuple)),
         tuple(HiddenRuns(event, hidden[event]) for event in sorted(hidden, key=astuple)),
+    )
+
+
+def _accounted_as(displaced: bool) -> Neighbouring:
+    """The relation whose bounds hold for blanking out a unit. `displaced`: its place can be one that another unit would
+    have had (a batch with a largest or a fixed size, a micro-batch).
+
+    A blanked unit stays where it is and adds nothing. Where units join independently of each other, the outcome is that
+    of the other units alone, which is what removing it gives. Anywhere, it is a unit replaced by one that adds nothing,
+    and the bounds of replace-one hold for every contribution within the clip norm, 0 among them (docs/accounting.md).
+    """
+    return Neighbouring.REPLACE_ONE if displaced else Neighbouring.ADD_OR_REMOVE_ONE
+
+
+def uncapped(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """The same charges, had no batch a largest size."""
+    return tuple(
+        Charge(PoissonGaussian(charge.event.sampling_rate, charge.event.noise_multiplier), charge.count)
+        if isinstance(charge.event, TruncatedPoissonGaussian)
+        else charge
+        for charge in charges
     )

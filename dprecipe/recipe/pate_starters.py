@@ -131,6 +131,8 @@ def rest(source: str) -> str:
     """A PATE recipe for a source, after its name."""
     data = _DATA.get(source) or _TABLE.replace("&SOURCE", source)
     student, count, model, aggregator, queries, epsilon, training = _CHOICES[source]
+    # Records that a range takes by place: a guarantee compares data sets in which no place moves.
+    relation = ", neighbouring: zero_out_one" if "split: train, records:" in data else ""
     return f"""\
 {data}
 model: {student}    # the student's: what is released
@@ -144,7 +146,7 @@ mechanism:
 {aggregator}\
   queries: {{max: {queries}}}{"":<{11 - len(str(queries))}}# public records that the teachers are asked about
 
-budget: {{epsilon: {epsilon}, delta: 1e-6}}    # the most that may be spent; delta far below 1 / data.size
+budget: {{epsilon: {epsilon}, delta: 1e-6{relation}}}    # the most that may be spent; delta far below 1 / data.size
 {training}
 runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
 release: {{report: true, labels: false}}    # labels: publish the answers, too

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dprecipe import __version__
 from dprecipe.faults import RunFailed
+from dprecipe.planning import places
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, gdp, rounding, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
@@ -355,4 +356,4 @@ def not_protected(plan: Plan) -> tuple[str, ...]:
         first += hiding.not_protected(plan)
     if plan.data.unit == "record":
         first.append("a person with several records: each record is protected, not all of them together")
-    return (*first, *NOT_PROTECTED)
+    return (*first, *places.not_protected(plan), *NOT_PROTECTED)

@@ -79,8 +79,17 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     ),
     "p118-fixed-size": (
         "budget.neighbouring=replace_one",
+        "budget.neighbouring=zero_out_one",
         "mechanism.sampling={scheme: poisson, batch_size: 64}",
     ),
+    "p119-default": (
+        "budget.neighbouring=zero_out_one",
+        "budget.neighbouring=replace_one",
+        "data.train={source: digits, split: train, records: null}",
+    ),
+    "p119-pate": ("budget.neighbouring=zero_out_one", "budget.neighbouring=replace_one"),
+    "p119-unit": ("budget.neighbouring=zero_out_one", "data.train.records=null"),
+    "p119-unit-replaced": ("budget.neighbouring=zero_out_one", "data.train.records=null"),
     "r262-dpsgd": ("mechanism.noise.0.epochs=10", "training.epochs=21"),
     "r262-dpsgd-many": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "r263-earlier": (
@@ -249,7 +258,6 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p168-sgd": ("training.optimizer=null",),
     "p169-add-or-remove": ("budget.neighbouring=replace_one", "budget.neighbouring=zero_out_one"),
     "p169-default": ("budget.neighbouring=replace_one", "budget.neighbouring=zero_out_one"),
-    "p169-zero-out": ("budget.neighbouring=add_or_remove_one", "budget.neighbouring=replace_one"),
     "p170-softmax": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "p171-phases": ("mechanism.stop=last",),
     "p171-schedule": ("mechanism.stop=last",),

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +17,19 @@ from dprecipe.privacy import accountants, curves, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import (
     Charge,
+    Encoded,
     Event,
     FixedSizeGaussian,
     Gaussian,
+    NoisyMax,
+    PartitionedGaussian,
     PoissonGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
 )
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+BLANK = Neighbouring.ZERO_OUT_ONE
 RECORDS = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())["records"]
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0)
 
@@ -106,6 +111,83 @@ def test_another_unit_where_lots_have_one_size(others: tuple[float, ...], lot: i
     if others == (1, 1, 1) and lot == 1:
         assert closest < 1e-3
     assert accountants.epsilon([Charge(event, 1)], 1e-5, ADD, "pld") == math.inf
+
+
+def independent(units: int, q: float) -> dict[tuple[int, ...], float]:
+    return truncated(units, q, units)
+
+
+@pytest.mark.parametrize("others", [(0, 0, 0), (1, 1, 1), (-1, -1, -1), (1, -1, 0)])
+@pytest.mark.parametrize(
+    ("lots", "event"),
+    [
+        (independent(4, 0.3), PoissonGaussian(0.3, 0.8)),
+        (independent(4, 1.0), Gaussian(1.3)),
+        (truncated(4, 0.3, 1), TruncatedPoissonGaussian(0.3, 0.8, 4, 1)),
+        (truncated(4, 0.6, 2), TruncatedPoissonGaussian(0.6, 1.2, 4, 2)),
+        (truncated(4, 0.1, 2), TruncatedPoissonGaussian(0.1, 0.5, 4, 2)),
+        ({chosen: 1 / 4 for chosen in itertools.combinations(range(4), 1)}, FixedSizeGaussian(4, 1, 1.0)),
+        ({chosen: 1 / 4 for chosen in itertools.combinations(range(4), 3)}, FixedSizeGaussian(4, 3, 0.7)),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_blanking_out_a_unit_in_its_place(
+    others: tuple[float, ...], lots: dict[tuple[int, ...], float], event: Event
+) -> None:
+    """All batches of four units, one of which adds nothing: no hockey stick exceeds what is claimed."""
+    for own, epsilon in itertools.product((-1, 1), EPSILONS):
+        one, blanked = sums((*others, own), lots), sums((*others, 0), lots)
+        bound = claimed(event, BLANK, epsilon)
+        for pair in ((one, blanked), (blanked, one)):
+            assert hockey_stick(*pair, event.noise_multiplier, epsilon) <= bound + 2e-6
+        assert bound <= claimed(event, BLANK, epsilon, "rdp") + 1e-9
+
+
+def test_a_record_that_moves_in_costs_more_than_one_that_leaves() -> None:
+    """The attack of docs/findings/P119.md: record 2 leaves, record 3 comes into [0, 3); add-or-remove is no bound."""
+    used, after = sums((1, 1, 1), independent(3, 0.5)), sums((1, 1, -1), independent(3, 0.5))
+    event = PoissonGaussian(0.5, 1.0)
+    assert hockey_stick(used, after, 1.0, 1.0) > claimed(event, ADD, 1.0) + 0.02
+    assert hockey_stick(used, after, 1.0, 1.0) <= claimed(event, REPLACE, 1.0) + 2e-6
+
+
+CODE = Encoded(0.05, 1.0, "laplace", None, ((0.05, 10),), False, "sha256:" + "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("event", "same_as"),
+    [
+        (PoissonGaussian(0.01, 1.0), ADD),
+        (Gaussian(30.0), ADD),
+        (PartitionedGaussian(30.0, 10), ADD),
+        (PoissonLaplace(0.01, 1.0), ADD),
+        (CODE, ADD),
+        (NoisyMax("gaussian", 200.0), ADD),
+        (replace(CODE, exchanged=True), REPLACE),
+        (FixedSizeGaussian(10_000, 100, 1.0), REPLACE),
+        (TruncatedPoissonGaussian(0.01, 1.0, 10_000, 110), REPLACE),
+    ],
+    ids=lambda value: getattr(value, "kind", value),
+)
+def test_what_blanking_out_costs(event: Event, same_as: Neighbouring) -> None:
+    """As removing; or as replacing, where another unit could have had the place. The other library agrees."""
+    charges = [Charge(event, 200)]
+    for accountant in ("pld", "rdp"):
+        found = accountants.epsilon(charges, 1e-5, BLANK, accountant)
+        assert found == accountants.epsilon(charges, 1e-5, same_as, accountant) < math.inf
+    found = accountants.epsilon(charges, 1e-5, BLANK, "pld")
+    assert second_opinion.epsilon(charges, 1e-5, BLANK) == pytest.approx(found, rel=1e-3)
+
+
+@pytest.mark.parametrize("most", [150, 170, 200])
+def test_a_largest_batch_that_is_hardly_ever_reached_costs_no_replacement(most: int) -> None:
+    charges = [Charge(TruncatedPoissonGaussian(0.01, 1.0, 10_000, most), 200)]
+    plain = accountants.epsilon([Charge(PoissonGaussian(0.01, 1.0), 200)], 1e-5, BLANK, "pld")
+    found = accountants.epsilon(charges, 1e-5, BLANK, "pld")
+    assert plain <= found <= accountants.epsilon(charges, 1e-5, REPLACE, "pld") * (1 + 1e-9)
+    assert second_opinion.epsilon(charges, 1e-5, BLANK) == pytest.approx(found, rel=1e-3)
+    if most == 200:
+        assert found == pytest.approx(plain, rel=1e-3)
 
 
 @pytest.mark.parametrize("record", of("wor_replace_one_gaussian_rdp"))

@@ -400,12 +400,12 @@ def norms_of_layers(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 def relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Lots of one size compare data sets of one size."""
-    if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring != "replace_one":
+    if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring == "add_or_remove_one":
         yield Finding(
             "P118",
             f"lots of a fixed size have no guarantee for {facts.budget.neighbouring}: with one unit more every lot is "
             "another",
-            "set budget.neighbouring to replace_one; or use scheme: poisson, which costs far less",
+            "set budget.neighbouring to replace_one or zero_out_one; or use scheme: poisson, which costs far less",
             "mechanism.sampling.scheme",
         )
 

@@ -42,7 +42,7 @@ def noise_schema() -> Schema:
             budget=_object(
                 epsilon=POSITIVE,
                 delta=POSITIVE,
-                neighbouring={"enum": ["add_or_remove_one", "replace_one"]},
+                neighbouring={"enum": ["add_or_remove_one", "replace_one", "zero_out_one"]},
                 accountant=TEXT,
             ),
             steps=COUNT,

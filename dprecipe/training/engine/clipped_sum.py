@@ -45,7 +45,7 @@ class ClippedSum:
 
     def sensitivity(self, neighbouring: Neighbouring) -> float | Tensor:
         """How far one neighbour moves the sum; a replaced unit is one removed and one added."""
-        return self.bound if neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else 2 * self.bound
+        return 2 * self.bound if neighbouring is Neighbouring.REPLACE_ONE else self.bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ mechanism:
     noise: {family: gaussian, multiplier: 8}
     selection: {threshold: 15, noise: {family: gaussian, multiplier: 16}}
   queries: {max: 100}
-budget: {epsilon: auto, delta: 1e-5}
+budget: {epsilon: auto, delta: 1e-5, neighbouring: zero_out_one}
 """
 AGGREGATORS = {
     "lnmax": "{kind: lnmax, noise: {family: laplace, multiplier: 20}}",

@@ -1,0 +1,55 @@
+"""Records that are chosen by their place in a file: what moves a place must not be a neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dprecipe.faults import Finding
+from dprecipe.mechanisms.rooms import ROOMS
+from dprecipe.planning.model import Plan
+from dprecipe.recipe.root import Recipe
+
+
+def chosen_by_place(recipe: Recipe) -> Iterator[Finding]:
+    """A range of records is sound only where no neighbour moves a record to another place.
+
+    Whoever leaves the file moves all later records up, and one that was outside of `records` comes in: the sum of
+    clipped gradients moves by two clip norms, not by one. The same holds where a replaced unit may have another number
+    of records.
+    """
+    records, unit, relation = recipe.data.train.records, recipe.data.unit, recipe.budget.neighbouring
+    if records is None or relation not in ROOMS[recipe.mechanism.kind].relations:
+        return
+    path = "budget.neighbouring" if "neighbouring" in recipe.budget.model_fields_set else "data.train.records"
+    blanked = "set budget.neighbouring to zero_out_one: one {} is blanked out in its place, others stay in theirs"
+    if relation == "add_or_remove_one":
+        others = "; or to replace_one" if unit == "record" else ""
+        yield Finding(
+            "P119",
+            f"data.train.records takes [{records[0]}, {records[1]}) by place, and whoever leaves the file moves a later "
+            "record in: that is a replacement, which add_or_remove_one does not count",
+            f"{blanked.format('record' if unit == 'record' else unit.column)}{others}; "
+            "or remove data.train.records and name a file that holds these records alone",
+            path,
+        )
+    elif relation == "replace_one" and unit != "record":
+        yield Finding(
+            "P119",
+            f"data.train.records takes [{records[0]}, {records[1]}) by place, and another {unit.column} may have more "
+            "records or fewer: later records would move in or out",
+            f"{blanked.format(unit.column)}; or remove data.train.records and name a file that holds these records "
+            "alone",
+            path,
+        )
+
+
+def not_protected(plan: Plan) -> tuple[str, ...]:
+    """What a selection by place leaves out of the claim, in words; nothing where there is none."""
+    records = plan.data.train.records
+    if records is None:
+        return ()
+    return (
+        f"a file in which later records move up: the records used are those at the places {records[0]} to "
+        f"{records[1] - 1} of the source, counted from 0, which is part of what the data set is; neighbours differ in "
+        "one of them, and all others keep their places",
+    )
