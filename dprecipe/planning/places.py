@@ -26,8 +26,8 @@ def chosen_by_place(recipe: Recipe) -> Iterator[Finding]:
         others = "; or to replace_one" if unit == "record" else ""
         yield Finding(
             "P119",
-            f"data.train.records takes [{records[0]}, {records[1]}) by place, and whoever leaves the file moves a later "
-            "record in: that is a replacement, which add_or_remove_one does not count",
+            f"data.train.records takes [{records[0]}, {records[1]}) by place, and whoever leaves the file moves a "
+            "later record in: that is a replacement, which add_or_remove_one does not count",
             f"{blanked.format('record' if unit == 'record' else unit.column)}{others}; "
             "or remove data.train.records and name a file that holds these records alone",
             path,

@@ -166,12 +166,12 @@ def _sampled(event: Event) -> tuple[float, float, float, bool] | None:
 def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
     """Reduce charges to what composition needs.
 
-    Unsampled Gaussians compose to one with μ = sqrt(Σ 1/σ²); sampling at rate 1 is no sampling; an epoch over
-    disjoint lots costs one Gaussian (parallel composition). Replacing a unit moves an unsampled sum twice as
-    far; blanking one out moves it as far as removing it. An encoded sum is kept as it is. A moved vote moves two counts by one each, so the most votes under Gaussian
-    noise are one Gaussian of sensitivity √2, and under Laplace noise an encoded sum of two coordinates; the choice of
-    the largest is post-processing. A vector that is bounded in L1 norm, under Laplace noise, costs most where one
-    coordinate has all of the norm (docs/accounting.md): an encoded sum of one coordinate.
+    Unsampled Gaussians compose to one with μ = sqrt(Σ 1/σ²); sampling at rate 1 is no sampling; an epoch over disjoint
+    lots costs one Gaussian (parallel composition). Replacing a unit moves an unsampled sum twice as far; blanking one
+    out moves it as far as removing it. An encoded sum is kept as it is. A moved vote moves two counts by one each, so
+    the most votes under Gaussian noise are one Gaussian of sensitivity √2, and under Laplace noise an encoded sum of
+    two coordinates; the choice of the largest is post-processing. A vector that is bounded in L1 norm, under Laplace
+    noise, costs most where one coordinate has all of the norm (docs/accounting.md): an encoded sum of one coordinate.
 
     Source: Dong, Roth & Su 2022, Corollary 3.3; McSherry 2009, Theorem 4; Papernot et al. 2018, Proposition 8.
 

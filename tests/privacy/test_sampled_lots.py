@@ -126,8 +126,8 @@ def independent(units: int, q: float) -> dict[tuple[int, ...], float]:
         (truncated(4, 0.3, 1), TruncatedPoissonGaussian(0.3, 0.8, 4, 1)),
         (truncated(4, 0.6, 2), TruncatedPoissonGaussian(0.6, 1.2, 4, 2)),
         (truncated(4, 0.1, 2), TruncatedPoissonGaussian(0.1, 0.5, 4, 2)),
-        ({chosen: 1 / 4 for chosen in itertools.combinations(range(4), 1)}, FixedSizeGaussian(4, 1, 1.0)),
-        ({chosen: 1 / 4 for chosen in itertools.combinations(range(4), 3)}, FixedSizeGaussian(4, 3, 0.7)),
+        (dict.fromkeys(itertools.combinations(range(4), 1), 1 / 4), FixedSizeGaussian(4, 1, 1.0)),
+        (dict.fromkeys(itertools.combinations(range(4), 3), 1 / 4), FixedSizeGaussian(4, 3, 0.7)),
     ],
     ids=lambda value: getattr(value, "kind", ""),
 )
