@@ -124,7 +124,8 @@ def test_mutated_recipes_are_refused_or_planned() -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_mutated_recipes_are_refused_or_planned() -> None:
-    planned, refused = fuzzed(10_000, 2)
-    assert planned > 750
-    assert refused > 2500
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_thousands_of_mutated_recipes_are_refused_or_planned(seed: int) -> None:
+    planned, refused = fuzzed(1_000, seed)
+    assert planned > 75
+    assert refused > 250

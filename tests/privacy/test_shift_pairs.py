@@ -146,7 +146,9 @@ def hockey_stick(law, tau, epsilon):
     return total
 
 
-@pytest.mark.parametrize("tau", [0.01, 0.4, 3.0, 20.0])
+@pytest.mark.parametrize(
+    "tau", [pytest.param(0.01, marks=pytest.mark.slow), 0.4, pytest.param(3.0, marks=pytest.mark.slow), 20.0]
+)
 @pytest.mark.parametrize(("family", "shape"), ODD_LAWS)
 def test_one_coordinate_against_its_closed_form(family, shape, tau):
     loss = encoded(event(family, shape, ((tau, 1),)), 1e-30)

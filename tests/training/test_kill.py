@@ -46,10 +46,10 @@ ENCODED = """kind: encoded
     [
         (DPSGD, "poisson, batch_size: 64", 300, 3),
         pytest.param(DPSGD, "shuffle, batch_size: 128", 240, 2, marks=pytest.mark.slow),
-        pytest.param(DPSGD, "poisson, batch_size: 64", 3000, 50, marks=pytest.mark.slow),
-        pytest.param(DPSGD, "full_batch", 1500, 50, marks=pytest.mark.slow),
-        pytest.param(DPSGD, "shuffle, batch_size: 128", 2400, 50, marks=pytest.mark.slow),
-        pytest.param(ENCODED, "poisson, batch_size: 64", 1500, 50, marks=pytest.mark.slow),
+        pytest.param(DPSGD, "poisson, batch_size: 64", 3000, 20, marks=pytest.mark.slow),
+        pytest.param(DPSGD, "full_batch", 1500, 20, marks=pytest.mark.slow),
+        pytest.param(DPSGD, "shuffle, batch_size: 128", 2400, 20, marks=pytest.mark.slow),
+        pytest.param(ENCODED, "poisson, batch_size: 64", 1500, 20, marks=pytest.mark.slow),
     ],
 )
 def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int, kills: int) -> None:

@@ -62,7 +62,8 @@ def weights(folder: Path) -> torch.Tensor:
     return torch.cat([tensors[name].flatten().double() for name in sorted(tensors)])
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 3])
 def test_every_update_is_that_of_a_single_process(tmp_path: Path, processes: int) -> None:
     """Lots of 3 leave a process without a record now and then: in some of 40 steps, but for a chance below 1e-9."""
     for count in (1, processes):

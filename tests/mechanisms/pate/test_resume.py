@@ -40,9 +40,9 @@ GNMAX = "{kind: gnmax, noise: {family: gaussian, multiplier: 8}}"
     [
         (CONFIDENT, "auto", 3),
         pytest.param(INTERACTIVE, "20.0", 3, marks=pytest.mark.slow),
-        pytest.param(CONFIDENT, "9.0", 50, marks=pytest.mark.slow),
-        pytest.param(INTERACTIVE, "auto", 50, marks=pytest.mark.slow),
-        pytest.param(GNMAX, "auto", 50, marks=pytest.mark.slow),
+        pytest.param(CONFIDENT, "9.0", 20, marks=pytest.mark.slow),
+        pytest.param(INTERACTIVE, "auto", 20, marks=pytest.mark.slow),
+        pytest.param(GNMAX, "auto", 20, marks=pytest.mark.slow),
     ],
 )
 def test_killed_runs(tmp_path: Path, digits: Planned, aggregator: str, epsilon: str, kills: int) -> None:

@@ -298,9 +298,9 @@ runtime: {checkpoint_seconds: %s}
     [
         ("encrypted", "last", 150, 3, 0.02),
         pytest.param("none", "random", 50, 2, 30, marks=pytest.mark.slow),
-        pytest.param("encrypted", "last", 1500, 50, 0.02, marks=pytest.mark.slow),
-        pytest.param("encrypted", "random", 1000, 50, 0.000001, marks=pytest.mark.slow),
-        pytest.param("none", "last", 20, 50, 30, marks=pytest.mark.slow),
+        pytest.param("encrypted", "last", 1500, 20, 0.02, marks=pytest.mark.slow),
+        pytest.param("encrypted", "random", 1000, 20, 0.000001, marks=pytest.mark.slow),
+        pytest.param("none", "last", 20, 20, 30, marks=pytest.mark.slow),
     ],
 )
 def test_killed_runs(tmp_path: Path, checkpoint: str, stop: str, epochs: int, kills: int, seconds: float) -> None:
