@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePath
@@ -17,6 +16,7 @@ from dprecipe.mechanisms.encoded.fit import fit, public_records
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read
+from dprecipe.screen import show
 from dprecipe.text.files import read_file
 
 
@@ -52,24 +52,24 @@ def codebook(
         raise UsageFault("gradients need torch", "pip install 'dprecipe[train]'")
     made = fit(loaded.recipe, spec, find_data_root(data_root, recipe), size, recipe.parent)
     _save(made.codebook, out)
-    sys.stdout.write(text(made.codebook, made.without_gradient, out, _from(recipe, out), spec.codebook.norm))
+    show(lines(made.codebook, made.without_gradient, out, _from(recipe, out), spec.codebook.norm))
 
 
-def text(codebook: Codebook, without_gradient: int, out: Path, path: str, norm: float) -> str:
+def lines(codebook: Codebook, without_gradient: int, out: Path, path: str, norm: float) -> list[str]:
     """What was written, and how a recipe names it."""
     groups = len(codebook.sizes)
     left_out = f" ({without_gradient:,} without a gradient are left out)" if without_gradient else ""
     quoted = path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path, ensure_ascii=False)
-    return (
+    return [
         f"wrote {out}: {codebook.words:,} codewords of {codebook.dimension:,} coordinates in {groups:,} "
-        f"{'group' if groups == 1 else 'groups'}, from as many public records{left_out}\n"
+        f"{'group' if groups == 1 else 'groups'}, from as many public records{left_out}",
         f"envelope {codebook.box.length:.4g} times as long as a codeword: noise other than gaussian is accounted with "
-        "it\n"
-        f"digest {codebook.digest}\n"
-        "for the recipe:\n"
-        "mechanism:\n"
-        f"  codebook: {{source: file, path: {quoted}, norm: {norm:g}}}\n"
-    )
+        "it",
+        f"digest {codebook.digest}",
+        "for the recipe:",
+        "mechanism:",
+        f"  codebook: {{source: file, path: {quoted}, norm: {norm:g}}}",
+    ]
 
 
 def _from(recipe: Path, out: Path) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from dprecipe.faults import UsageFault
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
+from dprecipe.screen import show
 
 
 def init(path: Path = Path("recipe.yaml"), mechanism: str = "dpsgd", data: str = "digits") -> None:
@@ -25,7 +25,7 @@ def init(path: Path = Path("recipe.yaml"), mechanism: str = "dpsgd", data: str =
         raise UsageFault(f"{path} exists already", "name another path") from None
     except OSError as error:
         raise UsageFault(f"{path} can't be written: {error.strerror}", "name another path") from None
-    sys.stdout.write(f"wrote {path}; next: dprecipe validate {path}\n")
+    show([f"wrote {path}; next: dprecipe validate {path}"])
 
 
 def name_from(path: Path) -> str:

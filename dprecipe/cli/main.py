@@ -17,7 +17,7 @@ from typing import Annotated, NoReturn, ParamSpec
 
 import typer
 
-from dprecipe import __version__
+from dprecipe import __version__, screen
 from dprecipe.faults import Fault, Place, PlanRefused, RecipeError
 
 P = ParamSpec("P")
@@ -59,11 +59,11 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
             code = command(*args, **kwargs)
         except Fault as fault:
             _debug_traceback()
-            _say(_worded(fault, kwargs.get("overrides")))
+            screen.note(*_worded(fault, kwargs.get("overrides")))
             code = fault.exit_code
         except KeyboardInterrupt:
             _debug_traceback()
-            _say("interrupted")
+            screen.note("interrupted")
             code = INTERRUPTED
         except BrokenPipeError:
             # The reader of our output has gone; nothing more can be said to it.
@@ -72,24 +72,25 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         except Exception as error:  # the outermost guard: a fault of ours, told in one line
             _debug_traceback()
             hint = "" if _debugging() else "; run with --debug to see where"
-            _say(f"internal error: {type(error).__name__}: {str(error)[:200]}{hint}")
+            screen.note(f"internal error: {type(error).__name__}: {str(error)[:200]}{hint}")
             code = INTERNAL
         raise typer.Exit(code or 0)
 
     return run
 
 
-def _worded(fault: Fault, overrides: object) -> str:
+def _worded(fault: Fault, overrides: object) -> list[str]:
     from dprecipe.cli import render
 
     if isinstance(fault, RecipeError | PlanRefused):
         given = overrides if isinstance(overrides, list) else []
         texts = {f"--set #{index + 1}": str(override) for index, override in enumerate(given)}
         texts |= fault.texts if isinstance(fault, RecipeError) else _texts_of(fault)
-        refused = "" if isinstance(fault, RecipeError) else "refused\n"
-        return refused + render.as_text(fault.findings, texts).rstrip("\n")
-    remedy = f"\n  = {fault.remedy}" if fault.remedy else ""
-    return "\n".join(render.printable(line) for line in f"error: {fault.message}{remedy}".split("\n"))
+        return [*([] if isinstance(fault, RecipeError) else ["refused"]), *render.as_lines(fault.findings, texts)]
+    first, *more = fault.message.split("\n")
+    # A line break may be a stranger's: what follows it is marked as part of the message.
+    marked = [line if line.startswith("- ") else f"  | {line}" for line in more]
+    return [f"error: {first}", *marked, *([f"  = {fault.remedy}"] if fault.remedy else [])]
 
 
 def _texts_of(refusal: PlanRefused) -> dict[str, str]:
@@ -103,10 +104,6 @@ def _texts_of(refusal: PlanRefused) -> dict[str, str]:
     return texts
 
 
-def _say(message: str) -> None:
-    sys.stderr.write(message + "\n")
-
-
 def _debugging() -> bool:
     return "--debug" in sys.argv
 
@@ -118,7 +115,7 @@ def _debug_traceback() -> None:
 
 def _version(asked: bool) -> None:
     if asked:
-        sys.stdout.write(f"dprecipe {__version__}\n")
+        screen.show([f"dprecipe {__version__}"])
         raise typer.Exit()
 
 
@@ -198,6 +195,8 @@ def run(
     data_root: DataRoot = None,
 ) -> int:
     """Train, stop within the budget, and write the run folder."""
+    if int(os.environ.get("RANK", "0")) == 0:  # first words, before anything heavy is loaded
+        screen.note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
     from dprecipe.cli.run import run
 
     return run(recipe, overrides or (), out, resume, rehearse, data_root)

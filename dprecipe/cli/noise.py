@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from dprecipe.planning import rules
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded, read
 from dprecipe.recipe.schedules import Schedule
+from dprecipe.screen import as_json, note, show, show_document
 
 SCHEMA = "dprecipe.noise/v1"
 FORMATS = ("text", "json")
@@ -56,12 +55,12 @@ def noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out
         **found.to_json(),
         "verdict": verdict(found),
     }
-    written = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    written = as_json(document)
     if out is not None:
         _write(out, {"noise.json": written, "noise.svg": plot(found)})
-    sys.stdout.write(written if output == "json" else text(loaded.recipe.name, loaded.recipe.mechanism.kind, found))
+    show_document(written if output == "json" else text(loaded.recipe.name, loaded.recipe.mechanism.kind, found))
     if out is not None and output == "text":
-        sys.stdout.write(f"\nwrote {out / 'noise.json'} and {out / 'noise.svg'}\n")
+        show(["", f"wrote {out / 'noise.json'} and {out / 'noise.svg'}"])
 
 
 def comparable(loaded: Loaded) -> Encoded:
@@ -224,8 +223,7 @@ def _progress() -> Callable[[int, int, Law], None]:
         nonlocal last
         if time.monotonic() - last >= PATIENCE:
             last = time.monotonic()
-            sys.stderr.write(f"{done} of {of} laws compared; now {name_of(law)}\n")
-            sys.stderr.flush()
+            note(f"{done} of {of} laws compared; now {name_of(law)}")
 
     return report
 

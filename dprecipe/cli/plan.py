@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import NoisyThreshold
 from dprecipe.recipe.read import read
+from dprecipe.screen import as_json, show, show_document
 
 FORMATS = ("text", "json")
 
@@ -28,13 +27,13 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text") -> N
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
     made = make_plan(read(recipe, overrides))
     if output == "json":
-        sys.stdout.write(json.dumps(made.to_json(), indent=2, ensure_ascii=False) + "\n")
+        show_document(as_json(made.to_json()))
     else:
-        sys.stdout.write(text(made))
+        show([*lines(made), *basis(made)])
 
 
-def text(plan: Plan) -> str:
-    """The plan as a person reads it."""
+def lines(plan: Plan) -> list[str]:
+    """The plan as a person reads it, line by line; recipe texts are among it."""
     guarantee, budget = plan.guarantee, plan.budget
     rows = [
         ("mechanism", plan.mechanism),
@@ -51,10 +50,15 @@ def text(plan: Plan) -> str:
         ("digest", plan.digest),
     ]
     width = max(len(name) for name, _ in rows)
-    lines = [plan.name, *(f"  {name.ljust(width)}  {value}" for name, value in rows), "  rests on"]
-    lines += [f"    - {a.text} ({a.checked_by})" for a in plan.assumptions]
-    lines += [f"  warning {w.code}: {w.message}\n    {w.remedy}" for w in plan.warnings]
-    return "\n".join(lines) + "\n"
+    told = [plan.name, *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
+    for warning in plan.warnings:
+        told += [f"  warning {warning.code}: {warning.message}", f"    {warning.remedy}"]
+    return told
+
+
+def basis(plan: Plan) -> list[str]:
+    """What the claim rests on, line by line: told by `dprecipe plan`, and in each certificate."""
+    return ["  rests on", *(f"    - {a.text} ({a.checked_by})" for a in plan.assumptions)]
 
 
 def _whatever(plan: Plan) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from dprecipe.privacy import contraction, hidden, rounding
 from dprecipe.privacy.events import ProjectedDescent
 from dprecipe.privacy.positions import shown
 from dprecipe.recipe.read import read
+from dprecipe.screen import as_json, show_document
 
 SCHEMA = "dprecipe.positions/v1"
 FORMATS = ("text", "json", "csv")
@@ -115,9 +114,9 @@ def positions(
     if output == "json":
         recipe_facts = {"name": made.name, "digest": made.source.digest}
         document = {"schema": SCHEMA, "recipe": recipe_facts, **found.to_json()}
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        show_document(as_json(document))
     else:
-        sys.stdout.write(text(found) if output == "text" else table(found))
+        show_document(text(found) if output == "text" else table(found))
 
 
 def curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dprecipe.faults import Finding
+from dprecipe.screen import printable
 from dprecipe.text.load import lines_of
 
 SCHEMA = "dprecipe.findings/v1"
@@ -17,11 +18,16 @@ HIDDEN = frozenset({"R113"})
 
 def as_text(findings: Sequence[Finding], texts: Mapping[str, str]) -> str:
     """For each finding `file:line:column: error[code] path: message`, the line with a caret, the remedy."""
+    return "".join(f"{line}\n" for line in as_lines(findings, texts))
+
+
+def as_lines(findings: Sequence[Finding], texts: Mapping[str, str]) -> list[str]:
+    """`as_text`, line by line."""
     lines = {file: lines_of(text) for file, text in texts.items()}
-    return "".join(_block(finding, lines) for finding in findings)
+    return [printable(line) for finding in findings for line in _block(finding, lines)]
 
 
-def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> str:
+def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> list[str]:
     place = finding.place
     where = f"{place.file}:{place.line}:{place.column}: " if place else ""
     path = f" {finding.path}" if finding.path else ""
@@ -36,7 +42,7 @@ def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> str:
         rows += [f"  {number} | {excerpt}", f"  {' ' * len(number)} | {pad}{'^' * width}"]
     if finding.remedy:
         rows.append(f"  = {finding.remedy}")
-    return "\n".join(map(printable, rows)) + "\n"
+    return rows
 
 
 def _window(line: str, column: int) -> tuple[str, int]:
@@ -45,11 +51,6 @@ def _window(line: str, column: int) -> tuple[str, int]:
         return line, column
     start = max(0, min(column - 1 - WINDOW // 2, len(line) - WINDOW))
     return line[start : start + WINDOW], column - start
-
-
-def printable(text: str) -> str:
-    """Without characters that would steer a terminal or turn the direction of writing."""
-    return "".join(c if c.isprintable() or c == "\t" else f"\\u{ord(c):04x}" for c in text)
 
 
 def summary(findings: Sequence[Finding], recipes: int) -> str:
@@ -107,4 +108,4 @@ def _annotation(finding: Finding) -> str:
 def _escape(text: str, more: str = "") -> str:
     for character in "%\r\n" + more:  # the percent sign first
         text = text.replace(character, f"%{ord(character):02X}")
-    return text
+    return text.replace("##[", "# #[")  # an older form of command, which runners read anywhere in a line

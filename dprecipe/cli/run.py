@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from dprecipe.cli.plan import text
+from dprecipe.cli.plan import lines
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read
+from dprecipe.screen import note, show
 
 
 def run(
@@ -34,22 +35,19 @@ def run(
         return launched(plan.runtime.processes, sys.argv[1:])
     if int(os.environ.get("RANK", "0")) > 0:
         return _led(plan, resume, data_root)
-    sys.stdout.write(text(plan))
-    sys.stdout.flush()
+    show(lines(plan))
     if plan.release.sign is not None:
         from dprecipe.release.sign import permission_advice
 
         advice = permission_advice(Path(plan.source.file).parent / plan.release.sign.key)
-        sys.stderr.write("" if advice is None else f"warning: {advice}\n")
+        note(*([] if advice is None else [f"warning: {advice}"]))
     # Torch is imported here and not before: a recipe that is refused should not have to wait for it.
     from dprecipe.training import run as training
 
     if rehearse:
         result = training.rehearse(plan)
-        sys.stdout.write("".join(f"{remark}\n" for remark in result.remarks))
-        sys.stdout.write(
-            f"rehearsed {result.done}, about {result.seconds / 60:.1f} minutes for the run; nothing was spent\n"
-        )
+        about = f"about {result.seconds / 60:.1f} minutes for the run"
+        show([*result.remarks, f"rehearsed {result.done}, {about}; nothing was spent"])
         return 0
     done = training.run(plan, out, data_root=data_root, resume=resume)
     score = ""
@@ -57,10 +55,13 @@ def run(
         score = f", {done.score.summary} on {done.score.records:,} held-out records"
     elif done.score is not None:
         score = f", scores on private records are in {done.folder / 'private' / 'metrics.csv'}"
-    sys.stdout.write("".join(f"{remark}\n" for remark in done.remarks))
-    sys.stdout.write(
-        f"{done.stop_reason}: spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
-        f"{score} in {done.seconds:.0f} s\npublish {done.release}; check it with: dprecipe verify {done.release}\n"
+    spent = f"spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
+    show(
+        [
+            *done.remarks,
+            f"{done.stop_reason}: {spent}{score} in {done.seconds:.0f} s",
+            f"publish {done.release}; check it with: dprecipe verify {done.release}",
+        ]
     )
     return 0
 

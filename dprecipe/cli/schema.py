@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from dprecipe.faults import RecipeError, UsageFault
 from dprecipe.recipe.json_schema import SCHEMAS, schema_text
+from dprecipe.screen import show
 
 
 def schema(out: Path | None = None, check: bool = False) -> int:
@@ -21,8 +21,8 @@ def schema(out: Path | None = None, check: bool = False) -> int:
     stale = [name for name in SCHEMAS if check and _text(folder / name) != schema_text(name)]
     if check:
         for name in stale:
-            sys.stdout.write(f"{folder / name} is not current: run `dprecipe schema --out {folder}`\n")
-        sys.stdout.write(f"{len(SCHEMAS)} schemas, {len(stale)} not current\n")
+            show([f"{folder / name} is not current: run `dprecipe schema --out {folder}`"])
+        show([f"{len(SCHEMAS)} schemas, {len(stale)} not current"])
         return int(bool(stale))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def schema(out: Path | None = None, check: bool = False) -> int:
             (folder / name).write_text(schema_text(name), encoding="utf-8")
     except OSError as error:
         raise UsageFault(f"{folder} can't be written: {error.strerror}", "name another folder with --out") from None
-    sys.stdout.write(f"wrote {len(SCHEMAS)} schemas into {folder}\n")
+    show([f"wrote {len(SCHEMAS)} schemas into {folder}"])
     return 0
 
 

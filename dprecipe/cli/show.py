@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dprecipe.recipe.read import Loaded, read
+from dprecipe.screen import printable, show_document
 from dprecipe.text.dump import dump
 
 
@@ -18,8 +18,8 @@ def show(recipe: Path, overrides: Sequence[str] = (), origin: bool = False) -> N
         RecipeError: with all that is wrong.
     """
     loaded = read(recipe, overrides)
-    comment = (lambda path: loaded.origin(".".join(map(str, path)))) if origin else None
-    sys.stdout.write(dump(resolved(loaded), comment))
+    comment = (lambda path: printable(loaded.origin(".".join(map(str, path))))) if origin else None
+    show_document(dump(resolved(loaded), comment))
 
 
 def resolved(loaded: Loaded) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
 from dprecipe.planning import rules
 from dprecipe.recipe.read import Loaded, read
 from dprecipe.recipe.root import Recipe
+from dprecipe.screen import show, show_document
 
 FORMATS = ("text", "json", "github", "sarif")
 
@@ -89,12 +89,12 @@ def _declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
 
 def _write(findings: Sequence[Finding], texts: dict[str, str], recipes: int, output: str) -> None:
     if output == "json":
-        sys.stdout.write(render.as_json(findings, recipes))
+        show_document(render.as_json(findings, recipes))
     elif output == "github":
-        sys.stdout.write(render.as_github(findings, recipes))
+        show_document(render.as_github(findings, recipes))
     elif output == "sarif":
         from dprecipe.cli.sarif import as_sarif
 
-        sys.stdout.write(as_sarif(findings))
+        show_document(as_sarif(findings))
     else:
-        sys.stdout.write(render.as_text(findings, texts) + render.summary(findings, recipes) + "\n")
+        show([*render.as_lines(findings, texts), render.summary(findings, recipes)])

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from dprecipe.cli.render import printable
 from dprecipe.release.card import multipliers
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
+from dprecipe.screen import show
 
 
 def verify(path: Path, public_key: Path | None = None) -> None:
     """Check a certificate and print its claim. Raises `CertificateInvalid`, `UsageFault`."""
     verified = check(path, public_key)
-    sys.stdout.write("\n".join(map(printable, lines(verified))) + "\n")
+    show(lines(verified))
 
 
 def lines(verified: Verified) -> list[str]:
-    """What is printed, line by line. Recipe texts are among it: the caller makes them safe to print."""
+    """What is printed, line by line; recipe texts are among it."""
     claim, predicate = verified.claim, verified.statement.predicate
     mechanism, own = predicate.mechanism, predicate.data_dependent
     what = "steps charged" if mechanism.voting is None else "queries charged"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.simulate import Agreement
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
+from dprecipe.screen import as_json, note, show, show_document
 
 SCHEMA = "dprecipe.votes/v1"
 FORMATS = ("text", "json")
@@ -63,12 +62,12 @@ def votes(
         **found.to_json(),
         "verdict": verdict(found),
     }
-    written = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    written = as_json(document)
     if out is not None:
         _write(out, {"votes.json": written, "votes.svg": plot(found)})
-    sys.stdout.write(written if output == "json" else text(loaded.recipe.name, found))
+    show_document(written if output == "json" else text(loaded.recipe.name, found))
     if out is not None and output == "text":
-        sys.stdout.write(f"\nwrote {out / 'votes.json'} and {out / 'votes.svg'}\n")
+        show(["", f"wrote {out / 'votes.json'} and {out / 'votes.svg'}"])
 
 
 def text(name: str, found: Forecast) -> str:
@@ -233,8 +232,7 @@ def _progress() -> Callable[[str], None]:
         nonlocal last
         if time.monotonic() - last >= PATIENCE:
             last = time.monotonic()
-            sys.stderr.write(f"now {what}\n")
-            sys.stderr.flush()
+            note(f"now {what}")
 
     return report
 

@@ -190,9 +190,8 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
             ),
             Assumption(
                 "floating_point",
-                "noisy sums are rounded to a lattice that does not depend on the sum; what float64 leaves of the law "
-                "of the noise, in intervals of that width, is treated as exact, and gradients as rounded alike whoever "
-                "is in a batch with them; timing is not protected",
+                "rounding of float64 noise and of gradients gives nothing away, and nobody measures timing: "
+                "docs/accounting.md#what-is-assumed",
                 "declaration",
             ),
         ),

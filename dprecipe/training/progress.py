@@ -10,6 +10,8 @@ from typing import Any, final
 
 from tqdm import tqdm
 
+from dprecipe.screen import note
+
 LINE_SECONDS = 10.0
 
 
@@ -46,15 +48,13 @@ class Progress:
 
     def _say(self, done: int, status: str) -> None:
         self._said = time.monotonic()
-        line = f"{self._unit} {done} of {self._total}{', ' if status else ''}{status}\n"
+        line = f"{self._unit} {done} of {self._total}{', ' if status else ''}{status}"
         if line != self._line:  # the last step may have been told before the end
-            sys.stderr.write(line)
-            sys.stderr.flush()
+            note(line)
         self._line = line
 
 
 def say(text: str) -> None:
     """A line for whoever waits; of several processes, the one that leads says it."""
     if int(os.environ.get("RANK", "0")) == 0:
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+        note(text)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, final
 
 import lightning.pytorch as lightning
+
+from dprecipe.screen import note
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def stopping_on_signals(request_stop: Callable[[], None], what: str = "step") ->
     def handle(number: int, frame: Any) -> None:
         request_stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.stderr.write(f"\nstopping after this {what}; press Ctrl-C again to stop at once\n")
+        note("", f"stopping after this {what}; press Ctrl-C again to stop at once")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

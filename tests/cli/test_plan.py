@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dprecipe.cli import plan as command
-from dprecipe.cli.plan import text
+from dprecipe.cli.plan import lines
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text
@@ -19,7 +19,7 @@ def test_what_does_not_move_is_no_range() -> None:
         "learning_rate: 2.0", "learning_rate: {schedule: linear, from: 2.0, to: 0.5}"
     )
     made = plan(read_text(recipe))
-    rows = {line.split()[0]: line for line in text(made).splitlines() if line.startswith("  ")}
+    rows = {line.split()[0]: line for line in lines(made) if line.startswith("  ")}
     assert "2 to 0.5 in 256 stages" in rows["learning"]
     assert "stages" not in rows["noise"]
     assert f"({made.settings['noise_multiplier']:.6g} × L)" in rows["noise"]

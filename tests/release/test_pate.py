@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dprecipe.cli.plan import text
+from dprecipe.cli.plan import lines
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan
@@ -693,6 +693,7 @@ def test_a_run_without_an_answer_has_a_report(confident: Plan, publish: Any, tmp
 
 
 def test_the_plan_in_words(confident: Plan, plans: Any) -> None:
+    text = lambda plan: "\n".join(lines(plan))  # noqa: E731
     shown = text(confident)
     for words in (
         f"640 at most; {confident.events[0].count} fit",

@@ -401,7 +401,8 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         ),
         Assumption(
             "floating_point",
-            "float64 noise on exact counts is treated as real-valued; timing is not protected",
+            "rounding of float64 noise gives nothing away, and nobody measures timing: "
+            "docs/accounting.md#what-is-assumed",
             "declaration",
         ),
     )

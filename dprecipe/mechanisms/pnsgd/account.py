@@ -410,7 +410,8 @@ def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
         ),
         Assumption(
             "floating_point",
-            "float64 noise and steps are treated as real-valued; timing is not protected",
+            "rounding of float64 noise and steps gives nothing away, and nobody measures timing: "
+            "docs/accounting.md#what-is-assumed",
             "declaration",
         ),
     )

@@ -1,0 +1,87 @@
+"""The one place where text reaches a terminal, a log or a pipe.
+
+Recipes, data files and certificates are written by strangers, and their words are part of what is printed. So
+everything goes through `show`, `note` or `show_document`. They take it line by line, escape what would steer a
+terminal, turn the direction of writing or begin a line of its own, and only then colour it. No other module writes to
+the standard streams.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+_RESET = "\x1b[0m"
+_BOLD, _RED, _GREEN, _YELLOW, _CYAN, _DIM = (f"\x1b[{code}m" for code in ("1", "1;31", "1;32", "33", "36", "2"))
+# What is coloured, by how a line looks; the first pattern that matches decides, and its group `c` is coloured.
+_COLOURS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), colour)
+    for pattern, colour in (
+        (r"^(?:\S.*?: )?(?P<c>error(?:\[\w+\])?)(?=[ :])|^(?P<d>internal error|refused)\b", _RED),
+        (r"^\s*(?:\S.*?: )?(?P<c>warning(?:\[\w+\]| \w+)?)(?=[ :])", _YELLOW),
+        (r"^  +\| +(?P<c>\^+)$", _RED),
+        (r"^  (?P<c>= .*)$", _CYAN),
+        (r"^(?P<c>verified)$", _GREEN),
+        (r"^(?P<c>completed|budget): spent", _GREEN),
+        (r"^  (?P<c>(?:ε )?spen(?:t|ds) +ε? ?=?.*)$", _BOLD),
+        (r"^    (?P<c>- .*)$", _DIM),
+    )
+)
+
+
+def printable(text: str) -> str:
+    """One line without line breaks, and without characters that steer a terminal or turn the direction of writing."""
+    return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
+
+
+def show(lines: Iterable[str]) -> None:
+    """Write lines to the standard output. Each is one line there, whatever it holds."""
+    _write(sys.stdout, lines)
+
+
+def note(*lines: str) -> None:
+    """Write lines to the standard error, at once: what is going on, and what went wrong."""
+    _write(sys.stderr, lines)
+
+
+def show_document(text: str) -> None:
+    """Write a finished document (JSON of `as_json`, YAML of `text.dump`, CSV of numbers) as it is, but for characters
+    that steer a terminal; it is never coloured."""
+    sys.stdout.write("\n".join(map(printable, text.split("\n"))))
+    sys.stdout.flush()
+
+
+def as_json(content: Any) -> str:
+    """A JSON document that is safe on a screen: the same values, with characters that steer a terminal escaped."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
+
+
+def coloured(line: str) -> str:
+    """A line with its colours."""
+    for pattern, colour in _COLOURS:
+        match = pattern.search(line)
+        if match:
+            start, end = next(match.span(group) for group in match.re.groupindex if match[group] is not None)
+            return f"{line[:start]}{colour}{line[start:end]}{_RESET}{line[end:]}"
+    return line
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether a stream is a terminal whose user has not asked for plain text (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _write(stream: TextIO, lines: Iterable[str]) -> None:
+    paint = coloured if has_colour(stream) else str
+    stream.write("".join(f"{paint(printable(line))}\n" for line in lines))
+    stream.flush()
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
