@@ -1,12 +1,13 @@
-# make demo   sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
-# make test   sets everything up and runs the tests
+# make demo       sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
+# make test       sets everything up and runs the tests, but for the long ones
+# make test-all   runs all tests, the long ones too
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-slow lint bench schemas
+.PHONY: demo test test-all lint bench schemas
 
 $(BIN)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,8 +29,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 test: $(BIN)/.dev
 	$(PYTEST)
 
-test-slow: $(BIN)/.dev
-	$(PYTEST) -m slow
+test-all: $(BIN)/.dev
+	$(PYTEST) -m "slow or not slow"
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

@@ -41,6 +41,8 @@ class Finding:
     path: str = ""
     place: Place | None = None
     severity: Severity = Severity.ERROR
+    accepted: str = ""
+    """Why the recipe's author accepts a warning; empty where nobody has."""
 
     @property
     def is_error(self) -> bool:

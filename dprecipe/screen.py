@@ -23,6 +23,7 @@ _COLOURS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, colour in (
         (r"^(?:\S.*?: )?(?P<c>error(?:\[\w+\])?)(?=[ :])|^(?P<d>internal error|refused)\b", _RED),
         (r"^\s*(?:\S.*?: )?(?P<c>warning(?:\[\w+\]| \w+)?)(?=[ :])", _YELLOW),
+        (r"^\s*(?:\S.*?: )?(?P<c>accepted(?:\[\w+\]| \w+))(?=[ :])", _DIM),
         (r"^  +\| +(?P<c>\^+)$", _RED),
         (r"^  (?P<c>= .*)$", _CYAN),
         (r"^(?P<c>verified)$", _GREEN),

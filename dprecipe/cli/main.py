@@ -144,7 +144,7 @@ def init(
 @app.command()
 @guarded
 def validate(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recipes, or folders of *.yaml.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recipes, or folders of *.yaml and *.yml.")],
     format: Annotated[str, typer.Option(help="text, json, github or sarif")] = "text",  # noqa: A002
     data_root: Annotated[
         Path | None, typer.Option(help="Also warn of declared files that are not in this folder.")

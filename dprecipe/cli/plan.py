@@ -52,7 +52,8 @@ def lines(plan: Plan) -> list[str]:
     width = max(len(name) for name, _ in rows)
     told = [plan.name, *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     for warning in plan.warnings:
-        told += [f"  warning {warning.code}: {warning.message}", f"    {warning.remedy}"]
+        word, more = ("accepted", warning.accepted) if warning.accepted else ("warning", warning.remedy)
+        told += [f"  {word} {warning.code}: {warning.message}", f"    {more}"]
     return told
 
 

@@ -31,16 +31,21 @@ def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> list[str]:
     place = finding.place
     where = f"{place.file}:{place.line}:{place.column}: " if place else ""
     path = f" {finding.path}" if finding.path else ""
-    rows = [f"{where}{finding.severity}[{finding.code}]{path}: {finding.message}"]
+    word = "accepted" if finding.accepted else finding.severity
+    rows = [f"{where}{word}[{finding.code}]{path}: {finding.message}"]
     source = lines.get(place.file, ()) if place else ()
     if place and 0 < place.line <= len(source) and source[place.line - 1].strip() and finding.code not in HIDDEN:
         number = f"{place.line}"
         excerpt, column = _window(source[place.line - 1], place.column)
-        width = max(1, min(place.width, len(excerpt) - column + 1))
-        # Tabs stay tabs, so that the caret stands under what it points at.
-        pad = "".join(c if c == "\t" else " " for c in excerpt[: column - 1]).ljust(column - 1)
+        end = min(column - 1 + place.width, max(column, len(excerpt)))
+        width = max(1, len(printable(excerpt[column - 1 : end])))
+        # Tabs stay tabs and what is escaped takes its room, so that the caret stands under what it points at.
+        ahead = printable(excerpt[: column - 1].ljust(column - 1))
+        pad = "".join(c if c == "\t" else " " for c in ahead)
         rows += [f"  {number} | {excerpt}", f"  {' ' * len(number)} | {pad}{'^' * width}"]
-    if finding.remedy:
+    if finding.accepted:
+        rows.append(f"  = because: {finding.accepted}")
+    elif finding.remedy:
         rows.append(f"  = {finding.remedy}")
     return rows
 
@@ -56,8 +61,9 @@ def _window(line: str, column: int) -> tuple[str, int]:
 def summary(findings: Sequence[Finding], recipes: int) -> str:
     """`3 recipes: 2 errors, 1 warning`."""
     errors = sum(finding.is_error for finding in findings)
-    warnings = len(findings) - errors
-    parts = [_count(number, noun) for number, noun in ((errors, "error"), (warnings, "warning")) if number]
+    accepted = sum(bool(finding.accepted) for finding in findings)
+    counts = ((errors, "error"), (len(findings) - errors - accepted, "warning"), (accepted, "accepted warning"))
+    parts = [_count(number, noun) for number, noun in counts if number]
     return f"{_count(recipes, 'recipe')}: {', '.join(parts) or 'no findings'}"
 
 
@@ -77,6 +83,7 @@ def as_dict(finding: Finding) -> dict[str, Any]:
         "path": finding.path,
         "message": finding.message,
         "remedy": finding.remedy,
+        "accepted": finding.accepted,
     }
 
 
@@ -88,7 +95,10 @@ def as_json(findings: Sequence[Finding], recipes: int) -> str:
 
 def as_github(findings: Sequence[Finding], recipes: int) -> str:
     """Workflow commands, errors first: GitHub shows only the first ten of a step. The last line counts."""
-    rows = [_annotation(finding) for finding in sorted(findings, key=lambda finding: not finding.is_error)]
+    rows = [
+        _annotation(finding)
+        for finding in sorted(findings, key=lambda finding: (not finding.is_error, bool(finding.accepted)))
+    ]
     return "\n".join([*rows, summary(findings, recipes)]) + "\n"
 
 
@@ -101,8 +111,9 @@ def _annotation(finding: Finding) -> str:
         "title": f"{finding.code} {finding.path}".strip(),
     }
     listed = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in properties.items())
-    message = f"{finding.message}\n{finding.remedy}".strip()
-    return f"::{finding.severity} {listed}::{_escape(message)}"
+    more = f"accepted because: {finding.accepted}" if finding.accepted else finding.remedy
+    message = f"{finding.message}\n{more}".strip()
+    return f"::{'notice' if finding.accepted else finding.severity} {listed}::{_escape(message)}"
 
 
 def _escape(text: str, more: str = "") -> str:

@@ -51,6 +51,8 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
             "text": ": ".join(part for part in (finding.path, finding.message) if part) + f". {finding.remedy}"
         },
     }
+    if finding.accepted:
+        result["suppressions"] = [{"kind": "inSource", "justification": finding.accepted}]
     if finding.place is not None:
         place = finding.place
         region = {

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dprecipe.cli import render
-from dprecipe.data.schema import Idx
 from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
 from dprecipe.planning import rules
+from dprecipe.planning.paths import declared_files
 from dprecipe.recipe.read import Loaded, read
-from dprecipe.recipe.root import Recipe
 from dprecipe.screen import show, show_document
 
 FORMATS = ("text", "json", "github", "sarif")
+SUFFIXES = (".yaml", ".yml")
 
 
 def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None = None) -> int:
-    """Print every finding of recipes; folders are searched for `*.yaml`. Exit code: 1 for errors.
+    """Print every finding of recipes; folders are searched for `*.yaml` and `*.yml`. Exit code: 1 for errors.
 
     With `data_root`, also warn of declared data files that are not there; their contents are not looked at.
 
@@ -52,9 +52,9 @@ def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...
 def _recipes(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*.yaml") if not _hidden(file.relative_to(path)))
+    found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and not _hidden(file.relative_to(path)))
     if not found:
-        raise UsageFault(f"{path} holds no *.yaml file", "name a recipe, or a folder that holds one")
+        raise UsageFault(f"{path} holds no *.yaml and no *.yml file", "name a recipe, or a folder that holds one")
     return found
 
 
@@ -63,28 +63,15 @@ def _hidden(path: Path) -> bool:
 
 
 def _absent_files(loaded: Loaded, root: Path) -> Iterator[Finding]:
-    for role, name, declared in _declared_files(loaded.recipe):
+    for key, _, declared in declared_files(loaded.recipe):
         if not (root / declared).is_file():
             yield Finding(
                 "R120",
                 f"there is no file {declared} under {root}",
                 "put it there, or correct the path",
-                f"data.{role}.{name}",
+                key,
                 severity=Severity.WARNING,
             )
-
-
-def _declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
-    data = recipe.data
-    for role, source in (("train", data.train), ("public", data.public), ("test", data.test)):
-        if source is None or source.source == "digits":
-            continue
-        if source.source == "idx":
-            yield role, "images", source.images
-            if isinstance(source, Idx):  # labels of public records are never read
-                yield role, "labels", source.labels
-        else:
-            yield role, "path", source.path
 
 
 def _write(findings: Sequence[Finding], texts: dict[str, str], recipes: int, output: str) -> None:

@@ -44,6 +44,7 @@ from dprecipe.data.schema import (
     Tokenize,
 )
 from dprecipe.faults import Finding
+from dprecipe.text.near import near
 
 DENSE_LIMIT = 32 << 30
 MOST_CHANNELS = 4
@@ -336,14 +337,13 @@ def _encoding(step: OneHot | Hash | Tokenize, columns: object, path: str) -> Ite
         return
     right = Category if isinstance(step, OneHot) else TextColumn
     key = "column" if isinstance(step, Tokenize) else "columns"
-    for column in _encoded_by(step, columns):
+    for index, column in enumerate(_encoded_by(step, columns)):
+        at = "" if isinstance(step, Tokenize) else f".{index}"
         if column not in columns:
-            yield Finding(
-                "R208",
-                f"no column {column!r} is declared",
-                "declare it in data.train.columns",
-                f"{path}.{key}",
-            )
+            close = near(column, [name for name, declared in columns.items() if isinstance(declared, right)])
+            remedy = "declare it in data.train.columns" if close is None else f"write {close}"
+            meant = "" if close is None else f"; did you mean {close!r}?"
+            yield Finding("R208", f"no column {column!r} is declared{meant}", remedy, f"{path}.{key}{at}")
         elif not isinstance(columns[column], right):
             kind = columns[column].kind
             remedy = {
@@ -351,7 +351,7 @@ def _encoding(step: OneHot | Hash | Tokenize, columns: object, path: str) -> Ite
                 "text": "encode it with hash, or declare its values as {kind: category}",
                 "numeric": "leave it out: a number needs no encoding",
             }[kind]
-            yield Finding("R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.{key}")
+            yield Finding("R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.{key}{at}")
 
 
 def _encoded_by(step: OneHot | Hash | Tokenize, columns: Columns) -> tuple[str, ...]:
@@ -372,7 +372,9 @@ def _encoded(data: Data) -> Iterator[Finding]:
     for step in data.preprocess:
         operation = step.operation
         if isinstance(operation, OneHot | Hash | Tokenize):
-            for name in _encoded_by(operation, columns):
+            for written in _encoded_by(operation, columns):
+                # A misspelt name is told of by itself; the column that was meant counts as encoded.
+                name = written if written in columns else near(written, columns) or written
                 times[name] = times.get(name, 0) + 1
     for name, column in columns.items():
         if not isinstance(column, Numeric) and times[name] == 0:

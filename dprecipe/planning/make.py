@@ -5,7 +5,7 @@ from __future__ import annotations
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import account_of
-from dprecipe.planning import public, rules
+from dprecipe.planning import accept, public, rules
 from dprecipe.planning.model import Budget, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
@@ -30,6 +30,8 @@ def plan(loaded: Loaded) -> Plan:
         mechanism = account.plan(recipe.mechanism, facts)
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
+    warnings = [*findings, *accept.accepted(recipe, mechanism.warnings)]
+    warnings += accept.unmet(recipe, warnings, accept.OF_THE_PLAN)
     relation = Neighbouring(recipe.budget.neighbouring)
     guarantee = accountants.guarantee(
         mechanism.events, recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
@@ -53,11 +55,15 @@ def plan(loaded: Loaded) -> Plan:
             recipe.budget.accountant,
         ),
         released=mechanism.released,
-        assumptions=(*mechanism.assumptions, *public.initial_weights(recipe)),
+        assumptions=(
+            *mechanism.assumptions,
+            *public.initial_weights(recipe),
+            *accept.declarations(recipe, warnings),
+        ),
         data=recipe.data,
         model=recipe.model,
         training=recipe.training,
         release=recipe.release,
         runtime=recipe.runtime,
-        warnings=tuple(loaded.located([*findings, *mechanism.warnings])),
+        warnings=loaded.located(warnings),
     )

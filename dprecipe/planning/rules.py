@@ -16,7 +16,7 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import ROOMS, account_of
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import learning, places, public
+from dprecipe.planning import accept, learning, paths, places, public
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -26,9 +26,12 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
     """All findings of a well-formed recipe, errors and warnings; `attachments` as in `planning.model.Source`."""
     findings = [finding for rule in RULES for finding in rule(recipe)]
     if any(finding.is_error for finding in findings):
-        return findings  # accounting a recipe that contradicts itself would only add noise
+        return accept.accepted(recipe, findings)  # accounting a recipe that contradicts itself would only add noise
     account: Account = account_of(recipe.mechanism.kind)
-    return findings + account.check(recipe.mechanism, Facts.of(recipe, attachments))
+    findings += account.check(recipe.mechanism, Facts.of(recipe, attachments))
+    if not any(finding.is_error for finding in findings):
+        findings += accept.unmet(recipe, findings, accept.WARNINGS.keys() - accept.OF_THE_PLAN)
+    return accept.accepted(recipe, findings)
 
 
 def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
@@ -169,6 +172,8 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     public.held_apart,
     public.held_out,
     unit_has_a_column,
+    paths.data_files,
     insecure_randomness,
     data_and_model,
+    accept.unfit,
 )

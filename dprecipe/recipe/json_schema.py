@@ -108,6 +108,7 @@ def findings_schema() -> Schema:
         "path": text | {"description": "dotted path in the recipe; empty for findings about the text"},
         "message": text,
         "remedy": text,
+        "accepted": text | {"description": "the reason, where the recipe accepts the warning; else empty"},
     }
     finding = {
         "type": "object",

@@ -10,11 +10,12 @@ from dprecipe.recipe.base import Block
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import near_word
 from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, offered, required, tag_key
+from dprecipe.text.dump import inline
 from dprecipe.text.scalars import NotFiniteError, resolve
-from dprecipe.text.tree import Mapping, Node, Scalar, Sequence
+from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, plain
 
 _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
-    (r"[-+]?[0-9]+(?:[_, '][0-9]{3})+(?:\.[0-9]+)?", "write the number without separators"),
+    ("[-+]?[0-9]+(?:[_, '\u00a0\u2009\u202f][0-9]{3})+(?:\\.[0-9]+)?", "write the number without separators"),
     (r"[-+]?0[xob][0-9A-Fa-f]+", "write the number in decimal digits"),
     (r"[-+]?0[0-9]+(?:\.[0-9]*)?", "write the number without the leading zero"),
     (r"\+.*[0-9].*", "write the number without the `+`"),
@@ -63,7 +64,12 @@ def _remedy(at: Spot, form: Expect, node: Node | None) -> str:
     if form.is_scalar and isinstance(node, Sequence) and len(node.items) == 1:
         return "remove the brackets"
     if form.blocks and isinstance(node, Sequence):
-        return "write its keys, not a list"
+        inside = keys(form.blocks[0]) if len(form.blocks) == 1 else {}
+        listed = [key for key, value in inside.items() if value.items is not None]
+        if not listed or listed != list(inside):
+            return "write its keys, not a list"
+        whole = inline(plain(node)) if all(isinstance(item, Scalar) for item in node.items) else "[…]"
+        return f"write `{{{listed[0]}: {whole if len(whole) <= 60 else '[…]'}}}`"
     if form.items is not None and isinstance(node, Mapping):
         return "write a list: `[…]`, or one `- ` line for each item"
     return f"write {describe(form)}"
@@ -97,6 +103,9 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
         for pattern, remedy in _NUMBER_LIKE:
             if re.fullmatch(pattern, value):
                 return remedy
+    unspaced = re.fullmatch(r"(?P<key>[A-Za-z_]\w*):(?P<value>\S.*)", value)
+    if unspaced is not None and not node.quoted and any(unspaced["key"] in keys(block) for block in form.blocks):
+        return f"write `{unspaced['key']}: {unspaced['value']}`, with a space after the colon"
     if form.boolean and value.lower() in ("yes", "on", "true", "y", "1"):
         return "write true"
     if form.boolean and value.lower() in ("no", "off", "false", "n", "0"):

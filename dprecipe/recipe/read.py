@@ -22,6 +22,8 @@ from dprecipe.text.merge import overlay
 from dprecipe.text.overrides import name_of, read_overrides
 from dprecipe.text.tree import Mapping, find, plain
 
+SHARED = ("Y107", "Y108")
+"""Findings of anchors and merge keys."""
 OpenText = Callable[[str], str]
 """The text of a file by its path; raises `OSError` or `KeyError` where there is none."""
 
@@ -55,7 +57,7 @@ class Loaded:
 
 
 def _at(finding: Finding, place: Place) -> Finding:
-    return Finding(finding.code, finding.message, finding.remedy, finding.path, place, finding.severity)
+    return replace(finding, place=place)
 
 
 def read(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, open_text: OpenText | None = None) -> Loaded:
@@ -138,9 +140,12 @@ def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenPar
     tree = chain.tree
     if tree is None:
         raise RecipeError(in_order(found, texts), texts)
-    merged, findings = overlay(tree, over)
+    merged, findings = overlay(tree, over, assign=True)
     tree = merged if isinstance(merged, Mapping) else tree
     found += findings
+    if any(finding.code in SHARED for finding in found):
+        # Blocks that stand elsewhere are not known: what could be said of the rest would be guessed.
+        raise RecipeError(in_order(found, texts), texts)
     recipe = _validated(tree, found)
     if recipe is None or found:
         raise RecipeError(in_order(found, texts), texts)

@@ -1,4 +1,4 @@
-"""The root of a recipe: nine blocks, each with one job."""
+"""The root of a recipe: ten blocks, each with one job."""
 
 from __future__ import annotations
 
@@ -60,6 +60,10 @@ class Runtime(Block):
     insecure: InsecureRandomness | None = Field(None, description="tests only: makes sampling and noise repeatable")
 
 
+Reason = Annotated[str, Field(min_length=1, max_length=300)]
+"""Why a warning is accepted: one line, for the certificate."""
+
+
 class Sign(Block):
     """Who signs the certificate."""
 
@@ -87,6 +91,9 @@ class Recipe(Block):
     training: Training = Field(default_factory=Training)
     runtime: Runtime = Field(default_factory=Runtime)
     release: Release = Field(default_factory=Release)
+    accept: dict[Annotated[str, Field(max_length=20)], Reason] = Field(
+        default_factory=dict, max_length=20, description="warnings that are accepted: the code, and the reason"
+    )
     meta: dict[str, Any] = Field(default_factory=dict, description="free-form; nothing reads it")
 
 

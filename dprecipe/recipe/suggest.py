@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.synonyms import NOISE, SYNONYMS, WORDS, Synonym
 from dprecipe.recipe.vocabulary import Known, every_key, has_place, keys, kinds, tag_key
 from dprecipe.text.merge import TAGS
+from dprecipe.text.near import loose, near
 from dprecipe.text.tree import Mapping, Path, Scalar
 
-CLOSE = 0.7
-
-
-def near(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str | None:
-    """The known word a misspelt one is nearest to; None where none is near."""
-    names = {_loose(name): name for name in known}
-    loose = _loose(word)
-    if loose in names:
-        return names[loose]
-    matches = difflib.get_close_matches(loose, names, n=1, cutoff=cutoff)
-    return names[matches[0]] if matches else None
+OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervised"})
+"""Keys of `training` that are read where a student learns from released labels, and nowhere else."""
 
 
 def near_word(word: str, known: Collection[str]) -> str | None:
@@ -30,14 +21,10 @@ def near_word(word: str, known: Collection[str]) -> str | None:
     return translated if translated in known else near(word, known, cutoff=0.6)
 
 
-def _loose(word: str) -> str:
-    return word.lower().replace("-", "_").replace(" ", "_")
-
-
 def synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
     """The entry of the tables for another tool's name, as it applies to this recipe."""
-    in_noise = NOISE.get(_loose(key)) if "noise" in spot.path[:-1] else None
-    found = in_noise or SYNONYMS.get(_loose(key))
+    in_noise = NOISE.get(loose(key)) if "noise" in spot.path[:-1] else None
+    found = in_noise or SYNONYMS.get(loose(key))
     return None if found is None else next((entry for entry in found.choices if applies(entry, tree)), found)
 
 
@@ -45,6 +32,11 @@ def applies(entry: Synonym, tree: Mapping) -> bool:
     """Whether a recipe of these kinds has the place that an entry is about."""
     place = entry.where or entry.path
     return not place or has_place(tree, place)
+
+
+def is_read(spot: Spot, name: str, tree: Mapping) -> bool:
+    """Whether a key of the block at hand is of use with this recipe's mechanism: others leave it unread (R306)."""
+    return spot.path[:-1] != ("training",) or name not in OF_A_STUDENT or has_place(tree, "mechanism.teachers")
 
 
 def misspelt_tag(spot: Spot) -> str | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dprecipe.faults import Finding
 from dprecipe.recipe.places import Spot
-from dprecipe.recipe.suggest import elsewhere, first_item, near, synonym
+from dprecipe.recipe.suggest import elsewhere, first_item, is_read, synonym
 from dprecipe.recipe.synonyms import Synonym
 from dprecipe.recipe.vocabulary import Known, code, either, every_key, keys
+from dprecipe.text.near import near
+from dprecipe.text.spaces import no_space
 from dprecipe.text.tree import Mapping, Path
 
 
@@ -35,7 +38,7 @@ def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot], tree: Mapping) 
             findings.append(_misspelt(spots[0], str(left[0].path[-1])))
             found.add(left[0].path)
         else:
-            findings += [_stranger(at) for at in spots]
+            findings += [_stranger(at, tree) for at in spots]
     return findings, found
 
 
@@ -48,6 +51,10 @@ def _meant(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | 
     """The finding where the key can be made out, and the dotted path that was meant."""
     key = str(at.path[-1])
     known = _known(at)
+    name, colon, rest = key.partition(":")
+    if colon and rest and name in known:
+        finding = replace(no_space(name, rest, at.key), path=at.dotted)
+        return finding, ".".join(map(str, (*at.path[:-1], name)))
     block = ".".join(map(str, at.path[:-1]))
     # A near neighbour that is missing comes first: `epsilom` is a slip, whatever other tools call things. But what is
     # known to lie inside that neighbour is no slip: `codebook_size` is not `codebook`.
@@ -60,7 +67,7 @@ def _meant(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | 
     if slip is not None and not inside:
         return _misspelt(at, slip), f"{block}.{slip}" if block else slip
     if other is not None and key != other.path.rpartition(".")[2]:
-        return _named_elsewhere(at, other, known)
+        return _named_elsewhere(at, other, [name for name in known if is_read(at, name, tree)])
     if places:
         return _elsewhere(at, places), places[0].path
     # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
@@ -106,8 +113,8 @@ def _misspelt(at: Spot, meant: str) -> Finding:
     return Finding("R101", f"unknown key; did you mean `{meant}`{there}?", f"write `{meant}`", at.dotted, at.key)
 
 
-def _stranger(at: Spot) -> Finding:
-    known = ", ".join(code(key) for key in _known(at))
+def _stranger(at: Spot, tree: Mapping) -> Finding:
+    known = ", ".join(code(key) for key in _known(at) if is_read(at, key, tree))
     remedy = f"remove it; the block can also have {known}" if known else "remove it"
     shown = json.dumps(str(at.path[-1])[:60], ensure_ascii=False)[1:-1]
     return Finding("R101", f"unknown key `{shown}`", remedy, at.dotted, at.key)

@@ -26,13 +26,16 @@ from yaml.scanner import Scanner
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.text import syntax
 from dprecipe.text.scalars import NotFiniteError, resolve
-from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence
+from dprecipe.text.spaces import before, odd_space, split_number
+from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence, plain
 
 MAX_BYTES = 512 * 1024
 MAX_DEPTH = 24
 MAX_NODES = 20_000
+MAX_USES = 5
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_DECIMALS = re.compile("[0-9]+(?:[eE][-+]?[0-9]+)?")
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -68,12 +71,15 @@ class _Open:
 class _Builder:
     """Builds one tree from events, collecting findings."""
 
-    def __init__(self, file: str, column: int) -> None:
+    def __init__(self, text: str, file: str, column: int) -> None:
+        self.lines = lines_of(text)
         self.file, self.column = file, column
         self.findings: list[Finding] = []
         self.root: Node | None = None
         self.documents = self.nodes = 0
         self.stack: list[_Open] = []
+        self.anchors: dict[str, tuple[Place, list[Place]]] = {}
+        """Each anchor's place, and where its value is meant to stand again."""
 
     def feed(self, event: Event) -> None:
         if isinstance(event, DocumentStartEvent):
@@ -116,15 +122,11 @@ class _Builder:
                 )
             )
         if isinstance(event, AliasEvent):
-            self._report(
-                "Y107", f"the alias *{event.anchor} is refused", "write the value out, or use `extends`", place
-            )
+            self._alias(event.anchor or "", place)
             self._attach(Scalar(None, place, broken=True))
             return
         if event.anchor is not None:
-            self._report(
-                "Y107", f"the anchor &{event.anchor} is refused", "remove it, and write the value out where used", place
-            )
+            self.anchors[event.anchor] = (place, [])
         tag = getattr(event, "tag", None)
         if tag is not None:
             name = tag.replace("tag:yaml.org,2002:", "!!")
@@ -143,6 +145,24 @@ class _Builder:
                 )
             self.stack.append(_Open(place, isinstance(event, MappingStartEvent)))
 
+    def _alias(self, name: str, place: Place) -> None:
+        key = self.stack[-1].key if self.stack else None
+        if isinstance(key, Scalar) and key.value == "<<" and not key.quoted:
+            return  # the merge key is told of
+        if name in self.anchors:
+            self.anchors[name][1].append(place)
+        else:
+            self._report("Y107", f"the alias *{name} is refused", "write the value out, or use `extends`", place)
+
+    def end(self) -> None:
+        """One finding for each anchor: it names all places that have to be written out."""
+        for name, (place, uses) in self.anchors.items():
+            where = ", ".join(f"{use.line}:{use.column}" for use in uses[:MAX_USES])
+            where += f" and at {len(uses) - MAX_USES} more places" if len(uses) > MAX_USES else ""
+            message = f"the anchor &{name} is refused" + (f"; its value is meant again at {where}" if uses else "")
+            again = f", and write the value out at {where}, or use `extends`" if uses else ""
+            self._report("Y107", message, f"remove &{name}{again}", place)
+
     def _scalar(self, event: ScalarEvent, place: Place) -> Scalar:
         if _FORBIDDEN.search(event.value):
             self._report(
@@ -154,6 +174,10 @@ class _Builder:
             return Scalar("", place, quoted=True, broken=True)
         if not event.implicit[0]:  # quoted, a block of text, or tagged (and then reported already)
             return Scalar(event.value, place, quoted=True, broken=event.tag is not None)
+        odd = odd_space(event.value, place)
+        if odd is not None:
+            self.findings.append(odd)
+            return Scalar(event.value, place, broken=True)
         try:
             return Scalar(resolve(event.value), place)
         except NotFiniteError as error:
@@ -174,6 +198,8 @@ class _Builder:
             self._enter(top.entries, key, node)
 
     def _enter(self, entries: dict[str, Entry], key: Node, value: Node) -> None:
+        if self._splits_a_number(entries, key, value):
+            return
         if not isinstance(key, Scalar) or not isinstance(key.value, str) or not key.value:
             if not (isinstance(key, Scalar) and key.broken):
                 self._report("Y111", "a key must be plain text", "quote it if it is meant as text", key.place)
@@ -188,6 +214,27 @@ class _Builder:
             return
         if not key.broken:
             entries[key.value] = Entry(key.place, value)
+
+    def _splits_a_number(self, entries: dict[str, Entry], key: Node, value: Node) -> bool:
+        """Whether a key is what follows the comma of `2,0`; then that is told, and of the number nothing more."""
+        name = next(reversed(entries), None)
+        whole = None if name is None else entries[name].value
+        if name is None or not isinstance(whole, Scalar) or not isinstance(key, Scalar) or key.quoted or whole.quoted:
+            return False
+        if not isinstance(whole.value, int) or isinstance(whole.value, bool) or plain(value) is not None:
+            return False
+        place, rest = whole.place, self.text_at(key.place)
+        after = (place.line, place.column + place.width + 1)
+        if (key.place.line, key.place.column) != after or not _DECIMALS.fullmatch(rest):
+            return False
+        self.findings.append(split_number(whole.value, rest, place))
+        entries[name] = Entry(entries[name].place, Scalar(None, place, broken=True))
+        return True
+
+    def text_at(self, place: Place) -> str:
+        """What is written at a place."""
+        start = place.column - (self.column if place.line == 1 else 1)
+        return self.lines[place.line - 1][start : start + place.width]
 
     def _place(self, event: Event) -> Place:
         start, end = event.start_mark, event.end_mark
@@ -209,16 +256,19 @@ def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Fin
     unreadable = _not_text(text, file, column)
     if unreadable is not None:
         return None, (unreadable,)
-    builder = _Builder(file, column)
+    builder = _Builder(text, file, column)
     try:
         # The reader looks at the text when it is made, so it is made inside.
         events = _Events(text)
         while events.check_event():
             builder.feed(events.get_event())  # type: ignore[no-untyped-call]
+        builder.end()
     except _UnreadableError as stop:
         return None, (*builder.findings, stop.finding)
     except MarkedYAMLError as error:
-        return None, (*builder.findings, syntax.finding(error, file, column))
+        found = syntax.finding(error, file, column)
+        slip = before(builder.lines, found.place.line, file, column) if found.place and found.code == "Y104" else None
+        return None, tuple(dict.fromkeys((*builder.findings, slip or found)))
     except (YAMLError, ValueError, OverflowError):  # a character code beyond Unicode: chr() refuses
         place = Place(file, 1, column)
         return None, (

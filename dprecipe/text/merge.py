@@ -1,4 +1,4 @@
-"""Laying one tree over another: blocks merge, everything else replaces."""
+"""Laying one tree over another: blocks merge, everything else replaces; what is assigned replaces always."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence
 
 TAGS = ("kind", "family", "source", "scheme", "schedule", "mode")
 """The keys that say what a block is; a block in which one of them changes is another block."""
+DEFAULTS = {"mode": "flat"}
+"""What a block is that does not say it, of those keys that need not be written."""
 
 
-def overlay(base: Node, over: Node) -> tuple[Node, tuple[Finding, ...]]:
+def overlay(base: Node, over: Node, *, assign: bool = False) -> tuple[Node, tuple[Finding, ...]]:
     """`over` laid over `base`. Neither is changed; places come along with the values.
+
+    With `assign`, as `--set` has it, only the blocks of an override's path merge (`by_index`): a block that is the
+    value of one stands in the place of what was there.
 
     Findings are about overrides that name a position a list does not have.
     """
     findings: list[Finding] = []
-    return _overlay(base, over, findings), tuple(findings)
+    return _overlay(base, over, findings, assign), tuple(findings)
 
 
-def _overlay(base: Node, over: Node, findings: list[Finding]) -> Node:
-    if not isinstance(over, Mapping):
+def _overlay(base: Node, over: Node, findings: list[Finding], assign: bool) -> Node:
+    if not isinstance(over, Mapping) or (assign and not over.by_index):
         return over
     if isinstance(base, Sequence) and over.by_index:
-        return _positions(base, over, findings)
+        return _positions(base, over, findings, assign)
     if not isinstance(base, Mapping) or _other_kind(base, over):
         return over
     entries = dict(base.entries)
@@ -31,18 +36,18 @@ def _overlay(base: Node, over: Node, findings: list[Finding]) -> Node:
         if below is None:
             entries[key] = entry
             continue
-        value = _overlay(below.value, entry.value, findings)
+        value = _overlay(below.value, entry.value, findings, assign)
         # A merged block keeps the place it was first written at; a replaced value has a new one.
         merged = isinstance(value, Mapping | Sequence) and value.place == below.value.place
         entries[key] = Entry(below.place if merged else entry.place, value)
     return Mapping(entries, base.place)
 
 
-def _positions(base: Sequence, over: Mapping, findings: list[Finding]) -> Node:
+def _positions(base: Sequence, over: Mapping, findings: list[Finding], assign: bool) -> Node:
     items = list(base.items)
     for key, entry in over.entries.items():
         if key.isdecimal() and key.isascii() and len(key) < 6 and int(key) < len(items):
-            items[int(key)] = _overlay(items[int(key)], entry.value, findings)
+            items[int(key)] = _overlay(items[int(key)], entry.value, findings, assign)
             continue
         known = f"its items are 0 to {len(items) - 1}" if items else "it is empty"
         findings.append(
@@ -57,7 +62,14 @@ def _positions(base: Sequence, over: Mapping, findings: list[Finding]) -> Node:
 
 
 def _other_kind(base: Mapping, over: Mapping) -> bool:
-    return any(tag in base.entries and tag in over.entries and _word(base, tag) != _word(over, tag) for tag in TAGS)
+    return any(_changes(base, over, tag) for tag in TAGS if tag in over.entries)
+
+
+def _changes(base: Mapping, over: Mapping, tag: str) -> bool:
+    if tag not in base.entries:
+        # One value set by its path changes that value alone.
+        return not over.by_index and tag in DEFAULTS and _word(over, tag) != DEFAULTS[tag]
+    return _word(base, tag) != _word(over, tag)
 
 
 def _word(mapping: Mapping, tag: str) -> object:

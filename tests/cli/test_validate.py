@@ -28,6 +28,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "good.yaml").write_text(starter("dpsgd", "digits", "good"))
     (tmp_path / "sub" / "bad.yaml").write_text(ALL_AT_ONCE.read_text())
     (tmp_path / ".hidden" / "no.yaml").write_text("a: 1")
+    (tmp_path / "sub" / "other.yml").write_text("recipe: dprecipe/v2")
     (tmp_path / "notes.txt").write_text("a: 1")
     return tmp_path
 
@@ -37,9 +38,10 @@ def test_folders_are_searched_and_recipes_counted(folder: Path, capsys: pytest.C
     document = json.loads(capsys.readouterr().out)
     Draft202012Validator(findings_schema()).validate(document)
     assert document["schema"] == "dprecipe.findings/v1"
-    assert document["recipes"] == 2
-    assert {finding["file"] for finding in document["findings"]} == {str(folder / "sub" / "bad.yaml")}
-    assert len(document["findings"]) == 4
+    assert document["recipes"] == 3
+    of = [finding["file"] for finding in document["findings"]]
+    assert of.count(str(folder / "sub" / "bad.yaml")) == 4
+    assert set(of) == {str(folder / "sub" / "bad.yaml"), str(folder / "sub" / "other.yml")}
 
 
 def test_a_good_recipe_is_exit_code_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

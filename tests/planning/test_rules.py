@@ -285,6 +285,16 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "r307-pate": ("runtime.precision=32",),
     "r307-pnsgd": ("runtime.processes=1",),
     "r306-pnsgd-batch-size": ("training.batch_size=null",),
+    "r121-variable": ("data.train.path=train.csv",),
+    "r121-home": ("data.train.path=me/train-2024.csv",),
+    "r122-workbook": ("data.train.path=train.csv",),
+    "r122-parquet": (
+        "data.train.path=train.csv",
+        "data.train={source: parquet, path: train.parquet, columns: {ward: {kind: category, values: [a, b]}}, "
+        "label: {column: y, classes: 2}}",
+    ),
+    "r123-no-warning": ("accept={}", "accept={P112: the scores are for our own eyes}"),
+    "r124-not-met": ("accept={}",),
 }
 
 
@@ -310,6 +320,7 @@ def test_the_remedy_works(name: str, override: str, folder: Path) -> None:
         "mechanisms/pnsgd/account",
         "mechanisms/pnsgd/rules",
         "planning/learning",
+        "planning/paths",
         "planning/public",
     ],
 )

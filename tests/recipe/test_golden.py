@@ -24,6 +24,10 @@ ELSEWHERE = {
     "Y131": "tests/golden/overrides.out",
     "Y132": "tests/golden/overrides.out",
     "R120": "tests/cli/test_validate.py",
+    "R121": "tests/golden/rules/r121-variable.out",
+    "R122": "tests/golden/rules/r122-workbook.out",
+    "R123": "tests/golden/rules/r123-no-warning.out",
+    "R124": "tests/golden/rules/r124-not-met.out",
     "R199": "tests/recipe/test_wording.py",
 }
 PYDANTIC = re.compile(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from dprecipe.recipe.base import Block
+from dprecipe.recipe.root import Recipe
+from dprecipe.recipe.vocabulary import Expect, keys
 from dprecipe.text.load import load
-from dprecipe.text.merge import overlay
+from dprecipe.text.merge import DEFAULTS, TAGS, overlay
+from dprecipe.text.overrides import read_overrides
 from dprecipe.text.tree import plain
 
 
@@ -27,12 +33,55 @@ from dprecipe.text.tree import plain
         ("{m: {kind: a, n: {kind: b, x: 1}}}", "{m: {n: {kind: c}}}", {"m": {"kind": "a", "n": {"kind": "c"}}}),
         ("{a: {x: 1}}", "{a: null}", {"a": None}),
         ("{a: {x: 1}}", "{a: {}}", {"a": {"x": 1}}),
+        ("{c: {norm: 1}}", "{c: {mode: per_layer, norms: [1]}}", {"c": {"mode": "per_layer", "norms": [1]}}),
+        ("{c: {norm: 1}}", "{c: {mode: flat}}", {"c": {"norm": 1, "mode": "flat"}}),
+        ("{c: {mode: flat, norm: 1}}", "{c: {norm: 2}}", {"c": {"mode": "flat", "norm": 2}}),
     ],
 )  # fmt: skip
 def test_overlay(base: str, over: str, merged: object) -> None:
     tree, findings = overlay(load(base, "base"), load(over, "over"))
     assert plain(tree) == merged
     assert not findings
+
+
+@pytest.mark.parametrize(
+    ("override", "clip"),
+    [
+        ("c={mode: per_layer, norms: [1]}", {"mode": "per_layer", "norms": [1]}),
+        ("c={norm: 2}", {"norm": 2}),
+        ("c={}", {}),
+        ("c.mode=automatic", {"norm": 1, "extra": 2, "mode": "automatic"}),
+        ("c.norm=3", {"norm": 3, "extra": 2}),
+        ("c.norm={schedule: linear}", {"norm": {"schedule": "linear"}, "extra": 2}),
+    ],
+)
+def test_an_override_puts_a_block_in_the_place_of_what_was_there(override: str, clip: object) -> None:
+    over, findings = read_overrides([override])
+    tree, wrong = overlay(load("{c: {norm: 1, extra: 2}}", "base"), over, assign=True)
+    assert plain(tree) == {"c": clip}
+    assert not (*findings, *wrong)
+
+
+def test_every_kind_that_need_not_be_written_is_known_to_the_merge() -> None:
+    """A block that states a kind of its own replaces one that is silent: then the silent one's kind must be known."""
+    defaults = {
+        key: field.default
+        for known in every_block(Expect(blocks=(Recipe,)))
+        for key, field in known.model_fields.items()
+        if key in TAGS and not field.is_required()
+    }
+    assert defaults == DEFAULTS
+
+
+def every_block(form: Expect, seen: frozenset[type[Block]] = frozenset()) -> Iterator[type[Block]]:
+    for block in form.blocks:
+        if block not in seen:
+            yield block
+            for inside in keys(block).values():
+                yield from every_block(inside, seen | {block})
+    for inside in (form.items, form.values):
+        if inside is not None:
+            yield from every_block(inside, seen)
 
 
 def test_values_keep_the_place_they_were_written_at() -> None:

@@ -1,0 +1,96 @@
+"""Warnings that the recipe's author has read and accepts: `accept: {P112: "the reason"}`.
+
+An accepted warning is still told, with the reason; it is a declaration of the plan and so stands in the certificate.
+Errors can't be accepted, and what did not occur can't either: an old reason does not cover a later finding.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from dprecipe.faults import Finding, Severity
+from dprecipe.planning.model import Assumption
+from dprecipe.recipe.root import Recipe
+from dprecipe.screen import printable
+from dprecipe.text.codes import CODES
+
+WARNINGS: Mapping[str, str] = {
+    "P103": "δ is large for the number of records",
+    "P104": "shuffled batches claim no amplification",
+    "P108": "ε is above 10",
+    "P112": "scores on data.test stay private",
+    "P114": "sampling and noise are fixed",
+    "P117": "the cap of a batch is often reached",
+    "P133": "micro-batches double the sensitivity",
+    "P138": "the noise protects no better than Gaussian noise",
+    "P139": "the step multiplier is measured over few coordinates",
+    "P140": "denoising with an adaptive optimiser",
+    "P151": "scored records are among those that the student has seen",
+    "P152": "few records for each teacher",
+    "P153": "a check that hardly a query passes, or hardly one does not",
+    "P156": "sanitising with few teachers",
+    "P163": "a learning rate beyond the one that contracts most",
+    "P173": "hiding the iterates gains nothing",
+    "P174": "the set is too wide to contract",
+}
+"""Every warning about a recipe itself, as a certificate words it."""
+OF_THE_PLAN = frozenset({"P173", "P174"})
+"""Warnings that may need the solved plan: `validate` does not miss them."""
+
+
+def accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, those that the recipe accepts with the reason."""
+    return [
+        finding if finding.is_error else replace(finding, accepted=recipe.accept.get(finding.code, "").strip())
+        for finding in findings
+    ]
+
+
+def unfit(recipe: Recipe) -> Iterator[Finding]:
+    """Codes that can't be accepted, and reasons that are none."""
+    for code, reason in recipe.accept.items():
+        if code in WARNINGS:
+            if not reason.strip():
+                yield Finding("R123", f"{code} is accepted for no reason", "write the reason", f"accept.{code}")
+            continue
+        known = code in CODES or re.fullmatch("[YRP][0-9]{3}", code)
+        message = (
+            f"`{code}` is no warning, and only warnings can be accepted"
+            if known
+            else f"no finding has the code {code!r}"
+        )
+        remedy = (
+            "remove it, and mend what the finding is about" if known else "remove it, or write the code of a warning"
+        )
+        yield Finding("R123", message, remedy, f"accept.{code}")
+
+
+def unmet(recipe: Recipe, findings: Sequence[Finding], among: Iterable[str]) -> Iterator[Finding]:
+    """Codes among these that are accepted, and did not occur."""
+    met = {finding.code for finding in findings}
+    for code in recipe.accept:
+        if code in among and code not in met:
+            yield Finding(
+                "R124",
+                f"{code} is accepted, and did not occur",
+                f"remove accept.{code}",
+                f"accept.{code}",
+                severity=Severity.WARNING,
+            )
+
+
+def declarations(recipe: Recipe, findings: Iterable[Finding]) -> tuple[Assumption, ...]:
+    """What the certificate says of accepted warnings: the code, what it is about, and the author's words as such."""
+    codes = dict.fromkeys(finding.code for finding in findings if finding.accepted)
+    return tuple(
+        Assumption(
+            f"accepted_{code}",
+            f"the author accepts warning {code} ({WARNINGS[code]}), for the reason "
+            f"{printable(json.dumps(recipe.accept[code], ensure_ascii=False))}",
+            "declaration",
+        )
+        for code in codes
+    )

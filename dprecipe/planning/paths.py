@@ -1,0 +1,76 @@
+"""Paths of data files, as far as their text alone tells that they can't be meant: nothing is opened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from dprecipe.data.schema import Idx
+from dprecipe.faults import Finding
+from dprecipe.recipe.root import Recipe
+
+_VARIABLE = re.compile(r"\$\{[^}]*\}|\$\w+|%\w+%|\{\{.*?\}\}|\$\([^)]*\)|^~[^/\\]*")
+_FORMATS = {
+    ".xlsx": "a workbook",
+    ".xls": "a workbook",
+    ".xlsm": "a workbook",
+    ".ods": "a workbook",
+    ".parquet": "a parquet file",
+    ".pq": "a parquet file",
+    ".npz": "an archive of arrays",
+    ".npy": "an array",
+    ".csv": "a csv file",
+    ".tsv": "a csv file",
+    ".json": "a json file",
+    ".jsonl": "a json file",
+    ".feather": "a feather file",
+    ".arrow": "an arrow file",
+    ".pkl": "a pickle",
+    ".pickle": "a pickle",
+    ".sqlite": "a database",
+    ".zip": "an archive",
+}
+_READ_BY = {"a csv file": "csv", "a parquet file": "parquet", "an archive of arrays": "npz"}
+
+
+def declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """The data files of a recipe: the path of the key, the source that reads the file, the file's path."""
+    data = recipe.data
+    for role, source in (("train", data.train), ("public", data.public), ("test", data.test)):
+        if source is None or source.source == "digits":
+            continue
+        if source.source == "idx":
+            yield f"data.{role}.images", "idx", source.images
+            if isinstance(source, Idx):  # labels of public records are never read
+                yield f"data.{role}.labels", "idx", source.labels
+        else:
+            yield f"data.{role}.path", source.source, source.path
+
+
+def data_files(recipe: Recipe) -> Iterator[Finding]:
+    """A recipe fills in no variables, and a file is of the kind that its source reads."""
+    for key, source, path in declared_files(recipe):
+        variable = _VARIABLE.search(path)
+        if variable is not None:
+            rest = path[variable.end() :].lstrip("/\\") if variable.start() == 0 else ""
+            name = f"`{rest}`" if rest and not _VARIABLE.search(rest) else "the path"
+            yield Finding(
+                "R121",
+                f"`{variable[0]}` stands for nothing: a recipe fills in no variables",
+                f"write {name} as it is below the folder of the data, which --data-root or $DPRECIPE_DATA names",
+                key,
+            )
+            continue
+        kind = _FORMATS.get(_suffix(path))
+        if kind is not None and _READ_BY.get(kind) != source:
+            other = _READ_BY.get(kind)
+            save = {"csv": "save it as csv", "parquet": "save it as parquet", "npz": "save its arrays as npz"}
+            remedy = save.get(source, "name the idx file") + (f", or set source to {other}" if other else "")
+            yield Finding("R122", f"{path} ends like {kind}, and source {source} does not read one", remedy, key)
+
+
+def _suffix(path: str) -> str:
+    name = PurePosixPath(path.replace("\\", "/"))
+    suffix = name.suffix.lower()
+    return PurePosixPath(name.stem).suffix.lower() if suffix in (".gz", ".bz2", ".xz") else suffix

@@ -1,0 +1,23 @@
+"""The known word that a misspelt one was probably meant to be."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+CLOSE = 0.7
+
+
+def near(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str | None:
+    """The known word a misspelt one is nearest to; None where none is near."""
+    names = {loose(name): name for name in known}
+    written = loose(word)
+    if written in names:
+        return names[written]
+    matches = difflib.get_close_matches(written, names, n=1, cutoff=cutoff)
+    return names[matches[0]] if matches else None
+
+
+def loose(word: str) -> str:
+    """A word without what people write differently."""
+    return word.lower().replace("-", "_").replace(" ", "_")

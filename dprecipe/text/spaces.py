@@ -1,0 +1,62 @@
+"""Slips that leave a YAML parser guessing: a no-break space, and a colon without a space after it.
+
+Both look right on a screen. A no-break space is part of the word beside it, and `epochs:10` is one word, so the parser
+stumbles over a later line, or over none."""
+
+from __future__ import annotations
+
+import re
+
+from dprecipe.faults import Finding, Place
+
+_ODD = "\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000\ufeff"
+_AT_AN_EDGE = re.compile(f"^[ ]*(?P<a>[{_ODD}])|[:,\\[{{-](?P<b>[{_ODD}])|(?P<c>[{_ODD}])(?:[:,\\]}}]|$)")
+_NO_SPACE = re.compile(r"^[ ]*(?:- )*(?P<key>[A-Za-z_][\w.-]*):(?P<value>[^\s:/\\].*)$")
+MAX_LINES_BACK = 5
+
+
+def odd_space(text: str, place: Place) -> Finding | None:
+    """The finding for an unquoted word of one line that has a no-break space where YAML needs a space."""
+    match = _AT_AN_EDGE.search(text)
+    if match is None:
+        return None
+    column = next(match.start(group) for group in "abc" if match[group] is not None)
+    return _odd(ord(text[column]), Place(place.file, place.line, place.column + column))
+
+
+def before(lines: list[str], line: int, file: str, first_column: int) -> Finding | None:
+    """What a syntax error at a line (1-based) comes from, where that is such a slip on it or shortly above it.
+
+    `first_column` is where the text begins on its first line."""
+    for number in range(line, max(0, line - MAX_LINES_BACK), -1):
+        if number > len(lines) or not lines[number - 1].strip():
+            continue
+        text, start = lines[number - 1], first_column if number == 1 else 1
+        odd = odd_space(text, Place(file, number, start))
+        if odd is not None:
+            return odd
+        match = _NO_SPACE.match(text)
+        if match is not None and number < line:
+            return no_space(match["key"], match["value"], Place(file, number, start + match.start("key")))
+    return None
+
+
+def no_space(key: str, value: str, place: Place) -> Finding:
+    """The finding for `key:value`."""
+    shown = value.strip()
+    shown = shown if len(shown) <= 40 else shown[:37] + "…"
+    wide = Place(place.file, place.line, place.column, len(key) + 1 + len(value.strip()))
+    return Finding("Y118", f"no space after the colon of `{key}`", f"write `{key}: {shown}`", place=wide)
+
+
+def split_number(whole: int | float, rest: str, place: Place) -> Finding:
+    """The finding for `2,0` inside of braces, which is the number 2 and then a key."""
+    shown = f"{whole},{rest}"
+    wide = Place(place.file, place.line, place.column, len(shown))
+    return Finding("Y119", f"`{shown}` is two values: the comma ends the first", f"write `{whole}.{rest}`", place=wide)
+
+
+def _odd(code: int, place: Place) -> Finding:
+    return Finding(
+        "Y117", f"U+{code:04X} looks like a space, and YAML takes it for a letter", "type a space", place=place
+    )
