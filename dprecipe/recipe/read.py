@@ -140,7 +140,7 @@ def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenPar
     tree = chain.tree
     if tree is None:
         raise RecipeError(in_order(found, texts), texts)
-    merged, findings = overlay(tree, over, assign=True)
+    merged, findings = overlay(tree, over)
     tree = merged if isinstance(merged, Mapping) else tree
     found += findings
     if any(finding.code in SHARED for finding in found):

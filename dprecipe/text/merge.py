@@ -1,4 +1,4 @@
-"""Laying one tree over another: blocks merge, everything else replaces; what is assigned replaces always."""
+"""Laying one tree over another: blocks merge, everything else replaces."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ DEFAULTS = {"mode": "flat"}
 """What a block is that does not say it, of those keys that need not be written."""
 
 
-def overlay(base: Node, over: Node, *, assign: bool = False) -> tuple[Node, tuple[Finding, ...]]:
+def overlay(base: Node, over: Node) -> tuple[Node, tuple[Finding, ...]]:
     """`over` laid over `base`. Neither is changed; places come along with the values.
-
-    With `assign`, as `--set` has it, only the blocks of an override's path merge (`by_index`): a block that is the
-    value of one stands in the place of what was there.
 
     Findings are about overrides that name a position a list does not have.
     """
     findings: list[Finding] = []
-    return _overlay(base, over, findings, assign), tuple(findings)
+    return _overlay(base, over, findings), tuple(findings)
 
 
-def _overlay(base: Node, over: Node, findings: list[Finding], assign: bool) -> Node:
-    if not isinstance(over, Mapping) or (assign and not over.by_index):
+def _overlay(base: Node, over: Node, findings: list[Finding]) -> Node:
+    if not isinstance(over, Mapping):
         return over
     if isinstance(base, Sequence) and over.by_index:
-        return _positions(base, over, findings, assign)
+        return _positions(base, over, findings)
     if not isinstance(base, Mapping) or _other_kind(base, over):
         return over
     entries = dict(base.entries)
@@ -36,18 +33,18 @@ def _overlay(base: Node, over: Node, findings: list[Finding], assign: bool) -> N
         if below is None:
             entries[key] = entry
             continue
-        value = _overlay(below.value, entry.value, findings, assign)
+        value = _overlay(below.value, entry.value, findings)
         # A merged block keeps the place it was first written at; a replaced value has a new one.
         merged = isinstance(value, Mapping | Sequence) and value.place == below.value.place
         entries[key] = Entry(below.place if merged else entry.place, value)
     return Mapping(entries, base.place)
 
 
-def _positions(base: Sequence, over: Mapping, findings: list[Finding], assign: bool) -> Node:
+def _positions(base: Sequence, over: Mapping, findings: list[Finding]) -> Node:
     items = list(base.items)
     for key, entry in over.entries.items():
         if key.isdecimal() and key.isascii() and len(key) < 6 and int(key) < len(items):
-            items[int(key)] = _overlay(items[int(key)], entry.value, findings, assign)
+            items[int(key)] = _overlay(items[int(key)], entry.value, findings)
             continue
         known = f"its items are 0 to {len(items) - 1}" if items else "it is empty"
         findings.append(

@@ -48,16 +48,16 @@ def test_overlay(base: str, over: str, merged: object) -> None:
     ("override", "clip"),
     [
         ("c={mode: per_layer, norms: [1]}", {"mode": "per_layer", "norms": [1]}),
-        ("c={norm: 2}", {"norm": 2}),
-        ("c={}", {}),
+        ("c={norm: 2}", {"norm": 2, "extra": 2}),
+        ("c={mode: flat}", {"norm": 1, "extra": 2, "mode": "flat"}),
         ("c.mode=automatic", {"norm": 1, "extra": 2, "mode": "automatic"}),
         ("c.norm=3", {"norm": 3, "extra": 2}),
         ("c.norm={schedule: linear}", {"norm": {"schedule": "linear"}, "extra": 2}),
     ],
 )
-def test_an_override_puts_a_block_in_the_place_of_what_was_there(override: str, clip: object) -> None:
+def test_an_override_of_another_kind_replaces_the_block(override: str, clip: object) -> None:
     over, findings = read_overrides([override])
-    tree, wrong = overlay(load("{c: {norm: 1, extra: 2}}", "base"), over, assign=True)
+    tree, wrong = overlay(load("{c: {norm: 1, extra: 2}}", "base"), over)
     assert plain(tree) == {"c": clip}
     assert not (*findings, *wrong)
 
