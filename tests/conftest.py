@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import settings
+from safetensors.numpy import save_file
+
+from dprecipe.models.file import describe
+from dprecipe.planning.model import Plan
+from dprecipe.privacy.ledger import Ledger
+from dprecipe.release import folder
+from dprecipe.release.facts import ReleasedTensor, RunFacts
+from dprecipe.release.tensors import trained_numbers
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("dprecipe", deadline=None)
@@ -18,3 +33,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether golden outputs are to be rewritten."""
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session")
+def put_release() -> Callable[..., RunFacts]:
+    """Publishes what a run of a plan would have, without one; returns the facts of its certificate."""
+    return _put_release
+
+
+def _put_release(
+    target: Path, plan: Plan, ledger: Ledger, facts: RunFacts, history: Sequence[Mapping[str, float]] = ()
+) -> RunFacts:
+    tensors = facts.tensors or (ReleasedTensor("weight", (trained_numbers(plan) or 8,), "noisy_steps"),)
+    described: dict[str, Any] = describe(plan.model if facts.model == "recipe" else None, plan.data)
+
+    def write(where: Path) -> None:
+        save_file({t.name: np.ones(t.shape, np.float32) for t in tensors}, where / "model.safetensors")
+        (where / "model.json").write_text(json.dumps(described, indent=1), encoding="utf-8")
+        if plan.release.labels:
+            (where / "labels.csv").write_text("record,label\n", encoding="utf-8")
+
+    whole = replace(facts, tensors=tensors)
+    folder.publish(target, plan, ledger, whole, history, write)
+    return whole

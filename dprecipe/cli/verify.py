@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dprecipe.release.card import multipliers
+from dprecipe.release.origins import declared
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
 from dprecipe.screen import show
@@ -32,6 +33,7 @@ def lines(verified: Verified) -> list[str]:
         f"{mechanism.noise.family} noise, multiplier {multipliers(predicate)}",
         f"  released      {', '.join(claim.released)}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
+        *(f"  DECLARED      {text}" for text in declared(predicate)),
         *([] if own is None else [f"  these votes   cost {own.epsilon!r} at δ = {own.delta!r}: {own.sentence}"]),
         "",
         "checked",

@@ -57,6 +57,11 @@ class Runtime(Block):
         0, description="of the model's initial weights; never of sampling, augmentation or noise"
     )
     checkpoint_seconds: PositiveFloat = Field(30.0, description="longest time between resumable checkpoints")
+    python_tensors: Literal["declare", "refuse"] = Field(
+        "declare",
+        description="tensors of a module from Python that no noisy step makes (buffers, fixed parameters): `declare` "
+        "them as an assumption of the certificate, or `refuse` the run",
+    )
     insecure: InsecureRandomness | None = Field(None, description="tests only: makes sampling and noise repeatable")
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dprecipe.planning.model import Plan
-from dprecipe.release import hiding
+from dprecipe.release import hiding, origins
 from dprecipe.release.schema import Predicate, Score
 
 METRICS = "dprecipe.metrics/v1"
+FIGURES = frozenset({"accuracy", "loss", "mean_absolute_error", "clip_norm"})
+"""What is measured of a model along a run."""
 
 
 def metrics(made: Predicate, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """The content of `metrics.json`. `history` is kept only where evaluation was public."""
+    """The content of `metrics.json`. `history` is kept only where evaluation was public, and of it what such a run can
+    have measured. No ε on the way is above the claim."""
     evaluation = made.data_access.evaluation
     public = evaluation.status == "public"
     return {
@@ -23,8 +27,22 @@ def metrics(made: Predicate, history: Sequence[Mapping[str, float]]) -> dict[str
         "epsilon": made.claim.epsilon,
         "delta": made.claim.delta,
         "public_evaluation": None if evaluation.released is None else evaluation.released.model_dump(),
-        "history": [dict(point) for point in history] if public else [],
+        "history": [_capped(point, made) for point in history if _of_run(point, made)] if public else [],
     }
+
+
+def _of_run(point: Any, made: Predicate) -> bool:
+    """Whether a point has a step that was charged, an ε, and figures of a model, all finite."""
+    if not isinstance(point, dict) or not {"step", "epsilon"} <= point.keys() <= FIGURES | {"step", "epsilon"}:
+        return False
+    if not all(type(value) in (int, float) and math.isfinite(value) for value in point.values()):
+        return False
+    return 0 <= point["step"] <= made.sampling.steps_charged and point["epsilon"] >= 0
+
+
+def _capped(point: Mapping[str, float], made: Predicate) -> dict[str, float]:
+    """What was spent by then is no more than what was spent in the end; accountants may round a part up beyond it."""
+    return {**point, "epsilon": min(point["epsilon"], made.claim.epsilon)}
 
 
 def markdown(plan: Plan, made: Predicate) -> str:
@@ -54,7 +72,7 @@ def markdown(plan: Plan, made: Predicate) -> str:
 ## Privacy
 
 {plain(claim.sentence)}
-
+{_declared(made)}
 It rests on:
 
 {rests}
@@ -83,6 +101,11 @@ The whole recipe is in `certificate.json`.
 
 {results}
 """
+
+
+def _declared(made: Predicate) -> str:
+    """What came from Python, each a paragraph."""
+    return "".join(f"\n**Declared, and checked by nobody:** {plain(text)}.\n" for text in origins.declared(made))
 
 
 def _training(plan: Plan, made: Predicate) -> str:

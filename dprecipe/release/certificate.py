@@ -18,7 +18,8 @@ from dprecipe.mechanisms.dpsgd import account as dpsgd
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import HIDDEN, Charge, Event, PartitionedGaussian, SanitisedCost, total
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import hiding, schema, voting
+from dprecipe.release import hiding, origins, schema, voting
+from dprecipe.release.checks import check_facts
 from dprecipe.release.claim import HiddenNumbers, Numbers, claim, data_dependent, numbers
 from dprecipe.release.facts import PublicScore, RunFacts, Spent
 
@@ -111,15 +112,17 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
         accounting=found.accounting,
         data_dependent=data_dependent(plan, found, run.sanitised),
         assumptions=tuple(
-            schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by) for a in plan.assumptions
+            schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by)
+            for a in (*plan.assumptions, *origins.assumptions(run.model, run.data, run.tensors))
         ),
+        tensors=tuple(schema.TensorFacts(name=t.name, shape=t.shape, made_by=t.made_by) for t in run.tensors),
         data_access=_data_access(plan, run),
         budget=_budget(plan, found.epsilon, spent),
         randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
         numerics=schema.Numerics(
             sum_dtype=run.sum_dtype, noise_dtype=run.noise_dtype, floating_point=run.floating_point
         ),
-        checks=tuple(schema.CheckFacts(id=c.id, text=c.text, passed=c.passed, measured=c.measured) for c in run.checks),
+        checks=tuple(check_facts(c) for c in run.checks),
         provenance=_provenance(plan, run),
         what_a_signature_does_not_prove=NOT_PROVEN,
     )
@@ -359,10 +362,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
             text="training began from weights that the recipe declares to be learned from public data alone: the file "
             "is named under provenance, and what it was learned from is not covered",
         ),
-        preprocessing=schema.Access(
-            status="public",
-            text="constants of the recipe, the same for every record; nothing was fitted to the data",
-        ),
+        preprocessing=origins.preprocessing(run.data),
         tuning=schema.Access(
             status="declared",
             text="the recipe's constants were chosen without these records; a choice among several runs on "

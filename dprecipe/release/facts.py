@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 
 from dprecipe import __version__
 from dprecipe.models.origin import InitialWeights
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge, total
 from dprecipe.privacy.ledger import Ledger
 
@@ -23,30 +22,36 @@ GENERATOR = "ChaCha20 (RFC 8439), OpenSSL's; Gaussian noise on a CUDA device fro
 ENTROPY = "operating system"
 FIXED = "fixed seed"
 PACKAGES = ("dp-accounting", "numpy", "scipy", "scikit-learn", "torch", "lightning", "safetensors", "cryptography")
-_CHECKS = {"records_independent", "per_record_gradients", "buffers_unmoved", "noise_scale"}
-REQUIRED_CHECKS = {
-    "dpsgd": frozenset({*_CHECKS, "clipped_sum"}),
-    "encoded": frozenset({*_CHECKS, "encoded_sum"}),
-    "pate": frozenset({"noise_scale", "parts_disjoint", "one_vote"}),
-    "pnsgd": frozenset(
-        {"noise_scale", "gradient_bound", "smoothness", "strong_convexity", "contraction", "projection", "lot_gradient"}
-    ),
-}
-"""Checks of a mechanism's program without which this version's certificates don't verify; see `required_checks`."""
-VOTES_FROM_A_FILE = frozenset({"noise_scale", "votes_add_up"})
-"""The same, of teachers that were trained elsewhere: there is nothing of theirs to be tried."""
-
 Origin = Literal["recipe", "python"]
+
+
+MadeBy = Literal["noisy_steps", "seed", "file", "python"]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was tested on the program before it saw a private record; `measured` is in words."""
+    """One thing that was tested on the program before it saw a private record; `measured` is in words.
+
+    `text` is for the screen: a certificate has its own (`release.checks.TEXTS`).
+    """
 
     id: str
     text: str
     passed: bool
     measured: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedTensor:
+    """A tensor of `model.safetensors`, and what made its values.
+
+    `noisy_steps`: the mechanism. No noisy step touched the others: `seed`, the recipe's own initialisation; `file`,
+    the declared initial weights; `python`, a module that was passed from there.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    made_by: MadeBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class RunFacts:
     `score` is given only where `data.test.access` is public; `sanitised` only where the recipe publishes what the votes
     cost, and after its event was charged. `commitment` is the hexadecimal HMAC of the private data (see `commit`).
     `started` and `finished` are ISO 8601 in UTC. `initial` is the file of weights that the recipe's model started from.
+    `tensors` are all that the release holds; `data` is "python" where any set of records was passed from there.
     """
 
     checks: tuple[CheckResult, ...]
@@ -81,6 +87,7 @@ class RunFacts:
     model: Origin = "recipe"
     data: Origin = "recipe"
     initial: InitialWeights | None = None
+    tensors: tuple[ReleasedTensor, ...] = ()
     generator: str = GENERATOR
     sum_dtype: str = "float64"
     noise_dtype: str = "float64"
@@ -118,11 +125,6 @@ class Spent:
             unsettled=total(ledger.unsettled),
             torn=ledger.torn,
         )
-
-
-def required_checks(plan: Plan) -> frozenset[str]:
-    """The checks without which a certificate of this plan does not verify."""
-    return VOTES_FROM_A_FILE if plan.settings.get("teachers_from") == "file" else REQUIRED_CHECKS[plan.mechanism]
 
 
 def package_versions() -> dict[str, str]:

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from dprecipe import __version__
 from dprecipe.faults import Fault, PlanRefused, RecipeError
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan, Source
 from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
-from dprecipe.recipe.read import Loaded, read_source
-from dprecipe.release import certificate, hiding, voting
+from dprecipe.recipe.read import read_source
+from dprecipe.release import certificate, checks, hiding, origins, tensors, voting
 from dprecipe.release.claim import HiddenNumbers, Numbers, VotesCost
-from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, Spent, required_checks
+from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, Spent
 from dprecipe.release.schema import Predicate
 
 if TYPE_CHECKING:
@@ -38,13 +37,11 @@ class Rebuilt:
 
     plan: Plan
     charges: tuple[Charge, ...]
-    same_version: bool
 
 
 def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     """Plan again from the texts in the certificate; None, and failures appended, where that can't be done."""
-    same = stated.provenance.versions.get("dprecipe") == __version__
-    plan = _plan(stated, same, failures)
+    plan = _plan(stated, failures)
     if plan is not None and sorted(name for name, _ in plan.source.attachments) != sorted(plan.reads):
         failures.append("provenance.recipe.attachments: not what this recipe takes from other files")
         return None
@@ -58,11 +55,11 @@ def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     if voting.filtered(plan):
         impossible = _impossible(stated, plan, charges)
         failures += impossible
-        return None if impossible else Rebuilt(plan, charges, same)
+        return None if impossible else Rebuilt(plan, charges)
     if not _in_order(stated, plan, charges):
         failures.append("events.run_length: not the events of a run of this recipe: its phases follow one another")
         return None
-    return Rebuilt(plan, charges, same)
+    return Rebuilt(plan, charges)
 
 
 def _impossible(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> list[str]:
@@ -92,7 +89,7 @@ def _in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> boo
     return stated.budget.stop_reason != "completed" or all(charged[event] >= n for event, n in before.items())
 
 
-def _plan(stated: Predicate, same_version: bool, failures: list[str]) -> Plan | None:
+def _plan(stated: Predicate, failures: list[str]) -> Plan | None:
     facts = stated.provenance.recipe
     source = Source(
         facts.text,
@@ -102,32 +99,13 @@ def _plan(stated: Predicate, same_version: bool, failures: list[str]) -> Plan | 
         tuple((attached.name, attached.text) for attached in facts.attachments),
     )
     try:
-        loaded = read_source(source)
-        if same_version:
-            return make_plan(loaded)
-        pinned = make_plan(_pinned(loaded, source, stated))
-        return replace(pinned, source=source, solved={})
+        return make_plan(read_source(source))
     except (RecipeError, PlanRefused) as error:
         codes = ", ".join(sorted({f"{finding.code} {finding.path}".strip() for finding in error.findings}))
         failures.append(f"provenance.recipe.text: the recipe can't be planned again: {codes}")
     except (Fault, ValueError, ArithmeticError) as error:
         failures.append(f"provenance.recipe.text: the recipe can't be planned again: {error}")
     return None
-
-
-def _pinned(loaded: Loaded, source: Source, stated: Predicate) -> Loaded:
-    """The recipe with a solved noise fixed to the stated one: another version may solve it otherwise."""
-    mechanism = stated.mechanism
-    multipliers = [mechanism.noise.multiplier] if mechanism.phases is None else [p.multiplier for p in mechanism.phases]
-    noises = [pair for pair in loaded.recipe.mechanism.solvable.items() if pair[0].endswith(".multiplier")]
-    overrides = list(source.overrides)
-    if len(multipliers) != len(noises):
-        multipliers = multipliers[-1:] * len(noises)  # phases of schedules: what is solved is the last
-    for (path, written), multiplier in zip(noises, multipliers, strict=True):
-        if written == "auto":
-            overrides = [override for override in overrides if not override.startswith(f"{path}=")]
-            overrides.append(f"{path}={multiplier!r}")
-    return read_source(replace(source, overrides=tuple(overrides)))
 
 
 def _charges(stated: Predicate, failures: list[str]) -> tuple[Charge, ...] | None:
@@ -160,27 +138,7 @@ def differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         )
     except Fault as fault:
         return [f"data_access.evaluation.released: {fault.message}"]
-    found = _walk(certificate.to_json(stated), certificate.to_json(expected), "")
-    return [line for line in found if rebuilt.same_version or line.startswith(ACROSS_VERSIONS)]
-
-
-ACROSS_VERSIONS = (
-    *("claim.epsilon", "claim.delta", "claim.neighbouring", "claim.unit.name", "claim.unit.max_records"),
-    *("claim.sentence", "claim.released", "sampling.", "events.", "budget."),
-    *("mechanism.kind", "mechanism.noise.family", "mechanism.noise.multiplier", "mechanism.phases."),
-    *("mechanism.encoding.codebook", "mechanism.encoding.sensitivity", "mechanism.encoding.dimension"),
-    *("mechanism.noise.standard_deviation", "mechanism.clipping.", "mechanism.aggregation.divisor"),
-    *("mechanism.voting.teachers", "mechanism.voting.threshold", "mechanism.voting.selection_multiplier"),
-    *("mechanism.projection.constraint", "mechanism.projection.diameter", "mechanism.projection.largest_norm"),
-    *("mechanism.projection.feature_norm", "mechanism.projection.l2", "mechanism.projection.parameters"),
-    *("mechanism.projection.lipschitz", "mechanism.projection.moved", "mechanism.projection.smoothness"),
-    *("mechanism.projection.strong_convexity", "mechanism.projection.contraction", "mechanism.projection.passes"),
-    *("mechanism.projection.order", "mechanism.projection.stop", "mechanism.projection.batch_size"),
-    *("mechanism.projection.stages.", "mechanism.projection.lots"),
-    *("mechanism.voting.queries_", "mechanism.voting.answers_", "data_dependent."),
-    *("provenance.recipe.name", "provenance.recipe.file", "provenance.recipe.digest"),
-)
-"""What every version derives alike; wording and defaults may change from one version to the next."""
+    return _walk(certificate.to_json(stated), certificate.to_json(expected), "")
 
 
 def spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
@@ -233,6 +191,7 @@ def run_facts(stated: Predicate) -> RunFacts:
         model=provenance.model,
         data=provenance.data,
         initial=None if initial is None else InitialWeights(initial.file, initial.digest, initial.head),
+        tensors=tuple(ReleasedTensor(t.name, t.shape, t.made_by) for t in stated.tensors),
         generator=stated.randomness.generator,
         sum_dtype=stated.numerics.sum_dtype,
         noise_dtype=stated.numerics.noise_dtype,
@@ -252,8 +211,6 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
     ended = budget.stop_reason == "completed" or budget.attempts == 1
     if ended and stated.events.total < budget.events_planned and not (plan is not None and voting.filtered(plan)):
         found.append("events.total: fewer events than the plan, in a run that came to its end")
-    if len({check.id for check in stated.checks}) != len(stated.checks):
-        found.append("checks: one stands twice")
     for index, check in enumerate(stated.checks):
         if not check.passed:
             found.append(f"checks.{index}.passed: {check.id} did not pass: {check.measured}")
@@ -271,10 +228,14 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
         insecure = plan.runtime.insecure
         if seed != (None if insecure is None else insecure.seed):
             found.append("randomness.insecure_seed: not what the recipe says")
-        if stated.provenance.versions.get("dprecipe") == __version__:
-            found += _not_as_recorded(stated)
-            missing = required_checks(plan) - {check.id for check in stated.checks}
-            found += [f"checks: {name} was not made" for name in sorted(missing)]
+        if budget.stop_reason == "budget" and budget.attempts == 1 and not voting.filtered(plan):
+            found.append(
+                "budget.stop_reason: one attempt makes all that is planned, and what is planned fits the budget"
+            )
+        found += checks.differences(stated.checks, plan)
+        found += tensors.contradictions(stated, plan)
+    found += origins.contradictions(stated)
+    found += _not_as_recorded(stated)
     found += _times(stated)
     return found
 

@@ -1,8 +1,7 @@
 """The accountants' numbers of a certificate, computed again from its events.
 
 The safe side has no tolerance: what is recomputed must not exceed what is stated. The other side is held to one
-unit of the last printed digit, so that nobody can pass off a number that this version did not print; it is not
-asked of another version's certificates, whose accountants may have been looser.
+unit of the last printed digit, so that nobody can pass off a number that this version did not print.
 """
 
 from __future__ import annotations
@@ -78,9 +77,9 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
         found.append(f"claim.epsilon: {claim.epsilon!r} exceeds the budget of {plan.budget.epsilon!r}")
     primary = accountants.epsilon_answer(charges, delta, relation, plan.budget.accountant)
     cross = accountants.epsilon_answer(charges, delta, relation, claims.other(plan.budget.accountant))
-    found += _row(first, primary.accountant, primary.value, 0, rebuilt.same_version)
-    found += _row(second, cross.accountant, cross.value, 1, rebuilt.same_version)
-    found += _number("claim.epsilon", claim.epsilon, primary.value, rebuilt.same_version)
+    found += _row(first, primary.accountant, primary.value, 0)
+    found += _row(second, cross.accountant, cross.value, 1)
+    found += _number("claim.epsilon", claim.epsilon, primary.value)
     loose, tight = (cross, primary) if cross.accountant.startswith("rdp") else (primary, cross)
     # losses of Laplace noise are composed on a grid, which the Rényi bound of a hidden run knows nothing of
     if not tight.value <= loose.value * (1 + (GRID if plan.mechanism == hiding.NAME else 1e-9)):
@@ -99,26 +98,26 @@ def _of_votes(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         return ["data_dependent: published, and not among the events"]
     again = claims.votes_cost(rebuilt.plan, rebuilt.charges, published)
     return [
-        *_number("data_dependent.cost", block.cost, again.cost, rebuilt.same_version),
-        *_number("data_dependent.epsilon", block.epsilon, again.epsilon, rebuilt.same_version),
-        *_number("data_dependent.worst_case_epsilon", block.worst_case_epsilon, again.worst_case, rebuilt.same_version),
+        *_number("data_dependent.cost", block.cost, again.cost),
+        *_number("data_dependent.epsilon", block.epsilon, again.epsilon),
+        *_number("data_dependent.worst_case_epsilon", block.worst_case_epsilon, again.worst_case),
     ]
 
 
 def _of_hidden(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     """What hidden runs don't support of what is said of each bound and of each place."""
-    problem, rows, exact = stated.mechanism.projection, stated.claim.by_position, rebuilt.same_version
+    problem, rows = stated.mechanism.projection, stated.claim.by_position
     if problem is None:
         return ["claim.by_position: of hidden runs alone"] if rows else []
     again = claims.hidden_numbers(rebuilt.plan, rebuilt.charges, stated.claim.epsilon)
     found = []
-    if exact and problem.winner != again.winner:
+    if problem.winner != again.winner:
         found.append(f"mechanism.projection.winner: {again.winner} gives the least bound, not {problem.winner}")
     if [bound.name for bound in problem.bounds] != [bound.name for bound in again.bounds]:
         found.append("mechanism.projection.bounds: not the bounds that there are")
     else:
         for index, (bound, ours) in enumerate(zip(problem.bounds, again.bounds, strict=True)):
-            if bound != ours and (exact or _or_infinity(bound.epsilon) < _or_infinity(ours.epsilon)):
+            if bound != ours:
                 found.append(
                     f"mechanism.projection.bounds.{index}.epsilon: {bound.epsilon!r} stated, {ours.epsilon!r} given"
                 )
@@ -126,13 +125,9 @@ def _of_hidden(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         return [*found, "claim.by_position: not the places that are due"]
     for index, (row, ours_at) in enumerate(zip(rows, again.by_position, strict=True)):
         where = f"claim.by_position.{index}"
-        found += _number(f"{where}.epsilon", row.epsilon, ours_at.epsilon, exact)
-        found += _number(f"{where}.delta", row.delta, ours_at.delta, exact)
+        found += _number(f"{where}.epsilon", row.epsilon, ours_at.epsilon)
+        found += _number(f"{where}.delta", row.delta, ours_at.delta)
     return found
-
-
-def _or_infinity(epsilon: float | None) -> float:
-    return math.inf if epsilon is None else epsilon
 
 
 def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
@@ -148,21 +143,21 @@ def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
             found.append(f"accounting.{index}.version: not the version in provenance.versions.dprecipe")
         if row.role == "second_opinion" and row.version != stated.provenance.versions.get("dp-accounting"):
             found.append(f"accounting.{index}.version: not the version in provenance.versions.dp-accounting")
-        if rebuilt.same_version and row.bound != claims.BOUNDS.get(row.name):
+        if row.bound != claims.BOUNDS.get(row.name):
             found.append(f"accounting.{index}.bound: not what is known of {row.name}")
     return found
 
 
-def _row(row: Accountant, name: str, value: float, index: int, exact: bool) -> list[str]:
+def _row(row: Accountant, name: str, value: float, index: int) -> list[str]:
     found = [] if row.name == name else [f"accounting.{index}.name: {name} gives this bound, not {row.name}"]
     stated = math.inf if row.epsilon is None else row.epsilon
-    return found + _number(f"accounting.{index}.epsilon", stated, value, exact)
+    return found + _number(f"accounting.{index}.epsilon", stated, value)
 
 
-def _number(path: str, stated: float, recomputed: float, exact: bool) -> list[str]:
+def _number(path: str, stated: float, recomputed: float) -> list[str]:
     if not recomputed <= stated:
         return [f"{path}: the events cost {recomputed!r}, more than the {stated!r} stated"]
-    if exact and not stated <= rounding.up(recomputed) * (1 + LAST_DIGIT):
+    if not stated <= rounding.up(recomputed) * (1 + LAST_DIGIT):
         return [f"{path}: {stated!r} stated, the events cost {recomputed!r}"]
     return []
 
@@ -176,7 +171,7 @@ def _second_opinion(
     if opinion.version == row.version:
         if opinion.name != row.name:
             found.append(f"accounting.2.name: {opinion.name} gives this bound, not {row.name}")
-        found += _number("accounting.2.epsilon", stated, opinion.epsilon, True)
+        found += _number("accounting.2.epsilon", stated, opinion.epsilon)
     else:
         notes.append(f"dp-accounting {row.version} was not here to be asked again; {opinion.version} was")
         if math.isfinite(opinion.epsilon) and not abs(stated - opinion.epsilon) <= RENYI_ORDERS * opinion.epsilon:
@@ -198,18 +193,18 @@ def _second_opinion(
 def _profile(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     plan, charges, claim = rebuilt.plan, rebuilt.charges, stated.claim
     epsilons = tuple(point.epsilon for point in claim.profile)
-    if rebuilt.same_version and epsilons != claims.profile_epsilons(claim.epsilon):
+    if epsilons != claims.profile_epsilons(claim.epsilon):
         return ["claim.profile: not stated where it is due, or not for the claimed ε"]
     relation = plan.budget.neighbouring
     found = []
     again = accountants.profile(charges, relation, plan.budget.accountant, epsilons)
     for index, (point, (_, delta)) in enumerate(zip(claim.profile, again, strict=True)):
-        found += _number(f"claim.profile.{index}.delta", point.delta, min(delta, 1.0), rebuilt.same_version)
+        found += _number(f"claim.profile.{index}.delta", point.delta, min(delta, 1.0))
     gdp = claims.gaussian_bound(charges, relation, claim.epsilon)
     if (gdp is None) != (claim.gdp is None):
         found.append("claim.gdp: the events give another answer")
     elif gdp is not None and claim.gdp is not None:
         if (gdp.from_epsilon, gdp.to_epsilon) != (claim.gdp.from_epsilon, claim.gdp.to_epsilon):
             found.append("claim.gdp: stated for another interval than the events give")
-        found += _number("claim.gdp.mu", claim.gdp.mu, gdp.mu, rebuilt.same_version)
+        found += _number("claim.gdp.mu", claim.gdp.mu, gdp.mu)
     return found

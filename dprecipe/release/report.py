@@ -5,14 +5,14 @@ Everything that comes from a recipe or a machine is escaped; the page holds no s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import groupby
 from typing import Any
 
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
-from dprecipe.release import hiding, plots
+from dprecipe.release import hiding, origins, plots
 from dprecipe.release.schema import (
     EncodedRun,
     EventRun,
@@ -65,12 +65,31 @@ summary{cursor:pointer}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def html(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]) -> str:
-    """The page. `history` holds public scores only (`step`, `accuracy`)."""
+Figure = Callable[[], str]
+"""Draws an SVG."""
+
+
+def html(
+    plan: Plan,
+    made: Predicate,
+    charges: Sequence[Charge],
+    history: Sequence[Mapping[str, float]],
+    draw: Callable[[Figure], str] = lambda figure: figure(),
+) -> str:
+    """The page. `history` holds public scores only (`step`, `accuracy`).
+
+    Guarantees: but for what `draw` makes of each figure, a function of plan, predicate and whether there is a history.
+    """
+    figures = _plots(plan, made, charges, history)
+    if made.mechanism.projection is not None:
+        figures = _hidden_plots(plan, made, charges)
+    drawn = "".join(f"<figure>{draw(svg)}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
+    title = "Over the run" if made.mechanism.projection is None else "The guarantee"
     sections = [
         _claim(made),
+        *_python(made),
         *_votes(made),
-        _plots(plan, made, charges, history),
+        _section(title, f'<div class="plots">{drawn}</div>'),
         _events(made),
         _assumptions(made),
         _checks(made),
@@ -119,6 +138,16 @@ def _claim(made: Predicate) -> str:
         f'<section class="claim{void}"><h2>The claim</h2><p>{escape(claim.sentence)}</p>'
         f'<div class="numbers">{cells}</div></section>'
     )
+
+
+def _python(made: Predicate) -> list[str]:
+    """What came from Python and is declared to be free of private data, where anything did."""
+    declared = origins.declared(made)
+    if not declared:
+        return []
+    rows = [(tensor.name, str(list(tensor.shape))) for tensor in origins.untouched(made.tensors)]
+    table = _table(("released without noise", "shape"), rows) if rows else ""
+    return [_section("Declared by who passed it from Python, and checked by nobody", _list(declared) + table)]
 
 
 def _what(made: Predicate) -> str:
@@ -170,42 +199,53 @@ def _votes(made: Predicate) -> list[str]:
     return [_section("The vote", body)]
 
 
-def _plots(plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]) -> str:
-    if made.mechanism.projection is not None:
-        return _hidden_plots(plan, made, charges)
-    spent, what = plots.spent_over_steps(plan, charges), _what(made)
+def _plots(
+    plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]
+) -> list[tuple[Figure, str]]:
+    """Each figure of a run, with its caption."""
+    what = _what(made)
     each = what.removesuffix("s") if made.mechanism.voting is None else "query"
     rest = "" if made.mechanism.voting is None or made.mechanism.voting.filter is None else " What was left is charged."
-    figures = [
+    figures: list[tuple[Figure, str]] = [
         (
-            plots.epsilon_plot(spent, made.budget.epsilon, what),
+            lambda: plots.epsilon_plot(plots.spent_over_steps(plan, charges), made.budget.epsilon, what),
             f"What was spent, {each} by {each}; the line is the budget.{rest}",
         ),
     ]
     if made.mechanism.voting is not None:
-        answered = plots.answered_over_queries(charges)
-        figures.append((plots.answered_plot(answered), "How much the teachers answered: answers are released anyway."))
+        figures.append(
+            (
+                lambda: plots.answered_plot(plots.answered_over_queries(charges)),
+                "How much the teachers answered: answers are released anyway.",
+            )
+        )
     if made.claim.profile:
         figures.append(
-            (plots.profile_plot(made.claim), "The same release holds for every pair on this curve, not for one only.")
+            (
+                lambda: plots.profile_plot(made.claim),
+                "The same release holds for every pair on this curve, not for one only.",
+            )
         )
     if history:
-        figures.append((plots.accuracy_plot(history, what), "Accuracy on records the recipe declares public."))
-    body = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
-    return _section("Over the run", f'<div class="plots">{body}</div>')
+        figures.append((lambda: plots.accuracy_plot(history, what), "Accuracy on records the recipe declares public."))
+    return figures
 
 
-def _hidden_plots(plan: Plan, made: Predicate, charges: Sequence[Charge]) -> str:
+def _hidden_plots(plan: Plan, made: Predicate, charges: Sequence[Charge]) -> list[tuple[Figure, str]]:
     """Of a run whose iterates are hidden: nothing along the way, but how good the guarantee is."""
-    claim = made.claim
-    figures = []
+    claim, figures = made.claim, list[tuple[Figure, str]]()
     if claim.by_position:
-        figures.append((plots.position_plot(claim), "Every place in the file has a guarantee; the claim is the worst."))
+        figures.append(
+            (lambda: plots.position_plot(claim), "Every place in the file has a guarantee; the claim is the worst.")
+        )
     if claim.profile:
-        curves = plots.bounds_over_epsilon(plan, charges, claim)
-        figures.append((plots.bounds_plot(curves, claim), "Each bound holds; the least, at the claimed δ, is claimed."))
-    body = "".join(f"<figure>{svg}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
-    return _section("The guarantee", f'<div class="plots">{body}</div>')
+        figures.append(
+            (
+                lambda: plots.bounds_plot(plots.bounds_over_epsilon(plan, charges, claim), claim),
+                "Each bound holds; the least, at the claimed δ, is claimed.",
+            )
+        )
+    return figures
 
 
 FEW_PHASES = 4

@@ -18,6 +18,9 @@ FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+PackageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+PackageVersion = Annotated[str, StringConstraints(pattern=r"^[0-9][A-Za-z0-9.+!_-]{0,63}$")]
+AccountantVersion = Annotated[str, StringConstraints(pattern=r"^(dprecipe )?[0-9][A-Za-z0-9.+!_-]{0,63}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -406,7 +409,7 @@ class Accountant(Block):
     """One accountant's answer for the events, at the claim's δ."""
 
     name: Word
-    version: Word
+    version: AccountantVersion
     bound: Sentence
     role: Role
     epsilon: NonNegativeFloat | None = Field(description="null: it has no bound for these events")
@@ -522,6 +525,17 @@ class CheckFacts(Block):
     measured: Annotated[str, StringConstraints(max_length=4000)]
 
 
+class TensorFacts(Block):
+    """A tensor of `model.safetensors`."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    shape: Annotated[tuple[NonNegativeInt, ...], Field(max_length=16)]
+    made_by: Literal["noisy_steps", "seed", "file", "python"] = Field(
+        description="what made its values: the mechanism; or, without any noise, the recipe's own initialisation, the "
+        "declared initial weights, or a module that was passed from Python, declared to hold nothing private"
+    )
+
+
 class Parent(Block):
     """A text that belongs to the recipe: one that it extends, or the summary of a file."""
 
@@ -565,9 +579,9 @@ class Provenance(Block):
     recipe: RecipeFacts
     plan: Digest
     model: Literal["recipe", "python"] = Field(description="`python`: the module was passed from Python")
-    data: Literal["recipe", "python"]
+    data: Literal["recipe", "python"] = Field(description="`python`: any set of records was passed from Python")
     initial_weights: InitialWeightsFacts | None = Field(None, description="null: drawn from the recipe's seed")
-    versions: dict[Word, Word]
+    versions: Annotated[dict[PackageName, PackageVersion], Field(max_length=100)]
     device: Word
     started: Word
     finished: Word
@@ -584,6 +598,7 @@ class Predicate(Block):
     accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
     data_dependent: DataDependentFacts | None = Field(None, description="where the recipe publishes it")
     assumptions: Annotated[tuple[AssumptionFacts, ...], Field(max_length=100)]
+    tensors: Annotated[tuple[TensorFacts, ...], Field(min_length=1, max_length=100_000)]
     data_access: DataAccess
     budget: BudgetFacts
     randomness: Randomness

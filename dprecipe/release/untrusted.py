@@ -83,6 +83,11 @@ def validate(model: type[M], parsed: dict[str, Any], name: str) -> M:
         raise ContentError(f"{name}: {_short(error)}") from None
 
 
+def one_line(text: str) -> str:
+    """Somebody else's text without what would start a line, steer a terminal or turn the direction of writing."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+
+
 def _worded(error: ErrorDetails) -> str:
     """What is wrong with a field, in words of ours where a reader meets it often."""
     return WORDS.get(error["type"]) or error["msg"][:1].lower() + error["msg"][1:]

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
-from dprecipe.planning.model import Plan
 from dprecipe.privacy import ledger as ledgers
-from dprecipe.release import rebuild, recompute
-from dprecipe.release.folder import CERTIFICATE, ENVELOPE, compare, released_files
+from dprecipe.release import companions, rebuild, recompute, versions
+from dprecipe.release.folder import CERTIFICATE, ENVELOPE, OWN, compare, released_files
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
 from dprecipe.release.sign import load_public_key, unseal
-from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, validate
+from dprecipe.release.untrusted import ContentError, one_line, parse_object, read_bytes, validate
 from dprecipe.release.voting import filtered
 
 if TYPE_CHECKING:
@@ -63,17 +62,20 @@ def verify(path: Path, public_key: Path | None = None) -> Verified:
     case = _Case(path, path.name, [], [], [])
     try:
         content = _content(path, key, case)
-        stated = validate(Statement, parse_object(content, case.name), case.name)
+        parsed = parse_object(content, case.name)
+        if (reason := versions.unknown(parsed)) is not None:
+            raise ContentError(reason)
+        stated = validate(Statement, parsed, case.name)
     except ContentError as error:
-        raise CertificateInvalid([*case.failures, *error.failures]) from None
+        raise CertificateInvalid([one_line(line) for line in (*case.failures, *error.failures)]) from None
     case.checked.append("the certificate is well formed")
-    plan = _check_predicate(stated.predicate, case)
-    _check_files(stated, plan, path.is_dir(), case)
+    rebuilt = _check_predicate(stated.predicate, case)
+    _check_files(stated, rebuilt, path.is_dir(), case)
     _check_ledger(stated.predicate, case)
     if case.failures:
         more = len(case.failures) - MOST_FAILURES
         shown = [*case.failures[:MOST_FAILURES], f"and {more} more"] if more > 0 else case.failures
-        raise CertificateInvalid(shown)
+        raise CertificateInvalid([one_line(line) for line in shown])
     return Verified(stated.predicate.claim, tuple(case.checked), tuple(case.notes), stated)
 
 
@@ -130,8 +132,8 @@ def _unsigned(content: bytes, key: Ed25519PublicKey | None, case: _Case) -> byte
     return content
 
 
-def _check_predicate(stated: Predicate, case: _Case) -> Plan | None:
-    """The plan of its recipe, where this version can make it as the certificate's did."""
+def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
+    """The plan of its recipe, and the events."""
     failures: list[str] = []
     rebuilt = rebuild.rebuild(stated, failures)
     failures += rebuild.contradictions(stated, None if rebuilt is None else rebuilt.plan)
@@ -143,16 +145,15 @@ def _check_predicate(stated: Predicate, case: _Case) -> Plan | None:
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
         _say_what_was_checked(stated, rebuilt, case)
-    return None if rebuilt is None or not rebuilt.same_version else rebuilt.plan
+    return rebuilt
 
 
 def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
     first, second, third = stated.accounting
-    same = "its digest, and " if rebuilt.same_version else ""
     case.checked += [
-        f"its recipe was planned again: {same}the events, sampling, noise, clipping, unit and release agree",
+        "its recipe was planned again: its digest, the events, sampling, noise, clipping, unit and release agree",
         f"ε recomputed from {stated.events.total:,} events with {first.name} does not exceed the claim",
-        f"{third.name} {third.version}, an independent library, gives {third.epsilon!r}: consistent",
+        f"{third.name}, an independent library, was asked again: consistent with the {third.epsilon!r} stated",
         f"the cross-check with {second.name} gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
         f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
         *(["the run is charged all that its filter allowed, whatever was answered"] if filtered(rebuilt.plan) else []),
@@ -168,22 +169,25 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
             "what these votes cost, with noise, is taken as stated: what follows from it was worked out again, but not "
             "that a run drew it"
         )
-    if not rebuilt.same_version:
-        version = ascii(stated.provenance.versions.get("dprecipe"))
-        case.notes.append(f"made by dprecipe {version}: plan digest, wording and defaults were not compared")
+    case.notes.append(
+        "what the certificate alone says: what each check measured, which tensors noisy steps made, scores, times, "
+        "device, package versions, and whether Python replaced the model or the records"
+    )
 
 
-def _check_files(stated: Statement, plan: Plan | None, is_folder: bool, case: _Case) -> None:
+def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, case: _Case) -> None:
     subjects = {subject.name: f"sha256:{subject.digest.sha256}" for subject in stated.subject}
     if len(subjects) != len(stated.subject):
         case.failures.append("subject: a file is named twice")
-    if subjects.keys() & {CERTIFICATE, ENVELOPE}:
+    if subjects.keys() & OWN:
         case.failures.append("subject: names the certificate itself")
-    if not any(name.startswith("model.") for name in subjects):
-        case.failures.append("subject: names no model")
-    if plan is not None:
-        others = sorted(set(subjects) - released_files(plan) - {CERTIFICATE, ENVELOPE})
+    if rebuilt is not None:
+        due = released_files(rebuilt.plan)
+        others = sorted(set(subjects) - due - OWN)
         case.failures += [f"subject: {name!a} is nothing that a run of this recipe releases" for name in others]
+        case.failures += [
+            f"subject: {name} is missing, which this recipe releases" for name in sorted(due - set(subjects))
+        ]
     if not is_folder and not any((case.folder / name).exists() for name in subjects):
         case.notes.append("none of the released files lies beside it: the claim was not held against any model")
         return
@@ -193,12 +197,24 @@ def _check_files(stated: Statement, plan: Plan | None, is_folder: bool, case: _C
         alone = "" if is_folder else "; other files beside it were not looked at"
         whole = "; nothing else is in the folder" if is_folder else ""
         case.checked.append(f"the digests of all {len(subjects)} released files match{whole}{alone}")
+    if found or case.failures or rebuilt is None:
+        return
+    case.failures += companions.differences(stated.predicate, rebuilt.plan, rebuilt.charges, case.folder, set(subjects))
+    case.checked.append(
+        f"the weights hold the {len(stated.predicate.tensors):,} tensors that the certificate names, and the other "
+        "files say what it says"
+    )
+    if "report.html" in subjects:
+        case.notes.append("the lines in the report's figures were not drawn again; its words were compared")
 
 
 def _check_ledger(stated: Predicate, case: _Case) -> None:
     path = case.folder.absolute().parent / LEDGER
     if not path.is_file():
-        case.notes.append("the ledger is not here: that it holds these events was not checked")
+        case.notes.append(
+            "the ledger is not here: that it holds these events, in how many attempts, and why the run stopped "
+            f"({stated.budget.stop_reason}) is what the certificate says"
+        )
         return
     try:
         ledger = ledgers.read(path)

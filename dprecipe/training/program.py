@@ -34,6 +34,7 @@ from dprecipe.training.probe import Check, probe
 from dprecipe.training.processes import among, local_rank
 from dprecipe.training.progress import say
 from dprecipe.training.records import RecordSource, Store
+from dprecipe.training.released import refuse_python_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class Sets:
     """The training records came from Python and not from the recipe's source."""
     custom_test: bool = False
     """The held-out records did: what the recipe declares public is its own source and nothing else."""
+
+    @property
+    def from_python(self) -> bool:
+        """Whether any of the records came from Python."""
+        return self.custom or self.custom_test
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,8 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
         raise PlanRefused(findings)
     if not any(parameter.requires_grad for parameter in built.parameters()):
         raise RunFailed("the model has no parameter that is trained", "leave requires_grad on where it should learn")
+    if model is not None:
+        refuse_python_tensors(plan, built)
     built.to(device)
     say("checking the program and its noise on made-up records")
     sums = trainer_of(plan.mechanism).tests(plan, built)

@@ -31,6 +31,7 @@ from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe import Check
 from dprecipe.training.progress import say
+from dprecipe.training.released import tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Finished:
     device: torch.device
     score: Score | None
     test_from_python: bool
+    trained: frozenset[str] = frozenset()
+    """Names of `weights` that noisy steps made."""
     sanitised: Sanitised | None = None
     """What the run published of its votes' cost."""
     initial: InitialWeights | None = None
@@ -84,6 +87,9 @@ def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, f
         model=identity["model"],
         data=identity["data"],
         initial=finished.initial,
+        tensors=tensors_of(
+            finished.weights, finished.trained, identity["model"] == "python", finished.initial is not None
+        ),
     )
     history = []
     if public:

@@ -34,6 +34,7 @@ from dprecipe.training.processes import Led, Processes, join, local_count
 from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
+from dprecipe.training.released import trained_names
 from dprecipe.training.run import Given, Rehearsal, Run, interrupted
 from dprecipe.training.signals import Stopping
 from dprecipe.training.watch import SpentCurve, Watch
@@ -54,7 +55,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         folder,
         private_of(program.sets.train),
         "python" if program.custom_model else "recipe",
-        "python" if program.sets.custom else "recipe",
+        "python" if program.sets.from_python else "recipe",
         program.initial,
     )
     state: dict[str, Any] | None = None
@@ -88,6 +89,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
     score = watch.score(module)
     finished = Finished(
         weights=merged(program.model, module.released_state()),
+        trained=trained_names(program.model),
         model=None if program.custom_model else plan.model,
         identity=identity,
         checks=program.checks,

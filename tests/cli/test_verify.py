@@ -15,8 +15,8 @@ from dprecipe.cli.main import app
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
-from dprecipe.release import folder
-from dprecipe.release.facts import REQUIRED_CHECKS, CheckResult, RunFacts, package_versions
+from dprecipe.release.checks import CHECKS
+from dprecipe.release.facts import CheckResult, RunFacts, package_versions
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -35,7 +35,7 @@ release: {report: false}
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> Path:
+def release(tmp_path: Path, put_release: Any) -> Path:
     plan = make_plan(read_text(RECIPE))
     ledger = LedgerWriter(tmp_path / "ledger.jsonl", plan.digest)
     (charge,) = plan.events
@@ -44,14 +44,13 @@ def release(tmp_path: Path) -> Path:
     ledger.close("completed")
     moment = "2026-01-01T00:00:00+00:00"
     facts = RunFacts(
-        tuple(CheckResult(name, "it holds", True) for name in REQUIRED_CHECKS["dpsgd"]),
+        tuple(CheckResult(name, "it holds", True) for name in CHECKS["dpsgd"]),
         package_versions(),
         "cpu",
         moment,
         moment,
     )
-    write = lambda path: (path / "model.safetensors").write_bytes(b"weights")  # noqa: E731
-    folder.publish(tmp_path / "release", plan, read(tmp_path / "ledger.jsonl"), facts, [], write)
+    put_release(tmp_path / "release", plan, read(tmp_path / "ledger.jsonl"), facts)
     return tmp_path / "release"
 
 

@@ -19,8 +19,8 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, second_opinion
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 from dprecipe.recipe.read import read_text
-from dprecipe.release import folder
-from dprecipe.release.facts import REQUIRED_CHECKS, CheckResult, PublicScore, RunFacts, package_versions
+from dprecipe.release.checks import CHECKS
+from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, package_versions
 from dprecipe.release.verify import verify
 
 RECIPE = """\
@@ -72,7 +72,7 @@ def plan_of(text: str = RECIPE, overrides: tuple[str, ...] = (), file: str = "/s
 
 def facts_of(**changes: object) -> RunFacts:
     mechanism = str(changes.pop("mechanism", "dpsgd"))
-    checks = (*(CheckResult(name, f"{name} holds", True) for name in sorted(REQUIRED_CHECKS[mechanism])),)
+    checks = (*(CheckResult(name, f"{name} holds", True) for name in sorted(CHECKS[mechanism])),)
     fields = {
         "checks": checks,
         "versions": package_versions(),
@@ -105,15 +105,7 @@ def spend(path: Path, plan: Plan, *, crash_after: int = 0) -> Ledger:
     return read(path)
 
 
-def write_model(path: Path) -> None:
-    (path / "model.safetensors").write_bytes(bytes(range(256)))
-    (path / "model.json").write_text('{"kind": "logistic_regression"}', encoding="utf-8")
-
-
-def finish(path: Path, plan: Plan, facts: RunFacts, *, crash_after: int = 0) -> Finished:
-    ledger = spend(path / "private" / "ledger.jsonl", plan, crash_after=crash_after)
-    folder.publish(path / "release", plan, ledger, facts, HISTORY, write_model)
-    return Finished(path, plan, ledger, facts)
+Finish = Callable[..., Finished]
 
 
 @pytest.fixture(scope="session", name="plan_of")
@@ -126,13 +118,17 @@ def facts_of_fixture() -> Callable[..., RunFacts]:
     return facts_of
 
 
-@pytest.fixture(scope="session", name="finish")
-def finish_fixture() -> Callable[..., Finished]:
+@pytest.fixture(scope="session")
+def finish(put_release: Callable[..., RunFacts]) -> Finish:
+    def finish(path: Path, plan: Plan, facts: RunFacts, *, crash_after: int = 0) -> Finished:
+        ledger = spend(path / "private" / "ledger.jsonl", plan, crash_after=crash_after)
+        return Finished(path, plan, ledger, put_release(path / "release", plan, ledger, facts, HISTORY))
+
     return finish
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def finished(tmp_path_factory: pytest.TempPathFactory, finish: Finish) -> Finished:
     """Read only: shared by all tests of a session."""
     return finish(tmp_path_factory.mktemp("finished") / "run", plan_of(), facts_of())
 

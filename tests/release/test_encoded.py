@@ -20,7 +20,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read as read_recipe
 from dprecipe.recipe.read import read_source
-from dprecipe.release import certificate, folder
+from dprecipe.release import certificate
 from dprecipe.release.verify import verify
 
 RECIPE = """\
@@ -174,7 +174,7 @@ def test_attachments_that_nothing_reads_are_refused(release: Path) -> None:
 
 
 def test_a_run_that_crashed_in_its_dear_phase_and_met_its_budget_verifies(
-    made: Plan, tmp_path: Path, facts_of: Callable[..., Any]
+    made: Plan, tmp_path: Path, facts_of: Callable[..., Any], put_release: Any
 ) -> None:
     """What a crash reserved leaves room for no event of the first phase, but for one of the second."""
     budget = f"budget.epsilon={1.2 * made.guarantee.epsilon:.3g}"
@@ -191,10 +191,6 @@ def test_a_run_that_crashed_in_its_dear_phase_and_met_its_budget_verifies(
     writer = LedgerWriter(path, tight.digest)
     writer.close("budget")
 
-    def write(where: Path) -> None:
-        (where / "model.safetensors").write_bytes(b"x")
-        (where / "model.json").write_text("{}", encoding="utf-8")
-
     facts = facts_of(mechanism="encoded", score=None)
-    folder.publish(tmp_path / "run" / "release", tight, read(path), facts, [], write)
+    put_release(tmp_path / "run" / "release", tight, read(path), facts)
     assert verify(tmp_path / "run" / "release").statement.predicate.budget.stop_reason == "budget"

@@ -174,36 +174,6 @@ def test_the_claim_has_no_tolerance_on_the_unsafe_side(copy: Any) -> None:
     assert "claim.epsilon: the events cost" in failures_of(copy.release)
 
 
-def test_another_version_is_checked_by_what_all_versions_share(copy: Any) -> None:
-    def other_version(predicate: Any) -> None:
-        predicate["provenance"]["versions"]["dprecipe"] = "0.0.9"
-        for row in predicate["accounting"][:2]:
-            row["version"] = "dprecipe 0.0.9"
-        predicate["assumptions"][0]["text"] += ", as it was worded then"
-
-    edit(copy.release, other_version)
-    assert any("made by dprecipe '0.0.9'" in note for note in verify(copy.release).notes)
-    edit(copy.release, lambda predicate: predicate["sampling"].update(rate=0.01))
-    assert "sampling.rate" in failures_of(copy.release)
-
-
-def test_another_version_may_have_solved_the_noise_otherwise(
-    tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
-) -> None:
-    made = finish(tmp_path / "run", plan_of(overrides=("mechanism.noise.multiplier=1.3",)), facts_of())
-
-    def other_version(predicate: Any) -> None:
-        recipe = predicate["provenance"]["recipe"]
-        recipe["overrides"] = []
-        predicate["provenance"]["versions"]["dprecipe"] = "0.0.9"
-        for row in predicate["accounting"][:2]:
-            row["version"] = "dprecipe 0.0.9"
-        recipe["digest"] = plan_of().source.digest
-
-    edit(made.release, other_version)
-    assert "solved" not in verify(made.release).notes
-
-
 def test_an_accountant_that_is_wrong_is_found_by_the_other(
     tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ from dprecipe.planning.model import Plan, canonical_json
 from dprecipe.training.probe import Check
 from dprecipe.training.program import device_of, hold_unit
 from dprecipe.training.records import RecordSource
+from dprecipe.training.released import refuse_python_tensors
 from dprecipe.training.run import Given
 
 
@@ -110,9 +111,12 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
 
     Raises:
         DataFault: the data or the votes are not what the recipe declares.
-        UsageFault: there are training records, and votes that were cast elsewhere.
+        UsageFault: there are training records, and votes that were cast elsewhere; or a student with tensors that the
+            recipe refuses.
         RunFailed: the program does not do what the accounting assumes.
     """
+    if given.model is not None:
+        refuse_python_tensors(plan, given.model)
     teachers, device = teachers_of(plan), device_of(plan.runtime.device)
     lesson = None if teachers.votes is not None else lesson_of(plan, teachers)
     if lesson is None and given.train is not None:

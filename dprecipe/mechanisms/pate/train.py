@@ -41,6 +41,7 @@ from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.program import device_of
 from dprecipe.training.publish import Finished, hold_identity, identity_of, publish
+from dprecipe.training.released import trained_names
 from dprecipe.training.run import Rehearsal, Run, interrupted
 from dprecipe.training.signals import stopping_on_signals
 
@@ -59,7 +60,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         folder,
         program.ensemble.private(key),
         "recipe" if given.model is None else "python",
-        "recipe" if given.train is None and given.public is None else "python",
+        "recipe" if given.train is None and given.public is None and given.test is None else "python",
     ) | {
         "public": commit(folder.commitment_key, program.public.data),
         "partition": commit(folder.commitment_key, key),
@@ -105,6 +106,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
     score = _score(plan, folder, program, module, ballot, spending)
     finished = Finished(
         weights=module.state_dict(),
+        trained=trained_names(module, fitted=given.model is None and plan.training.optimizer is None),
         model=plan.model if given.model is None else None,
         identity=identity,
         checks=program.checks,

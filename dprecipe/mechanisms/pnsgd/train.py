@@ -148,7 +148,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
     """Go on from where the folder is: unless the run has ended, in which case its release is made."""
     insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
     identity = identity_of(
-        folder, private_of(program.sets.train), "recipe", "python" if program.sets.custom else "recipe"
+        folder, private_of(program.sets.train), "recipe", "python" if program.sets.from_python else "recipe"
     )
     kept = HiddenState(folder.private / "checkpoints" / "last.hidden", folder.private / "checkpoint.key", plan.digest)
     (event,) = (charge.event for charge in plan.events)
@@ -184,6 +184,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         score = _score(plan, folder, program, program.sets.test, weights, state.step)
     finished = Finished(
         weights=weights,
+        trained=frozenset(weights),
         model=plan.model,
         identity=identity,
         checks=program.checks,

@@ -24,7 +24,7 @@ from dprecipe.models.schema import (
     SoftmaxRegression,
 )
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.release.facts import REQUIRED_CHECKS
+from dprecipe.release.checks import CHECKS
 
 LOGISTIC = LogisticRegression(kind="logistic_regression", l2=0.01)
 MODELS: list[tuple[Any, int]] = [
@@ -79,7 +79,7 @@ def test_proven_constants_pass_every_check(
     for seed, lot in enumerate((1, 7, 200)):
         for relation in (Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT_ONE):
             found = probed(*case(model, classes, within, relation, lot), relation=relation, seed=seed)
-            assert {check.id for check in found} == REQUIRED_CHECKS["pnsgd"]
+            assert {check.id for check in found} == CHECKS["pnsgd"]
             assert all(check.passed for check in found)
 
 

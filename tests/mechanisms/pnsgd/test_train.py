@@ -21,7 +21,7 @@ from dprecipe.models.load import load
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import read
-from dprecipe.release.facts import REQUIRED_CHECKS
+from dprecipe.release.checks import CHECKS
 from dprecipe.training.run import Given, rehearse, run
 
 Planned = Callable[..., Plan]
@@ -175,7 +175,7 @@ def test_a_rehearsal_reads_nothing_and_tries_everything(hidden: Planned, tmp_pat
     plan = hidden("mechanism.batch_size=7")
     (tmp_path / "records.npz").unlink()
     rehearsal = rehearse(plan)
-    assert {check.id for check in rehearsal.checks} == REQUIRED_CHECKS["pnsgd"]
+    assert {check.id for check in rehearsal.checks} == CHECKS["pnsgd"]
     assert rehearsal.seconds > 0
     assert "steps on made-up records" in rehearsal.done
 

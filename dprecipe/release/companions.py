@@ -1,0 +1,132 @@
+"""The files of a release beside its certificate, held to what the certificate says.
+
+A digest shows that a file is the one that was named; it does not keep the file from saying something else, because
+whoever writes an unsigned certificate writes its digests. So what states the claim is made again and compared: the
+card, the numbers, the model's description and the report's text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dprecipe.faults import Fault
+from dprecipe.models.file import describe, parse
+from dprecipe.models.schema import Transformers
+from dprecipe.planning.model import Plan
+from dprecipe.privacy.events import Charge
+from dprecipe.release import card, report, tensors
+from dprecipe.release.folder import covered_history
+from dprecipe.release.schema import Predicate
+from dprecipe.release.untrusted import ContentError, parse_object, read_bytes
+
+History = Sequence[Mapping[str, float]]
+
+FIGURE = "<svg/>"
+SVG = re.compile(r"<svg .*?</svg>\n?", re.DOTALL)
+SVG_HEAD = re.compile(
+    r'<svg role="img" aria-label="[a-z]{1,20}" (xmlns:xlink="http://www.w3.org/1999/xlink" |'
+    r'xmlns="http://www.w3.org/2000/svg" |(width|height)="[\d.]{1,12}pt" |viewBox="[\d. ]{1,60}" )*version="1.1">'
+)
+SVG_TAGS = frozenset({"svg", "defs", "style", "g", "path", "use", "text", "tspan", "clipPath", "rect"})
+SVG_STYLE = '<style type="text/css">*{stroke-linejoin: round; stroke-linecap: butt}</style>'
+LABELS = frozenset(
+    {
+        *("ε", "δ", "ε spent", "steps", "queries", "answered, of those put", "accuracy, public records"),
+        *("position of the record", "no amplification", "contraction", "nonlinear", "iteration", "hybrid"),
+    }
+)
+TICK = re.compile(r"[\d\s.,eE+^%×−-]*")
+
+
+def differences(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Path, names: set[str]) -> list[str]:
+    """Where one of the files `names` in `folder` says something else than the certificate."""
+    found: list[str] = []
+    history: History = ()
+    if tensors.WEIGHTS in names:
+        found += tensors.differences(stated, folder / tensors.WEIGHTS)
+    if "model.json" in names:
+        found += _model(stated, plan, folder / "model.json")
+    if "metrics.json" in names:
+        failures, history = _metrics(stated, plan, folder / "metrics.json")
+        found += failures
+    if "card.md" in names:
+        found += _same("card.md", folder, card.markdown(plan, stated))
+    if "report.html" in names:
+        found += _report(stated, plan, charges, folder, history)
+    return found
+
+
+def _same(name: str, folder: Path, expected: str) -> list[str]:
+    try:
+        same = read_bytes(folder / name) == expected.encode()
+    except ContentError as error:
+        return list(error.failures)
+    return [] if same else [f"{name}: not what this certificate gives: it may state another claim"]
+
+
+def _model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
+    try:
+        text = read_bytes(path)
+        content = parse_object(text, path.name)
+        config = parse(text).config
+        model = plan.model if stated.provenance.model == "recipe" else None
+        if config is not None and not isinstance(model, Transformers):
+            return ["model.json: has a configuration, which this recipe's model has not"]
+        expected = describe(model, plan.data, config)
+    except ContentError as error:
+        return list(error.failures)
+    except Fault as fault:
+        return [f"model.json: {fault.message}"]
+    wrong = [key for key in {**expected, **content} if expected.get(key, ...) != content.get(key, ...)]
+    return [f"model.json: {key[:80]!a} is not what the recipe says" for key in wrong[:20]]
+
+
+def _metrics(stated: Predicate, plan: Plan, path: Path) -> tuple[list[str], History]:
+    try:
+        content = parse_object(read_bytes(path), path.name)
+    except ContentError as error:
+        return list(error.failures), ()
+    history = content.get("history")
+    if not isinstance(history, list):
+        return ["metrics.json: has no list of points as history"], ()
+    # A point that this run can't have measured is left out of what is expected, and so differs.
+    expected = card.metrics(stated, covered_history(plan, history))
+    wrong = [key for key in {**expected, **content} if expected.get(key, ...) != content.get(key, ...)]
+    return [f"metrics.json: {key[:80]!a} is not what the certificate says" for key in wrong[:20]], expected["history"]
+
+
+def _report(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Path, history: History) -> list[str]:
+    try:
+        page = read_bytes(folder / "report.html").decode()
+    except ContentError as error:
+        return list(error.failures)
+    except UnicodeDecodeError:
+        return ["report.html: not UTF-8"]
+    if SVG.sub(FIGURE, page) != report.html(plan, stated, charges, history, lambda figure: FIGURE):
+        return ["report.html: its text is not what this certificate gives: it may state another claim"]
+    claim, budget = stated.claim, stated.budget
+    allowed = LABELS | {f"budget ε = {budget.epsilon:g}", f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}"}
+    if stated.mechanism.voting is not None:
+        votes = stated.mechanism.voting
+        allowed |= {f"{votes.answers_charged:,} of {votes.queries_charged:,}"}
+    return [f"report.html: {flaw}" for figure in SVG.findall(page) if (flaw := _drawn(figure, allowed))][:5]
+
+
+def _drawn(figure: str, allowed: frozenset[str]) -> str | None:
+    """Why a figure is none of a report: it has words of its own, or reaches beyond itself. Its lines may show anything:
+    nothing here draws them again."""
+    if not SVG_HEAD.match(figure):
+        return "a figure does not begin as a figure of a report does"
+    bare = re.sub(r"<!--.*?-->", "", figure, flags=re.DOTALL)
+    if bare.count("<style") != bare.count(SVG_STYLE):
+        return "a figure has a style of its own"
+    if others := sorted(set(re.findall(r"<\s*/?\s*([^\s<>/]*)", bare)) - SVG_TAGS):
+        return f"a figure holds {others[0][:40]!a}"
+    for words in re.findall(r"<text[^>]*>(.*?)</text>", bare, re.DOTALL):
+        text = re.sub(r"<[^>]*>", "", words).strip()
+        if text not in allowed and not TICK.fullmatch(text):
+            return f"a figure says {text[:80]!a}"
+    outside = re.sub(r"<style.*?</style>|<text.*?</text>|<[^>]*>", "", bare, flags=re.DOTALL)
+    return f"a figure says {outside.strip()[:80]!a}" if outside.strip() else None

@@ -1,0 +1,99 @@
+"""What a release rests on that came from Python, in words: a module's tensors and first weights, and records.
+
+No program can see whether a tensor that somebody passes holds private data, or whether records were prepared one by
+one. Both are assumptions, declared by who passed them and named in certificate, card and report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dprecipe.planning.model import Assumption
+from dprecipe.release.schema import Access, Predicate
+
+MODULE, RECORDS = "python_module", "python_records"
+"""The assumptions' names."""
+SHOWN = 12
+"""Tensors that a sentence names; all of them are in the certificate."""
+CONSTANT = "constants of the recipe, the same for every record; nothing was fitted to the data"
+PREPARED = (
+    "records came from Python: whatever was done to them before was declared to depend on no other record; what the "
+    "recipe does is constant"
+)
+
+
+class Tensor(Protocol):
+    """A tensor of the release: of a run's facts or of a certificate."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def made_by(self) -> str: ...
+
+
+def assumptions(model: str, data: str, tensors: Sequence[Tensor]) -> tuple[Assumption, ...]:
+    """What a run rests on beyond its plan; `model` and `data` are "recipe" or "python"."""
+    found = []
+    if model == "python":
+        found.append(Assumption(MODULE, module_text(tensors), "declaration"))
+    if data == "python":
+        found.append(
+            Assumption(
+                RECORDS,
+                "records came from Python: whatever was done to one of them before (scaling, filling in, selecting) "
+                "took account of no other private record; no mean, range, vocabulary or choice was learned from them",
+                "declaration",
+            )
+        )
+    return tuple(found)
+
+
+def preprocessing(data: str) -> Access:
+    """What is known of how records were prepared."""
+    return Access(status="declared", text=PREPARED) if data == "python" else Access(status="public", text=CONSTANT)
+
+
+def declared(made: Predicate) -> list[str]:
+    """What a certificate rests on that came from Python, one sentence each."""
+    return [a.text for a in made.assumptions if a.id in (MODULE, RECORDS)]
+
+
+def contradictions(made: Predicate) -> list[str]:
+    """Where what came from Python is not among what is assumed, or the other way round."""
+    found, assumed = [], {assumption.id for assumption in made.assumptions}
+    for name, given, due in (("model", made.provenance.model, MODULE), ("data", made.provenance.data, RECORDS)):
+        if (given == "python") != (due in assumed):
+            found.append(f"provenance.{name}: {given}, and the assumptions say otherwise")
+    return found
+
+
+def module_text(tensors: Sequence[Tensor]) -> str:
+    """What a module from Python is assumed to be."""
+    given = untouched(tensors)
+    text = (
+        "the module came from Python: what came with it holds nothing of the private records. That is the first values "
+        "of its trained parameters"
+    )
+    if not given:
+        return f"{text}; no other tensor of it is released"
+    many = f"{len(given)} tensors" if len(given) > 1 else "one tensor"
+    return f"{text}, and {many} released as they came, which no noisy step made: {listed(given)}"
+
+
+def untouched(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Those that came with a module from Python and that no noisy step made."""
+    return [tensor for tensor in tensors if tensor.made_by == "python"]
+
+
+def listed(tensors: Sequence[Tensor]) -> str:
+    """Names and shapes. A name is somebody else's text: it is quoted and cut."""
+    shown = [f"{_short(tensor.name)} {list(tensor.shape)}" for tensor in tensors[:SHOWN]]
+    more = len(tensors) - len(shown)
+    return ", ".join(shown) + (f" and {more} more, listed under tensors" if more else "")
+
+
+def _short(name: str) -> str:
+    return ascii(name if len(name) <= 80 else f"{name[:79]}…")

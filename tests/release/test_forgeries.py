@@ -1,0 +1,339 @@
+"""Whole forgeries: consistent from end to end, unsigned, digests and companions made to match. None verifies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from dprecipe import __version__
+from dprecipe.release import checks, report, versions
+from dprecipe.release.facts import ReleasedTensor
+from dprecipe.release.verify import verify
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def forge(release: Path, change: Change) -> None:
+    """Change the certificate, and let it name the files as they are: no digest gives anything away."""
+    file = release / "certificate.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    change(content["predicate"])
+    content["subject"] = [
+        {"name": path.name, "digest": {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}}
+        for path in sorted(release.iterdir())
+        if not path.name.startswith("certificate.")
+    ]
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def rename(predicate: dict[str, Any], version: str) -> None:
+    predicate["provenance"]["versions"]["dprecipe"] = version
+    for row in predicate["accounting"][:2]:
+        row["version"] = f"dprecipe {version}"
+
+
+# Versions
+
+
+STRIPPED: dict[str, Change] = {
+    "nothing": lambda p: None,
+    "no checks": lambda p: p.update(checks=p["checks"][:1]),
+    "a check renamed": lambda p: p["checks"][0].update(id="everything", text="everything was proved"),
+    "no assumptions": lambda p: p.update(assumptions=[]),
+    "another unit": lambda p: p["claim"]["unit"].update(enforced_by="every household, for ever"),
+    "another sentence": lambda p: p["claim"].update(sentence="Nobody can learn anything."),
+    "nothing unprotected": lambda p: p["claim"].update(not_protected=[]),
+    "a seeded generator": lambda p: p["randomness"].update(generator="Mersenne Twister, seed 0"),
+    "other arithmetic": lambda p: p["numerics"].update(noise_dtype="float16", floating_point="exact"),
+    "a bound in other words": lambda p: p["accounting"][0].update(bound="exact, proved by machine"),
+    "other data access": lambda p: p["data_access"]["tuning"].update(status="covered", text="tuning was private too"),
+    "no warning": lambda p: p.update(what_a_signature_does_not_prove="A signature proves everything."),
+    "no attachments of noise": lambda p: p["mechanism"]["noise"].update(added_to="everything, twice"),
+    "an earlier plan": lambda p: p["provenance"].update(plan="sha256:" + "0" * 64),
+}
+
+
+@pytest.mark.parametrize("version", ["9.9", "0.0.9", "0.1.1", "0.1.0.post1"])
+@pytest.mark.parametrize("what", STRIPPED)
+def test_naming_another_version_strips_nothing(what: str, version: str, copy: Any, tampering: Any) -> None:
+    def change(predicate: dict[str, Any]) -> None:
+        rename(predicate, version)
+        STRIPPED[what](predicate)
+
+    forge(copy.release, change)
+    (failure,) = tampering.failures_of(copy.release)
+    assert f"dprecipe {version} made it" in failure
+    assert f"pip install dprecipe=={version}" in failure
+
+
+@pytest.mark.parametrize("what", sorted(set(STRIPPED) - {"nothing"}))
+def test_the_same_under_its_own_version(what: str, copy: Any, tampering: Any) -> None:
+    forge(copy.release, STRIPPED[what])
+    assert tampering.failures_of(copy.release)
+
+
+@pytest.mark.parametrize(
+    "version", ["0.1.0\nverified", "0.1.0; rm -rf /", "", "x" * 10_000, "0.1.0\u202e", 1, ["0.1.0"], {}]
+)
+def test_what_is_no_version_is_refused_and_not_repeated(version: Any, copy: Any, tampering: Any) -> None:
+    forge(copy.release, lambda p: p["provenance"]["versions"].update(dprecipe=version))
+    (failure,) = tampering.failures_of(copy.release)
+    assert failure.isprintable()
+    assert len(failure) < 300
+    assert "pip install" not in failure
+
+
+def test_an_extra_file_under_another_version_is_found(copy: Any, tampering: Any) -> None:
+    (copy.release / "iterates.npz").write_bytes(b"every iterate")
+    forge(copy.release, lambda p: rename(p, "9.9"))
+    assert tampering.failures_of(copy.release)
+
+
+def test_this_version_is_one_whose_rules_are_known() -> None:
+    assert __version__ in versions.KNOWN
+    assert versions.unknown({"predicate": {"provenance": {"versions": {"dprecipe": __version__}}}}) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["provenance.versions.torch", "provenance.versions.dp-accounting", "accounting.2.version"]
+)
+def test_versions_of_packages_are_no_prose(path: str, copy: Any, tampering: Any) -> None:
+    forge(copy.release, lambda p: tampering.put(p, path, "2.0, audited by everyone"))
+    assert any(path in failure for failure in tampering.failures_of(copy.release))
+
+
+def test_no_failure_breaks_a_line_or_turns_the_writing(copy: Any, tampering: Any) -> None:
+    forge(copy.release, lambda p: p["provenance"]["recipe"]["resolved"].update({"a\nverified\u202e": 1}))
+    failures = tampering.failures_of(copy.release)
+    assert failures
+    assert all(failure.isprintable() for failure in failures)
+
+
+# Checks
+
+
+def test_the_set_of_checks_is_complete(copy: Any, tampering: Any) -> None:
+    """None may be left out, renamed, added or reworded, of those that need no second look either."""
+    text = (copy.release / "certificate.json").read_text(encoding="utf-8")
+    stated = json.loads(text)["predicate"]["checks"]
+    assert {check["id"] for check in stated} == checks.checks_of(copy.plan)
+    for index, check in enumerate(stated):
+        for change in (
+            lambda p, i=index: p["checks"].pop(i),
+            lambda p, i=index: p["checks"][i].update(id=p["checks"][i]["id"] + "_more"),
+            lambda p, i=index: p["checks"][i].update(text="it holds for every household"),
+        ):
+            (copy.release / "certificate.json").write_text(text, encoding="utf-8")
+            forge(copy.release, change)
+            assert any(f.startswith("checks") for f in tampering.failures_of(copy.release)), (check["id"], change)
+    (copy.release / "certificate.json").write_text(text, encoding="utf-8")
+    extra = {"id": "audited", "text": "audited", "passed": True, "measured": ""}
+    forge(copy.release, lambda p: p["checks"].append(extra))
+    assert any("audited" in failure for failure in tampering.failures_of(copy.release))
+
+
+# Companions
+
+
+def replaced(name: str, before: str, after: str) -> Callable[[Path], None]:
+    def change(release: Path) -> None:
+        text = (release / name).read_text(encoding="utf-8")
+        assert before in text
+        (release / name).write_text(text.replace(before, after), encoding="utf-8")
+
+    return change
+
+
+def said(name: str, before: str, after: str) -> tuple[str, Callable[[Path], None]]:
+    return name, replaced(name, before, after)
+
+
+def without_weights(release: Path) -> None:
+    (release / "model.safetensors").unlink()
+
+
+def fewer_weights(release: Path) -> None:
+    save_file({"other": np.ones(3, np.float32)}, release / "model.safetensors")
+
+
+def more_weights(release: Path) -> None:
+    weight = np.ones(650, np.float32)
+    save_file({"weight": weight, "records": np.ones((7, 64), np.float32)}, release / "model.safetensors")
+
+
+def text_in_the_weights(release: Path) -> None:
+    save_file({"weight": np.ones(650, np.float32)}, release / "model.safetensors", {"note": "a private record"})
+
+
+def bytes_behind_the_weights(release: Path) -> None:
+    with (release / "model.safetensors").open("ab") as file:
+        file.write(b"a private record")
+
+
+def bytes_between_the_weights(release: Path) -> None:
+    header = json.dumps({"weight": {"dtype": "F32", "shape": [650], "data_offsets": [64, 2664]}}).encode()
+    content = len(header).to_bytes(8, "little") + header + bytes(2664)
+    (release / "model.safetensors").write_bytes(content)
+
+
+COMPANIONS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "a card with another ε": said("card.md", '"epsilon": 1.99', '"epsilon": 0.19'),
+    "a card with another sentence": said("card.md", "(ε = 1.99", "(ε = 0.19"),
+    "a card with more to say": said("card.md", "## Limits", "Audited by everyone.\n\n## Limits"),
+    "metrics with another ε": said("metrics.json", '"epsilon": 1.99', '"epsilon": 0.19'),
+    "metrics with a note": said("metrics.json", '"history"', '"note": "safe",\n "history"'),
+    "metrics with a later step": said("metrics.json", '"step": 60', '"step": 61'),
+    "metrics with words in the history": said("metrics.json", '"step": 60', '"record": 1, "step": 60'),
+    "metrics that are no number": said("metrics.json", '"loss": 0.9', '"loss": "9"'),
+    "a report with another ε": said("report.html", "<b>ε = 1.99", "<b>ε = 0.19"),
+    "a report with more to say": said("report.html", "</main>", "<p>Audited.</p></main>"),
+    "a report with a hidden claim": said("report.html", "</style>", ".claim{display:none}</style>"),
+    "a figure with another ε": said("report.html", "claimed: ε = 1.99", "claimed: ε = 0.19"),
+    "a figure with a script": said("report.html", "</svg>", "<script>1</script></svg>"),
+    "a figure with a style": said("report.html", "</svg>", "<style>.claim{display:none}</style></svg>"),
+    "a figure over the page": said("report.html", '<svg role="img"', '<svg style="position:fixed"'),
+    "a figure with foreign words": said("report.html", "</svg>", "<text>ε is 0.1</text></svg>"),
+    "other preprocessing": said("model.json", '"preprocess": []', '"preprocess": [{"scale": {"mean": 0, "std": 2}}]'),
+    "another model": said("model.json", '"bias": true', '"bias": false'),
+    "no weights": ("subject: model.safetensors", without_weights),
+    "other weights": ("tensors", fewer_weights),
+    "weights and records": ("tensors", more_weights),
+    "text in the weights": ("model.safetensors", text_in_the_weights),
+    "bytes behind the weights": ("model.safetensors", bytes_behind_the_weights),
+    "bytes between the weights": ("model.safetensors", bytes_between_the_weights),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", COMPANIONS)
+def test_no_companion_says_what_the_certificate_does_not(what: str, copy: Any, tampering: Any) -> None:
+    named, change = COMPANIONS[what]
+    change(copy.release)
+    forge(copy.release, lambda p: None)
+    failures = tampering.failures_of(copy.release)
+    assert failures
+    assert all(failure.startswith(named) for failure in failures), failures
+
+
+@pytest.mark.parametrize("name", ["card.md", "metrics.json", "report.html", "model.json", "model.safetensors"])
+def test_a_file_that_the_recipe_releases_is_not_left_out(name: str, copy: Any, tampering: Any) -> None:
+    (copy.release / name).unlink()
+    forge(copy.release, lambda p: None)
+    assert tampering.failures_of(copy.release) == (f"subject: {name} is missing, which this recipe releases",)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff" * 20, b"[]", b'{"a": 1' * 1000, bytes(8), (2**62).to_bytes(8, "little")]
+)
+def test_garbage_in_a_companion_is_refused(content: bytes, copy: Any, tampering: Any) -> None:
+    for name in ("card.md", "metrics.json", "report.html", "model.json", "model.safetensors"):
+        before = (copy.release / name).read_bytes()
+        (copy.release / name).write_bytes(content)
+        forge(copy.release, lambda p: None)
+        assert tampering.failures_of(copy.release), name
+        (copy.release / name).write_bytes(before)
+
+
+def test_tensors_that_the_recipe_can_t_have_trained(copy: Any, tampering: Any) -> None:
+    """The recipe's model has 650 numbers to train; a certificate of fewer or more is of another model."""
+    save_file({"weight": np.ones(651, np.float32)}, copy.release / "model.safetensors")
+    forge(copy.release, lambda p: p["tensors"][0].update(shape=[651]))
+    assert any("noisy steps made 651 numbers" in failure for failure in tampering.failures_of(copy.release))
+
+
+def test_the_figures_of_every_report_pass_their_own_grammar(copy: Any) -> None:
+    page = (copy.release / "report.html").read_text(encoding="utf-8")
+    assert page.count("<svg ") == 3
+    assert any("figures were not drawn again" in note for note in verify(copy.release).notes)
+    assert report.html  # what makes the page makes what it is compared with
+
+
+# What came from Python
+
+
+OF_PYTHON = (
+    ReleasedTensor("net.weight", (64, 10), "noisy_steps"),
+    ReleasedTensor("means", (64,), "python"),
+    ReleasedTensor("record", (1, 8, 8), "python"),
+)
+
+
+@pytest.fixture
+def of_python(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> Any:
+    return finish(tmp_path / "run", plan_of(), facts_of(model="python", data="python", tensors=OF_PYTHON))
+
+
+def test_verify_card_and_report_name_what_no_noisy_step_made(of_python: Any) -> None:
+    from dprecipe.cli.verify import lines
+
+    verified = verify(of_python.release)
+    printed = "\n".join(lines(verified))
+    assert "DECLARED      the module came from Python" in printed
+    assert "DECLARED      records came from Python" in printed
+    assert "2 tensors released as they came, which no noisy step made: 'means' [64], 'record' [1, 8, 8]" in printed
+    for name in ("report.html", "card.md"):
+        page = (of_python.release / name).read_text(encoding="utf-8").replace("\\", "")
+        assert "records came from Python" in page
+        assert "'record' [1, 8, 8]" in page.replace("&#x27;", "'")
+    access = verified.statement.predicate.data_access.preprocessing
+    assert access.status == "declared"
+    assert "nothing was fitted" not in access.text
+
+
+LIES: dict[str, Change] = {
+    "a record was trained": lambda p: p["tensors"][2].update(made_by="noisy_steps"),
+    "a record is the seed's": lambda p: p["tensors"][2].update(made_by="seed"),
+    "a record is a file's": lambda p: p["tensors"][2].update(made_by="file"),
+    "a record is not named": lambda p: p["tensors"].pop(2),
+    "nothing is assumed of the module": lambda p: p["assumptions"].remove(
+        next(a for a in p["assumptions"] if a["id"] == "python_module")
+    ),
+    "nothing is assumed of the records": lambda p: p["assumptions"].remove(
+        next(a for a in p["assumptions"] if a["id"] == "python_records")
+    ),
+    "code checked the module": lambda p: p["assumptions"][-2].update(checked_by="code"),
+    "preprocessing was public": lambda p: p["data_access"]["preprocessing"].update(
+        status="public", text="constants of the recipe, the same for every record; nothing was fitted to the data"
+    ),
+    "preprocessing rests on nothing": lambda p: p["data_access"]["preprocessing"].update(text="all is well"),
+    "the module is the recipe's": lambda p: p["provenance"].update(model="recipe"),
+    "the records are the recipe's": lambda p: p["provenance"].update(data="recipe"),
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_what_came_from_python_is_not_talked_away(what: str, of_python: Any, tampering: Any) -> None:
+    forge(of_python.release, LIES[what])
+    assert tampering.failures_of(of_python.release)
+
+
+def test_a_recipe_that_refuses_such_tensors_has_no_such_release(
+    tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any, tampering: Any
+) -> None:
+    plan = plan_of(overrides=("runtime.python_tensors=refuse",))
+    assert plan.digest == plan_of().digest
+    made = finish(tmp_path / "run", plan, facts_of(model="python", tensors=OF_PYTHON))
+    assert any("runtime.python_tensors" in failure for failure in tampering.failures_of(made.release))
+    sound = finish(tmp_path / "sound", plan, facts_of(model="python", tensors=OF_PYTHON[:1]))
+    verify(sound.release)
+
+
+# Without a ledger
+
+
+def test_a_completed_run_can_t_say_that_the_budget_stopped_it(copy: Any, tampering: Any) -> None:
+    shutil.rmtree(copy.path / "private")
+    forge(copy.release, lambda p: p["budget"].update(stop_reason="budget"))
+    assert any(failure.startswith("budget.stop_reason") for failure in tampering.failures_of(copy.release))
+
+
+def test_why_a_run_of_several_attempts_stopped_is_not_shown_without_its_ledger(copy: Any) -> None:
+    shutil.rmtree(copy.path / "private")
+    assert any("why the run stopped (completed) is what the certificate says" in n for n in verify(copy.release).notes)
