@@ -37,7 +37,8 @@ def _of_run(point: Any, made: Predicate) -> bool:
         return False
     if not all(type(value) in (int, float) and math.isfinite(value) for value in point.values()):
         return False
-    return 0 <= point["step"] <= made.sampling.steps_charged and point["epsilon"] >= 0
+    step, epsilon = float(point["step"]), float(point["epsilon"])
+    return 0 <= step <= made.sampling.steps_charged and epsilon >= 0
 
 
 def _capped(point: Mapping[str, float], made: Predicate) -> dict[str, float]:

@@ -5,14 +5,14 @@ Everything that comes from a recipe or a machine is escaped; the page holds no s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import groupby
-from typing import Any
 
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.release import hiding, origins, plots
+from dprecipe.release.page import POLICY, STYLE, bullets, given, section, table
 from dprecipe.release.schema import (
     EncodedRun,
     EventRun,
@@ -27,43 +27,6 @@ from dprecipe.release.schema import (
     Score,
     TruncatedPoissonGaussianRun,
 )
-
-STYLE = """
-:root{color-scheme:light;--ink:#1c2733;--soft:#5b6b7b;--line:#e3e8ee;--mark:#1f6feb;--good:#1a7f4b;--bad:#c2410c}
-*{box-sizing:border-box}
-body{margin:0;background:#f5f7fa;color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:62rem;margin:0 auto;padding:2.5rem 1.25rem 4rem}
-header p{color:var(--soft);margin:.2rem 0 0}
-h1{font-size:1.9rem;line-height:1.2;margin:0}
-h2{font-size:1.12rem;margin:0 0 .8rem}
-section{background:#fff;border:1px solid var(--line);border-radius:10px;padding:1.4rem 1.5rem;margin:1.2rem 0}
-.claim{border-left:5px solid var(--mark)}
-.claim p{font-size:1.14rem;margin:0}
-.void{border-left-color:var(--bad)}
-.numbers{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:1rem;margin:1.2rem 0 0}
-.numbers div{border-top:2px solid var(--line);padding-top:.5rem}
-.numbers b{display:block;font-size:1.3rem;font-weight:600;overflow-wrap:anywhere}
-.numbers span,.small{color:var(--soft);font-size:.88rem}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(21rem,1fr));gap:1.2rem}
-figure{margin:0}
-figure svg{width:100%;height:auto}
-figcaption{color:var(--soft);font-size:.88rem}
-.scroll{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-size:.93rem}
-th{text-align:left;color:var(--soft);font-weight:600}
-th,td{padding:.45rem .8rem .45rem 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
-tr:last-child td{border-bottom:0}
-td.n{font-variant-numeric:tabular-nums;white-space:nowrap}
-.yes{color:var(--good);font-weight:600}
-.no{color:var(--bad);font-weight:600}
-ul{margin:0;padding-left:1.2rem}
-code,pre{font:.88rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
-pre{background:#f5f7fa;border-radius:8px;padding:1rem;overflow-x:auto;margin:.6rem 0 0}
-summary{cursor:pointer}
-@media print{body{background:#fff}section{break-inside:avoid}}
-"""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-
 
 Figure = Callable[[], str]
 """Draws an SVG."""
@@ -89,12 +52,12 @@ def html(
         _claim(made),
         *_python(made),
         *_votes(made),
-        _section(title, f'<div class="plots">{drawn}</div>'),
+        section(title, f'<div class="plots">{drawn}</div>'),
         _events(made),
         _assumptions(made),
         _checks(made),
         _data(made),
-        _section("What is not protected", _list(made.claim.not_protected)),
+        section("What is not protected", bullets(made.claim.not_protected)),
         _verify(made),
         _provenance(made),
     ]
@@ -146,8 +109,8 @@ def _python(made: Predicate) -> list[str]:
     if not declared:
         return []
     rows = [(tensor.name, str(list(tensor.shape))) for tensor in origins.untouched(made.tensors)]
-    table = _table(("released without noise", "shape"), rows) if rows else ""
-    return [_section("Declared by who passed it from Python, and checked by nobody", _list(declared) + table)]
+    named = table(("released without noise", "shape"), rows) if rows else ""
+    return [section("Declared by who passed it from Python, and checked by nobody", bullets(declared) + named)]
 
 
 def _what(made: Predicate) -> str:
@@ -187,7 +150,7 @@ def _votes(made: Predicate) -> list[str]:
     rows.append(("answered", f"{votes.answers_charged:,}, of {votes.answers_planned:,} at most"))
     if votes.filter is not None:
         rows.append(("charged", "all that the plan allowed, whatever was answered: the claim is the worst case"))
-    body = _table(("", ""), rows)
+    body = table(("", ""), rows)
     if own is not None:
         cells = [
             (f"ε = {own.epsilon:g}", f"what these votes cost, at δ = {own.delta:g}"),
@@ -196,7 +159,7 @@ def _votes(made: Predicate) -> list[str]:
         ]
         numbers = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in cells)
         body += f'<div class="numbers">{numbers}</div><p class="small">{escape(own.sentence)}</p>'
-    return [_section("The vote", body)]
+    return [section("The vote", body)]
 
 
 def _plots(
@@ -260,13 +223,13 @@ def _events(made: Predicate) -> str:
         for runs in by_kind
         for row in ([_charged([run]) for run in runs] if len(runs) <= FEW_PHASES else [_charged(runs)])
     ]
-    events = _table(head, rows)
+    events = table(head, rows)
     if len(rows) < len(made.events.run_length):
-        each = _table(head, [_charged([run]) for run in made.events.run_length])
+        each = table(head, [_charged([run]) for run in made.events.run_length])
         events += f"<details><summary>Each phase of the schedule</summary>{each}</details>"
-    accounting = _table(
+    accounting = table(
         ("accountant", "version", "kind of bound", "ε"),
-        [(row.name, row.version, row.bound, _given(row.epsilon)) for row in made.accounting],
+        [(row.name, row.version, row.bound, given(row.epsilon)) for row in made.accounting],
     )
     unsettled = made.budget.events_reserved_unsettled
     note = (
@@ -279,7 +242,7 @@ def _events(made: Predicate) -> str:
         )
         + f". The run ended because: {made.budget.stop_reason}."
     )
-    return _section("What was spent", f"{events}<p>{escape(note)}</p>{accounting}")
+    return section("What was spent", f"{events}<p>{escape(note)}</p>{accounting}")
 
 
 def _charged(runs: Sequence[EventRun]) -> tuple[str, ...]:
@@ -297,8 +260,8 @@ def _charged(runs: Sequence[EventRun]) -> tuple[str, ...]:
 def _range(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     if not known or min(known) == max(known):
-        return _given(known[0] if known else None)
-    return f"{_given(min(known))} to {_given(max(known))}"
+        return given(known[0] if known else None)
+    return f"{given(min(known))} to {given(max(known))}"
 
 
 def _multipliers(run: EventRun) -> list[float]:
@@ -333,9 +296,9 @@ def _box(run: EventRun) -> str:
 
 
 def _assumptions(made: Predicate) -> str:
-    return _section(
+    return section(
         "What the claim rests on",
-        _table(("assumption", "checked by"), [(a.text, a.checked_by) for a in made.assumptions]),
+        table(("assumption", "checked by"), [(a.text, a.checked_by) for a in made.assumptions]),
     )
 
 
@@ -345,7 +308,7 @@ def _checks(made: Predicate) -> str:
         f"{'passed' if check.passed else 'failed'}</td><td>{escape(check.measured)}</td></tr>"
         for check in made.checks
     )
-    return _section(
+    return section(
         "What was tested on this program, before it saw a record",
         f'<div class="scroll"><table><thead><tr><th>check</th><th>result</th><th>measured</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>",
@@ -362,11 +325,11 @@ def _data(made: Predicate) -> str:
         "evaluation": access.evaluation,
     }
     rows = [(name, use.status.replace("_", " "), use.text) for name, use in uses.items()]
-    return _section("Every use of data", _table(("use", "status", "meaning"), rows))
+    return section("Every use of data", table(("use", "status", "meaning"), rows))
 
 
 def _verify(made: Predicate) -> str:
-    return _section(
+    return section(
         "Check it yourself",
         "<p>With this folder and nothing else: no data, no GPU.</p>"
         "<pre>pip install dprecipe\ndprecipe verify .</pre>"
@@ -394,26 +357,6 @@ def _provenance(made: Predicate) -> str:
         f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>" for name, text in texts
     )
     overrides = "".join(f"<li><code>--set {escape(override)}</code></li>" for override in provenance.recipe.overrides)
-    return _section(
-        "Where it comes from", _table(("", ""), rows) + details + (f"<ul>{overrides}</ul>" if overrides else "")
+    return section(
+        "Where it comes from", table(("", ""), rows) + details + (f"<ul>{overrides}</ul>" if overrides else "")
     )
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{body}</section>"
-
-
-def _list(items: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = ""
-    if any(head):
-        top = f"<thead><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr></thead>"
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>'
-
-
-def _given(value: Any) -> str:
-    return "–" if value is None else f"{value:g}" if isinstance(value, float) else f"{value:,}"

@@ -137,7 +137,7 @@ class Ballot:
 
 HISTORY = [
     {"step": 300, "epsilon": 1.9, "accuracy": 0.7, "loss": 1.0},
-    {"step": 640, "epsilon": 2, "accuracy": 0.9, "loss": 1.0},
+    {"step": 310, "epsilon": 2, "accuracy": 0.9, "loss": 1.0},
 ]
 
 
@@ -658,7 +658,7 @@ def test_the_report_shows_what_is_public_and_no_votes(published: Path, confident
     card = (published / "card.md").read_text(encoding="utf-8")
     assert "a student of 2000 teachers" in card
     metrics = json.loads((published / "metrics.json").read_bytes())
-    assert [point["step"] for point in metrics["history"]] == [300, 640]  # the student is post-processing throughout
+    assert [point["step"] for point in metrics["history"]] == [300, 310]  # the student is post-processing throughout
 
 
 def test_the_report_shows_both_statements(sanitised: Path) -> None:

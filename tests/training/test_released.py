@@ -50,7 +50,7 @@ mechanism:
   teachers: {count: 50, model: {kind: logistic_regression}}
   aggregator: {kind: gnmax, noise: {family: gaussian, multiplier: auto}}
   queries: {max: 50}
-budget: {epsilon: 8.0, delta: 1e-5}
+budget: {epsilon: 16.0, delta: 1e-5, neighbouring: replace_one}
 training: {steps: 5, optimizer: {kind: adam, lr: 5e-3}}
 """
 
