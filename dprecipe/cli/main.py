@@ -207,11 +207,13 @@ def run(
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A certificate, or a release/ folder.")],
     public_key: Annotated[Path | None, typer.Option(help="Ed25519 public key that must have signed it.")] = None,
+    max_seconds: Annotated[float, typer.Option(min=1, help="Processor time that recomputing may take.")] = 120,
+    max_memory: Annotated[float, typer.Option(min=0.1, help="GiB of memory that it may take.")] = 4,
 ) -> None:
     """Recompute a certificate with an independent accountant."""
     from dprecipe.cli.verify import verify
 
-    verify(path, public_key)
+    verify(path, public_key, max_seconds, max_memory)
 
 
 @app.command()

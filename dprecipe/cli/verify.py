@@ -11,9 +11,9 @@ from dprecipe.release.verify import verify as check
 from dprecipe.screen import show
 
 
-def verify(path: Path, public_key: Path | None = None) -> None:
-    """Check a certificate and print its claim. Raises `CertificateInvalid`, `UsageFault`."""
-    verified = check(path, public_key)
+def verify(path: Path, public_key: Path | None = None, max_seconds: float = 120, max_memory: float = 4) -> None:
+    """Check a certificate and print its claim; `max_memory` is in GiB. Raises `CertificateInvalid`, `UsageFault`."""
+    verified = check(path, public_key, max_seconds, int(max_memory * 2**30))
     show(lines(verified))
 
 

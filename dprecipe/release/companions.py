@@ -70,15 +70,16 @@ def _model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
     try:
         text = read_bytes(path)
         content = parse_object(text, path.name)
-        config = parse(text).config
         model = plan.model if stated.provenance.model == "recipe" else None
-        if config is not None and not isinstance(model, Transformers):
-            return ["model.json: has a configuration, which this recipe's model has not"]
+        # What a model of transformers is built from stands in a file of its own: held to what such a file may say.
+        config = parse(text).config if isinstance(model, Transformers) else None
         expected = describe(model, plan.data, config)
     except ContentError as error:
         return list(error.failures)
     except Fault as fault:
         return [f"model.json: {fault.message}"]
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        return [f"model.json: is not what dprecipe writes: {type(error).__name__}"]
     wrong = [key for key in {**expected, **content} if expected.get(key, ...) != content.get(key, ...)]
     return [f"model.json: {key[:80]!a} is not what the recipe says" for key in wrong[:20]]
 

@@ -43,7 +43,7 @@ def check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     """What the events don't support; `notes` gains what could not be compared."""
     try:
         return _check(stated, rebuilt, notes)
-    except (Fault, ValueError, ArithmeticError, MemoryError) as error:
+    except (Fault, ValueError, ArithmeticError) as error:
         return [f"accounting: the events can't be accounted for: {error}"]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dprecipe.data.facts import facts
 from dprecipe.faults import Fault
-from dprecipe.models.schema import Pretrained
+from dprecipe.models.schema import Model, Pretrained
 from dprecipe.models.size import layer_sizes
 from dprecipe.planning.model import Plan
 from dprecipe.release.schema import Predicate
@@ -21,6 +21,7 @@ from dprecipe.release.untrusted import ContentError, parse_object
 WEIGHTS = "model.safetensors"
 MAX_HEADER = 16 << 20
 """Bytes of names and shapes."""
+MAX_AXES = 16
 WIDTHS = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3"), 1),
     **dict.fromkeys(("I16", "U16", "F16", "BF16"), 2),
@@ -47,11 +48,14 @@ def contradictions(stated: Predicate, plan: Plan) -> list[str]:
     ][:5]
     if provenance.model == "python" and plan.runtime.python_tensors == "refuse" and "python" in _origins(stated):
         found.append("tensors: of a module from Python, which the recipe refuses (runtime.python_tensors)")
-    expected = trained_numbers(plan) if provenance.model == "recipe" else None
-    if expected is not None:
-        counted = sum(math.prod(tensor.shape) for tensor in tensors if tensor.made_by == "noisy_steps")
-        if counted != expected:
-            found.append(f"tensors: noisy steps made {counted:,} numbers, the recipe's model has {expected:,} to train")
+    if provenance.model == "recipe":
+        made = sum(math.prod(tensor.shape) for tensor in tensors if tensor.made_by == "noisy_steps")
+        held = sum(math.prod(tensor.shape) for tensor in tensors)
+        trained, whole = trained_numbers(plan), whole_numbers(plan)
+        if trained is not None and made != trained:
+            found.append(f"tensors: noisy steps made {made:,} numbers, the recipe's model has {trained:,} to train")
+        if whole is not None and held != whole:
+            found.append(f"tensors: they hold {held:,} numbers, the recipe's model has {whole:,}")
     return found
 
 
@@ -61,9 +65,21 @@ def _origins(stated: Predicate) -> set[str]:
 
 def trained_numbers(plan: Plan) -> int | None:
     """How many numbers of the recipe's model are trained; None where that is not known without building it."""
-    model, public = plan.model, facts(plan.data)
-    if isinstance(model, Pretrained) and getattr(model, "lora", None) is not None:
+    if isinstance(plan.model, Pretrained) and getattr(plan.model, "lora", None) is not None:
         return None  # what is trained is merged into what is not
+    return _numbers(plan, plan.model)
+
+
+def whole_numbers(plan: Plan) -> int | None:
+    """How many numbers the recipe's model has, trained or not; None where that is not known without building it."""
+    model = plan.model
+    if isinstance(model, Pretrained):
+        model = model.model_copy(update={"train": "all", **({"lora": None} if hasattr(model, "lora") else {})})
+    return _numbers(plan, model)
+
+
+def _numbers(plan: Plan, model: Model) -> int | None:
+    public = facts(plan.data)
     try:
         sizes = layer_sizes(model, public.shape, public.classes, public.vocabulary)
     except (Fault, ValueError, ArithmeticError):
@@ -129,7 +145,7 @@ def _entry(name: str, entry: Any) -> tuple[tuple[int, ...], tuple[int, int]]:
         raise ContentError(f"{WEIGHTS}: holds text besides its tensors")
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(first), int(last)], **rest} if (
-            not rest and all(type(side) is int and side >= 0 for side in shape)
+            not rest and len(shape) <= MAX_AXES and all(type(side) is int and side >= 0 for side in shape)
         ):
             if WIDTHS.get(dtype, 0) * math.prod(shape) == last - first and dtype in WIDTHS and first >= 0:
                 return tuple(shape), (first, last)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
 from dprecipe.privacy import ledger as ledgers
-from dprecipe.release import companions, rebuild, recompute, versions
+from dprecipe.release import companions, limits, rebuild, recompute, versions
 from dprecipe.release.folder import CERTIFICATE, ENVELOPE, OWN, compare, released_files
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 LEDGER = Path("private") / "ledger.jsonl"
 MOST_FAILURES = 60
+MAX_SECONDS = 120.0
+"""Of processor time, that a stranger's certificate may cost. Those of this repository's recipes take some seconds."""
+MAX_MEMORY = 4 << 30
+"""Bytes beyond what the process has."""
+STAGES = ("its text", "its plan", "what its events cost", "what its files say", "its ledger")
+"""What is recomputed, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +53,43 @@ class _Case:
     checked: list[str]
     notes: list[str]
     failures: list[str]
+    left: list[str]
+    """What is still to be recomputed, the one under way first."""
 
 
-def verify(path: Path, public_key: Path | None = None) -> Verified:
+def verify(
+    path: Path,
+    public_key: Path | None = None,
+    max_seconds: float | None = MAX_SECONDS,
+    max_memory: int | None = MAX_MEMORY,
+) -> Verified:
     """Check a certificate file, an envelope, or a `release/` folder.
 
-    With `public_key` (PEM, Ed25519) the envelope must be there and a signature by that key must hold.
+    With `public_key` (PEM, Ed25519) the envelope must be there and a signature by that key must hold. `max_seconds` of
+    processor time and `max_memory` bytes are all that it may take (None: without a bound), where the system can hold it
+    to that: see `limits.bounded`.
 
     Raises:
-        CertificateInvalid: naming each thing that does not hold.
+        CertificateInvalid: naming each thing that does not hold, or what was not recomputed within those bounds.
         UsageFault: there is nothing at `path`, or the key can't be used.
     """
     key = None if public_key is None else load_public_key(public_key)
-    case = _Case(path, path.name, [], [], [])
+    case = _Case(path, path.name, [], [], [], list(STAGES))
+    try:
+        with limits.bounded(max_seconds, max_memory):
+            return _verified(path, key, case)
+    except (limits.Exceeded, MemoryError) as error:
+        spent = "memory" if isinstance(error, MemoryError) else f"{max_seconds:g} s of processor time"
+        flag = "--max-memory" if isinstance(error, MemoryError) else "--max-seconds"
+        raise CertificateInvalid(
+            [
+                f"recomputing it takes more than the {spent} that it may take, so nothing of it is verified; not "
+                f"recomputed: {', '.join(case.left)}. If you trust where it comes from, allow more with {flag}"
+            ]
+        ) from None
+
+
+def _verified(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verified:
     try:
         content = _content(path, key, case)
         parsed = parse_object(content, case.name)
@@ -69,8 +99,10 @@ def verify(path: Path, public_key: Path | None = None) -> Verified:
     except ContentError as error:
         raise CertificateInvalid([one_line(line) for line in (*case.failures, *error.failures)]) from None
     case.checked.append("the certificate is well formed")
+    case.left.pop(0)
     rebuilt = _check_predicate(stated.predicate, case)
     _check_files(stated, rebuilt, path.is_dir(), case)
+    case.left.pop(0)
     _check_ledger(stated.predicate, case)
     if case.failures:
         more = len(case.failures) - MOST_FAILURES
@@ -137,11 +169,13 @@ def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
     failures: list[str] = []
     rebuilt = rebuild.rebuild(stated, failures)
     failures += rebuild.contradictions(stated, None if rebuilt is None else rebuilt.plan)
+    case.left.pop(0)
     if rebuilt is not None:
         # What the events cost first: a claim that was changed contradicts much else.
         failures += recompute.check(stated, rebuilt, case.notes)
         failures += rebuild.differences(stated, rebuilt)
         failures += recompute.early_stop(stated, rebuilt)
+    case.left.pop(0)
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
         _say_what_was_checked(stated, rebuilt, case)

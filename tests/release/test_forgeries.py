@@ -248,6 +248,14 @@ def test_tensors_that_the_recipe_can_t_have_trained(copy: Any, tampering: Any) -
     assert any("noisy steps made 651 numbers" in failure for failure in tampering.failures_of(copy.release))
 
 
+def test_nothing_hides_beside_the_recipe_s_model_as_its_initialisation(copy: Any, tampering: Any) -> None:
+    tensors = {"weight": np.ones(650, np.float32), "records": np.ones((7, 64), np.float32)}
+    save_file(tensors, copy.release / "model.safetensors")
+    extra = {"name": "records", "shape": [7, 64], "made_by": "seed"}
+    forge(copy.release, lambda p: p["tensors"].append(extra))
+    assert any("they hold 1,098 numbers" in failure for failure in tampering.failures_of(copy.release))
+
+
 def test_the_figures_of_every_report_pass_their_own_grammar(copy: Any) -> None:
     page = (copy.release / "report.html").read_text(encoding="utf-8")
     assert page.count("<svg ") == 3

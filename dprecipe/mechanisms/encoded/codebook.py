@@ -33,6 +33,8 @@ LEVELS = 256
 TOP = 65535
 """The largest level of a codeword, as a whole number."""
 MOST_WORDS = 100_000
+PART = 2_000
+"""Codewords that are worked on at once."""
 MOST_DIMENSION = 10**9
 MOST_TABLE = 1 << 26
 """Bytes of a codebook's table."""
@@ -199,7 +201,8 @@ class Codebook:
         total_n = np.zeros(self.words, dtype=np.uint64)
         for size, ranks, table in zip(self.sizes, self.ranks, self.whole, strict=True):
             counts_K = np.diff(np.append(ranks, size)).astype(np.uint64)
-            total_n += (table.astype(np.uint64) ** 2) @ counts_K
+            for part in _in_parts(len(table)):
+                total_n[part] += (table[part].astype(np.uint64) ** 2) @ counts_K
         return total_n
 
     @cached_property
@@ -214,12 +217,15 @@ class Codebook:
     @cached_property
     def box(self) -> Box:
         groups = []
-        for group in self.groups:
+        scales_n = 1 / np.sqrt(self._squares_n.astype(np.float64))
+        for size, ranks, table in zip(self.sizes, self.ranks, self.whole, strict=True):
+            parts = [(table[part] * scales_n[part, None]).max(axis=0) for part in _in_parts(len(table))]
             counted: dict[float, int] = {}
-            for bound, count in zip(group.levels.max(axis=0).tolist(), group.counts.tolist(), strict=True):
+            counts = np.diff(np.append(ranks, size)).tolist()
+            for bound, count in zip(np.max(parts, axis=0).tolist(), counts, strict=True):
                 rounded = min(1.0, up(bound, 7))
                 counted[rounded] = counted.get(rounded, 0) + count
-            groups.append((group.size, tuple(sorted(counted.items()))))
+            groups.append((size, tuple(sorted(counted.items()))))
         return Box(self.digest, self.words, tuple(groups))
 
     def save(self, path: Path) -> None:
@@ -252,13 +258,16 @@ def gaussian(sizes: Sequence[int], words: int, floor: float, seed: int) -> Codeb
     for size, ranks in zip(sizes, tables_ranks, strict=True):
         middles = (ranks + np.append(ranks[1:], size) - 1) // 2
         gaps = np.diff(np.concatenate([[-1], middles, [size]])).astype(np.float64)
-        uniforms = random.random((words, len(gaps))) + 2.0**-54
-        # A sum of g exponentials: exact for one, Wilson and Hilferty's cube for more.
-        cubes = gaps * (1 - 1 / (9 * gaps) + special.ndtri(uniforms) / (3 * np.sqrt(gaps))) ** 3
-        sums = np.where(gaps == 1, -np.log(uniforms), np.maximum(cubes, 1e-9))
-        above = np.cumsum(sums[:, ::-1], axis=1)[:, ::-1]  # from each middle rank to the end
-        magnitudes = -special.ndtri(above[:, 1:] / above[:, :1] / 2)
-        drawn.append(np.where(magnitudes < floor, 0.0, magnitudes))
+        levels = np.empty((words, len(ranks)))
+        for part in _in_parts(words):  # the stream is the same as if all were drawn at once
+            uniforms = random.random((part.stop - part.start, len(gaps))) + 2.0**-54
+            # A sum of g exponentials: exact for one, Wilson and Hilferty's cube for more.
+            cubes = gaps * (1 - 1 / (9 * gaps) + special.ndtri(uniforms) / (3 * np.sqrt(gaps))) ** 3
+            sums = np.where(gaps == 1, -np.log(uniforms), np.maximum(cubes, 1e-9))
+            above = np.cumsum(sums[:, ::-1], axis=1)[:, ::-1]  # from each middle rank to the end
+            magnitudes = -special.ndtri(above[:, 1:] / above[:, :1] / 2)
+            levels[part] = np.where(magnitudes < floor, 0.0, magnitudes)
+        drawn.append(levels)
     return _of_levels(tuple(sizes), tuple(tables_ranks), drawn)
 
 
@@ -388,8 +397,18 @@ def _of_levels(
     largest_n = np.max([table.max(axis=1) for table in levels], axis=0)
     if not (largest_n > 0).all():
         raise CodebookError("shape", "a codeword of zeros")
-    whole = tuple(np.rint(table * (TOP / largest_n[:, None])).astype(np.uint16) for table in levels)
-    return Codebook(sizes, ranks, whole)
+    factors_n, whole = TOP / largest_n[:, None], []
+    for table in levels:
+        rounded = np.empty(table.shape, dtype=np.uint16)
+        for part in _in_parts(len(table)):
+            rounded[part] = np.rint(table[part] * factors_n[part])
+        whole.append(rounded)
+    return Codebook(sizes, ranks, tuple(whole))
+
+
+def _in_parts(words: int) -> list[slice]:
+    """Codewords a few at a time: what is made of a part on the way is forgotten with it."""
+    return [slice(start, min(start + PART, words)) for start in range(0, words, PART)]
 
 
 def _of_length(codewords: NDArray[Any], sizes: Sequence[int]) -> None:

@@ -1,0 +1,145 @@
+"""What a stranger's certificate may cost: processor time and memory, and what is said when it wants more."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from dprecipe.cli.main import app
+from dprecipe.faults import CertificateInvalid
+from dprecipe.release import limits, rebuild, recompute
+from dprecipe.release.verify import verify
+
+POSIX = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers there")
+LINUX = pytest.mark.skipif(not limits.STATUS.exists(), reason="no such count of memory there")
+
+
+def spin(*_: Any) -> Any:
+    """Takes processor time, and takes every exception for something that it can go on after."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            sum(range(1000))
+        except Exception:
+            continue
+    pytest.fail("nobody stopped it")
+
+
+@POSIX
+def test_time_is_bounded_and_what_was_there_is_left() -> None:
+    before = signal.getsignal(signal.SIGPROF)
+    with pytest.raises(limits.Exceeded), limits.bounded(0.05, None):
+        spin()
+    assert signal.getsignal(signal.SIGPROF) is before
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+@POSIX
+def test_waiting_costs_nothing() -> None:
+    """Processor time is counted: a busy machine makes no certificate invalid."""
+    with limits.bounded(0.2, None):
+        time.sleep(0.5)
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("module", "name", "left"),
+    [
+        (rebuild, "rebuild", "its plan, what its events cost, what its files say, its ledger"),
+        (recompute, "check", "what its events cost, what its files say, its ledger"),
+    ],
+)
+def test_what_was_not_recomputed_is_said(
+    module: Any, name: str, left: str, finished: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, spin)
+    with pytest.raises(CertificateInvalid) as caught:
+        verify(finished.release, max_seconds=0.05)
+    (failure,) = caught.value.failures
+    assert "0.05 s of processor time" in failure
+    assert f"not recomputed: {left}." in failure
+    assert caught.value.exit_code == 3
+
+
+def test_memory_that_is_not_there_is_said_too(finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(rebuild, "rebuild", greedy)
+    with pytest.raises(CertificateInvalid, match="memory that it may take, so nothing of it is verified"):
+        verify(finished.release)
+
+
+@LINUX
+def test_memory_is_bounded() -> None:
+    code = (
+        "import numpy as np\nfrom dprecipe.release.limits import bounded\n"
+        "with bounded(None, 256 << 20):\n"
+        "    kept = np.ones(16 << 20)\n"  # 128 MiB
+        "    try:\n        np.ones(64 << 20)\n    except MemoryError:\n        print('bounded')\n"
+        "print(len(np.ones(64 << 20)) >> 20)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["bounded", "64"]
+
+
+@LINUX
+def test_the_limit_is_left_as_it_was() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with limits.bounded(None, 1 << 30):
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] != before[0]
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_another_thread_verifies_without_a_timer(finished: Any) -> None:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(verify(finished.release)))
+    thread.start()
+    thread.join()
+    assert found[0].claim.epsilon <= 2.0
+
+
+def test_a_sound_release_has_room(finished: Any) -> None:
+    assert verify(finished.release, max_seconds=60).claim == verify(finished.release, None, None, None).claim
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_codewords_are_verified_in_little_memory(
+    tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
+) -> None:
+    text = (
+        "recipe: dprecipe/v1\nname: dear\n"
+        "data: {train: {source: digits, split: train}, size: 1438}\nmodel: {kind: logistic_regression}\n"
+        "mechanism:\n  kind: encoded\n"
+        "  codebook: {source: gaussian, size: 100000, floor: 1e-5, norm: 0.1, seed: 0}\n"
+        "  noise: {family: gaussian, multiplier: auto}\n  sampling: {scheme: poisson, batch_size: 64}\n"
+        "budget: {epsilon: 2.0, delta: 1e-5}\ntraining: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}\n"
+    )
+    made = finish(tmp_path / "run", plan_of(text), facts_of(mechanism="encoded", score=None))
+    code = (
+        "import resource, sys\nfrom pathlib import Path\nfrom dprecipe.release.verify import verify\n"
+        "verify(Path(sys.argv[1]))\nused = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "print(used.ru_maxrss >> 10, used.ru_utime)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, made.release], capture_output=True, text=True, check=True)
+    mebibytes, seconds = map(float, done.stdout.split())
+    assert mebibytes < 700
+    assert seconds < 60
+
+
+@POSIX
+def test_the_command_has_both_bounds(finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuild, "rebuild", spin)
+    result = CliRunner().invoke(app, ["verify", str(finished.release), "--max-seconds", "1", "--max-memory", "2"])
+    assert result.exit_code == 3
+    assert "allow more with --max-seconds" in result.stderr
+    assert "verified\n" not in result.stdout
