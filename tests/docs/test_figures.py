@@ -1,0 +1,103 @@
+"""Figures that the documents and the recipes' comments name are those that the program gives."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.dpsgd import account
+from dprecipe.mechanisms.pate.forecast import forecast
+from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.mechanisms.pate.simulate import Agreement
+from dprecipe.planning.make import plan
+from dprecipe.planning.model import Plan
+from dprecipe.recipe.read import read, read_text
+from dprecipe.text.dump import dump
+
+ROOT = Path(__file__).parents[2]
+DPSGD = (ROOT / "docs" / "dpsgd.md").read_text("utf-8")
+
+
+def priced(sampling: str, relation: str) -> float:
+    """ε of the table's run: ten epochs of the digits in batches of 128, multiplier 3, δ = 1e-5."""
+    length = "steps: 10" if "full_batch" in sampling else "epochs: 10"
+    text = (
+        "recipe: dprecipe/v1\nname: price\ndata: {train: {source: digits, split: train}, size: 1438}\n"
+        "model: {kind: logistic_regression}\nmechanism:\n  kind: dpsgd\n  clip: {norm: 1.0}\n"
+        f"  noise: {{family: gaussian, multiplier: 3}}\n  sampling: {sampling}\n"
+        f"budget: {{epsilon: auto, delta: 1e-5, neighbouring: {relation}}}\n"
+        f"training: {{{length}, optimizer: {{kind: sgd, lr: 0.1}}}}\n"
+    )
+    return plan(read_text(text)).guarantee.epsilon
+
+
+ROWS = re.findall(r"^\| `(\{scheme: .*?\})`.*? \| (.*?) \| (.*?) \|$", DPSGD, re.MULTILINE)
+
+
+def test_the_price_table_is_found() -> None:
+    assert len(ROWS) == 6
+
+
+@pytest.mark.parametrize(("sampling", "one", "replace"), ROWS)
+def test_the_price_of_a_sampling_scheme(sampling: str, one: str, replace: str) -> None:
+    for shown, relation in ((one, "add_or_remove_one"), (replace, "replace_one")):
+        if shown[0].isdecimal():
+            digits = len(shown.partition(".")[2])
+            assert math.ceil(priced(sampling, relation) * 10**digits) / 10**digits == float(shown)
+
+
+def test_how_many_phases_a_schedule_has() -> None:
+    assert f"at most {account.MOST_PHASES} phases, or {account.MOST_PHASES // 2} where" in DPSGD
+
+
+def test_the_parameters_that_a_recipes_comment_counts() -> None:
+    file = ROOT / "recipes" / "mnist-pnsgd.yaml"
+    parameters = plan(read(file)).settings["parameters"]
+    assert f"{parameters:,} parameters" in file.read_text("utf-8").splitlines()[1]
+
+
+def sanitising() -> list[str]:
+    """The mechanism blocks of the documents that publish a sanitised cost and say all that it takes."""
+    texts = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("recipe.md", "pate.md"))
+    fences = re.findall(r"^```yaml\n(.*?)^```$", texts, re.MULTILINE | re.DOTALL)
+    return [text for text in fences if "sanitize:" in text and text.startswith("mechanism:")]
+
+
+def assumed(block: str) -> tuple[Plan, Pate, Facts]:
+    made = {
+        "recipe": "dprecipe/v1",
+        "name": "sanitised",
+        "data": {
+            "train": {"source": "npz", "path": "a.npz", "shape": [8, 8], "classes": 10},
+            "public": {"source": "npz", "path": "b.npz", "shape": [8, 8], "records": [0, 1000]},
+            "size": 60_000,
+        },
+        "model": {"kind": "mlp", "hidden": [8]},
+        **yaml.safe_load(re.sub(r"1e-6", "1.0e-6", block)),
+        "budget": {"epsilon": "auto", "delta": 1e-6},
+        "training": {"epochs": 5, "optimizer": {"kind": "adam", "lr": 0.1}},
+    }
+    loaded = read_text(dump(made))
+    spec = loaded.recipe.mechanism
+    assert isinstance(spec, Pate)
+    return plan(loaded), spec, Facts.of(loaded.recipe)
+
+
+def test_sanitising_as_the_documents_show_it_pays() -> None:
+    """What is published is smaller than what is claimed for everyone; the figures are those of the page."""
+    blocks = sanitising()
+    assert len(blocks) == 2
+    assert len({str(yaml.safe_load(block)["mechanism"]["sanitize"]) for block in blocks}) == 1
+    made, spec, facts = assumed(blocks[0])
+    found = forecast(made, spec, facts, Agreement(0.5, 1.0), 0, lambda what: None)
+    assert found.own is not None
+    published = found.own.published.epsilon
+    assert published < found.unpublished < found.worst_case
+    page = (ROOT / "docs" / "pate.md").read_text("utf-8")
+    assert f"ε = {found.worst_case:.2f} for\neveryone" in page
+    assert f"about {published:.2f} at" in page
