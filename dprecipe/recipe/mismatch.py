@@ -82,7 +82,8 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
     if value is None:
         if not form.is_scalar and form.blocks and not any(map(required, form.blocks)):
             return "write `{}` for its defaults, or remove the line"
-        return "give it a value, or remove the line"
+        needed = any(str(at.path[-1]) in required(block) for block in at.owners)
+        return f"give it a value: {describe(form)}" if needed else "give it a value, or remove the line"
     if isinstance(value, str):
         return _text_remedy(at, form, node, value)
     if isinstance(value, float) and form.whole and value.is_integer():

@@ -11,7 +11,7 @@ from dprecipe.faults import Finding
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import elsewhere, first_item, is_read, synonym
 from dprecipe.recipe.synonyms import Synonym
-from dprecipe.recipe.vocabulary import Known, code, either, every_key, keys
+from dprecipe.recipe.vocabulary import Known, code, either, every_key, has_place, keys
 from dprecipe.text.near import near
 from dprecipe.text.spaces import no_space
 from dprecipe.text.tree import Mapping, Path
@@ -69,7 +69,7 @@ def _meant(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | 
     if other is not None and key != other.path.rpartition(".")[2]:
         return _named_elsewhere(at, other, [name for name in known if is_read(at, name, tree)])
     if places:
-        return _elsewhere(at, places), places[0].path
+        return _elsewhere(at, places, tree), places[0].path
     # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
     close = near(key, known) or (None if lacking else near(key, _written(at)))
     if close is not None:
@@ -90,7 +90,7 @@ def _named_elsewhere(at: Spot, other: Synonym, known: Sequence[str]) -> tuple[Fi
     return Finding("R112", f"`{key}` is {whose} name; {what}", remedy, at.dotted, at.key), path
 
 
-def _elsewhere(at: Spot, known: Sequence[Known]) -> Finding:
+def _elsewhere(at: Spot, known: Sequence[Known], tree: Mapping) -> Finding:
     here = ".".join(map(str, at.path[:-1]))
     key = str(at.path[-1])
     same = [place.kind for place in known if place.path == ".".join(first_item(at.path)) and place.kind]
@@ -101,6 +101,8 @@ def _elsewhere(at: Spot, known: Sequence[Known]) -> Finding:
         paths = [place.path for place in known]
         message = f"unknown key{f' of {here}' if here else ''}; it belongs under {_under(paths)}"
         remedy = f"move it to {' or '.join(paths)}"
+        if not any(has_place(tree, path) for path in paths):
+            remedy = f"remove it, or {remedy}, where {known[0].kind} stands"
     return Finding("R101", message, remedy, at.dotted, at.key)
 
 

@@ -90,6 +90,15 @@ def test_a_reason_is_a_bounded_text(line: str) -> None:
         read_text(accepting(line))
 
 
+@pytest.mark.parametrize("name", ["r123-no-warning", "r124-not-met"])
+def test_removing_the_line_is_the_remedy(name: str) -> None:
+    text = (Path(__file__).parents[1] / "golden" / "rules" / f"{name}.yaml").read_text("utf-8")
+    before = {f.code for f in rules.check(read_text(text).recipe)}
+    after = {f.code for f in rules.check(read_text(re.sub("(?m)^accept: .*\n", "", text)).recipe)}
+    assert name[:4].upper() in before
+    assert after <= {"P112"}
+
+
 def test_how_many_can_be_accepted_is_bounded() -> None:
     with pytest.raises(RecipeError, match="R108"):
         read_text(accepting(*(f"P{number}: x" for number in range(100, 121))))
