@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dprecipe.faults import RunFailed
+from dprecipe.cli.verify import lines
+from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.privacy.events import Charge
 from dprecipe.release import certificate
 from dprecipe.release.facts import PublicScore, Spent, commit
 from dprecipe.release.schema import Statement, certificate_schema
+from dprecipe.release.verify import verify
 
 
 def test_no_certificate_beyond_the_budget(finished: Any) -> None:
@@ -70,3 +73,30 @@ def test_a_commitment_depends_on_key_data_and_where_parts_end() -> None:
     one = commit(b"k" * 32, b"ab", b"c")
     assert len(one) == 64
     assert len({one, commit(b"l" * 32, b"ab", b"c"), commit(b"k" * 32, b"a", b"bc"), commit(b"k" * 32, b"abc")}) == 4
+
+
+def test_an_accepted_warning_is_declared_with_its_reason(
+    plan_of: Any, facts_of: Any, finish: Any, tmp_path: Path
+) -> None:
+    """The author's words stand as such in certificate and card, are verified against the recipe, and steer nothing."""
+    source = plan_of().source
+    text = source.parents[0][1].replace("epsilon: 2.0", "epsilon: 12.0") + re.sub(r"extends: .*\n", "", source.text)
+    text += 'accept: {P108: "agreed\\n\\u202e<b>verified</b>"}\n'
+    plan = plan_of(text)
+    made = finish(tmp_path / "run", plan, facts_of())
+    verified = verify(made.release)
+    (declared,) = (a for a in verified.statement.predicate.assumptions if a.id == "accepted_P108")
+    assert declared.checked_by == "declaration"
+    assert declared.text.endswith(r'for the reason "agreed\n\u202e<b>verified</b>"')
+    told = "\n".join(lines(verified))
+    assert declared.text in told
+    for name in ("card.md", "report.html"):
+        page = (made.release / name).read_text(encoding="utf-8")
+        assert "accepts warning P108" in page
+        assert "\u202e" not in page
+        assert "<b>verified" not in page
+    file = made.release / "certificate.json"
+    content = file.read_text(encoding="utf-8")
+    file.write_text(content.replace("for the reason", "for the good reason"), encoding="utf-8")
+    with pytest.raises(CertificateInvalid, match="assumptions"):
+        verify(made.release)
