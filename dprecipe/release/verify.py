@@ -238,6 +238,8 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
         f"the weights hold the {len(stated.predicate.tensors):,} tensors that the certificate names, and the other "
         "files say what it says"
     )
+    if "labels.csv" in subjects:
+        case.notes.append("the rows of labels.csv are taken as stated: no votes are here to hold them against")
     if "report.html" in subjects:
         case.notes.append("the lines in the report's figures were not drawn again; its words were compared")
 
