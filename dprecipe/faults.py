@@ -105,7 +105,15 @@ class CertificateInvalid(Fault):
 
 
 class DataFault(Fault):
-    """A data file is missing or is not what the recipe declares. Exit code 4."""
+    """A data file is missing or is not what the recipe declares. Exit code 4.
+
+    `message` and `remedy` may stand in any log. `private` says more (places and counts in a private file), and is for
+    the eyes of whoever has the file: shown in a terminal only, and in no log.
+    """
+
+    def __init__(self, message: str, remedy: str = "", private: str = "") -> None:
+        super().__init__(message, remedy)
+        self.private = private
 
 
 class RunFailed(Fault):

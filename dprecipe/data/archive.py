@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, final
+from typing import IO, Any, BinaryIO, cast, final
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, unreadable
+from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, read_exactly, skip_exactly, unreadable
 from dprecipe.faults import DataFault
 
 _HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
 }
+LONGEST_HEADER = 10_000
+"""Bytes of an array's header, as numpy reads it."""
+_FORTRAN = 64 << 20
 _ERRORS = (*READ_ERRORS, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """What reading a damaged or encrypted archive can raise."""
 
@@ -33,50 +37,100 @@ class Archive:
         self._file = file
         self._save = save
 
-    def array(
+    def count(
         self, name: str, shape: tuple[int | None, ...], expected: str, accepts: Callable[[np.dtype[Any]], bool]
-    ) -> NDArray[Any]:
-        """An array of one entry a record, whose header has been read and accepted before its values are.
+    ) -> int:
+        """How many records the header of an array announces; raises what `array` does of headers."""
+        with self._open(name) as stream:
+            return self._header(name, stream, shape, expected, accepts)[0][0]
 
-        `shape` is that of an entry, None where any length will do; `expected` names the types that it `accepts`.
+    def array(
+        self,
+        name: str,
+        shape: tuple[int | None, ...],
+        expected: str,
+        accepts: Callable[[np.dtype[Any]], bool],
+        part: slice | None = None,
+    ) -> NDArray[Any]:
+        """An array of one entry a record, whose header has been read and accepted before its values are unpacked.
+
+        `shape` is that of an entry, None where any length will do; `expected` names the types that it `accepts`. Of
+        `part` alone the values are kept, and nothing behind it is unpacked.
 
         Raises:
             DataFault: there is none, it holds Python objects, or is of another shape or type.
         """
-        file, member = self._file, f"{name}.npy"
+        file = self._file
+        with self._open(name) as stream:
+            dims, fortran, dtype = self._header(name, stream, shape, expected, accepts)
+            part = slice(0, dims[0]) if part is None else part
+            each = math.prod(dims[1:]) * dtype.itemsize
+            chosen = (part.stop - part.start) * each
+            if fortran and dims[0] * each > 4 * chosen + _FORTRAN:
+                raise DataFault(
+                    f"{file}: array {name!r} is stored column by column, so that no part of it can be read alone",
+                    "save it with numpy.ascontiguousarray first",
+                )
+            first, size = (0, dims[0] * each) if fortran else (part.start * each, chosen)
+            skip_exactly(stream, first)
+            content = read_exactly(stream, size)
+            if len(content) != size or (first + size == dims[0] * each and stream.read(1)):
+                raise DataFault(f"{file}: array {name!r} does not end with the last record of its header", self._save)
+        values = np.frombuffer(content, dtype=dtype)
+        if fortran:
+            return values.reshape(dims, order="F")[part]
+        return values.reshape(-1, *dims[1:]) if each else values.reshape(part.stop - part.start, *dims[1:])
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[BinaryIO]:
+        member = f"{name}.npy"
         if member not in self._archive.namelist():
-            raise DataFault(f"{file}: has no array {name!r}", self._save)
+            there = [other.removesuffix(".npy") for other in self._archive.namelist()[:20] if other.endswith(".npy")]
+            raise DataFault(
+                f"{self._file}: has no array {name!r}" + (f"; its arrays are {', '.join(there)}" if there else ""),
+                self._save,
+            )
         with self._archive.open(member) as stream:
-            header = _HEADERS.get(npy.read_magic(stream))
-            if header is None:
-                raise DataFault(f"{file}: array {name!r} is in a format this version does not read", self._save)
-            dims, fortran, dtype = header(stream)
-            if dtype.hasobject:
-                raise DataFault(
-                    f"{file}: array {name!r} holds Python objects (a pickle), which could run code",
-                    f"{self._save} as {expected}",
-                )
-            if not accepts(dtype):
-                raise DataFault(
-                    f"{file}: array {name!r} holds {dtype}, expected {expected}", f"{self._save} as {expected}"
-                )
-            if len(dims) != 1 + len(shape) or any(
-                size not in (None, found) for size, found in zip(shape, dims[1:], strict=True)
-            ):
-                sizes = "".join(f", {'any number' if size is None else size}" for size in shape)
-                raise DataFault(
-                    f"{file}: array {name!r} has shape {list(dims)}, expected [records{sizes}]",
-                    "declare the shape that the file has, or store one entry a record",
-                )
-            size = math.prod(dims) * dtype.itemsize
-            if min(dims) < 0 or size > self._archive.getinfo(member).compress_size * GZIP_LIMIT:
-                raise DataFault(f"{file}: array {name!r} ends before the {dims[0]} records of its header", self._save)
-            content = stream.read(size + 1)
-            if len(content) != size:
-                raise DataFault(
-                    f"{file}: array {name!r} does not end with the {dims[0]} records of its header", self._save
-                )
-        return np.frombuffer(content, dtype=dtype).reshape(dims, order="F" if fortran else "C")
+            yield cast(BinaryIO, stream)
+
+    def _header(
+        self,
+        name: str,
+        stream: BinaryIO,
+        shape: tuple[int | None, ...],
+        expected: str,
+        accepts: Callable[[np.dtype[Any]], bool],
+    ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+        file = self._file
+        version = npy.read_magic(stream)
+        parse = _HEADERS.get(version)
+        if parse is None:
+            raise DataFault(f"{file}: array {name!r} is in a format this version does not read", self._save)
+        # What the header's length says is held against a limit before so much is unpacked.
+        length = stream.read(2 if version == (1, 0) else 4)
+        if int.from_bytes(length, "little") > LONGEST_HEADER:
+            raise DataFault(f"{file}: array {name!r} has a header of more than {LONGEST_HEADER:,} bytes", self._save)
+        dims, fortran, dtype = parse(io.BytesIO(length + stream.read(int.from_bytes(length, "little"))))
+        if dtype.hasobject:
+            raise DataFault(
+                f"{file}: array {name!r} holds Python objects (a pickle), which could run code",
+                f"{self._save} as {expected}",
+            )
+        if not accepts(dtype):
+            raise DataFault(f"{file}: array {name!r} holds {dtype}, expected {expected}", f"{self._save} as {expected}")
+        if len(dims) != 1 + len(shape) or any(
+            size not in (None, found) for size, found in zip(shape, dims[1:], strict=True)
+        ):
+            sizes = "".join(f", {'any number' if size is None else size}" for size in shape)
+            found = ", ".join(["records", *map(str, dims[1:])]) if dims else ""
+            raise DataFault(
+                f"{file}: array {name!r} has the shape [{found}], expected [records{sizes}]",
+                "declare the shape that the file has, or store one entry a record",
+            )
+        size = math.prod(dims) * dtype.itemsize
+        if min(dims) < 0 or size > self._archive.getinfo(f"{name}.npy").compress_size * GZIP_LIMIT:
+            raise DataFault(f"{file}: array {name!r} ends before the last record of its header", self._save)
+        return dims, fortran, dtype
 
 
 @contextmanager

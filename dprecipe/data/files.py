@@ -85,6 +85,15 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
     return bytes(parts)
 
 
+def skip_exactly(stream: BinaryIO, count: int) -> None:
+    """Pass over so many bytes, or all there are."""
+    while count > 0:
+        part = stream.read(min(CHUNK, count))
+        if not part:
+            break
+        count -= len(part)
+
+
 def unreadable(file: Path, error: Exception) -> DataFault:
     """The fault for a file that exists and can't be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror is not None else None

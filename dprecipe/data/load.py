@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dprecipe.data.facts import DataFacts, Role, facts
 from dprecipe.data.files import data_root
-from dprecipe.data.raw import Raw
+from dprecipe.data.raw import Raw, Reading, wrong_size
 from dprecipe.data.records import Records
 from dprecipe.data.schema import (
     AnySource,
@@ -25,6 +25,7 @@ from dprecipe.data.schema import (
     PublicIdx,
     PublicNpz,
 )
+from dprecipe.data.tally import Tally
 from dprecipe.data.units import Identities, bounded
 from dprecipe.faults import DataFault
 
@@ -45,25 +46,37 @@ def load(source: AnySource, data: Data, root: Path, role: Role, identity: str | 
         RecipeError: `data` contradicts itself.
         DataFault: a file is missing, or is not what the recipe declares; a training record has no name.
     """
+    return read(source, data, root, role, identity)[0].prepared()
+
+
+def read(source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None) -> tuple[Records, Tally]:
+    """As `load`, before any step of preprocessing is taken, and what became of the values on their way in.
+
+    Raises:
+        RecipeError, DataFault: as `load`; everything that is wrong with the source is told at once.
+    """
     facts(data, role)
-    if role != "train":
-        raw = _read(source, data, root, None)
-        return Records(raw.features, raw.labels, None, data.preprocess).prepared()
-    raw = _read(source, data, root, _name_column(source, data, identity))
-    if raw.names is None:
-        first = 0 if source.records is None else source.records[0]
-        identities = Identities.numbered(len(raw.labels), first)
-    else:
-        identities = Identities.named(raw.names)
+    reading = Reading.of(source, data, role, _name_column(source, data, identity) if role == "train" else None)
+    raw = _read(source, root, reading)
+    reading.tally.check(f"data.{role}", reading.problems)
+    identities = _identities(raw, source) if role == "train" else None
     records = Records(raw.features, raw.labels, None, data.preprocess, identities)
-    if data.unit != "record":
+    if identities is not None and data.unit != "record":
         kept = bounded(identities.of_record, data.unit.max_records)
         of_record = identities.of_record[kept]
         records = Records(
             raw.features[kept], raw.labels[kept], of_record, data.preprocess, replace(identities, of_record=of_record)
         )
-    _hold_size(records, data)
-    return records.prepared()
+    if role == "train" and records.unit_count != data.size:
+        raise reading.problems.stop(wrong_size(data, records.unit_count))
+    reading.problems.check()
+    return records, reading.tally
+
+
+def _identities(raw: Raw, source: AnySource) -> Identities:
+    if raw.names is None:
+        return Identities.numbered(len(raw.labels), 0 if source.records is None else source.records[0])
+    return Identities.named(raw.names)
 
 
 def _name_column(source: AnySource, data: Data, identity: str | None) -> str | None:
@@ -79,37 +92,26 @@ def _name_column(source: AnySource, data: Data, identity: str | None) -> str | N
     return column
 
 
-def _read(source: AnySource, data: Data, root: Path, name_column: str | None) -> Raw:
+def _read(source: AnySource, root: Path, reading: Reading) -> Raw:
     # Each reader is imported on use: parquet brings pyarrow and pillow.
     match source:
         case Digits() | PublicDigits():
             from dprecipe.data.sources import digits
 
-            return digits.read(source)
+            return digits.read(source, reading)
         case Idx() | PublicIdx():
             from dprecipe.data.sources import idx
 
-            return idx.read(source, root)
+            return idx.read(source, root, reading)
         case Npz() | PublicNpz():
             from dprecipe.data.sources import npz
 
-            return npz.read(source, root, name_column)
+            return npz.read(source, root, reading)
         case Csv() | PublicCsv():
             from dprecipe.data.sources import csv_table
 
-            return csv_table.read(source, data, root, name_column)
+            return csv_table.read(source, root, reading)
         case _:
             from dprecipe.data.sources import parquet
 
-            return parquet.read(source, data, root, name_column)
-
-
-def _hold_size(records: Records, data: Data) -> None:
-    count = records.unit_count
-    if count != data.size:
-        what = "records" if data.unit == "record" else f"units (values of {data.unit.column})"
-        raise DataFault(
-            f"data.train holds {count} {what}, the recipe declares data.size: {data.size}",
-            f"write data.size: {count} if that number may be public (it sets the sampling rate and is in the "
-            "certificate); else take as many records as you may declare, with data.train.records",
-        )
+            return parquet.read(source, root, reading)

@@ -25,7 +25,12 @@ class Numeric(Block):
     kind: Literal["numeric"]
     min: float
     max: float
-    missing: float | None = Field(None, description="what an empty field counts as; without it, empty is an error")
+    missing: float | None = Field(
+        None, description="what an empty field, NA and the like count as; without it, they are an error"
+    )
+    marks: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
+        None, description="further texts that count as missing"
+    )
 
 
 class Category(Block):

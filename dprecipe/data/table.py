@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import column_facts, hashes, tokenized
-from dprecipe.data.raw import Labels, Raw, mapped, unlabelled
-from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step, Tokenize
-from dprecipe.faults import DataFault
+from dprecipe.data.problems import Problems
+from dprecipe.data.raw import Labels, Raw, Reading, count_clamped, mapped, unlabelled, wrong_size
+from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step, TextColumn, Tokenize
+from dprecipe.data.tally import ColumnTally, Tally
+from dprecipe.data.words import MARKS, kind_of
 
 Value = str | int | float | bool | bytes | None
 Place = Callable[[int], str]
@@ -30,8 +32,10 @@ WORD = re.compile(r"\w+")
 class TableEncoder:
     """The columns of a table to features (N, D) float32, a chunk at a time."""
 
-    def __init__(self, columns: Columns, steps: Sequence[Step]) -> None:
+    def __init__(self, columns: Columns, steps: Sequence[Step], problems: Problems, tally: Tally) -> None:
         self._columns = columns
+        self._problems = problems
+        self._tally = tally
         self._facts = column_facts(columns, steps)
         self._hashes = hashes(steps)
         self._tokens = tokenized(steps)
@@ -46,20 +50,24 @@ class TableEncoder:
         """The features of a chunk of rows, (rows, D).
 
         Numbers are clamped to their range and mapped to [0, 1]; a category becomes an indicator of its value,
-        or of `other`; text becomes counts of its hash buckets, or the tokens of its first words.
-
-        Raises:
-            DataFault: a number is none, or a text is missing.
+        or of `other`; text becomes counts of its hash buckets, or the tokens of its first words. What is no number is
+        told to the problems.
         """
+        self._tally.records += rows
         features = np.zeros((rows, self.width), dtype=np.float32)
         for facts, column in zip(self._facts, self._columns.values(), strict=True):
             values = chunk[facts.name]
             part = features[:, facts.start : facts.start + facts.width]
-            where = _Where(facts.name, place)
+            where = _Where(facts.name, place, self._problems)
+            tally = self._tally.column(facts.name, column.kind)
+            if isinstance(column, TextColumn):
+                tally.missing += sum(text_of(value) == "" for value in values)
             if isinstance(column, Numeric):
-                part[:, 0] = _numeric(values, column, where)
+                part[:, 0] = _numeric(values, column, where, tally)
             elif isinstance(column, Category):
-                part[np.arange(rows), _category(values, column)] = 1.0
+                numbers = _category(values, column)
+                tally.other += numbers.count(len(column.values))
+                part[np.arange(rows), numbers] = 1.0
             elif self._tokens is not None:
                 _tokens(values, self._tokens, part)
             else:
@@ -69,34 +77,67 @@ class TableEncoder:
 
 @final
 class Collector:
-    """The chunks of one table, put together. Without a label, labels are zeros and no column is read for them."""
+    """The chunks of one table, put together. Without a label, labels are zeros and no column is read for them.
 
-    def __init__(self, columns: Columns, steps: Sequence[Step], label: Label | None, name_column: str | None) -> None:
-        self._encoder = encoder = TableEncoder(columns, steps)
+    Of units, rows after the first `max_records` are passed over: what is kept is bounded by what is declared.
+    """
+
+    def __init__(self, columns: Columns, steps: Sequence[Step], label: Label | None, reading: Reading) -> None:
+        self._reading = reading
+        self._encoder = encoder = TableEncoder(columns, steps, reading.problems, reading.tally)
         self._label = label
-        self._name_column = name_column
         self._features = [np.empty((0, encoder.width), np.float32)]
         self._labels: list[Labels] = []
         self._names: list[str] = []
+        self._kept: dict[str, int] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
         label = () if self._label is None else (self._label.column,)
-        name = () if self._name_column is None else (self._name_column,)
+        name = () if self._reading.name_column is None else (self._reading.name_column,)
         return tuple(dict.fromkeys((*self._encoder.names, *label, *name)))
 
     def add(self, columns: Mapping[str, Sequence[Value]], rows: int, place: Place) -> None:
-        """Encode and keep a chunk of rows."""
+        """Encode and keep a chunk of rows.
+
+        Raises:
+            DataFault: there are more units than declared.
+        """
+        label, reading = self._label, self._reading
+        if reading.name_column is not None:
+            texts = name_texts(columns[reading.name_column], reading.name_column, place, reading.problems)
+            if reading.units is not None:
+                chosen = self._first_of_units(texts, reading.units)
+                columns = {name: [values[row] for row in chosen] for name, values in columns.items()}
+                texts, rows, everywhere = [texts[row] for row in chosen], len(chosen), place
+                place = lambda row: everywhere(chosen[row])  # noqa: E731
+            self._names += texts
         self._features.append(self._encoder.encode(columns, rows, place))
-        label = self._label
-        self._labels.append(unlabelled(rows) if label is None else encode_labels(columns[label.column], label, place))
-        if self._name_column is not None:
-            self._names += name_texts(columns[self._name_column], self._name_column, place)
+        if label is None:
+            self._labels.append(unlabelled(rows))
+        else:
+            self._labels.append(encode_labels(columns[label.column], label, place, reading.problems, reading.tally))
+
+    def _first_of_units(self, texts: Sequence[str], units: tuple[int, int]) -> list[int]:
+        size, most = units
+        chosen = []
+        for row, text in enumerate(texts):
+            count = self._kept.get(text, 0)
+            if count < most:
+                chosen.append(row)
+                self._kept[text] = count + 1
+            if len(self._kept) > size:
+                raise self._reading.problems.stop(wrong_size(self._reading.data, None))
+        return chosen
 
     def raw(self) -> Raw:
-        """All records so far."""
-        names = None if self._name_column is None else tuple(self._names)
+        """All records so far.
+
+        Raises:
+            DataFault: some were not what the recipe declares.
+        """
+        names = None if self._reading.name_column is None else tuple(self._names)
         return Raw(np.concatenate(self._features), joined(self._labels), names)
 
 
@@ -104,50 +145,82 @@ class Collector:
 class _Where:
     """A column and a way to name its rows."""
 
-    def __init__(self, column: str, place: Place) -> None:
+    def __init__(self, column: str, place: Place, problems: Problems) -> None:
         self._column = column
         self._place = place
+        self._problems = problems
 
-    def fault(self, row: int, problem: str, remedy: str) -> DataFault:
-        return DataFault(f"{self._place(row)}, column {self._column!r}: {problem}", remedy)
+    def add(self, row: int, problem: str, remedy: str) -> None:
+        file, _, line = self._place(row).partition(", ")
+        self._problems.add(f"{file}, column {self._column!r}", problem, remedy, line)
 
 
-def encode_labels(values: Sequence[Value], label: Label, place: Place) -> Labels:
+def encode_labels(
+    values: Sequence[Value], label: Label, place: Place, problems: Problems, tally: Tally | None = None
+) -> Labels:
     """Class numbers of label values: the position in `values`, or the integer itself. Numbers to be predicted are
-    clipped to their range and mapped to [-1, 1].
-
-    Raises:
-        DataFault: a label is no declared class, or no number.
+    clipped to their range and mapped to [-1, 1]. A label that is no declared class, or no number, is told to the
+    problems.
     """
-    where = _Where(label.column, place)
+    where = _Where(label.column, place, problems)
     if label.range is not None:
-        return mapped(_numbers(values, where), (label.range[0], label.range[1]))
-    result = np.empty(len(values), dtype=np.int64)
+        numbers = _numbers(values, where)
+        target = (label.range[0], label.range[1])
+        if tally is not None:
+            count_clamped(tally.column(label.column, "label"), numbers, target)
+        return mapped(numbers, target)
     if label.values is not None:
-        numbers = {value.strip(): number for number, value in enumerate(label.values)}
-        for row, value in enumerate(values):
-            number = numbers.get(text_of(value))
-            if number is None:
-                raise where.fault(
-                    row,
-                    f"the label is none of the {len(numbers)} declared values",
-                    "declare in label.values every class that can occur (from domain knowledge), or mend the row",
-                )
-            result[row] = number
-        return result
-    classes = label.classes or 0
+        return _classes_by_name(values, label.values, where)
+    result, classes = np.zeros(len(values), dtype=np.int64), label.classes or 0
     for row, value in enumerate(values):
         number = _integer(value)
-        if number is None or not 0 <= number < classes:
-            raise where.fault(
+        if number is not None and 0 <= number < classes:
+            result[row] = number
+        elif not _no_label(value, row, where):
+            where.add(
                 row,
-                f"the label is no integer in 0 … {classes - 1}",
-                "declare label.classes as the number of classes that can occur, name the classes in "
-                "label.values, "
-                "or mend the row",
+                f"a label is no integer in 0 … {classes - 1}",
+                "declare label.classes as the number of classes that can occur, counted from 0; name the classes in "
+                "label.values; or mend the row",
             )
-        result[row] = number
     return result
+
+
+def _classes_by_name(values: Sequence[Value], names: Sequence[str], where: _Where) -> NDArray[np.int64]:
+    numbers = {value.strip(): number for number, value in enumerate(names)}
+    alike = {name.casefold() for name in numbers}
+    result = np.zeros(len(values), dtype=np.int64)
+    for row, value in enumerate(values):
+        text = text_of(value)
+        number = numbers.get(text)
+        if number is not None:
+            result[row] = number
+        elif isinstance(value, bool):
+            where.add(
+                row,
+                "the labels are truth values (true and false)",
+                'write label.values: ["False", "True"], with the quotes',
+            )
+        elif text.casefold() in alike:
+            where.add(
+                row,
+                "a label is a declared value in other capitals",
+                "declare label.values as the file spells them, or mend the row",
+            )
+        elif not _no_label(value, row, where):
+            where.add(
+                row,
+                f"a label is none of the {len(numbers)} declared values",
+                "declare in label.values every class that can occur (from domain knowledge), or mend the row",
+            )
+    return result
+
+
+def _no_label(value: Value, row: int, where: _Where) -> bool:
+    empty = text_of(value) == ""
+    if empty:
+        where.add(row, "a label is empty", "give each row a label, or leave the row out of the file")
+    return empty
 
 
 def joined(parts: Sequence[Labels]) -> Labels:
@@ -155,13 +228,14 @@ def joined(parts: Sequence[Labels]) -> Labels:
     return np.concatenate(parts) if parts else unlabelled(0)  # type: ignore[return-value]
 
 
-def name_texts(values: Sequence[Value], column: str, place: Place) -> list[str]:
-    """Which unit each row belongs to, or which record it is. A row without a name is refused: it could be anybody's."""
+def name_texts(values: Sequence[Value], column: str, place: Place, problems: Problems) -> list[str]:
+    """Which unit each row belongs to, or which record it is. A row without a name could be anybody's: it is told to the
+    problems."""
     texts = [text_of(value) for value in values]
     for row, text in enumerate(texts):
         if text == "":
-            raise _Where(column, place).fault(
-                row, "is empty, and has to say whose row it is", "say it in each row, or leave the row out"
+            _Where(column, place, problems).add(
+                row, "a field is empty, and has to say whose row it is", "say it in each row, or leave the row out"
             )
     return texts
 
@@ -182,42 +256,47 @@ def _integer(value: Value) -> int | None:
     return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
-def _numeric(values: Sequence[Value], column: Numeric, where: _Where) -> NDArray[np.float64]:
+def _numeric(values: Sequence[Value], column: Numeric, where: _Where, tally: ColumnTally) -> NDArray[np.float64]:
     numbers = np.empty(len(values), dtype=np.float64)
+    given = np.ones(len(values), dtype=bool)
+    marks = {mark.strip() for mark in column.marks or ()}
     for row, value in enumerate(values):
         number = _number(value)
         if number is None:
-            if text_of(value) != "":
-                raise where.fault(
-                    row,
-                    "is not a finite number",
-                    "mend the value, or declare the column as a category or as text",
-                )
-            if column.missing is None:
-                raise where.fault(
-                    row,
-                    "is empty",
-                    f"declare what an empty field counts as: {{kind: numeric, min: {column.min:g}, "
-                    f"max: {column.max:g}, missing: {column.min:g}}}",
-                )
-            number = column.missing
+            given[row], number = False, column.min
+            text = text_of(value)
+            if text == "" or text.casefold() in MARKS or text in marks:
+                tally.missing += 1
+                if column.missing is not None:
+                    number = column.missing
+                else:
+                    where.add(
+                        row,
+                        "a field is empty" if text == "" else "a field holds a mark for a missing number, such as NA",
+                        f"declare what a missing number counts as: {{kind: numeric, min: {column.min:g}, "
+                        f"max: {column.max:g}, missing: {column.min:g}}}",
+                    )
+            else:
+                where.add(row, *kind_of(text, column))
         numbers[row] = number
+    count_clamped(tally, numbers[given], (column.min, column.max))
     span = column.max / 2 - column.min / 2  # halves: the range itself may overflow
     unit: NDArray[np.float64] = (np.clip(numbers, column.min, column.max) / 2 - column.min / 2) / span
     return np.clip(unit, 0.0, 1.0)
 
 
 def _numbers(values: Sequence[Value], where: _Where) -> NDArray[np.float64]:
-    numbers = np.empty(len(values), dtype=np.float64)
+    numbers = np.zeros(len(values), dtype=np.float64)
     for row, value in enumerate(values):
         number = _number(value)
-        if number is None:
-            raise where.fault(
+        if number is not None:
+            numbers[row] = number
+        elif not _no_label(value, row, where):
+            where.add(
                 row,
-                "the label is not a finite number",
+                "a label is not a finite number",
                 "mend the row or leave it out, or declare the classes in label.values",
             )
-        numbers[row] = number
     return numbers
 
 

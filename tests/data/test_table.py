@@ -4,8 +4,14 @@ import hashlib
 
 import numpy as np
 
+from dprecipe.data.problems import Problems
 from dprecipe.data.schema import Category, Hash, Numeric, Step, TextColumn, Tokenize
 from dprecipe.data.table import TableEncoder, bucket
+from dprecipe.data.tally import Tally
+
+
+def encoder_of(columns, steps) -> TableEncoder:
+    return TableEncoder(columns, steps, Problems(private=True), Tally())
 
 
 def test_the_hash_is_the_same_everywhere_and_needs_no_vocabulary() -> None:
@@ -20,8 +26,8 @@ def test_the_hash_is_the_same_everywhere_and_needs_no_vocabulary() -> None:
 def test_value_hashes_the_whole_text_and_words_each_lower_cased_word() -> None:
     columns = {"t": TextColumn(kind="text")}
     rows = {"t": ["Win a WIN", None, "win"]}
-    whole = TableEncoder(columns, [Step(hash=Hash(columns=("t",), buckets=512))]).encode(rows, 3, str)
-    words = TableEncoder(columns, [Step(hash=Hash(columns=("t",), buckets=512, tokens="words"))]).encode(rows, 3, str)
+    whole = encoder_of(columns, [Step(hash=Hash(columns=("t",), buckets=512))]).encode(rows, 3, str)
+    words = encoder_of(columns, [Step(hash=Hash(columns=("t",), buckets=512, tokens="words"))]).encode(rows, 3, str)
     assert whole.sum(1).tolist() == [1, 1, 1]  # an empty text is a value like another
     assert whole[1, bucket("", 512)] == 1
     assert words.sum(1).tolist() == [3, 0, 1]
@@ -34,7 +40,7 @@ def test_each_row_is_encoded_on_its_own() -> None:
         "c": Category(kind="category", values=("a", "b")),
         "t": TextColumn(kind="text"),
     }
-    encoder = TableEncoder(columns, [Step(hash=Hash(columns=("t",), buckets=16))])
+    encoder = encoder_of(columns, [Step(hash=Hash(columns=("t",), buckets=16))])
     one = encoder.encode({"n": [0.1, 0.2], "c": ["a", "b"], "t": ["x", "y"]}, 2, str)
     other = encoder.encode({"n": [0.1, 9e9], "c": ["a", "new"], "t": ["x", "brand new"]}, 2, str)
     np.testing.assert_array_equal(one[0], other[0])
@@ -43,7 +49,7 @@ def test_each_row_is_encoded_on_its_own() -> None:
 
 def test_tokens_are_the_buckets_of_the_first_words_in_order_and_0_is_padding() -> None:
     step = Step(tokenize=Tokenize(column="t", buckets=512, length=4))
-    encoder = TableEncoder({"t": TextColumn(kind="text")}, [step])
+    encoder = encoder_of({"t": TextColumn(kind="text")}, [step])
     found = encoder.encode({"t": ["Win a WIN", None, "one, two: three four five", b"a"]}, 4, str)
     win, a = 1 + bucket("win", 512), 1 + bucket("a", 512)
     first_four = [1 + bucket(word, 512) for word in ("one", "two", "three", "four")]
@@ -54,7 +60,7 @@ def test_tokens_are_the_buckets_of_the_first_words_in_order_and_0_is_padding() -
 def test_tokens_are_whole_numbers_below_the_vocabulary() -> None:
     step = Tokenize(column="t", buckets=2**20, length=300)
     text = " ".join(f"w{i}" for i in range(300))
-    found = TableEncoder({"t": TextColumn(kind="text")}, [Step(tokenize=step)]).encode({"t": [text]}, 1, str)
+    found = encoder_of({"t": TextColumn(kind="text")}, [Step(tokenize=step)]).encode({"t": [text]}, 1, str)
     # each of 2^20 tokens is a float32 of its own
     assert found[0].tolist() == [1 + bucket(f"w{i}", 2**20) for i in range(300)]
     assert found.max() <= 2**20

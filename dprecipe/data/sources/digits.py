@@ -6,14 +6,14 @@ from importlib.resources import as_file, files
 
 import numpy as np
 
-from dprecipe.data.raw import Raw, channels_first, span, unlabelled
+from dprecipe.data.raw import Raw, Reading, channels_first, unlabelled
 from dprecipe.data.schema import Digits, PublicDigits
 
 HELD_OUT_EVERY = 5
 DARKEST = np.float32(16)
 
 
-def read(source: Digits | PublicDigits) -> Raw:
+def read(source: Digits | PublicDigits, reading: Reading) -> Raw:
     """The records of a split: (N, 1, 8, 8) float32 in [0, 1]. Every fifth record of the set is `test`."""
     with (
         as_file(files("dprecipe.data") / "embedded" / "digits.npz") as path,
@@ -24,5 +24,6 @@ def read(source: Digits | PublicDigits) -> Raw:
     held_out = np.arange(len(labels)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     chosen = held_out if source.split == "test" else ~held_out
     features, labels = features[chosen], labels[chosen]
-    part = span(source.records, len(labels), f"digits ({source.split})")
+    part = reading.span(source.records, len(labels), f"digits ({source.split})")
+    reading.tally.records = part.stop - part.start
     return Raw(channels_first(features[part] / DARKEST), labels[part].astype(np.int64))

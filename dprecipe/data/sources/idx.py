@@ -13,8 +13,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, is_gzip, locate, opened, read_exactly, unreadable
-from dprecipe.data.raw import Raw, channels_first, class_labels, span, unlabelled
+from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, is_gzip, locate, opened, read_exactly, skip_exactly, unreadable
+from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, unlabelled
 from dprecipe.data.schema import Idx, PublicIdx
 from dprecipe.faults import DataFault
 
@@ -22,53 +22,70 @@ UNSIGNED_BYTE = 0x08
 FORMAT = "expected an IDX file of unsigned bytes, plain or gzipped"
 
 
-def read(source: Idx | PublicIdx, root: Path) -> Raw:
+def read(source: Idx | PublicIdx, root: Path, reading: Reading) -> Raw:
     """The selected records: images as uint8 (N, C, H, W) or (N, D), labels in [0, classes).
 
     Raises:
         DataFault: a file is missing, damaged, no IDX, or not of the declared shape, length or classes.
     """
-    images = read_array(locate(source.images, root), source.shape)
-    if isinstance(source, PublicIdx):
-        chosen = channels_first(images[span(source.records, len(images), source.images)])
-        return Raw(chosen, unlabelled(len(chosen)))
-    labels = read_array(locate(source.labels, root), ())
-    if len(images) != len(labels):
+    images = locate(source.images, root)
+    labels = None if isinstance(source, PublicIdx) else locate(source.labels, root)
+    count = _count(images, source.shape)
+    if labels is not None and _count(labels, ()) != count:
         raise DataFault(
-            f"{source.images} holds {len(images)} images and {source.labels} {len(labels)} labels",
-            "name the two files of one set",
+            f"{source.images} and {source.labels} do not hold as many images as labels", "name the two files of one set"
         )
-    part = span(source.records, len(labels), source.images)
-    return Raw(channels_first(images[part]), class_labels(labels[part], source.classes, source.labels, part.start))
+    part = reading.span(source.records, count, source.images)
+    chosen = channels_first(read_array(images, source.shape, part))
+    reading.tally.records = len(chosen)
+    if labels is None or isinstance(source, PublicIdx):
+        return Raw(chosen, unlabelled(len(chosen)))
+    numbers = read_array(labels, (), part)
+    return Raw(chosen, class_labels(numbers, source.classes, source.labels, reading.problems, part.start))
 
 
-def read_array(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """All values of an IDX file whose records have this shape, (N, *shape).
+def _count(file: Path, shape: tuple[int, ...]) -> int:
+    """The number of records that a header announces, of this shape."""
+    try:
+        with opened(file) as stream:
+            return _header(file, stream, shape)[0]
+    except READ_ERRORS as error:
+        raise unreadable(file, error) from error
 
-    Memory is bounded by what the header announces, and the header by what the file can hold.
+
+def _header(file: Path, stream: BinaryIO, shape: tuple[int, ...]) -> tuple[int, ...]:
+    dims = _dimensions(file, stream)
+    if dims[1:] != shape:
+        raise DataFault(
+            f"{file}: one record has shape {list(dims[1:])}, the recipe declares {list(shape)}",
+            "declare the shape that the file has, or name the right file (images and labels swapped?)",
+        )
+    if math.prod(dims) > file.stat().st_size * (GZIP_LIMIT if is_gzip(file) else 1):
+        raise _short(file)
+    return dims
+
+
+def read_array(file: Path, shape: tuple[int, ...], part: slice) -> NDArray[np.uint8]:
+    """Records of an IDX file, each of this shape: (part.stop - part.start, *shape).
+
+    Memory is that of the records asked for; what comes after them is looked at only where they are the last.
 
     Raises:
         DataFault: the file is not that.
     """
     try:
         with opened(file) as stream:
-            dims = _dimensions(file, stream)
-            if dims[1:] != shape:
-                raise DataFault(
-                    f"{file}: one record has shape {list(dims[1:])}, the recipe declares {list(shape)}",
-                    "declare the shape that the file has, or name the right file (images and labels swapped?)",
-                )
-            size = math.prod(dims)
-            if size > file.stat().st_size * (GZIP_LIMIT if is_gzip(file) else 1):
-                raise _short(file, dims)
+            dims, each = _header(file, stream, shape), math.prod(shape)
+            skip_exactly(stream, part.start * each)
+            size = (part.stop - part.start) * each
             content = read_exactly(stream, size)
             if len(content) < size:
-                raise _short(file, dims)
-            if stream.read(1):
-                raise DataFault(f"{file}: goes on after the {dims[0]} records of its header", "copy it again")
+                raise _short(file)
+            if part.stop == dims[0] and stream.read(1):
+                raise DataFault(f"{file}: goes on after the last record of its header", "copy it again")
     except READ_ERRORS as error:
         raise unreadable(file, error) from error
-    return np.frombuffer(content, dtype=np.uint8).reshape(dims)
+    return np.frombuffer(content, dtype=np.uint8).reshape(-1, *shape)
 
 
 def _dimensions(file: Path, stream: BinaryIO) -> tuple[int, ...]:
@@ -83,8 +100,8 @@ def _dimensions(file: Path, stream: BinaryIO) -> tuple[int, ...]:
     return tuple(int.from_bytes(header[i : i + 4], "big") for i in range(0, len(header), 4))
 
 
-def _short(file: Path, dims: tuple[int, ...]) -> DataFault:
+def _short(file: Path) -> DataFault:
     return DataFault(
-        f"{file}: ends before the {dims[0]} records of {list(dims[1:])} that its header announces",
+        f"{file}: ends before the last record that its header announces",
         "the file is cut off: copy it again",
     )

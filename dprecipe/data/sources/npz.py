@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dprecipe.data.archive import is_integer, opened
 from dprecipe.data.facts import target
 from dprecipe.data.files import locate
-from dprecipe.data.raw import Raw, channels_first, class_labels, number_labels, span, unlabelled
+from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, number_labels, record_number, unlabelled
 from dprecipe.data.schema import Npz, PublicNpz
 from dprecipe.data.table import name_texts
 from dprecipe.faults import DataFault
@@ -19,47 +19,59 @@ from dprecipe.faults import DataFault
 SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
 
 
-def read(source: Npz | PublicNpz, root: Path, name_column: str | None) -> Raw:
-    """The selected records: features uint8 or float32, the texts of `name_column`, and labels: in [0, classes), or
-    mapped from their range to [-1, 1].
+def read(source: Npz | PublicNpz, root: Path, reading: Reading) -> Raw:
+    """The selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0, classes),
+    or mapped from their range to [-1, 1].
+
+    What the headers say is held against the recipe before an array is unpacked.
 
     Raises:
         DataFault: the file is missing, no archive, holds Python objects, or is not what the recipe declares.
     """
     file = locate(source.path, root)
+    labelled = isinstance(source, Npz)
+    of_labels = ("numbers", _is_number) if labelled and source.range is not None else ("integers", is_integer)
+    named = reading.name_column
     with opened(file, SAVE) as archive:
-        features = archive.array(source.features, source.shape, "numbers", _is_number)
-        labels: NDArray[Any] = unlabelled(len(features))
+        count = archive.count(source.features, source.shape, "numbers", _is_number)
+        others = [(source.labels, *of_labels)] if labelled else []
+        if named is not None:
+            others.append((named, "texts or integers", _is_id))
+        for name, expected, accepts in others:
+            if archive.count(name or "", (), expected, accepts) != count:
+                raise DataFault(
+                    f"{file}: {source.features!r} and {name!r} have different numbers of records",
+                    "give each array one entry a record",
+                )
+        part = reading.span(source.records, count, file.name)
+        chosen = archive.array(source.features, source.shape, "numbers", _is_number, part)
+        labels: NDArray[Any] = unlabelled(len(chosen))
         if isinstance(source, Npz):
-            expected, accepts = ("integers", is_integer) if source.range is None else ("numbers", _is_number)
-            labels = archive.array(source.labels, (), expected, accepts)
-        names = None if name_column is None else archive.array(name_column, (), "texts or integers", _is_id)
-    for name, array in ((source.labels, labels), (name_column, names)):
-        if array is not None and len(array) != len(features):
-            raise DataFault(
-                f"{file}: {source.features!r} has {len(features)} records, {name!r} has {len(array)}",
-                "give each array one entry a record",
-            )
-    part = span(source.records, len(features), file.name)
-    chosen = features[part]
+            labels = archive.array(source.labels, (), *of_labels, part)
+        names = None if named is None else archive.array(named, (), "texts or integers", _is_id, part)
+    reading.tally.records = len(chosen)
     if chosen.dtype != np.uint8:
         with np.errstate(over="ignore"):  # too large becomes infinite; such a record contributes nothing
             chosen = chosen.astype(np.float32)
-    labels = labels[part]
+        finite = np.isfinite(chosen).reshape(len(chosen), -1).all(axis=1)
+        reading.tally.not_finite = len(chosen) - int(finite.sum())
     if isinstance(source, Npz):
         what, found = f"{file.name}, {source.labels!r}", target(source)
         if found is None:
-            labels = class_labels(labels, source.classes or 0, what, part.start)
+            labels = class_labels(labels, source.classes or 0, what, reading.problems, part.start)
         else:
-            labels = number_labels(labels, found, what, part.start)
+            labels = number_labels(labels, found, what, reading, part.start)
     texts = None
-    if names is not None and name_column is not None:
-        texts = tuple(name_texts(names[part].tolist(), name_column, lambda row: _place(file, part.start + row)))
+    if names is not None and named is not None:
+        texts = tuple(
+            name_texts(
+                names.tolist(),
+                named,
+                lambda row: f"{file.name}, {record_number(part.start + row)}",
+                reading.problems,
+            )
+        )
     return Raw(channels_first(chosen), labels, texts)
-
-
-def _place(file: Path, record: int) -> str:
-    return f"{file.name}, record {record} (counted from 0)"
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:

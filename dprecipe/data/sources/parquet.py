@@ -9,23 +9,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.files import locate, unreadable
+from dprecipe.data.files import locate, opened, unreadable
 from dprecipe.data.images import decode
-from dprecipe.data.raw import Labels, Raw, channels_first, span, unlabelled
-from dprecipe.data.schema import Data, ImageColumn, Label, Parquet, PublicParquet
+from dprecipe.data.raw import Labels, Raw, Reading, channels_first, record_number, unlabelled
+from dprecipe.data.schema import ImageColumn, Label, Parquet, PublicParquet
 from dprecipe.data.table import Collector, encode_labels, joined, name_texts
+from dprecipe.data.words import nearest, wrong_kind
 from dprecipe.faults import DataFault
 
 BATCH_ROWS = 1024
+LONGEST_VALUE = 1 << 17
+"""Bytes of a number or a text on average, of a row group."""
+LONGEST_IMAGE = 16 << 20
+SLACK = 1 << 20
 
 
-def read(source: Parquet | PublicParquet, data: Data, root: Path, name_column: str | None) -> Raw:
-    """The selected records: a table's features (N, D) float32, or images (N, C, H, W) uint8; texts of `name_column`.
+def read(source: Parquet | PublicParquet, root: Path, reading: Reading) -> Raw:
+    """The selected records: a table's features (N, D) float32, or images (N, C, H, W) uint8; texts of
+    `reading.name_column`.
 
-    Only the columns that the recipe names are read.
+    Only the columns that the recipe names are read, and only the row groups that hold selected rows.
 
     Raises:
-        DataFault: the file is missing, damaged, or is not what the recipe declares; names row and column.
+        DataFault: the file is missing, damaged, or is not what the recipe declares.
     """
     import pyarrow as pa
 
@@ -33,63 +39,112 @@ def read(source: Parquet | PublicParquet, data: Data, root: Path, name_column: s
     label = source.label if isinstance(source, Parquet) else None
     try:
         if source.image is not None:
-            return _images(source.image, label, source.records, file, name_column)
-        collector = Collector(source.columns or {}, data.preprocess, label, name_column)
-        for first, batch in _batches(file, source.records, collector.names):
+            return _images(source.image, label, source.records, file, reading)
+        collector = Collector(source.columns or {}, reading.data.preprocess, label, reading)
+        for first, batch in _batches(file, source.records, collector.names, reading, LONGEST_VALUE):
             columns = {name: _values(batch.column(name), name, file) for name in collector.names}
             collector.add(columns, batch.num_rows, lambda row, first=first: _row(file, first + row))  # type: ignore[misc]
         return collector.raw()
     except (pa.ArrowException, OSError) as error:
-        raise unreadable(file, error) from error
+        raise reading.problems.stop(_unreadable(file, error)) from error
+
+
+def _unreadable(file: Path, error: Exception) -> DataFault:
+    """What a file is that Parquet's reader does not take."""
+    with opened(file) as stream:
+        start = stream.read(16)
+    if not start:
+        return DataFault(f"{file.name}: is empty", "name another file")
+    if not start.startswith(b"PAR1"):
+        return wrong_kind(file, start, "a Parquet file") or DataFault(
+            f"{file.name}: is no Parquet file",
+            "name another file, or write `source: csv` where it is a text with a header line",
+        )
+    return unreadable(file, error)
 
 
 def _images(
-    image: ImageColumn, label: Label | None, records: tuple[int, ...] | None, file: Path, name_column: str | None
+    image: ImageColumn, label: Label | None, records: tuple[int, ...] | None, file: Path, reading: Reading
 ) -> Raw:
-    extra = (None if label is None else label.column, name_column)
+    named, problems = reading.name_column, reading.problems
+    extra = (None if label is None else label.column, named)
     columns = tuple(dict.fromkeys((image.column, *(name for name in extra if name is not None))))
     height, width, channels = image.shape
     pixels: list[NDArray[np.generic]] = [np.empty((0, channels, height, width), np.uint8)]
     labels: list[Labels] = []
     names: list[str] = []
-    for first, batch in _batches(file, records, columns):
+    for first, batch in _batches(file, records, columns, reading, LONGEST_IMAGE):
 
         def place(row: int, first: int = first) -> str:
             return _row(file, first + row)
 
         content = _bytes(batch.column(image.column), image, file)
-        pixels.append(channels_first(decode(content, image.shape, first, file)))
+        pixels.append(channels_first(decode(content, image.shape, first, file, problems)))
+        reading.tally.records += batch.num_rows
         if label is None:
             labels.append(unlabelled(batch.num_rows))
         else:
-            labels.append(encode_labels(_values(batch.column(label.column), label.column, file), label, place))
-        if name_column is not None:
-            names += name_texts(_values(batch.column(name_column), name_column, file), name_column, place)
-    return Raw(np.concatenate(pixels), joined(labels), None if name_column is None else tuple(names))
+            values = _values(batch.column(label.column), label.column, file)
+            labels.append(encode_labels(values, label, place, problems, reading.tally))
+        if named is not None:
+            names += name_texts(_values(batch.column(named), named, file), named, place, problems)
+    return Raw(np.concatenate(pixels), joined(labels), None if named is None else tuple(names))
 
 
-def _batches(file: Path, records: tuple[int, ...] | None, names: tuple[str, ...]) -> Iterator[tuple[int, Any]]:
-    """(number of the first row, batch) for the selected rows; memory is that of a row group."""
+def _batches(
+    file: Path, records: tuple[int, ...] | None, names: tuple[str, ...], reading: Reading, longest: int
+) -> Iterator[tuple[int, Any]]:
+    """(number of the first row, batch) for the selected rows; memory is that of a row group, whose columns take at most
+    `longest` bytes a value, as its header says."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as table:
-        present = table.schema_arrow.names
-        for name in names:
-            if present.count(name) != 1:
-                raise DataFault(
-                    f"{file.name}: has {present.count(name) or 'no'} column {name!r}; "
-                    f"its columns are {', '.join(map(repr, present[:50]))}",
-                    "check the spelling of the column in the recipe",
-                )
-        part = span(records, table.metadata.num_rows, file.name)
-        first = 0
-        for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(names)):
-            start, end = max(part.start - first, 0), min(part.stop - first, batch.num_rows)
-            if start < end:
-                yield first + start, batch.slice(start, end - start)
+        present, metadata = table.schema_arrow.names, table.metadata
+        _check_columns(names, present, file)
+        part = reading.span(records, metadata.num_rows, file.name)
+        if metadata.num_rows == 0:
+            raise DataFault(f"{file.name}: has columns and no record", "name another file")
+        groups, first, start = [], 0, None
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            if first < part.stop and first + group.num_rows > part.start:
+                start = first if start is None else start
+                groups.append(number)
+                _check_unpacked(group, names, longest, file)
+            first += group.num_rows
+        first = start or 0
+        for batch in table.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=list(names)):
+            begin, end = max(part.start - first, 0), min(part.stop - first, batch.num_rows)
+            if begin < end:
+                yield first + begin, batch.slice(begin, end - begin)
             first += batch.num_rows
             if first >= part.stop:
                 return
+
+
+def _check_columns(names: tuple[str, ...], present: list[str], file: Path) -> None:
+    for name in names:
+        if present.count(name) != 1:
+            meant = nearest(name, present) if name not in present else None
+            raise DataFault(
+                f"{file.name}: has {'no' if name not in present else 'more than one'} column {name!r}; "
+                + (f"it has {meant!r}" if meant else f"its columns are {', '.join(map(repr, present[:50]))}"),
+                "write the name in the recipe as the file has it",
+            )
+
+
+def _check_unpacked(group: Any, names: tuple[str, ...], longest: int, file: Path) -> None:
+    """The columns of a row group take no more memory than so many values can."""
+    for number in range(group.num_columns):
+        column = group.column(number)
+        path = column.path_in_schema
+        if any(path == name or path.startswith(f"{name}.") for name in names) and (
+            column.total_uncompressed_size > group.num_rows * longest + SLACK
+        ):
+            raise DataFault(
+                f"{file.name}: the values of {path.split('.')[0]!r} take more than {longest:,} bytes each",
+                "shorten them, or name another column",
+            )
 
 
 def _values(column: Any, name: str, file: Path) -> list[Any]:
@@ -125,4 +180,4 @@ def _bytes(column: Any, image: ImageColumn, file: Path) -> list[bytes | None]:
 
 
 def _row(file: Path, row: int) -> str:
-    return f"{file.name}, row {row} (counted from 0)"
+    return f"{file.name}, {record_number(row)}"

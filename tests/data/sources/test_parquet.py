@@ -79,7 +79,7 @@ def test_a_number_to_be_predicted(table, images) -> None:
     labels = table({"ill": [0.0, 1, 8, None]}, label=number, records=[0, 3], size=3).labels
     assert labels.dtype == np.float32
     assert labels.tolist() == [-1, -0.5, 1]
-    with pytest.raises(DataFault, match=r"row 3 \(counted from 0\), column 'ill': the label is not a finite number"):
+    with pytest.raises(DataFault, match="column 'ill': a label is empty"):
         table({"ill": [0.0, 1, 8, None]}, label=number)
     pictures = images([encode(pixels) for pixels in PIXELS], label={"column": "label", "range": [0, 2]})
     assert pictures.labels.dtype == np.float32
@@ -93,7 +93,7 @@ def test_records_across_row_groups_and_batches(table, monkeypatch: pytest.Monkey
         for end in range(first + 1, 5):
             found = table(records=[first, end], size=end - first, rows=3)
             np.testing.assert_array_equal(found.features, whole[first:end])
-    with pytest.raises(DataFault, match="holds 4 records"):
+    with pytest.raises(DataFault, match="ends before the range"):
         table(records=[1, 5])
 
 
@@ -117,10 +117,10 @@ BAD = {
         "has no column 'sick'; its columns are",
     ),
     "a list column": ({}, {"age": [[1], [2], [3], [4]]}, "column 'age' holds list<.*>, expected numbers"),
-    "a missing number": ({}, {"age": [1, None, 2, 3]}, "row 1 .*, column 'age': is empty"),
-    "not finite": ({}, {"age": [1, 2, float("nan"), 3]}, "row 2 .*, column 'age': is not a finite number"),
-    "unknown label": ({}, {"ill": ["no", "SECRET", "no", "no"]}, "row 1 .*, column 'ill': the label is none of the 2"),
-    "missing label": ({}, {"ill": ["no", "no", None, "no"]}, "row 2 .*, column 'ill': the label is none of the 2"),
+    "a missing number": ({}, {"age": [1, None, 2, 3]}, "column 'age': a field is empty"),
+    "not finite": ({}, {"age": [1, 2, float("nan"), 3]}, "column 'age': a field holds a mark for a missing number"),
+    "unknown label": ({}, {"ill": ["no", "SECRET", "no", "no"]}, "column 'ill': a label is none of the 2"),
+    "missing label": ({}, {"ill": ["no", "no", None, "no"]}, "column 'ill': a label is empty"),
 }
 
 
@@ -143,7 +143,7 @@ def test_files_that_are_no_parquet(tmp_path: Path, block, content: bytes) -> Non
             "label": {"column": "ill", "classes": 2},
         }
     )
-    with pytest.raises(DataFault, match=r"can't be read"):
+    with pytest.raises(DataFault, match=r"can't be read|is empty"):
         load(data.train, data, tmp_path, "train")
 
 
@@ -168,12 +168,12 @@ def test_jpeg(images) -> None:
 
 GOOD = [encode(p) for p in PIXELS]
 BAD_IMAGES = {
-    "none": (None, "row 2 .*holds no image bytes"),
-    "damaged": (GOOD[2][:40], "row 2 .*the image is damaged"),
-    "no image": (b"SECRET", "row 2 .*the image is damaged, or is none of PNG"),
-    "another size": (encode(PIXELS[2][:, :4]), r"row 2 .*the image is 3×4×3 .*expected 3×5×3"),
-    "grey": (encode(PIXELS[2][..., 0]), r"row 2 .*the image is 3×5×1 \(L\), expected 3×5×3 \(RGB"),
-    "another format": (encode(PIXELS[2], "GIF"), "row 2 .*none of PNG, JPEG, WEBP"),
+    "none": (None, "holds no image bytes"),
+    "damaged": (GOOD[2][:40], "an image is damaged"),
+    "no image": (b"SECRET", "an image is damaged, or is none of PNG"),
+    "another size": (encode(PIXELS[2][:, :4]), "an image is not 3×5×3"),
+    "grey": (encode(PIXELS[2][..., 0]), r"an image is not 3×5×3 \(RGB"),
+    "another format": (encode(PIXELS[2], "GIF"), "none of PNG, JPEG, WEBP"),
 }
 
 
@@ -189,8 +189,9 @@ def test_an_image_that_claims_to_be_huge_is_not_decoded(images) -> None:
     content = bytearray(GOOD[2])
     content[16:24] = (10_000).to_bytes(4, "big") * 2  # the PNG header's width and height, and its checksum
     content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
-    with pytest.raises(DataFault, match=r"row 2 .*the image is 10000×10000×3"):
+    with pytest.raises(DataFault, match="an image is not 3×5×3") as caught:
         images([*GOOD[:2], bytes(content), GOOD[3]])
+    assert caught.value.private == "record 2, counted from 0: 10000×10000×3, RGB"
 
 
 def test_an_image_column_that_is_none(images, read) -> None:

@@ -1,0 +1,74 @@
+"""Words for what stands in a file where something else was expected, by its form and never by its content."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from dprecipe.data.schema import Numeric
+from dprecipe.faults import DataFault
+
+MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-", "?"))
+"""What stands for a missing number, in any capitals."""
+
+DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
+
+
+def kind_of(text: str, column: Numeric) -> tuple[str, str]:
+    """What a text is that should have been a number, and what to do about it."""
+    if re.match(r"[<>≤≥]=?\s*[0-9]", text):
+        low, high = f"{column.min:g}", f"{column.max:g}"
+        return (
+            "a field holds a number behind < or >",
+            "write the number itself; or declare such texts as missing: "
+            f"{{kind: numeric, min: {low}, max: {high}, missing: {low}, marks: ['<0.5']}}, with the text of the file",
+        )
+    if re.fullmatch(r"[+-]?[0-9][0-9.]*,[0-9]+", text):
+        return "a field holds a number with a comma in it", "write a decimal point, and no mark between thousands"
+    if re.search(r"[0-9]\s*[%€$£]|[€$£]\s*[0-9]|[0-9]\s*[A-Za-zµ]+$", text):
+        return "a field holds a number with a unit or a sign", "write the number alone"
+    return "a field is not a finite number", "mend the value, or declare the column as a category or as text"
+
+
+def wrong_kind(file: Path, start: bytes, expected: str) -> DataFault | None:
+    """The fault of a file that begins as one of another kind; None where it does not."""
+    kinds = {
+        b"\xd0\xcf\x11\xe0": ("an Excel workbook (.xls)", "save it as CSV (UTF-8)"),
+        b"PK\x03\x04": ("an Excel workbook (.xlsx) or another zip archive", "save it as CSV (UTF-8)"),
+        b"PAR1": ("a Parquet file", "write `source: parquet`"),
+        b"\x89PNG": ("an image", "name a table"),
+        b"%PDF": ("a PDF", "name a table"),
+        b"\xff\xfe": ("a text in UTF-16", "convert the file to UTF-8"),
+        b"\xfe\xff": ("a text in UTF-16", "convert the file to UTF-8"),
+        b"SQLite format 3": ("an SQLite database", "export the table as CSV"),
+        b"\x93NUMPY": ("a NumPy array (.npy)", "put it into an archive with numpy.savez, and write `source: npz`"),
+    }
+    for magic, (kind, remedy) in kinds.items():
+        if start.startswith(magic):
+            return DataFault(f"{file.name}: is {kind}, expected {expected}", remedy)
+    return None
+
+
+def plain(name: str) -> str:
+    """A column's name without capitals, blanks and marks between words."""
+    return re.sub(r"[\W_]+", "", name).casefold()
+
+
+def nearest(name: str, header: Sequence[str]) -> str | None:
+    """The name in a header that was meant, if one is hardly different."""
+    by_form = {plain(other): other for other in header if plain(other)}
+    if plain(name) in by_form:
+        return by_form[plain(name)]
+    close = difflib.get_close_matches(plain(name), list(by_form), n=1, cutoff=0.8)
+    return by_form[close[0]] if close else None
+
+
+def separated_by(line: Sequence[str], names: Sequence[str], delimiter: str) -> str | None:
+    """The delimiter that makes a header of a first line in which no declared name was found; None where none does."""
+    whole, wanted = delimiter.join(line), {plain(name) for name in names}
+    for other in DELIMITERS:
+        if other != delimiter and wanted & {plain(part.strip('"')) for part in whole.split(other)}:
+            return other
+    return None
