@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from dprecipe.planning.model import Plan
     from dprecipe.release.verify import Verified
-    from dprecipe.training.records import RecordSource
     from dprecipe.training.run import Run
 
 
@@ -34,9 +33,9 @@ def run(
     out: str | Path | None = None,
     *,
     model: nn.Module | None = None,
-    train: RecordSource | None = None,
-    public: RecordSource | None = None,
-    test: RecordSource | None = None,
+    train: object | None = None,
+    public: object | None = None,
+    test: object | None = None,
     data_root: str | Path | None = None,
     resume: bool = False,
 ) -> Run:

@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn, ParamSpec
 import typer
 
 from dprecipe import __version__, screen
-from dprecipe.faults import Fault, Place, PlanRefused, RecipeError
+from dprecipe.faults import DataFault, Fault, Place, PlanRefused, RecipeError
 
 P = ParamSpec("P")
 INTERNAL, INTERRUPTED = 4, 130
@@ -90,7 +90,10 @@ def _worded(fault: Fault, overrides: object) -> list[str]:
     first, *more = fault.message.split("\n")
     # A line break may be a stranger's: what follows it is marked as part of the message.
     marked = [line if line.startswith("- ") else f"  | {line}" for line in more]
-    return [f"error: {first}", *marked, *([f"  = {fault.remedy}"] if fault.remedy else [])]
+    told = [f"error: {first}", *marked, *([f"  = {fault.remedy}"] if fault.remedy else [])]
+    if isinstance(fault, DataFault) and fault.private and sys.stderr.isatty():
+        told += [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
+    return told
 
 
 def _texts_of(refusal: PlanRefused) -> dict[str, str]:

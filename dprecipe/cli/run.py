@@ -41,7 +41,7 @@ def run(
 
         advice = permission_advice(Path(plan.source.file).parent / plan.release.sign.key)
         note(*([] if advice is None else [f"warning: {advice}"]))
-    # Torch is imported here and not before: a recipe that is refused should not have to wait for it.
+    # Torch is imported by the run itself, once the data are checked: what is refused should not have to wait for it.
     from dprecipe.training import run as training
 
     if rehearse:

@@ -37,12 +37,12 @@ class Archive:
         self._file = file
         self._save = save
 
-    def count(
+    def dims(
         self, name: str, shape: tuple[int | None, ...], expected: str, accepts: Callable[[np.dtype[Any]], bool]
-    ) -> int:
-        """How many records the header of an array announces; raises what `array` does of headers."""
+    ) -> tuple[int, ...]:
+        """The dimensions that the header of an array announces, records first; raises what `array` does of headers."""
         with self._open(name) as stream:
-            return self._header(name, stream, shape, expected, accepts)[0][0]
+            return self._header(name, stream, shape, expected, accepts)[0]
 
     def array(
         self,

@@ -139,6 +139,13 @@ def _columns(source: AnySource, path: str) -> Iterator[Finding]:
                 "write the range of values that can occur: from domain knowledge, not measured on private data",
                 f"{path}.columns.{name}",
             )
+        if isinstance(column, Numeric) and column.marks is not None and column.missing is None:
+            yield Finding(
+                "R203",
+                "`marks` are texts that count as missing, and nothing says what a missing number counts as",
+                f"add missing: {column.min:g}, or another number that it counts as",
+                f"{path}.columns.{name}.marks",
+            )
 
 
 def _repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:

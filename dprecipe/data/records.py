@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,17 @@ and each physical batch is prepared when it is used. Scattering is too slow for 
 
 PREPARE_ROWS = 256
 QUIET_SECONDS = 2.0
+
+
+class RecordSource(Protocol):
+    """What a run reads from: `Records`, synthetic ones in a rehearsal, or what Python brings along."""
+
+    @property
+    def units(self) -> NDArray[np.int64] | None: ...
+    @property
+    def unit_count(self) -> int: ...
+    def __len__(self) -> int: ...
+    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from dprecipe.data.facts import Role
 from dprecipe.data.problems import Problems
 
 FEWEST = 20
@@ -78,9 +79,7 @@ class Tally:
                     "declare the range in the units of the file, from domain knowledge",
                 )
         if self.not_finite == self.records:
-            problems.add(
-                what, "no record is without a value that is not finite: none would contribute", "mend the file"
-            )
+            problems.add(what, "every record has a value that is not finite: none would contribute", "mend the file")
 
     def as_json(self) -> dict[str, Any]:
         """Counts and shares."""
@@ -100,7 +99,7 @@ class Tally:
         return {**found, "records_not_finite": self.not_finite}
 
 
-def as_text(tallies: Mapping[str, Tally]) -> str:
+def as_text(tallies: Mapping[Role, Tally]) -> str:
     """The counts for a reader, source by source."""
     lines = ["What became of the records while they were read. Private: counts of private records.", ""]
     for role, tally in tallies.items():

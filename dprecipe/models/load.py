@@ -14,8 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from dprecipe.data.preprocess import prepare
-from dprecipe.data.raw import channels_first
+from dprecipe.data.problems import Problems
+from dprecipe.data.raw import channels_first, record_number
 from dprecipe.data.table import TableEncoder, Value
+from dprecipe.data.tally import Tally
 from dprecipe.faults import DataFault
 from dprecipe.models.build import build
 from dprecipe.models.checks import check
@@ -78,7 +80,8 @@ class Released(nn.Module):
         return self.file.class_names
 
     def _encoded(self, rows: Rows) -> NDArray[np.float32]:
-        encoder = TableEncoder(self.file.columns or {}, self.file.preprocess)
+        problems = Problems(private=False)
+        encoder = TableEncoder(self.file.columns or {}, self.file.preprocess, problems, Tally())
         for number, row in enumerate(rows):
             missing = [name for name in encoder.names if name not in row]
             if missing:
@@ -86,7 +89,9 @@ class Released(nn.Module):
                     f"row {number} has no {', '.join(map(repr, missing))}", "pass each column, None if empty"
                 )
         columns = {name: [row[name] for row in rows] for name in encoder.names}
-        return encoder.encode(columns, len(rows), lambda row: f"row {row} (counted from 0)")
+        encoded = encoder.encode(columns, len(rows), lambda row: f"the records passed, {record_number(row)}")
+        problems.check()
+        return encoded
 
 
 def load(release: str | Path, module: nn.Module | None = None) -> Released:

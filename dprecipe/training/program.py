@@ -12,11 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dprecipe.data.apart import hold_apart
 from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import DataFacts, facts
-from dprecipe.data.load import load
-from dprecipe.data.raw import Labels
+from dprecipe.data.raw import Labels, wrong_size
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.models.build import build
@@ -35,6 +33,7 @@ from dprecipe.training.processes import among, local_rank
 from dprecipe.training.progress import say
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
+from dprecipe.training.run import Given
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +97,7 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
     checks = (*checks, noise_scale(plan, device))
     sets = records()
     if sets.train.unit_count != plan.data.size:
-        raise DataFault(
-            f"the training records hold {sets.train.unit_count} units, the plan is for data.size: {plan.data.size}",
-            "pass the records the recipe declares",
-        )
+        raise wrong_size(plan.data, sets.train.unit_count)
     hold_unit(plan, sets.train)
     store = Store(sets.train, device, lambda generator: augmentation(plan.data.preprocess, generator))
     config = built.config if isinstance(built, SequenceClassifier) and model is None else None
@@ -153,21 +149,18 @@ def hold_unit(plan: Plan, train: RecordSource) -> None:
         counts = np.bincount(train.units, minlength=train.unit_count)
         if not (counts.min(initial=1) >= 1 and counts.max(initial=0) <= unit.max_records):
             raise DataFault(
-                f"units hold up to {counts.max()} records and down to {counts.min()}, the recipe allows 1 to "
-                f"{unit.max_records}",
+                f"a unit has no record, or more than the {unit.max_records} that the recipe allows",
                 "number the units from 0 without gaps, and cut each to data.unit.max_records",
+                f"up to {counts.max()} records, and down to {counts.min()}",
             )
 
 
-def declared(plan: Plan, root: Path, train: RecordSource | None = None, test: RecordSource | None = None) -> Sets:
+def declared(plan: Plan, root: Path, given: Given) -> Sets:
     """The records the recipe names, or those that came from Python in their place."""
-    custom, custom_test = train is not None, test is not None
+    train = given.records("train", plan, root)
     if train is None:
-        train = load(plan.data.train, plan.data, root, "train")
-    if test is None and plan.data.test is not None:
-        hold_apart(plan.data, root)
-        test = load(plan.data.test, plan.data, root, "test")
-    return Sets(train, test, custom, custom_test)
+        raise DataFault("there are no training records", "name data.train, or pass train=")
+    return Sets(train, given.records("test", plan, root), given.train is not None, given.test is not None)
 
 
 @final

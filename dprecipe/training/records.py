@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dprecipe.data.raw import Labels
+from dprecipe.data.records import RecordSource as RecordSource
 from dprecipe.training.engine.clipped_sum import Batch, count_of, physical
 from dprecipe.training.engine.several import FILLED
 
 Augment = Callable[[Tensor], Tensor]
 Indices = NDArray[np.int64]
-
-
-class RecordSource(Protocol):
-    """What a store reads from: `dprecipe.data.records.Records`, or made-up records in a rehearsal."""
-
-    @property
-    def units(self) -> Indices | None: ...
-    @property
-    def unit_count(self) -> int: ...
-    def __len__(self) -> int: ...
-    def batch(self, indices: Indices | slice) -> tuple[NDArray[np.float32], Labels]: ...
 
 
 @final

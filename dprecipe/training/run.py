@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import nn
-
+from dprecipe.data.facts import Role
 from dprecipe.data.files import data_root as find_data_root
+from dprecipe.data.gather import Gathered, gather
+from dprecipe.data.records import RecordSource
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.mechanisms.rooms import ROOMS, runner_of
 from dprecipe.planning.model import Plan
 from dprecipe.release.folder import signing_key
-from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.probe import Check
-from dprecipe.training.processes import among, leads
-from dprecipe.training.records import RecordSource
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dprecipe.training.evaluate import Score
+    from dprecipe.training.probe import Check
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +43,25 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What came from Python in the place of what the recipe names."""
+    """What came from Python in the place of what the recipe names, and all records, wherever they came from."""
 
     model: nn.Module | None = None
-    train: RecordSource | None = None
-    public: RecordSource | None = None
-    test: RecordSource | None = None
+    train: object | None = None
+    public: object | None = None
+    test: object | None = None
+    gathered: Gathered | None = None
+
+    def records(self, role: Role, plan: Plan, root: Path) -> RecordSource | None:
+        """The records of a role, prepared; read now where that has not been done.
+
+        Raises:
+            UsageFault, DataFault: see `dprecipe.data.gather.gather`.
+        """
+        found = self.gathered
+        if found is None:
+            objects: dict[Role, object | None] = {"train": self.train, "public": self.public, "test": self.test}
+            found = gather(plan, root, objects)
+        return found.prepared(role)
 
 
 def run(
@@ -51,15 +69,16 @@ def run(
     out: str | Path | None = None,
     *,
     model: nn.Module | None = None,
-    train: RecordSource | None = None,
-    public: RecordSource | None = None,
-    test: RecordSource | None = None,
+    train: object | None = None,
+    public: object | None = None,
+    test: object | None = None,
     data_root: str | Path | None = None,
     resume: bool = False,
 ) -> Run:
     """Train by `plan` and write the run folder.
 
-    `model`, `train`, `public` and `test` replace what the recipe names, from Python. Where several processes run it
+    `model`, `train`, `public` and `test` replace what the recipe names, from Python: what the last three may be is in
+    `dprecipe.data.given`. They, and all files, are checked before torch is imported. Where several processes run it
     together (`torchrun`), the first of them alone writes.
 
     Guarantees: every draw of noise is in the ledger before its result is used; the ledger never holds more than the
@@ -74,18 +93,21 @@ def run(
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file)
     started = datetime.now(UTC)
-    runner = runner_of(plan.mechanism)
-    given = Given(model, train, public, test)
-    if among():
-        if not ROOMS[plan.mechanism].several:
-            raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
-        if not leads():
-            led: Run = runner.follow(plan, runner.prepare(plan, root, given))
-            return led
-    folder = RunFolder.open(path, plan) if resume else RunFolder.absent(path)
+    several, follows = "WORLD_SIZE" in os.environ, int(os.environ.get("RANK", "0")) > 0
+    if several and not ROOMS[plan.mechanism].several:
+        raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
+    folder = None if several and follows else RunFolder.open(path, plan) if resume else RunFolder.absent(path)
+    objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
+    given = Given(model, train, public, test, gather(plan, root, objects))
+    runner = runner_of(plan.mechanism)  # imports torch: what is wrong with the data has been told
     program = runner.prepare(plan, root, given)
+    if folder is None:
+        led: Run = runner.follow(plan, program)
+        return led
     if not resume:
         RunFolder.create(path, plan)
+    if given.gathered is not None:
+        given.gathered.write(folder.private)
     finished: Run = runner.attempt(plan, folder, program, started)
     return finished
 

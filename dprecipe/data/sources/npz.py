@@ -33,12 +33,12 @@ def read(source: Npz | PublicNpz, root: Path, reading: Reading) -> Raw:
     of_labels = ("numbers", _is_number) if labelled and source.range is not None else ("integers", is_integer)
     named = reading.name_column
     with opened(file, SAVE) as archive:
-        count = archive.count(source.features, source.shape, "numbers", _is_number)
+        count = archive.dims(source.features, source.shape, "numbers", _is_number)[0]
         others = [(source.labels, *of_labels)] if labelled else []
         if named is not None:
             others.append((named, "texts or integers", _is_id))
         for name, expected, accepts in others:
-            if archive.count(name or "", (), expected, accepts) != count:
+            if archive.dims(name or "", (), expected, accepts)[0] != count:
                 raise DataFault(
                     f"{file}: {source.features!r} and {name!r} have different numbers of records",
                     "give each array one entry a record",

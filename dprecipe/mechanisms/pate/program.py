@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dprecipe.data.apart import hold_apart
 from dprecipe.data.facts import facts
-from dprecipe.data.load import load
+from dprecipe.data.raw import wrong_size
 from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, UsageFault
@@ -124,18 +123,15 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     tried = [checks.noise_scale(plan)]
     if lesson is not None:
         tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
-    hold_apart(plan.data, root)
-    public = features_of(plan, given.public, root)
+    public = features_of(plan, given.records("public", plan, root))
     chosen = queries(public, int(plan.settings["queries"]))
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
         tried.append(checks.votes_add_up(len(ensemble.votes), teachers.count))
     else:
-        ensemble = _trained(plan, teachers, lesson, root, given.train)
-    test = given.test
-    if test is None and plan.data.test is not None:
-        test = load(plan.data.test, plan.data, root, "test")
+        ensemble = _trained(plan, teachers, lesson, given.records("train", plan, root))
+    test = given.records("test", plan, root)
     return Program(ensemble, public, chosen, test, given, device, tuple(tried))
 
 
@@ -167,15 +163,12 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
     )
 
 
-def features_of(plan: Plan, given: RecordSource | None, root: Path) -> Floats:
+def features_of(plan: Plan, records: RecordSource | None) -> Floats:
     """The public records' features, (R, …); of labels nothing is ever read.
 
     Raises:
         DataFault: there are none, or they have another shape.
     """
-    source, records = plan.data.public, given
-    if records is None and source is not None:
-        records = load(source, plan.data, root, "public")
     if records is None:
         raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
     features, _ = records.batch(slice(None))
@@ -196,15 +189,11 @@ def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: Queries) -> Voted
     return Voted(votes_RM[chosen.records])
 
 
-def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, root: Path, given: RecordSource | None) -> Trained:
-    records = given
+def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, records: RecordSource | None) -> Trained:
     if records is None:
-        records = load(plan.data.train, plan.data, root, "train", teachers.identity)
+        raise DataFault("there are no training records", "name data.train, or pass train=")
     if records.unit_count != plan.data.size:
-        raise DataFault(
-            f"the training records hold {records.unit_count} units, the plan is for data.size: {plan.data.size}",
-            "pass the records the recipe declares",
-        )
+        raise wrong_size(plan.data, records.unit_count)
     hold_unit(plan, records)
     identities = records.identities if isinstance(records, Records) else None
     if identities is None:
@@ -227,8 +216,9 @@ def _hold_names(records: RecordSource, identities: Identities) -> None:
     names, units = identities.of_record, records.units
     if len(names) != len(records):
         raise DataFault(
-            f"{len(names)} of the {len(records)} training records have a name",
+            "not every training record has a name",
             "name each of them in Records.identities",
+            f"{len(names)} of {len(records)}",
         )
     if units is None:
         return

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.data.facts import DataFacts, facts
+from dprecipe.data.raw import wrong_size
 from dprecipe.faults import BudgetSpent, DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.pnsgd import checks
 from dprecipe.mechanisms.pnsgd.descent import Descent, Floats, Noise, Objective, OnCpu, State, Where
@@ -87,7 +88,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
         raise UsageFault("nothing is proved of a model from Python", "leave `model` out: the recipe names one")
     if given.public is not None:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-    return _prepared(plan, lambda: declared(plan, root, given.train, given.test))
+    return _prepared(plan, lambda: declared(plan, root, given))
 
 
 def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
@@ -96,10 +97,7 @@ def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
     tried = checks.probe(objective, plan.settings, plan.budget.neighbouring, stages, lambda: _where(objective, device))
     sets = records()
     if len(sets.train) != plan.data.size:
-        raise DataFault(
-            f"the training records are {len(sets.train)}, the plan is for data.size: {plan.data.size}",
-            "pass the records the recipe declares",
-        )
+        raise wrong_size(plan.data, len(sets.train))
     hold_unit(plan, sets.train)
     features, _ = sets.train.batch(slice(0, 1))
     if math.prod(features.shape[1:]) != data_facts.width:
