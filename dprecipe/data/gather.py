@@ -17,7 +17,8 @@ from dprecipe.data.raw import wrong_size
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import AnySource
 from dprecipe.data.tally import Tally, as_text
-from dprecipe.faults import DataFault
+from dprecipe.faults import DataFault, UsageFault
+from dprecipe.mechanisms.rooms import ROOMS
 from dprecipe.planning.model import Plan
 
 T = TypeVar("T")
@@ -62,6 +63,11 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
         DataFault: anything is not what the recipe declares: all faults of all sources.
     """
     objects = objects or {}
+    ensemble: Mapping[str, Any] = plan.settings.get("ensemble") or {}
+    if objects.get("public") is not None and not ROOMS[plan.mechanism].student:
+        raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
+    if objects.get("train") is not None and ensemble.get("votes") is not None:
+        raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
     found = Gathered()
     faults: list[DataFault] = []
 
@@ -80,7 +86,6 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
                 found.sources[role] = source
     if "train" in found.sources and found.sources["train"].unit_count != plan.data.size:
         faults.append(wrong_size(plan.data, found.sources["train"].unit_count))
-    ensemble: Mapping[str, Any] = plan.settings.get("ensemble") or {}
     declared: dict[Role, AnySource | None] = {
         # Votes that were cast elsewhere stand for the training records.
         "train": None if ensemble.get("votes") is not None else plan.data.train,

@@ -54,6 +54,7 @@ BOUNDS = {
 
 NOT_PROTECTED = (
     "facts that hold for the many: what a model learns of a population, it says about its members too",
+    "that the records are what the recipe declares: on others a run is refused, before anything is spent",
     "how long the run took, the memory it used, and every other side channel of the machine",
     "anything else computed from the same records: what several releases spend adds up",
 )

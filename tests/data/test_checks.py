@@ -93,6 +93,7 @@ BAD = {
         "data.train.columns.c.values",
     ),
     "R203": (table({"n": {"kind": "numeric", "min": 1, "max": 1}}), {}, "data.train.columns.n"),
+    "R203 marks": (table({"n": {**NUMBER, "marks": ["<1"]}}), {}, "data.train.columns.n.marks"),
     "R204 neither": ({**PARQUET, "columns": None}, {}, "data.train"),
     "R204 both": ({**PARQUET, "image": {"column": "i", "shape": [2, 2, 3]}}, {}, "data.train"),
     "R205 empty": ({**DIGITS, "records": [4, 4]}, {}, "data.train.records"),

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dprecipe.data.schema import Digits
+from dprecipe.data.raw import Reading
+from dprecipe.data.schema import Data, Digits
 from dprecipe.data.sources.digits import read
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.student import BATCH, length, train
@@ -152,9 +153,12 @@ def test_lengths() -> None:
     assert length(training(steps=None, epochs=0.01), 20, 1000).steps == 1
 
 
+SETS = Data(train=Digits(source="digits", split="train"), test=Digits(source="digits", split="test"), size=1438)
+
+
 @cache
 def _digits() -> tuple[Floats, Labels, Floats, Labels]:
-    train_, test = (read(Digits(source="digits", split=split)) for split in ("train", "test"))
+    train_, test = (read(digits, Reading.of(digits, SETS, "public")) for digits in (SETS.train, SETS.test))
     return train_.features, train_.labels, test.features, test.labels
 
 

@@ -50,8 +50,8 @@ def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Pat
     assert done.score is not None
     assert done.score.accuracy > 0.5
     assert {entry.name for entry in (out / "private").iterdir()} == {
-        "answers.jsonl", "checkpoints", "commitment.key", "ledger.jsonl", "metrics.csv", "overrides.json",
-        "partition.key", "teachers",
+        "answers.jsonl", "checkpoints", "commitment.key", "data-check.json", "data-check.txt", "ledger.jsonl",
+        "metrics.csv", "overrides.json", "partition.key", "teachers",
     }  # fmt: skip
     assert {entry.name for entry in done.release.iterdir()} == {
         "model.safetensors", "model.json", "labels.csv", "certificate.json", "report.html", "card.md", "metrics.json",
@@ -118,7 +118,7 @@ def test_votes_that_do_not_add_up_are_known_before_a_folder_is_made(votes_plan: 
     counts = np.full((60, 3), [2, 2, 1])
     counts[7] = [5, 5, 5]
     root = stored_votes(tmp_path / "data", counts)
-    with pytest.raises(DataFault, match="row 7"):
+    with pytest.raises(DataFault, match="a row does not have the votes of 5 teachers"):
         run(votes_plan("gnmax", 50), tmp_path / "run", data_root=root)
     with pytest.raises(DataFault, match="holds 60 different records, the plan puts 61"):
         run(votes_plan("gnmax", 61), tmp_path / "run", data_root=root)
@@ -227,7 +227,7 @@ DEALT = program.Trained.dealt
     [
         (Identities.numbered(60), "several names"),
         (Identities.named([str(number // 4) for number in range(60)]), "several names"),
-        (Identities.named([str(number // 3) for number in range(57)]), "57 of the 60"),
+        (Identities.named([str(number // 3) for number in range(57)]), "not every training record has a name"),
         (None, "have no names"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def test_as_many_teachers_as_classes_means_counts(tmp_path: Path) -> None:
     root = stored(tmp_path, np.array([[1, 1, 1], [0, 3, 0], [2, 1, 0], [0, 1, 2]]))
     found = read(VotesFile(path="votes.npz"), root, PUBLIC, 3, 3)
     assert found[0].tolist() == [1, 1, 1]
-    with pytest.raises(DataFault, match="don't add up"):
+    with pytest.raises(DataFault, match="a row does not have the votes of 3 teachers"):
         read(VotesFile(path="votes.npz"), stored(tmp_path, np.array([[0, 0, 0]] * 4)), PUBLIC, 3, 3)
 
 
@@ -56,26 +57,28 @@ def changed(row: int, values: list[int]) -> Any:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (changed(2, [1, 2, 1]).astype(np.uint8), r"row 2 has 4 votes, expected those of 5 teachers \(1 of 4 rows"),
-        (changed(1, [9, 0, 0]), "row 1 has more than 5 votes"),
-        (changed(3, [-1, 3, 3]), "row 3 holds a negative count"),
-        (np.full((4, 3), 2**62), "row 0 has more than 5 votes"),
-        (np.full((4, 3), 2**63 + 1, np.uint64), "row 0 has more than 5 votes"),
-        (np.where(LABELS == 2, 3, LABELS), r"row 1 holds the label 3, expected 0 … 2"),
-        (np.where(LABELS == 2, -1, LABELS), "row 1 holds the label -1"),
+        (changed(2, [1, 2, 1]).astype(np.uint8), "row 2 has 4; 1 of 4 rows"),
+        (changed(1, [9, 0, 0]), "row 1 has more than 5; 1 of"),
+        (changed(3, [-1, 3, 3]), "row 3"),
+        (np.full((4, 3), 2**62), "row 0 has more than 5; 4 of"),
+        (np.full((4, 3), 2**63 + 1, np.uint64), "row 0 has more than 5; 4 of"),
+        (np.where(LABELS == 2, 3, LABELS), "holds 3"),
+        (np.where(LABELS == 2, -1, LABELS), "holds -1"),
         (COUNTS.astype(float), "holds float64, expected integers"),
         (np.full((4, 3), np.nan), "holds float64, expected integers"),
         (COUNTS > 1, "holds bool, expected integers"),
-        (COUNTS[:3], "3 rows are selected, data.public holds 4"),
-        (np.concatenate([COUNTS, COUNTS]), "8 rows are selected, data.public holds 4"),
+        (COUNTS[:3], r"3 rows, of which \[0, 3\)"),
+        (np.concatenate([COUNTS, COUNTS]), r"8 rows, of which \[0, 8\)"),
         (np.zeros((4, 4), int), r"has 4 columns, expected 3 \(counts of each class\) or 5"),
-        (np.zeros(4, int), "has shape"),
-        (np.zeros((4, 3, 2), int), "has shape"),
+        (np.zeros(4, int), "has the shape"),
+        (np.zeros((4, 3, 2), int), "has the shape"),
     ],
 )
 def test_what_is_no_votes_is_refused(tmp_path: Path, array: Any, message: str) -> None:
-    with pytest.raises(DataFault, match=message):
+    with pytest.raises(DataFault) as caught:
         votes(stored(tmp_path, array))
+    assert re.search(message, f"{caught.value.message}; {caught.value.private}")
+    assert not re.search(r"row [0-9]|label -?[0-9]", caught.value.message)
 
 
 def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
@@ -100,8 +103,9 @@ def test_a_missing_array_and_a_missing_or_damaged_file_are_named(tmp_path: Path)
 
 
 def test_rows_beyond_the_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataFault, match="4 records"):
+    with pytest.raises(DataFault, match="does not have a row for each of the 4 records") as caught:
         votes(stored(tmp_path, COUNTS), records=(2, 6))
+    assert caught.value.private == "4 rows, of which [2, 6) are read"
 
 
 def test_counting_in_blocks_is_counting() -> None:

@@ -33,7 +33,7 @@ DRIVER = Path(__file__).resolve().parents[2] / "training" / "kill_driver.py"
 BEFORE_THE_END = {
     "recipe.yaml", "resolved.yaml", "plan.json",
     "private/ledger.jsonl", "private/commitment.key", "private/overrides.json", "private/checkpoint.key",
-    "private/checkpoints/last.hidden",
+    "private/checkpoints/last.hidden", "private/data-check.json", "private/data-check.txt",
 }  # fmt: skip
 """All that a run folder holds before the end. The state and its key are the only ones that private records move."""
 
