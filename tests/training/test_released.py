@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import dprecipe
+from dprecipe.data.raw import Reading
 from dprecipe.data.records import Records
 from dprecipe.data.sources.digits import read as read_digits
 from dprecipe.faults import UsageFault
@@ -60,8 +61,9 @@ def plan_of(text: str = RECIPE, *overrides: str) -> Plan:
 
 
 def digits() -> np.ndarray[Any, np.dtype[np.float32]]:
-    source = plan_of().data.train
-    return np.asarray(read_digits(source).features, dtype=np.float32).reshape(-1, 1, 8, 8)  # type: ignore[arg-type]
+    data = plan_of().data
+    raw = read_digits(data.train, Reading.of(data.train, data, "train"))  # type: ignore[arg-type]
+    return np.asarray(raw.features, dtype=np.float32).reshape(-1, 1, 8, 8)
 
 
 class Carrier(nn.Module):
