@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from dprecipe.data.preprocess import Floats, prepare
 from dprecipe.data.raw import Labels
 from dprecipe.data.schema import Step
 from dprecipe.data.units import Identities
+from dprecipe.faults import DataFault
 from dprecipe.training.progress import Progress
 
 PREPARE_ONCE_BYTES = 1 << 30
@@ -43,7 +45,7 @@ class Records:
     int64 (N,), or float32 in [-1, 1] where a number is to be predicted; zeros for public records, whose labels are
     never read. `units` is int64 (N,), dense ids 0 … U-1, or None where each record is a unit. `pending` are the
     constant steps that `batch` has still to apply. `identities` name training records for good: what deals them to
-    teachers.
+    teachers. `fields` are the names of the arrays that `of_fields` has stacked.
     """
 
     features: NDArray[np.generic]
@@ -51,6 +53,30 @@ class Records:
     units: NDArray[np.int64] | None = None
     pending: tuple[Step, ...] = ()
     identities: Identities | None = None
+    fields: tuple[str, ...] = ()
+
+    @staticmethod
+    def of_fields(
+        fields: Mapping[str, NDArray[np.generic]], labels: Labels, units: NDArray[np.int64] | None = None
+    ) -> Records:
+        """Records of several arrays of whole numbers, each (N, …) of one shape, which a module from Python takes by
+        name: `{"input_ids": …, "attention_mask": …}`.
+
+        Raises:
+            DataFault: there are none, they are not of one shape, or not of whole numbers.
+        """
+        arrays = {name: np.asarray(array) for name, array in fields.items()}
+        if len({array.shape for array in arrays.values()}) != 1:
+            shapes = ", ".join(f"{name}: {list(array.shape)}" for name, array in arrays.items())
+            raise DataFault(f"fields are not of one shape: {shapes or 'there are none'}", "pad them to one length")
+        wrong = [name for name, array in arrays.items() if array.dtype.kind not in "iub"]
+        if wrong:
+            raise DataFault(
+                f"field {wrong[0]!r} has numbers of type {arrays[wrong[0]].dtype}, fields are whole numbers",
+                "pass token numbers and masks as integers",
+            )
+        stacked = np.stack([array.astype(np.int64) for array in arrays.values()], 1)
+        return Records(stacked, labels, units, fields=tuple(arrays))
 
     def __len__(self) -> int:
         return len(self.labels)

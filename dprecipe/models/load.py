@@ -19,9 +19,11 @@ from dprecipe.data.raw import channels_first, record_number
 from dprecipe.data.table import TableEncoder, Value
 from dprecipe.data.tally import Tally
 from dprecipe.faults import DataFault
+from dprecipe.models.adapted import adapt
 from dprecipe.models.build import build
 from dprecipe.models.checks import check
 from dprecipe.models.file import ModelFile, parse
+from dprecipe.models.form import Form
 from dprecipe.models.schema import Model
 from dprecipe.models.zoo.forest import Forest
 
@@ -114,7 +116,11 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
     flaw = empty.flaw() if isinstance(empty, Forest) else None
     if flaw is not None:
         raise DataFault(f"{weights}: its tensors are no trees: {flaw}", "take it from the release folder, unchanged")
-    return Released(empty.requires_grad_(False), content)
+    empty.requires_grad_(False)
+    if module is not None:
+        tokens = content.facts.vocabulary
+        empty, _, _ = adapt(module, Form(content.shape, None if tokens is None else (tokens,)))
+    return Released(empty, content)
 
 
 def rebuild(description: Mapping[str, Any]) -> nn.Module:

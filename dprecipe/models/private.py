@@ -48,6 +48,14 @@ def _layer(name: str, layer: nn.Module) -> Iterator[Finding]:
             f"replace it by {_group_norm(layer.num_features)}, which looks at one record at a time",
             "model",
         )
+    elif isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+        yield Finding(
+            "P123",
+            f"{where} has max_norm={layer.max_norm:g}: it shortens the rows that records look up, so that weights "
+            "move without noise",
+            "build it with max_norm=None; to bound its rows, divide them by their norm in forward",
+            "model",
+        )
     else:
         buffers = [n for n, _ in layer.named_buffers(recurse=False) if n.startswith(RUNNING)]
         if buffers:

@@ -13,18 +13,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from dprecipe.faults import RunFailed
+from dprecipe.models.form import Form
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.reduced import in_full_precision
 from dprecipe.training.probe_case import ERRORS, TOLERANCE, Case, Failed, ProbeTest
+from dprecipe.training.probe_place import located, named
+from dprecipe.training.probe_sizes import larger_batches
 from dprecipe.training.probe_sums import SumTests
 
 PerRecordGradients = Callable[[nn.Module, Loss, Tensor, Tensor], Tensor]
 """(module, loss, features (B, …), labels (B,)) -> gradients (B, P), of the trained parameters in order."""
 
 RECORDS = 6
+LARGEST = 33
+"""Records that the engine takes at once, where nobody says."""
 ROUNDINGS = 10
 """How many times the measured rounding of an entry is allowed on top."""
 
@@ -37,6 +41,8 @@ class Check:
     text: str
     passed: bool
     measured: str
+    remedy: str = ""
+    """Of this very failure, where there is one."""
 
     def to_json(self) -> dict[str, Any]:
         return {"id": self.id, "text": self.text, "passed": self.passed, "measured": self.measured}
@@ -45,25 +51,27 @@ class Check:
 def probe(
     module: nn.Module,
     loss: Loss,
-    shape: Sequence[int],
+    records: Form | Sequence[int],
     classes: int,
     per_record_gradients: PerRecordGradients | None = None,
     sums: SumTests | None = None,
     *,
     seed: int = 0,
+    largest: int = LARGEST,
 ) -> tuple[Check, ...]:
     """The checks of `examine`, all passed.
 
     Raises:
         RunFailed: one did not; names each, what was measured, and the layer where that can be told.
     """
-    checks = examine(module, loss, shape, classes, per_record_gradients, sums, seed=seed)
+    checks = examine(module, loss, records, classes, per_record_gradients, sums, seed=seed, largest=largest)
     failed = [check for check in checks if not check.passed]
     if failed:
         raise RunFailed(
-            f"{type(module).__name__} failed the probe on synthetic records; no private record was used:\n"
+            f"{named(module, '')} failed the probe on synthetic records; no private record was used:\n"
             + "\n".join(f"- expected: {check.text}; found: {check.measured}" for check in failed),
-            "use layers and losses that treat each record on its own: GroupNorm in place of batch "
+            next((check.remedy for check in failed if check.remedy), "")
+            or "use layers and losses that treat each record on its own: GroupNorm in place of batch "
             "norm, no statistics "
             "of the batch, no term of the loss that records share",
         )
@@ -73,17 +81,20 @@ def probe(
 def examine(
     module: nn.Module,
     loss: Loss,
-    shape: Sequence[int],
+    records: Form | Sequence[int],
     classes: int,
     per_record_gradients: PerRecordGradients | None = None,
     sums: SumTests | None = None,
     *,
     seed: int = 0,
+    largest: int = LARGEST,
 ) -> tuple[Check, ...]:
-    """What the program does with synthetic records of this shape, check by check, in a fixed order.
+    """What the program does with synthetic records of this form (or of quantities of this shape), check by check, in a
+    fixed order.
 
-    Each half of the engine that is given is checked against a loop over single records. Dropout rests: it is
-    the one layer known to draw for each record on its own.
+    Each half of the engine that is given is checked against a loop over single records. A module that differs from
+    itself when it draws anew is random, not mixing: it draws the same again where records are replaced, and draws rest
+    where numbers of records are compared. `largest`: how many records the engine may take at once.
 
     Guarantees: `module`, its buffers and the global generators are left as they were.
     """
@@ -95,29 +106,31 @@ def examine(
     ):
         torch.manual_seed(seed)
         subject = copy.deepcopy(module).train()
-        for layer in subject.modules():
-            if isinstance(layer, _DropoutNd):
-                layer.eval()
-        case = Case.of(subject, loss, shape, classes, RECORDS, seed, device)
-        return tuple(_examined(case, per_record_gradients, sums))
+        form = records if isinstance(records, Form) else Form.of(records)
+        case = Case.of(subject, loss, form, classes, RECORDS, seed, device)
+        return tuple(_examined(case, per_record_gradients, sums, largest))
 
 
-def _examined(case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None) -> Iterator[Check]:
-    for number, (name, text, test) in enumerate(_tests(case, gradients_of, sums)):
+def _examined(
+    case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int
+) -> Iterator[Check]:
+    for number, (name, text, test) in enumerate(_tests(case, gradients_of, sums, largest)):
+        remedy = ""
         try:
             yield Check(name, text, True, test())
             continue
         except Failed as failure:
-            measured = str(failure)
+            measured, remedy = str(failure), failure.remedy
         except ERRORS as error:  # of the module or the loss, whose code is the user's
-            first_line = (str(error).splitlines() or [""])[0]
-            measured = f"{type(error).__name__}: {first_line[:120]}"
-        yield Check(name, text, False, measured)
+            measured = located(error, case.module)
+        yield Check(name, text, False, measured, remedy)
         if number == 0:
             return  # a program without outputs has nothing further to show
 
 
-def _tests(case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None) -> Iterator[ProbeTest]:
+def _tests(
+    case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int
+) -> Iterator[ProbeTest]:
     yield "output", "finite outputs, one row of logits for each record", case.output
     yield "loss_per_record", "one finite loss for each record, nothing added up", case.loss_per_record
     yield "records_independent", "no record influences another's output", case.outputs_independent
@@ -126,17 +139,33 @@ def _tests(case: Case, gradients_of: PerRecordGradients | None, sums: SumTests |
         yield (
             "per_record_gradients",
             "per-record gradients equal those of a loop over single records",
-            lambda: _gradients_equal(case, gradients_of),
+            _resting(case, lambda: _gradients_equal(case, gradients_of)),
         )
         yield (
             "gradients_independent",
             "no record influences another's gradient",
-            lambda: case.independent(lambda x, y: gradients_of(case.module, case.loss, x, y), "gradient", locate=False),
+            lambda: case.independent(lambda x, y: _drawn(case, gradients_of, x, y), "gradient", locate=False),
         )
     if sums is not None:
-        yield from sums(case)
+        for name, text, test in sums(case):
+            yield name, text, _resting(case, test)
+    text = "no output and no sum depends on how many records there are, up to what the engine takes at once"
+    yield "larger_batches", text, lambda: larger_batches(case, largest)
     # The last one: by now the module has been through everything that training does.
     yield "buffers_unmoved", "no buffer moves in training, nor a weight by itself", case.buffers_unmoved
+
+
+def _resting(case: Case, test: Callable[[], str]) -> Callable[[], str]:
+    def tested() -> str:
+        with case.rest():
+            return test()
+
+    return tested
+
+
+def _drawn(case: Case, gradients_of: PerRecordGradients, features: Tensor, labels: Tensor) -> Tensor:
+    with case.drawing():
+        return gradients_of(case.module, case.loss, features, labels)
 
 
 def _gradients_equal(case: Case, gradients_of: PerRecordGradients) -> str:

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dprecipe.models.form import Form
 from dprecipe.training.engine.clipped_sum import Loss
+from dprecipe.training.engine.resting import resting
+from dprecipe.training.probe_place import named
+from dprecipe.training.seeded import drawing_from
 
 ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError, KeyError)
 """What a module or a loss can raise when it can't be called as training calls it."""
@@ -29,7 +36,11 @@ Function = Callable[[Tensor, Tensor], Tensor]
 
 
 class Failed(Exception):
-    """A check did not hold; the message says what was measured."""
+    """A check did not hold; the message says what was measured, `remedy` what to do about this very thing."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 @final
@@ -39,38 +50,77 @@ class Case:
 
     module: nn.Module
     loss: Loss
+    form: Form
     features: Tensor
     others: Tensor
     labels: Tensor
     other_labels: Tensor
     classes: int
     before: dict[str, Tensor]
+    seed: int
 
     @staticmethod
     def of(
-        module: nn.Module,
-        loss: Loss,
-        shape: Sequence[int],
-        classes: int,
-        records: int,
-        seed: int,
-        device: torch.device,
+        module: nn.Module, loss: Loss, form: Form, classes: int, records: int, seed: int, device: torch.device
     ) -> Case:
         generator = torch.Generator().manual_seed(seed)
-        features = torch.randn((records, *shape), generator=generator).to(device)
-        others = 3 * torch.randn((records, *shape), generator=generator).to(device) + 1
+        features = form.draw(records, generator).to(device)
+        others = form.draw(records, generator, distant=True).to(device)
         labels = torch.arange(records, device=device) % classes
         before = {name: tensor.detach().clone() for name, tensor in _held(module).items()}
-        return Case(module, loss, features, others, labels, (labels + 1) % classes, classes, before)
+        return Case(module, loss, form, features, others, labels, (labels + 1) % classes, classes, before, seed)
+
+    def more(self, records: int, *, distant: bool = False) -> tuple[Tensor, Tensor]:
+        """So many records, and their labels."""
+        generator = torch.Generator().manual_seed(self.seed + 1 + distant)
+        features = self.form.draw(records, generator, distant=distant).to(self.features.device)
+        return features, torch.arange(records, device=self.labels.device) % self.classes
+
+    def drawing(self, seed: int = 0) -> AbstractContextManager[None]:
+        """What layers draw is drawn from this seed."""
+        return drawing_from(self.seed + seed, self.features.device)
+
+    @cached_property
+    def random(self) -> bool:
+        """Whether outputs depend on what layers draw."""
+        return not _equal(self.outputs(self.features, self.labels), self.outputs(self.features, self.labels, 1))
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """Let draws rest, where there are any: a record by itself can be compared with the same in company. What Python
+        and numpy draw is the same in each call."""
+        if not self.random:
+            yield
+            return
+
+        def again(*_: object) -> None:
+            random.seed(self.seed)
+            np.random.seed(self.seed)
+
+        handle = self.module.register_forward_pre_hook(again)
+        try:
+            with self.drawing(), resting():
+                yield
+        finally:
+            handle.remove()
 
     def output(self) -> str:
-        outputs = self._outputs(self.features, self.labels)
+        outputs = self.outputs(self.features, self.labels)
         expected = (len(self.labels), self.classes)
         if outputs.shape != expected:
             raise Failed(f"shape {list(outputs.shape)}, expected {list(expected)}")
         if not bool(torch.isfinite(outputs).all()):
             raise Failed("an output is not finite")
-        return f"shape {list(outputs.shape)}"
+        again = self.outputs(self.features, self.labels)
+        if not float((again - outputs).abs().max()) <= ROUNDING * float(outputs.abs().max()):
+            raise Failed(
+                "the same records, with the same draws of torch, numpy and random, give other outputs the second "
+                f"time{self._first_difference(self.features, slice(None))}",
+                "draw from torch's global generator (no `generator=` of the layer's own), and keep nothing between "
+                "calls",
+            )
+        drawn = "; what layers draw they draw for each record by itself" if self.random else ""
+        return f"shape {list(outputs.shape)}{drawn}"
 
     def loss_per_record(self) -> str:
         losses = self._losses(self.features, self.labels)
@@ -81,7 +131,7 @@ class Case:
         return f"shape {list(losses.shape)}"
 
     def outputs_independent(self) -> str:
-        return self.independent(self._outputs, "output", locate=True)
+        return self.independent(self.outputs, "output", locate=True)
 
     def losses_independent(self) -> str:
         return self.independent(self._losses, "loss", locate=False)
@@ -90,7 +140,8 @@ class Case:
         """Replace each record in turn, by another and by NaN, and leave it alone: the other rows stay.
 
         NaN shows any arithmetic that mixes records, however small the weight; other values show what compares
-        or sorts. A record on its own shows what depends on how many there are.
+        or sorts. A record on its own shows what depends on how many there are. Layers that draw draw the same each
+        time; where records are more or fewer, draws rest.
         """
         expected = function(self.features, self.labels)
         scale = float(expected.abs().max()) + 1e-30
@@ -102,13 +153,16 @@ class Case:
                 features[j], labels[j] = replacement, self.other_labels[j]
                 error = float((function(features, labels) - expected)[rest].abs().max()) / scale
                 if not error <= ROUNDING:
-                    where = self._first_mixing_layer(features, rest) if locate else ""
+                    where = self._first_difference(features, rest) if locate else ""
                     raise Failed(f"record {j} changes another's {what} by {error:.1e} of its size{where}")
                 worst = max(worst, error)
-            alone = function(self.features[j : j + 1], self.labels[j : j + 1])
-            error = float((alone[0] - expected[j]).abs().max()) / scale
-            if not error <= 10 * ROUNDING:  # another batch size can add up in another order
-                raise Failed(f"the {what} of record {j} alone differs by {error:.1e} of its size")
+        with self.rest():
+            expected = function(self.features, self.labels)
+            for j in range(len(self.labels)):
+                alone = function(self.features[j : j + 1], self.labels[j : j + 1])
+                error = float((alone[0] - expected[j]).abs().max()) / scale
+                if not error <= 10 * ROUNDING:  # another batch size can add up in another order
+                    raise Failed(f"the {what} of record {j} alone differs by {error:.1e} of its size")
         return f"largest relative change {worst:.1e}"
 
     def buffers_unmoved(self) -> str:
@@ -120,7 +174,12 @@ class Case:
             if name not in after or name not in self.before or not _same(self.before[name], after[name])
         ]
         if moved:
-            raise Failed(f"{', '.join(moved)} moved")
+            places = [f"{name.rpartition('.')[2]!r} of {named(self.module, name.rpartition('.')[0])}" for name in moved]
+            raise Failed(
+                f"moved: {', '.join(places)}",
+                "keep nothing of a record: build the layer without statistics (nn.GroupNorm, nn.LayerNorm), and write "
+                "to no buffer or weight in forward",
+            )
         return f"{len(after)} buffers and weights, none moved"
 
     @cached_property
@@ -177,15 +236,19 @@ class Case:
                 yield name, slice(start, start + size)
                 start += size
 
-    def _outputs(self, features: Tensor, _: Tensor) -> Tensor:
-        with torch.no_grad():
+    def outputs(self, features: Tensor, _: Tensor, seed: int = 0) -> Tensor:
+        """What the module makes of these records, its layers drawing from this seed."""
+        with torch.no_grad(), self.drawing(seed):
             outputs = self.module(features)
         if not isinstance(outputs, Tensor):
-            raise Failed(f"the module returns a {type(outputs).__name__}, expected a tensor of logits")
+            raise Failed(
+                f"the module returns a {type(outputs).__name__}, expected a tensor of logits",
+                "return the logits alone, or an object that has them as .logits",
+            )
         return outputs
 
     def _losses(self, features: Tensor, labels: Tensor) -> Tensor:
-        with torch.no_grad():
+        with torch.no_grad(), self.drawing():
             losses = self.loss(self.module(features), labels)
         if not isinstance(losses, Tensor):
             raise Failed(f"the loss returns a {type(losses).__name__}, expected a tensor")
@@ -193,11 +256,11 @@ class Case:
             raise Failed(f"the loss has shape {list(losses.shape)} for {len(labels)} records")
         return losses
 
-    def _first_mixing_layer(self, features: Tensor, rest: Tensor) -> str:
+    def _first_difference(self, features: Tensor, rest: Tensor | slice) -> str:
         """The first layer, in order of execution, whose rows for the untouched records differ; in words."""
         one, other = self._traced(self.features), self._traced(features)
         for (name, expected), (_, found) in zip(one, other, strict=False):
-            if expected.shape == found.shape and expected.dim() > 0 and len(expected) == len(rest):
+            if expected.shape == found.shape and expected.dim() > 0 and len(expected) == len(self.labels):
                 change = (found - expected)[rest].abs().max() if expected.numel() else torch.tensor(0.0)
                 if not float(change) <= ROUNDING * (float(expected.abs().max()) + 1e-30):
                     return f", first in layer {name!r}"
@@ -208,8 +271,9 @@ class Case:
 
         def remember(name: str) -> Callable[[nn.Module, object, object], None]:
             def hook(_: nn.Module, __: object, output: object) -> None:
-                if isinstance(output, Tensor):
-                    trace.append((name, output.detach().clone()))
+                first = output[0] if isinstance(output, tuple) and output else output
+                if isinstance(first, Tensor):
+                    trace.append((name, first.detach().clone()))
 
             return hook
 
@@ -219,11 +283,15 @@ class Case:
             if name
         ]
         try:
-            self._outputs(features, self.labels)
+            self.outputs(features, self.labels)
         finally:
             for handle in hooks:
                 handle.remove()
         return trace
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

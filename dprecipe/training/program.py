@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,17 @@ from torch import nn
 from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import DataFacts, facts
 from dprecipe.data.raw import Labels, wrong_size
+from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.models.adapted import adapt
 from dprecipe.models.build import build
+from dprecipe.models.form import Form
 from dprecipe.models.hub_config import Config
 from dprecipe.models.initial import start
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.private import inspect
-from dprecipe.models.schema import Pretrained, Transformers
+from dprecipe.models.schema import Pretrained, Transformer, Transformers
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
 from dprecipe.planning.model import Plan
 from dprecipe.training.engine.clipped_sum import per_record_gradients
@@ -34,6 +38,10 @@ from dprecipe.training.progress import say
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
 from dprecipe.training.run import Given
+
+DEVIATIONS = 8
+"""A batch of Poisson sampling is larger than this many standard deviations above the expected one with a probability
+below 2^-40."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +79,13 @@ class Program:
     """Of a model of transformers: what it is built from."""
 
 
-def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = None) -> Program:
-    """Build the model, probe the program on made-up records, and only then bring in its records.
+def prepare(
+    plan: Plan, records: Callable[[], Sets], model: nn.Module | None = None, given: RecordSource | None = None
+) -> Program:
+    """Build the model, probe the program on synthetic records, and only then bring in its records.
+
+    `given`: training records from Python. Their shape, the type of their numbers and the names of their fields decide
+    how a module from Python is called; no value is looked at.
 
     Raises:
         DataFault: the data is not what the recipe declares.
@@ -91,9 +104,15 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
     if model is not None:
         refuse_python_tensors(plan, built)
     built.to(device)
-    say("checking the program and its noise on made-up records")
+    form = form_of(plan, data_facts, built, given)
+    if model is not None:
+        built, form, single = adapt(built, form)
+        if single:
+            say(f"records go through the module one by one, which is slow: {single}")
+    say("checking the program and its noise on synthetic records")
     sums = trainer_of(plan.mechanism).tests(plan, built)
-    checks = probe(built, cross_entropy, data_facts.shape, data_facts.classes, per_record_gradients, sums)
+    largest = records_at_once(plan)
+    checks = probe(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest)
     checks = (*checks, noise_scale(plan, device))
     sets = records()
     if sets.train.unit_count != plan.data.size:
@@ -102,6 +121,29 @@ def prepare(plan: Plan, records: Callable[[], Sets], model: nn.Module | None = N
     store = Store(sets.train, device, lambda generator: augmentation(plan.data.preprocess, generator))
     config = built.config if isinstance(built, SequenceClassifier) and model is None else None
     return Program(built, model is not None, store, sets, data_facts, device, checks, initial, config)
+
+
+def form_of(plan: Plan, public: DataFacts, built: nn.Module, given: RecordSource | None = None) -> Form:
+    """What records look like: as declared, or as those from Python come."""
+    tokens = public.vocabulary
+    if isinstance(plan.model, Transformer):
+        tokens = plan.model.vocabulary or tokens
+    if isinstance(built, SequenceClassifier):
+        tokens = int(built.network.config.vocab_size)
+    if isinstance(given, Records):
+        if tokens is None and given.features.dtype.kind in "iu" and given.features.dtype != np.uint8:
+            tokens = 0
+        if given.fields:
+            return Form(given.features.shape[1:], (0,) * len(given.fields), given.fields)
+    return Form(public.shape, None if tokens is None else (tokens,))
+
+
+def records_at_once(plan: Plan) -> int:
+    """How many records the engine may put through the model at once: a physical batch, or the most that a batch has."""
+    unit, expected = plan.data.unit, plan.length.expected_lot
+    rows = int(plan.settings.get("augmentations", 1)) * (1 if unit == "record" else unit.max_records)
+    units = min(plan.data.size, math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 4 * DEVIATIONS))
+    return max(1, min(max(plan.runtime.physical_batch, rows), units * rows))
 
 
 def started(plan: Plan, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:

@@ -44,7 +44,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     """The program of a plan, on its own records or those that were given: see `training.program.prepare`."""
     if given.public is not None:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-    return prepared(plan, lambda: declared(plan, root, given), given.model)
+    return prepared(plan, lambda: declared(plan, root, given), given.model, given.train)
 
 
 def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:

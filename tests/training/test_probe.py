@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -26,6 +28,7 @@ ALL = [
     "gradients_independent",
     "clipped_sum",
     "clipped_sum_edges",
+    "larger_batches",
     "buffers_unmoved",
 ]
 
@@ -85,6 +88,98 @@ class Decaying(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self._parameters["weight"].data.mul_(0.999)  # type: ignore[union-attr]
         return x
+
+
+class Limited(nn.Module):
+    """Experts that take 16 records and pass the rest by, as mixtures of limited capacity do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expert = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        taken = (torch.arange(len(x), device=x.device) < 16)[:, None]
+        return torch.where(taken, self.expert(x), x)
+
+
+class CentredWhereMany(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0, keepdim=True) if len(x) > 8 else x
+
+
+class _CentredBackwards(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, *gradients: Tensor) -> Tensor:
+        gradient = gradients[0]
+        return gradient - gradient.mean(0, keepdim=True) if len(gradient) > 20 else gradient
+
+
+class CentringGradients(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return _CentredBackwards.apply(x)  # type: ignore[no-any-return]
+
+
+class FunctionalDropout(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, 0.4, self.training)
+
+
+class Depth(nn.Module):
+    """Stochastic depth: each record, or all of a batch at once, passes its layer by."""
+
+    def __init__(self, drawn: str) -> None:
+        super().__init__()
+        self.layer, self.drawn = nn.Linear(4, 4), drawn
+
+    def forward(self, x: Tensor) -> Tensor:
+        match self.drawn:
+            case "by record":
+                keep = x.new_empty(len(x), 1).bernoulli_(0.7)
+            case "by batch":
+                keep = torch.rand(1, device=x.device).round()
+            case "by Python":
+                keep = torch.tensor(float(random.random() < 0.5))
+            case _:
+                keep = torch.tensor(float(np.random.rand() < 0.5))
+        return x + keep * self.layer(x)
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x[:, None])[:, 0]
+
+
+class Recurring(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(1, 4, num_layers=2, dropout=0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.T[..., None])[0][-1]
+
+
+class MixUp(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.7 * x + 0.3 * x[torch.randperm(len(x), device=x.device)]
+
+
+class OwnGenerator(nn.Module):
+    """Draws from a stream that is known in advance: a record more moves what all that follow it get."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rand(x.shape, generator=self.generator).round()
 
 
 def frozen() -> nn.Module:
@@ -160,6 +255,51 @@ def test_t3_mixing_that_no_nan_shows() -> None:
 @pytest.mark.parametrize("layer", [Counting(), Remembering()], ids=["replaced", "in place"])
 def test_t3_a_buffer_that_moves(layer: nn.Module) -> None:
     assert "buffers_unmoved" in failed(with_layer(layer))
+
+
+@pytest.mark.parametrize("layer", [Limited(), CentredWhereMany()], ids=["capacity 16", "centred beyond 8"])
+def test_t3_mixing_that_only_larger_batches_show(layer: nn.Module) -> None:
+    assert failed(with_layer(layer)) >= {"larger_batches"}
+
+
+def test_t3_mixing_of_gradients_that_only_larger_batches_show() -> None:
+    assert "larger_batches" in failed(with_layer(CentringGradients()))
+
+
+RANDOM = {
+    "functional dropout": FunctionalDropout(),
+    "depth by record": Depth("by record"),
+    "depth by batch": Depth("by batch"),
+    "depth by Python": Depth("by Python"),
+    "depth by numpy": Depth("by numpy"),
+    "nn.TransformerEncoderLayer": Attending(),
+    "nn.LSTM": Recurring(),
+    "nn.AlphaDropout": nn.AlphaDropout(0.3),
+}
+
+
+@pytest.mark.parametrize("layer", RANDOM.values(), ids=RANDOM.keys())
+def test_randomness_that_no_record_decides_is_no_mixing(layer: nn.Module) -> None:
+    checks = examine(with_layer(layer), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+    assert [(check.id, check.measured) for check in checks if not check.passed] == []
+    assert "what layers draw they draw for each record by itself" in checks[0].measured
+
+
+@pytest.mark.parametrize("layer", [MixUp(), nn.RReLU()], ids=["partners", "as many draws as values are negative"])
+def test_t3_randomness_that_records_decide_fails(layer: nn.Module) -> None:
+    assert "records_independent" in failed(with_layer(layer))
+
+
+def test_a_generator_of_the_modules_own_is_refused_with_what_to_change() -> None:
+    with pytest.raises(RunFailed, match=r"the second time, first in layer '1 \(OwnGenerator\)'") as caught:
+        probe(with_layer(OwnGenerator()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+    assert "torch's global generator" in caught.value.remedy
+
+
+def test_a_buffer_that_moves_is_told_by_its_layer() -> None:
+    with pytest.raises(RunFailed, match=r"moved: 'calls' of layer '1' \(Counting\)") as caught:
+        probe(with_layer(Counting()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+    assert "keep nothing of a record" in caught.value.remedy
 
 
 def test_t11_a_layer_that_stops_at_a_non_finite_record() -> None:

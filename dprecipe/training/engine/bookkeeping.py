@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
 from dprecipe.training.engine.reduced import tolerance
+from dprecipe.training.engine.resting import resting
 from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart, layers_of, trained_of
 from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term
 from dprecipe.training.engine.ways import (
@@ -394,7 +395,8 @@ def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Pla
         count = min(TIMED, max(2, KEPT // max(1, trained)))
         if features.dim() > 3 and any(isinstance(layer, nn.Conv2d) for layer in layers_of(model)):
             plan.channels_last = _faster_last(model, loss, *made_up(features, labels, count), plan)
-        _check(model, loss, *made_up(features, labels, TRACED[0]), plan)
+        with resting():  # dropout does not draw twice the same
+            _check(model, loss, *made_up(features, labels, TRACED[0]), plan)
         shares = shares_of(model, loss, *made_up(features, labels, count), plan, timed=True)
     by_rows = [share.wheres[0] for share in shares if share.chosen in ("kept", "twice")]
     kept = sum(where.stop - where.start for where in by_rows)

@@ -12,12 +12,13 @@ from typing import Protocol, final
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.bookkeeping import ALIKE, ALONE, add_clipped, describe, filled, plan_of
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.single import one_by_one
+from dprecipe.training.engine.single import per_record_gradients as per_record_gradients
 from dprecipe.training.engine.taps import Unplanned, trained_of
 from dprecipe.training.engine.ways import SLACK, Reserve
 
@@ -145,7 +146,7 @@ def fallbacks(model: nn.Module, loss: Loss, batch: Batch, clipping: Clipping, na
     try:
         plan_of(model, loss, batch.features, batch.labels)
     except Unplanned as reason:
-        return (f"all gradients are those of single records: {reason}",)
+        return (f"all gradients are those of single records{_slowly(model, loss, batch)}: {reason}",)
     names = {id(parameter): name for name, parameter in named.named_parameters()}
     alone: dict[str, list[str]] = {}
     for name, way in describe(model, loss, batch.features, batch.labels).items():
@@ -156,6 +157,11 @@ def fallbacks(model: nn.Module, loss: Loss, batch: Batch, clipping: Clipping, na
         f"gradients of single records for {', '.join(parameters)}: {kind} is differentiated by itself"
         for kind, parameters in alone.items()
     )
+
+
+def _slowly(model: nn.Module, loss: Loss, batch: Batch) -> str:
+    reason = one_by_one(model, loss, batch.features, batch.labels)
+    return f", one after the other, which is slow ({reason})" if reason else ""
 
 
 def _made(model: nn.Module, clipping: Clipping, total: Tensor) -> ClippedSum:
@@ -171,7 +177,10 @@ def per_unit_gradients(model: nn.Module, loss: Loss, batch: Batch | Lot, physica
 def _by_unit(model: nn.Module, loss: Loss, part: Batch, least: int) -> Tensor:
     """`least`: fewer rows are filled up to so many, for the reason given at `bookkeeping.ALIKE`."""
     count, size = len(part.labels), math.ceil(least / part.labels[0].numel())
-    grads_NP = per_record_gradients(model, loss, filled(part.features, size), filled(part.labels, size))[:count]
+    features, labels = part.features, part.labels
+    if not one_by_one(model, loss, features, labels):
+        features, labels = filled(features, size), filled(labels, size)
+    grads_NP = per_record_gradients(model, loss, features, labels)[:count]
     return grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
 
 
@@ -220,19 +229,6 @@ def _of_parts(rows_UP: Tensor, parts: list[slice], order: int) -> Tensor:
     norms = [torch.linalg.vector_norm(rows_UP[:, part], ord=order, dim=1) for part in parts]
     whole: Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), ord=order, dim=0)
     return whole
-
-
-def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
-    """(N, P): the gradient of each record's own loss."""
-    parameters = parameters_of(model)
-    buffers = {name: buffer.detach() for name, buffer in model.named_buffers()}
-
-    def loss_of_one(parameters: dict[str, Tensor], feature: Tensor, label: Tensor) -> Tensor:
-        output = functional_call(model, (parameters, buffers), (feature.unsqueeze(0),))
-        return loss(output, label.unsqueeze(0)).squeeze(0)
-
-    grads = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")(parameters, features, labels)
-    return torch.cat([grads[name].reshape(len(labels), -1) for name in parameters], dim=1)
 
 
 def count_of(units: Tensor | None, records: int) -> int:

@@ -171,6 +171,9 @@ class Alone:
     """
 
     def __init__(self, call: Call) -> None:
+        layer = call.layer
+        if isinstance(layer, nn.RNNBase) and layer.dropout and layer.training and layer.num_layers > 1:
+            raise Unplanned(f"a {type(layer).__name__} with dropout would draw anew")
         self._call = call
         self._leaves, self._spec = pytree.tree_flatten((call.args, call.kwargs))
         places = iter(call.places.inputs)

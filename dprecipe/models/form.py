@@ -1,0 +1,75 @@
+"""What a record looks like to a module, as far as that is declared or seen without looking at a value: shape, whether
+its numbers are whole, and how many tokens there are.
+
+Axes: N records, K fields, L places of a record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+DISTANT, SHIFT = 3.0, 1.0
+"""Scale and mean of the records that replace others."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`shape`: of one record's features. `fields`: the names of arrays that are stacked along its first axis.
+
+    `tokens`: None where features are quantities. Whole numbers are tokens: for each field (for all of a record, where
+    it has no fields) how many there are, 0 … tokens - 1, of which 0 is padding; 0 where nobody knows.
+    """
+
+    shape: tuple[int, ...]
+    tokens: tuple[int, ...] | None = None
+    fields: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(shape: Sequence[int]) -> Form:
+        """Of quantities."""
+        return Form(tuple(shape))
+
+    def draw(self, count: int, generator: torch.Generator, *, distant: bool = False) -> Tensor:
+        """(count, *shape) float32: synthetic records, drawn one after the other. `distant`: far from the usual ones."""
+        if self.tokens is None:
+            drawn = torch.randn((count, *self.shape), generator=generator)
+            return DISTANT * drawn + SHIFT if distant else drawn
+        if not self.fields:
+            return _tokens((count, *self.shape), self.tokens[0], generator)
+        shape, found = (count, *self.shape[1:]), []
+        for name, tokens in zip(self.fields, self.tokens, strict=True):
+            found.append(_mask(shape, generator) if "mask" in name else _tokens(shape, tokens, generator))
+        return torch.stack(found, 1)
+
+    def limited(self, values: Tensor) -> Tensor:
+        """(N, *shape): what is none of the tokens becomes the nearest one, and what is not finite 1."""
+        values = values.nan_to_num(1.0, 1.0, 1.0)
+        if not self.tokens or not any(self.tokens):
+            return values
+        limits = torch.tensor([float(tokens - 1) if tokens else math.inf for tokens in self.tokens])
+        limits = limits.to(values)
+        if self.fields and values.dim() == len(self.shape) + 1:
+            limits = limits.view(-1, *[1] * (len(self.shape) - 1))
+        return values.clamp(min=0.0).minimum(limits if self.fields else limits[0])
+
+
+def _tokens(shape: tuple[int, ...], tokens: int, generator: torch.Generator) -> Tensor:
+    """Never padding alone: whole records of nothing are no usual ones."""
+    return torch.randint(1, max(2, tokens), shape, generator=generator) * _mask(shape, generator)
+
+
+def _mask(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """1 at the first places, 0 behind them; at least one place counts, and in every second record all do."""
+    if len(shape) < 2:
+        return torch.ones(shape)
+    length = shape[-1]
+    counts = torch.randint(1, length + 1, (*shape[:-1], 1), generator=generator)
+    counts[::2] = length
+    return (torch.arange(length) < counts).float()

@@ -1,0 +1,59 @@
+"""Draws at rest: every operation that draws random numbers answers constants instead.
+
+With draws at rest a module is a function of its records alone, so that a record by itself, in company, or under `vmap`
+can be compared. Which numbers are answered does not matter; that they are the same in any company does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+CONSTANT = 0.5
+"""What a draw of a real number answers. Bernoulli's answers 1: nothing is dropped. Whole numbers are the lowest."""
+
+
+@contextmanager
+def resting() -> Iterator[None]:
+    """Let all draws rest. Kernels that draw inside (cuDNN's, fused attention) are not used meanwhile."""
+    with torch.backends.cudnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), _Resting():
+        yield
+
+
+class _Resting(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not draws(func):
+            return func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if name == "native_dropout":
+            values, share, training = args
+            factor = 1 / (1 - share) if training is not False and share < 1 else 1.0
+            return values * factor, torch.ones_like(values, dtype=torch.bool)
+        if name == "randperm":
+            found: Tensor = func(*args, **kwargs)
+            return found.copy_(torch.arange(len(found), device=found.device))
+        drawn = func(*args, **kwargs)
+        return _filled(drawn, name, args) if isinstance(drawn, Tensor) else drawn
+
+
+def draws(func: Any) -> bool:
+    """Whether an operation draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+
+
+def _filled(drawn: Tensor, name: str, args: Any) -> Tensor:
+    if name.startswith("bernoulli"):
+        return drawn.fill_(1)
+    if name.startswith(("randint", "random")):
+        bounds = [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)]
+        return drawn.fill_(bounds[0] if len(bounds) > 1 else 0)
+    if name == "multinomial":
+        return drawn.fill_(0)
+    return drawn.fill_(CONSTANT) if drawn.is_floating_point() else drawn

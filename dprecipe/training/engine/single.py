@@ -1,0 +1,87 @@
+"""Gradients of single records: all at once by `vmap`, or one after the other where it can't take the module.
+
+Which of the two is found out once, on made-up records of the same shape: no record decides it.
+
+Legend: N records, P parameters.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from dprecipe.training.engine.bookkeeping import left_alone, made_up
+from dprecipe.training.engine.taps import buffers_apart, layers_of, trained_of
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+_REASONS: weakref.WeakKeyDictionary[nn.Module, dict[Any, str]] = weakref.WeakKeyDictionary()
+WIDTH = 160
+
+
+def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
+    """(N, P): the gradient of each record's own loss.
+
+    What a layer draws it draws for each record by itself.
+    """
+    if not len(labels):
+        return features.new_zeros(0, sum(parameter.numel() for parameter in trained_of(model).values()))
+    return (_looped if one_by_one(model, loss, features, labels) else _batched)(model, loss, features, labels)
+
+
+def one_by_one(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> str:
+    """Why records like these, of which only shapes and types are looked at, go through the model one after the other;
+    empty where they need not."""
+    training = tuple(layer.training for layer in layers_of(model))
+    key = (loss, training, features.shape[1:], features.dtype, features.device, labels.shape[1:], labels.dtype)
+    reasons = _REASONS.setdefault(model, {})
+    if key not in reasons:
+        try:
+            with left_alone(features.device), buffers_apart(layers_of(model)):
+                _batched(model, loss, *made_up(features, labels, 2))
+            reasons[key] = ""
+        except Exception as error:  # a model may raise anything; the loop then shows whether it is the model's fault
+            reasons[key] = shortened(error)
+    return reasons[key]
+
+
+def shortened(error: BaseException, width: int = WIDTH) -> str:
+    """What an error says, in one line that ends with a word."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", width, placeholder=" …")
+
+
+def _batched(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
+    parameters = {name: parameter.detach() for name, parameter in trained_of(model).items()}
+    buffers = {name: buffer.detach() for name, buffer in model.named_buffers()}
+
+    def loss_of_one(parameters: dict[str, Tensor], feature: Tensor, label: Tensor) -> Tensor:
+        output = functional_call(model, (parameters, buffers), (feature.unsqueeze(0),))
+        return loss(output, label.unsqueeze(0)).squeeze(0)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")  # no batching rule: torch loops
+        grads = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")(parameters, features, labels)
+    return torch.cat([grads[name].reshape(len(labels), -1) for name in parameters], dim=1)
+
+
+def _looped(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
+    parameters = list(trained_of(model).values())
+    rows_NP = parameters[0].new_zeros(len(labels), sum(parameter.numel() for parameter in parameters))
+    with torch.enable_grad():
+        for row_P, feature, label in zip(rows_NP, features, labels, strict=True):
+            found = loss(model(feature.unsqueeze(0)), label.unsqueeze(0)).squeeze(0)
+            if not found.requires_grad:
+                continue
+            grads = torch.autograd.grad(found, parameters, allow_unused=True)
+            start = 0
+            for parameter, gradient in zip(parameters, grads, strict=True):
+                if gradient is not None:
+                    row_P[start : start + parameter.numel()] = gradient.flatten()
+                start += parameter.numel()
+    return rows_NP
