@@ -40,7 +40,10 @@ def run(
     resume: bool = False,
 ) -> Run:
     """Train by `plan` and write the run folder: see `dprecipe.training.run.run`."""
-    from dprecipe.training.run import run as train_run
+    from dprecipe.libraries import importing
+
+    with importing():
+        from dprecipe.training.run import run as train_run
 
     return train_run(plan, out, model=model, train=train, public=public, test=test, data_root=data_root, resume=resume)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dprecipe.cli.plan import lines
 from dprecipe.faults import Interrupted, UsageFault
+from dprecipe.libraries import importing
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read
@@ -42,7 +43,8 @@ def run(
         advice = permission_advice(Path(plan.source.file).parent / plan.release.sign.key)
         note(*([] if advice is None else [f"warning: {advice}"]))
     # Torch is imported by the run itself, once the data are checked: what is refused should not have to wait for it.
-    from dprecipe.training import run as training
+    with importing():
+        from dprecipe.training import run as training
 
     if rehearse:
         result = training.rehearse(plan)
@@ -68,7 +70,8 @@ def run(
 
 def _led(plan: Plan, resume: bool, data_root: Path | None) -> int:
     """One of several processes that is not the first: it has nothing to say, unless it alone fails."""
-    from dprecipe.training import run as training
+    with importing():
+        from dprecipe.training import run as training
 
     try:
         training.run(plan, data_root=data_root, resume=resume)

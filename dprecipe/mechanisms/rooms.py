@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from dprecipe.libraries import importing
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.mechanisms.pate.schema import Pate
@@ -76,12 +77,18 @@ def account_of(kind: str) -> Any:
 
 def trainer_of(kind: str) -> Any:
     """The training half of a room; imports torch."""
-    return import_module(f"{ROOMS[kind].package}.train")
+    with importing():
+        return import_module(f"{ROOMS[kind].package}.train")
 
 
 def runner_of(kind: str) -> Any:
-    """What carries a room's plans out; imports torch."""
-    return import_module(ROOMS[kind].runner)
+    """What carries a room's plans out; imports torch.
+
+    Raises:
+        RunFailed: a library that it needs can't be imported.
+    """
+    with importing():
+        return import_module(ROOMS[kind].runner)
 
 
 def attachments_of(recipe: Recipe, folder: Path) -> tuple[Mapping[str, str], list[Finding]]:

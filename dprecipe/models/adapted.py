@@ -60,12 +60,13 @@ class Adapted(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         if self._single and len(features) > 1:
-            return torch.cat([self._called(features[i : i + 1]) for i in range(len(features))])
+            return torch.cat([self._called(features[i : i + 1]) for i in by_record(len(features), features.device)])
         return self._called(features)
 
     def _called(self, features: Tensor) -> Tensor:
         if self._form.tokens is None:
-            return logits_of(self.module(features))
+            plain: Tensor = logits_of(self.module(features))
+            return plain
         limited = self._form.limited(features)
         given = limited.long() if self._whole else limited
         if len(self._form.fields) and given.dim() == len(self._form.shape) + 1:
@@ -76,7 +77,8 @@ class Adapted(nn.Module):
         else:
             found = logits_of(self.module(given))
         # No table shows what was looked up in it, so that a record without numbers is marked.
-        return found + (0.0 * features).flatten(1).sum(1).view(-1, *[1] * (found.dim() - 1))
+        marked: Tensor = found + (0.0 * features).flatten(1).sum(1).view(-1, *[1] * (found.dim() - 1))
+        return marked
 
     def _counted(self, tokens_NL: Tensor) -> Tensor:
         places_L = torch.arange(tokens_NL.shape[1], device=tokens_NL.device)
@@ -86,6 +88,15 @@ class Adapted(nn.Module):
         # As it is added to the scores: a library then makes no mask of its own, which might look at all records.
         added = torch.where(counts_NL, 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
         return added.expand(-1, 1, len(places_L), -1)
+
+
+def by_record(count: int, device: torch.device) -> Iterator[int]:
+    """0 … count - 1, each with draws of its own: how many a record takes moves nothing of what others draw."""
+    seeds = torch.randint(1 << 62, (count,)).tolist()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        for number, seed in enumerate(seeds):
+            torch.manual_seed(seed)
+            yield number
 
 
 def logits_of(answer: Any) -> Any:
@@ -167,11 +178,11 @@ def _by_single_records(module: nn.Module, form: Form) -> str:
     return ""  # it reads constants
 
 
-class _Reads(TorchDispatchMode):
+class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Where a module makes a Python value of a tensor, or a tensor of a shape that depends on values."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.places: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

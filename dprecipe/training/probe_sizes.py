@@ -7,7 +7,6 @@ Legend: B records, P parameters.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.ways import clock
 from dprecipe.training.probe_case import ROUNDING, TOLERANCE, Case, Failed
 
 SECONDS = 4.0
@@ -44,9 +44,10 @@ def larger_batches(case: Case, largest: int) -> str:
         Failed: a record's output, or the sum, depends on the size or on the rest of the batch.
     """
     with case.rest():
-        started = time.monotonic()
+        device = case.features.device
+        started = clock(device)  # of this thread: what others do on the machine doesn't count
         case.outputs(case.features, case.labels)
-        each = (time.monotonic() - started) / len(case.labels)
+        each = (clock(device) - started) / len(case.labels)
         wanted = sizes(largest)
         seen, left = [], SECONDS
         for size in [largest, *wanted[:-1]]:  # the largest first, as long as there is time

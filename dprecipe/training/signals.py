@@ -5,10 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, final
-
-import lightning.pytorch as lightning
+from contextlib import contextmanager
+from typing import Any
 
 from dprecipe.screen import note
 
@@ -31,25 +29,3 @@ def stopping_on_signals(request_stop: Callable[[], None], what: str = "step") ->
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
-
-
-@final
-class Stopping(lightning.Callback):
-    """`stopping_on_signals` while a trainer trains.
-
-    From within its loop: the trainer sets a handler of SIGTERM of its own before that, which would end the run without
-    a checkpoint.
-    """
-
-    def __init__(self, request_stop: Callable[[], None]) -> None:
-        self._request_stop = request_stop
-        self._stack = ExitStack()
-
-    def on_train_start(self, *_: Any) -> None:
-        self._stack.enter_context(stopping_on_signals(self._request_stop))
-
-    def on_train_end(self, *_: Any) -> None:
-        self._stack.close()
-
-    def on_exception(self, *_: Any) -> None:
-        self._stack.close()

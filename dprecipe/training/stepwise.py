@@ -36,8 +36,7 @@ from dprecipe.training.program import prepare as prepared
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
 from dprecipe.training.released import trained_names
 from dprecipe.training.run import Given, Rehearsal, Run, interrupted
-from dprecipe.training.signals import Stopping
-from dprecipe.training.watch import SpentCurve, Watch
+from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
 
 def prepare(plan: Plan, root: Path, given: Given) -> Program:

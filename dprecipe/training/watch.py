@@ -1,4 +1,4 @@
-"""The one Lightning callback: shows progress, scores held-out records, keeps a resumable checkpoint.
+"""The Lightning callbacks: one shows progress, scores held-out records and keeps a resumable checkpoint; one stops.
 
 It reads; the only thing it ever asks of the program is to stop after the step in hand.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, final
 
 import lightning.pytorch as lightning
@@ -17,6 +18,7 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, drop_first, take_first, total
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.progress import Progress
+from dprecipe.training.signals import stopping_on_signals
 
 POINTS = 24
 
@@ -115,3 +117,25 @@ class Watch(lightning.Callback):
         said = [f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"]
         said += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in module.figures().items()]
         return ", ".join([*said, self._score.summary] if self._score is not None and self._shown else said)
+
+
+@final
+class Stopping(lightning.Callback):
+    """`stopping_on_signals` while a trainer trains.
+
+    From within its loop: the trainer sets a handler of SIGTERM of its own before that, which would end the run without
+    a checkpoint.
+    """
+
+    def __init__(self, request_stop: Callable[[], None]) -> None:
+        self._request_stop = request_stop
+        self._stack = ExitStack()
+
+    def on_train_start(self, *_: Any) -> None:
+        self._stack.enter_context(stopping_on_signals(self._request_stop))
+
+    def on_train_end(self, *_: Any) -> None:
+        self._stack.close()
+
+    def on_exception(self, *_: Any) -> None:
+        self._stack.close()

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.faults import DataFault, RunFailed
+from dprecipe.libraries import importing
 from dprecipe.models.hub_config import Config, checked
 from dprecipe.models.schema import Timm, Transformers
 from dprecipe.models.zoo.transformer import marked, whole
@@ -152,6 +153,7 @@ def config_of(folder: Path) -> Config:
 
 def _library(name: str) -> Any:
     try:
-        return import_module(name)
+        with importing():
+            return import_module(name)
     except ImportError as error:
         raise RunFailed(f"this model needs {name}: {error}", "pip install 'dprecipe[hub]'") from error

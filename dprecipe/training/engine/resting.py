@@ -22,11 +22,11 @@ CONSTANT = 0.5
 @contextmanager
 def resting() -> Iterator[None]:
     """Let all draws rest. Kernels that draw inside (cuDNN's, fused attention) are not used meanwhile."""
-    with torch.backends.cudnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), _Resting():
+    with torch.backends.cudnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), _Resting():  # type: ignore[no-untyped-call]
         yield
 
 
-class _Resting(TorchDispatchMode):
+class _Resting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not draws(func):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from dprecipe.models.adapted import by_record
 from dprecipe.training.engine.bookkeeping import left_alone, made_up
 from dprecipe.training.engine.taps import buffers_apart, layers_of, trained_of
 
@@ -74,8 +75,9 @@ def _looped(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> T
     parameters = list(trained_of(model).values())
     rows_NP = parameters[0].new_zeros(len(labels), sum(parameter.numel() for parameter in parameters))
     with torch.enable_grad():
-        for row_P, feature, label in zip(rows_NP, features, labels, strict=True):
-            found = loss(model(feature.unsqueeze(0)), label.unsqueeze(0)).squeeze(0)
+        for i in by_record(len(labels), features.device):
+            row_P = rows_NP[i]
+            found = loss(model(features[i : i + 1]), labels[i : i + 1]).squeeze(0)
             if not found.requires_grad:
                 continue
             grads = torch.autograd.grad(found, parameters, allow_unused=True)

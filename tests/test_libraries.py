@@ -1,0 +1,78 @@
+"""A library that is broken, though no recipe asks for it, is named with the command that mends it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("lightning", reason="lightning is not installed")
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+BROKEN = {
+    "torchvision": "import torch\ntorch.library.register_fake('torchvision::nms')(lambda: None)\n",
+    "torchmetrics": "raise OSError('libcublas.so.12: cannot open shared object file')\n",
+}
+
+
+def run_beside(folder: Path, package: str, *command: str) -> subprocess.CompletedProcess[str]:
+    """With a package of this name that raises when it is imported, as a build for another torch does."""
+    (folder / package).mkdir()
+    (folder / package / "__init__.py").write_text(BROKEN[package], encoding="utf-8")
+    info = folder / f"{package}-0.99.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 0.99.0\n", encoding="utf-8")
+    (info / "RECORD").write_text(f"{package}/__init__.py,,\n", encoding="utf-8")
+    path = os.pathsep.join([str(folder), str(Path(__file__).parents[1])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, check=False, env=environment, cwd=folder
+    )
+
+
+@pytest.mark.parametrize("package", BROKEN)
+def test_a_broken_library_is_named_with_the_command_that_mends_it(tmp_path: Path, package: str) -> None:
+    done = run_beside(
+        tmp_path, package, "-m", "dprecipe", "run", str(RECIPES / "quickstart.yaml"), "--out", str(tmp_path / "run")
+    )
+    assert done.returncode == 4
+    assert f"error: {package} can't be imported" in done.stderr
+    assert f"pip uninstall {package}" in done.stderr
+    assert "internal error" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+    if package == "torchvision":
+        minor = int(torch.__version__.split(".")[1])
+        assert f"pip install 'torchvision==0.{minor + 15}.*'" in done.stderr
+
+
+def test_from_python_it_is_a_fault_too(tmp_path: Path) -> None:
+    code = f"""
+import dprecipe
+from dprecipe.faults import RunFailed
+plan = dprecipe.plan(dprecipe.load({str(RECIPES / "quickstart.yaml")!r}))
+try:
+    dprecipe.run(plan, {str(tmp_path / "run")!r})
+except RunFailed as fault:
+    print(fault.message)
+"""
+    done = run_beside(tmp_path, "torchvision", "-c", code)
+    assert done.stdout.startswith(
+        "torchvision can't be imported (RuntimeError: operator torchvision::nms does not exist"
+    )
+    assert done.stderr == ""
+
+
+def test_mechanisms_that_need_no_trainer_import_none(tmp_path: Path) -> None:
+    code = """
+import sys
+from dprecipe.mechanisms.rooms import runner_of
+runner_of("pnsgd"), runner_of("pate")
+print(sorted({"lightning", "torchmetrics", "torchvision"} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr
