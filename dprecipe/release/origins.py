@@ -12,8 +12,13 @@ from typing import Protocol
 from dprecipe.planning.model import Assumption
 from dprecipe.release.schema import Access, Predicate
 
-MODULE, RECORDS = "python_module", "python_records"
+MODULE, RECORDS, BEHAVIOUR = "python_module", "python_records", "python_behaviour"
 """The assumptions' names."""
+ALIKE = (
+    "the module came from Python: it treats records one by one also where the checks did not look, for batches of other "
+    "sizes and for values that no synthetic record had, and keeps nothing of them outside of its parameters"
+)
+"""What no probe can exclude of a program that somebody else wrote."""
 SHOWN = 12
 """Tensors that a sentence names; all of them are in the certificate."""
 CONSTANT = "constants of the recipe, the same for every record; nothing was fitted to the data"
@@ -39,6 +44,7 @@ def assumptions(model: str, data: str, tensors: Sequence[Tensor]) -> tuple[Assum
     found = []
     if model == "python":
         found.append(Assumption(MODULE, module_text(tensors), "declaration"))
+        found.append(Assumption(BEHAVIOUR, ALIKE, "declaration"))
     if data == "python":
         found.append(
             Assumption(
@@ -58,7 +64,7 @@ def preprocessing(data: str) -> Access:
 
 def declared(made: Predicate) -> list[str]:
     """What a certificate rests on that came from Python, one sentence each."""
-    return [a.text for a in made.assumptions if a.id in (MODULE, RECORDS)]
+    return [a.text for a in made.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR)]
 
 
 def contradictions(made: Predicate) -> list[str]:

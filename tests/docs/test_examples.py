@@ -23,7 +23,7 @@ FINDINGS = ROOT / "docs" / "findings"
 DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), FINDINGS / "README.md"]
 PAGES = sorted(path for path in FINDINGS.glob("*.md") if path.name != "README.md")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-EXECUTED = ("README.md", "docs/guide.md", "docs/dpsgd.md")
+EXECUTED = ("README.md", "docs/guide.md", "docs/dpsgd.md", "docs/models.md")
 MOST_STEPS = 60
 """An executed example may train for no longer than this."""
 
