@@ -15,7 +15,7 @@ from dprecipe.release.schema import Access, Predicate
 MODULE, RECORDS, BEHAVIOUR = "python_module", "python_records", "python_behaviour"
 """The assumptions' names."""
 ALIKE = (
-    "the module came from Python: it treats records one by one also where the checks did not look, for batches of other "
+    "the module came from Python: it treats records one by one where no check looked too, in batches of other "
     "sizes and for values that no synthetic record had, and keeps nothing of them outside of its parameters"
 )
 """What no probe can exclude of a program that somebody else wrote."""

@@ -17,6 +17,8 @@ BEHIND = (
     "models/initial.py",
     "models/lora.py",
     "models/private.py",
+    "models/adapted.py",
+    "models/form.py",
     "models/load.py",
     "data/augment.py",
     *(
