@@ -80,7 +80,7 @@ class Program:
 
 
 def prepare(
-    plan: Plan, records: Callable[[], Sets], model: nn.Module | None = None, given: RecordSource | None = None
+    plan: Plan, records: Callable[[], Sets], model: nn.Module | None = None, given: object | None = None
 ) -> Program:
     """Build the model, probe the program on synthetic records, and only then bring in its records.
 
@@ -123,7 +123,7 @@ def prepare(
     return Program(built, model is not None, store, sets, data_facts, device, checks, initial, config)
 
 
-def form_of(plan: Plan, public: DataFacts, built: nn.Module, given: RecordSource | None = None) -> Form:
+def form_of(plan: Plan, public: DataFacts, built: nn.Module, given: object | None = None) -> Form:
     """What records look like: as declared, or as those from Python come."""
     tokens = public.vocabulary
     if isinstance(plan.model, Transformer):
