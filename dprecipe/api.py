@@ -38,6 +38,7 @@ def run(
     test: object | None = None,
     data_root: str | Path | None = None,
     resume: bool = False,
+    accept_lost_steps: bool = False,
 ) -> Run:
     """Train by `plan` and write the run folder: see `dprecipe.training.run.run`."""
     from dprecipe.libraries import importing
@@ -45,7 +46,17 @@ def run(
     with importing():
         from dprecipe.training.run import run as train_run
 
-    return train_run(plan, out, model=model, train=train, public=public, test=test, data_root=data_root, resume=resume)
+    return train_run(
+        plan,
+        out,
+        model=model,
+        train=train,
+        public=public,
+        test=test,
+        data_root=data_root,
+        resume=resume,
+        accept_lost_steps=accept_lost_steps,
+    )
 
 
 def verify(path: str | Path, public_key: str | Path | None = None) -> Verified:

@@ -18,6 +18,7 @@ from typing import Annotated, NoReturn, ParamSpec
 import typer
 
 from dprecipe import __version__, screen
+from dprecipe.cli.output import Output, guarded_output
 from dprecipe.faults import DataFault, Fault, Place, PlanRefused, RecipeError
 
 P = ParamSpec("P")
@@ -65,10 +66,6 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
             _debug_traceback()
             screen.note("interrupted")
             code = INTERRUPTED
-        except BrokenPipeError:
-            # The reader of our output has gone; nothing more can be said to it.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = INTERNAL
         except Exception as error:  # the outermost guard: a fault of ours, told in one line
             _debug_traceback()
             hint = "" if _debugging() else "; run with --debug to see where"
@@ -196,13 +193,17 @@ def run(
         bool, typer.Option("--rehearse", help="A few steps on synthetic data; spends nothing.")
     ] = False,
     data_root: DataRoot = None,
+    accept_lost_steps: Annotated[
+        bool,
+        typer.Option("--accept-lost-steps", help="Resume though most of what was paid for is lost; the card says so."),
+    ] = False,
 ) -> int:
     """Train, stop within the budget, and write the run folder."""
     if int(os.environ.get("RANK", "0")) == 0:  # first words, before anything heavy is loaded
         screen.note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
     from dprecipe.cli.run import run
 
-    return run(recipe, overrides or (), out, resume, rehearse, data_root)
+    return run(recipe, overrides or (), out, resume, rehearse, data_root, accept_lost_steps)
 
 
 @app.command()
@@ -306,5 +307,22 @@ def main() -> NoReturn:
         # An ASCII terminal gets escapes instead of a crash.
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    app([argument for argument in sys.argv[1:] if argument != "--debug"])
-    raise SystemExit(0)
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    code: int | str | None = 0
+    with guarded_output() as out:
+        try:
+            app(arguments)
+        except SystemExit as ended:
+            code = ended.code
+        out.flush()
+        code = _unprinted(out, arguments, code)
+    raise SystemExit(code)
+
+
+def _unprinted(out: Output, arguments: list[str], code: int | str | None) -> int | str | None:
+    """The exit code where the answer may not have been printed: of a run, that of its training; else a failure."""
+    if not out.error:
+        return code
+    if not out.reader_left:
+        screen.note(f"error: what was to be printed can't be written: {out.error}")
+    return code or (0 if arguments[:1] == ["run"] else INTERNAL)

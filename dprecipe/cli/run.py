@@ -24,6 +24,7 @@ def run(
     resume: bool = False,
     rehearse: bool = False,
     data_root: Path | None = None,
+    accept_lost_steps: bool = False,
 ) -> int:
     """Plan, then train; the exit code. Raises every `Fault` of the two."""
     plan = make_plan(read(recipe, overrides))
@@ -34,6 +35,10 @@ def run(
         from dprecipe.training.processes import launched
 
         return launched(plan.runtime.processes, sys.argv[1:])
+    if "WORLD_SIZE" in os.environ:
+        from dprecipe.training.processes import end_with_launcher
+
+        end_with_launcher()
     if int(os.environ.get("RANK", "0")) > 0:
         return _led(plan, resume, data_root)
     show(lines(plan))
@@ -51,20 +56,17 @@ def run(
         about = f"about {result.seconds / 60:.1f} minutes for the run"
         show([*result.remarks, f"rehearsed {result.done}, {about}; nothing was spent"])
         return 0
-    done = training.run(plan, out, data_root=data_root, resume=resume)
+    done = training.run(plan, out, data_root=data_root, resume=resume, accept_lost_steps=accept_lost_steps)
     score = ""
     if done.score is not None and plan.publishes_scores:
         score = f", {done.score.summary} on {done.score.records:,} held-out records"
     elif done.score is not None:
         score = f", scores on private records are in {done.folder / 'private' / 'metrics.csv'}"
     spent = f"spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
-    show(
-        [
-            *done.remarks,
-            f"{done.stop_reason}: {spent}{score} in {done.seconds:.0f} s",
-            f"publish {done.release}; check it with: dprecipe verify {done.release}",
-        ]
-    )
+    last = f"publish {done.release}; check it with: dprecipe verify {done.release}"
+    if plan.runtime.insecure is not None:
+        last = f"{done.release} is no release: runtime.insecure fixed its randomness"
+    show([*done.remarks, f"{done.stop_reason}: {spent}{score} in {done.seconds:.0f} s", last])
     return 0
 
 

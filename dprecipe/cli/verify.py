@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dprecipe.release.card import multipliers
+from dprecipe.release.card import lost_steps, multipliers
 from dprecipe.release.origins import declared
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
@@ -22,6 +22,7 @@ def lines(verified: Verified) -> list[str]:
     claim, predicate = verified.claim, verified.statement.predicate
     mechanism, own = predicate.mechanism, predicate.data_dependent
     what = "steps charged" if mechanism.voting is None else "queries charged"
+    lost = lost_steps(predicate)
     return [
         "verified",
         "",
@@ -31,6 +32,7 @@ def lines(verified: Verified) -> list[str]:
         f"  protects      {claim.unit.name}: {claim.unit.enforced_by}",
         f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {what}, "
         f"{mechanism.noise.family} noise, multiplier {multipliers(predicate)}",
+        *([f"  lacks         {lost}"] if lost else []),
         f"  released      {', '.join(claim.released)}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *(f"  DECLARED      {text}" for text in declared(predicate)),

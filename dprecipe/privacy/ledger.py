@@ -15,6 +15,7 @@ be carried.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -77,10 +78,14 @@ def read(path: Path) -> Ledger:
         RunFailed: the file is missing, empty, or its chain is broken anywhere but in a torn last line.
     """
     try:
-        content = path.read_bytes()
+        content = durable.read_bytes(path)
     except OSError as error:
-        raise RunFailed(f"{path}: the ledger can't be read: {error.strerror}", "give the run's own folder") from None
+        raise _unreadable(path, error) from None
     return parse(content, str(path))
+
+
+def _unreadable(path: Path, error: OSError) -> RunFailed:
+    return RunFailed(f"{path}: the ledger can't be read: {error.strerror}", "give the run's own folder")
 
 
 def parse(content: bytes, name: str = "ledger") -> Ledger:
@@ -237,11 +242,11 @@ class LedgerWriter:
         attempt = 1
         self._broken = False
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self._file = durable.open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise RunFailed(f"{path}: can't open the ledger: {error.strerror}") from None
         _lock(self._file, path)
-        if os.fstat(self._file).st_size:
+        try:
             ledger = self.before = read_unopened(path)
             if ledger is not None:
                 if ledger.plan_digest != plan_digest:
@@ -250,15 +255,17 @@ class LedgerWriter:
                         "resume with the recipe the run was started with, or start anew in another folder",
                     )
                 self._seq, self._head, attempt = ledger.lines, ledger.head, ledger.attempts + 1
-        try:
             hold(self.before)
+            # Only a torn line is cut: it describes nothing that ran.
+            os.ftruncate(self._file, ledger.size if ledger else 0)
+            self._append({"type": "open", "plan_digest": plan_digest, "attempt": attempt, "program": program or {}})
+        except OSError as error:
+            self.abandon()
+            raise self._refused(error) from None
         except BaseException:
             self.abandon()
             raise
-        # Only a torn line is cut: it describes nothing that ran.
-        os.ftruncate(self._file, self.before.size if self.before else 0)
         self.attempt = attempt
-        self._append({"type": "open", "plan_digest": plan_digest, "attempt": attempt, "program": program or {}})
 
     @property
     def head(self) -> str:
@@ -297,16 +304,20 @@ class LedgerWriter:
             _write_all(self._file, line + b"\n")
             if sync:
                 os.fsync(self._file)
-            if self._seq == 0:
-                durable.sync(self._path.parent)  # so that the file's name is on disk too
+            if entry["type"] == "open":
+                # So that the file's name is on disk too: an earlier attempt may have ended before it was.
+                durable.sync(self._path.parent)
         except OSError as error:
             self.abandon()
-            raise RunFailed(
-                f"{self._path}: can't write the ledger: {error.strerror}; nothing more was spent",
-                "make room on the disk, then continue with --resume",
-            ) from None
+            raise self._refused(error) from None
         self._seq += 1
         self._head = "sha256:" + hashlib.sha256(line).hexdigest()
+
+    def _refused(self, error: OSError) -> RunFailed:
+        return RunFailed(
+            f"{self._path}: can't write the ledger: {error.strerror}; nothing more was spent",
+            "make room on the disk, then continue with --resume",
+        )
 
 
 @contextmanager
@@ -317,9 +328,9 @@ def held(path: Path) -> Iterator[Ledger]:
         RunFailed: one is; or see `read`.
     """
     try:
-        file = os.open(path, os.O_RDWR)
+        file = durable.open_regular(path, os.O_RDWR)
     except OSError as error:
-        raise RunFailed(f"{path}: the ledger can't be read: {error.strerror}", "give the run's own folder") from None
+        raise _unreadable(path, error) from None
     _lock(file, path)
     try:
         yield read(path)
@@ -328,8 +339,8 @@ def held(path: Path) -> Iterator[Ledger]:
 
 
 def read_unopened(path: Path) -> Ledger | None:
-    """`read`; `None` where a crash left no whole line at all."""
-    content = path.read_bytes()
+    """`read`; `None` where a crash left no whole line at all. Raises `OSError`."""
+    content = durable.read_bytes(path)
     return parse(content, str(path)) if b"\n" in content else None
 
 
@@ -345,6 +356,11 @@ def _lock(file: int, path: Path) -> None:
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         os.close(file)
-        raise RunFailed(f"{path}: another process is spending on this ledger", "wait until it ends") from None
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            raise RunFailed(f"{path}: another process is spending on this ledger", "wait until it ends") from None
+        raise RunFailed(
+            f"{path}: this file system can't lock the ledger: {error.strerror}; nothing more was spent",
+            "put the run folder on a file system that has locks (a local disk), then continue with --resume",
+        ) from None

@@ -102,7 +102,11 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
     """
     if not 0 < delta < 1:
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
-    charges = tuple(charges)
+    return _opinion(tuple(charges), delta, neighbouring)
+
+
+@lru_cache(maxsize=4)  # a run that verifies its own release asks again what its certificate asked
+def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring) -> Opinion:
     work = workload(charges, neighbouring)
     version = importlib.metadata.version("dp-accounting")
     blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE

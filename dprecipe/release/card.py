@@ -109,7 +109,21 @@ def _declared(made: Predicate) -> str:
     return "".join(f"\n**Declared, and checked by nobody:** {plain(text)}.\n" for text in origins.declared(made))
 
 
+def lost_steps(made: Predicate) -> str:
+    """What the released model lacks of the steps that were charged, in words; else nothing."""
+    charged, trained = made.sampling.steps_charged, made.sampling.steps_trained
+    if trained is None or trained == charged:
+        return ""
+    what = "steps" if made.mechanism.voting is None else "queries"
+    return f"the model has {trained:,} of the {charged:,} {what} charged: interruptions took the others"
+
+
 def _training(plan: Plan, made: Predicate) -> str:
+    text, lost = _how(plan, made), lost_steps(made)
+    return f"{text}\n{lost[:1].upper()}{lost[1:]}." if lost else text
+
+
+def _how(plan: Plan, made: Predicate) -> str:
     noise, votes, initial = made.mechanism.noise, made.mechanism.voting, made.provenance.initial_weights
     if votes is None:
         start = "" if initial is None else f"\nIt began from the weights in `{plain(initial.file)}` ({initial.digest})."

@@ -103,7 +103,7 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
     return schema.Predicate(
         claim=claim(plan, found, run.insecure_seed is not None),
         mechanism=_facts(plan, spent.charges, found),
-        sampling=_sampling(plan, spent.charges),
+        sampling=_sampling(plan, spent.charges, run.steps_lost),
         events=schema.Events(
             run_length=tuple(RUNS.validate_python(charge.to_json()) for charge in spent.charges),
             total=total(spent.charges),
@@ -306,11 +306,8 @@ def _encoding(settings: Mapping[str, Any]) -> schema.EncodingFacts:
     )
 
 
-def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
-    if plan.mechanism == voting.NAME:
-        steps = voting.queries(charges)
-    else:
-        steps = sum(charge.count * steps_of(charge.event) for charge in charges)
+def _sampling(plan: Plan, charges: Sequence[Charge], lost: int) -> schema.SamplingFacts:
+    charged = steps_charged(plan, charges)
     return schema.SamplingFacts(
         scheme=plan.settings["scheme"],
         rate=plan.sampling_rate,
@@ -318,8 +315,16 @@ def _sampling(plan: Plan, charges: Sequence[Charge]) -> schema.SamplingFacts:
         expected_lot=plan.settings["expected_lot"],
         largest_lot=plan.resolved["mechanism"].get("sampling", {}).get("max_batch_size"),
         steps_planned=plan.length.steps,
-        steps_charged=steps,
+        steps_charged=charged,
+        steps_trained=None if plan.mechanism == hiding.NAME else charged - lost,
     )
+
+
+def steps_charged(plan: Plan, charges: Sequence[Charge]) -> int:
+    """How many steps, or queries of a vote, events are charged for."""
+    if plan.mechanism == voting.NAME:
+        return voting.queries(charges)
+    return sum(charge.count * steps_of(charge.event) for charge in charges)
 
 
 def steps_of(event: Event) -> int:

@@ -71,6 +71,7 @@ class RunFacts:
 
     `score` is given only where `data.test.access` is public; `sanitised` only where the recipe publishes what the votes
     cost, and after its event was charged. `commitment` is the hexadecimal HMAC of the private data (see `commit`).
+    `steps_lost`: steps that were charged and are not in the model.
     `started` and `finished` are ISO 8601 in UTC. `initial` is the file of weights that the recipe's model started from.
     `tensors` are all that the release holds; `data` is "python" where any set of records was passed from there.
     """
@@ -80,6 +81,7 @@ class RunFacts:
     device: str
     started: str
     finished: str
+    steps_lost: int = 0
     insecure_seed: int | None = None
     commitment: str | None = None
     score: PublicScore | None = None

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprecipe import screen
 from dprecipe.durable import sync
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.planning.model import Plan
@@ -43,11 +44,13 @@ def publish(
     run: RunFacts,
     history: Sequence[Mapping[str, float]],
     write: Callable[[Path], None],
+    check: Callable[[Path], None] = lambda draft: None,
 ) -> float:
     """Write the release of a finished run; returns the ε it claims, computed from the ledger.
 
     `history`: public scores along the run (`step`, `epsilon`, `accuracy`, `loss`). `write` puts the model's
-    files into the folder it is given.
+    files into the folder it is given. `check` is shown the whole release before it becomes one: what it raises keeps
+    it from that.
 
     Guarantees: `target` appears whole, with its content on disk, or not at all; one that exists is
     left alone.
@@ -72,6 +75,7 @@ def publish(
         _put(draft / CERTIFICATE, whole)
         if key is not None:
             _put(draft / ENVELOPE, sign.seal(whole, key))
+        check(draft)
     return made.claim.epsilon
 
 
@@ -106,7 +110,7 @@ def drafted(target: Path) -> Iterator[Path]:
         UsageFault: `target` exists.
         RunFailed: the disk refuses.
     """
-    if target.exists():
+    if os.path.lexists(target):
         raise UsageFault(f"{target} exists; a release is never overwritten", "choose another folder")
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
@@ -119,7 +123,6 @@ def drafted(target: Path) -> Iterator[Path]:
             sync(entry)
         sync(draft)
         os.rename(draft, target)
-        sync(target.parent)
     except OSError as error:
         raise RunFailed(
             f"{target}: the release can't be written: {error.strerror}",
@@ -127,6 +130,14 @@ def drafted(target: Path) -> Iterator[Path]:
         ) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+    try:
+        sync(target.parent)
+    except OSError as error:
+        # It is whole and in its place. Should a power failure take its name, a resumed run makes it anew.
+        screen.note(
+            f"warning: {target}: the disk did not confirm its name ({error.strerror}); see to the disk. Should the "
+            "release be gone after a power failure, --resume makes it again and spends nothing"
+        )
 
 
 def compare(folder: Path, subjects: Mapping[str, str], alone: bool = False) -> list[str]:

@@ -184,6 +184,7 @@ def run_facts(stated: Predicate) -> RunFacts:
         device=provenance.device,
         started=provenance.started,
         finished=provenance.finished,
+        steps_lost=_lost(stated),
         insecure_seed=stated.randomness.insecure_seed,
         commitment=None if commitment is None else commitment.value,
         score=None if score is None else PublicScore(**{"accuracy": None, **score.model_dump()}),
@@ -237,7 +238,23 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
     found += origins.contradictions(stated)
     found += _not_as_recorded(stated)
     found += _times(stated)
-    return found
+    return found + _trained(stated)
+
+
+def _lost(stated: Predicate) -> int:
+    sampling = stated.sampling
+    return 0 if sampling.steps_trained is None else sampling.steps_charged - sampling.steps_trained
+
+
+def _trained(stated: Predicate) -> list[str]:
+    charged, trained = stated.sampling.steps_charged, stated.sampling.steps_trained
+    if (trained is None) != (stated.mechanism.projection is not None):
+        return ["sampling.steps_trained: null in runs whose iterates are hidden, and in no others"]
+    if trained is not None and not trained <= charged:
+        return ["sampling.steps_trained: more than were charged"]
+    if trained is not None and stated.budget.attempts == 1 and trained != charged:
+        return ["sampling.steps_trained: a run of one attempt loses none of the steps it is charged for"]
+    return []
 
 
 def _not_as_recorded(stated: Predicate) -> list[str]:

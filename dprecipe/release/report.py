@@ -12,6 +12,7 @@ from itertools import groupby
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.release import hiding, origins, plots
+from dprecipe.release.card import lost_steps
 from dprecipe.release.page import POLICY, STYLE, bullets, given, section, table
 from dprecipe.release.schema import (
     EncodedRun,
@@ -240,6 +241,7 @@ def _events(made: Predicate) -> str:
             if unsettled
             else ""
         )
+        + (f"; {lost_steps(made)}" if lost_steps(made) else "")
         + f". The run ended because: {made.budget.stop_reason}."
     )
     return section("What was spent", f"{events}<p>{escape(note)}</p>{accounting}")

@@ -255,6 +255,9 @@ class SamplingFacts(Block):
     largest_lot: PositiveInt | None = Field(None, description="units that a lot has at most; null: as many as joined")
     steps_planned: PositiveInt
     steps_charged: NonNegativeInt
+    steps_trained: NonNegativeInt | None = Field(
+        description="of the steps (queries) charged, those in the released model; null: its iterates are hidden"
+    )
 
 
 class GaussianRun(Block):

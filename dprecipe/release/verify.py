@@ -6,6 +6,7 @@ holds or a list of what does not.
 
 from __future__ import annotations
 
+import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,7 +247,7 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
 
 def _check_ledger(stated: Predicate, case: _Case) -> None:
     path = case.folder.absolute().parent / LEDGER
-    if not path.is_file():
+    if not os.path.lexists(path):
         case.notes.append(
             "the ledger is not here: that it holds these events, in how many attempts, and why the run stopped "
             f"({stated.budget.stop_reason}) is what the certificate says"

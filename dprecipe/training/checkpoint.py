@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dprecipe.durable import sync
+from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.privacy.ledger import Ledger
 
@@ -20,15 +20,9 @@ def save(path: Path, state: dict[str, Any]) -> None:
     Raises:
         RunFailed: the disk refuses; the old checkpoint and the ledger stay as they are.
     """
-    fresh = path.with_suffix(".writing")
     try:
-        with fresh.open("wb") as file:
-            fresh.chmod(0o600)
+        with durable.replacing(path) as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        sync(path.parent)
     except (OSError, RuntimeError) as error:
         raise RunFailed(
             f"{path}: can't write the checkpoint: {error}",
@@ -42,10 +36,11 @@ def load(path: Path, device: torch.device) -> dict[str, Any] | None:
     Raises:
         RunFailed: the file is not a checkpoint of ours.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
+        with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
+            state = torch.load(file, map_location=device, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunFailed(f"{path}: not a checkpoint: {reason}", "start the run anew in another folder") from None
@@ -66,6 +61,12 @@ def of_ledger(state: dict[str, Any] | None, ledger: Ledger | None) -> dict[str, 
             "put the run's own ledger back, or start anew in another folder",
         )
     return state
+
+
+def steps_of(state: dict[str, Any] | None) -> int:
+    """How many steps the model has in this state; `restore` tells of a state that is none."""
+    steps = 0 if state is None else state.get("steps_done")
+    return steps if isinstance(steps, int) else 0
 
 
 def restore(module: Any, state: dict[str, Any], path: Path) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
+import re
 import secrets
 import shlex
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import yaml
 
-from dprecipe.durable import sync
+from dprecipe import durable
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.planning.model import Plan
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.training import log
 
 WHEN = ("step", "epsilon")
 """The first columns of the metrics; those that follow are the score's."""
@@ -59,7 +63,7 @@ class RunFolder:
         """
         path = self.private / "commitment.key"
         try:
-            return path.read_bytes()
+            return durable.read_bytes(path)
         except OSError as error:
             raise RunFailed(
                 f"{path}: can't be read: {error.strerror}", "put the run's own files back, or start anew with --out"
@@ -94,26 +98,66 @@ class RunFolder:
         RunFolder.absent(path)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            (draft / "private" / "checkpoints").mkdir(parents=True)
-            (draft / "private").chmod(0o700)
-            (draft / "recipe.yaml").write_text(plan.source.text, encoding="utf-8")
-            resolved = yaml.safe_dump(dict(plan.resolved), sort_keys=False, allow_unicode=True)
-            (draft / "resolved.yaml").write_text(resolved, encoding="utf-8")
-            (draft / "plan.json").write_text(json.dumps(plan.to_json(), indent=1), encoding="utf-8")
-            (draft / "private" / "commitment.key").write_bytes(secrets.token_bytes(32))
-            (draft / "private" / "overrides.json").write_text(json.dumps(plan.source.overrides), encoding="utf-8")
-            for file in (draft / "private").glob("*.*"):
-                file.chmod(0o600)
-            for entry in (*draft.iterdir(), *(draft / "private").iterdir(), draft):
-                sync(entry)
-            if path.exists():
-                path.rmdir()  # it is empty
-            os.rename(draft, path)
-            sync(path.parent)
+            durable.make_folders(path.parent)
+            for abandoned in _drafts_of(path):
+                shutil.rmtree(abandoned, ignore_errors=True)
+            draft.mkdir()
+            with _busy(draft):
+                for folder in (draft / "private", draft / "private" / "checkpoints"):
+                    folder.mkdir(mode=durable.FOLDER_MODE)
+                (draft / "recipe.yaml").write_text(plan.source.text, encoding="utf-8")
+                resolved = yaml.safe_dump(dict(plan.resolved), sort_keys=False, allow_unicode=True)
+                (draft / "resolved.yaml").write_text(resolved, encoding="utf-8")
+                (draft / "plan.json").write_text(json.dumps(plan.to_json(), indent=1), encoding="utf-8")
+                durable.replace(draft / "private" / "commitment.key", secrets.token_bytes(32))
+                overrides = json.dumps(plan.source.overrides).encode()
+                durable.replace(draft / "private" / "overrides.json", overrides)
+                for entry in (*draft.iterdir(), draft):
+                    durable.sync(entry)
+                if path.exists():
+                    path.rmdir()  # it is empty
+                os.rename(draft, path)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise RunFailed(f"{path}: can't make the run folder: {error.strerror}") from None
-        return RunFolder(path)
+        return RunFolder(path).kept()
+
+    def kept(self) -> RunFolder:
+        """This folder, whose name is on disk: a ledger in it can't be lost with it.
+
+        Raises:
+            RunFailed: the disk refuses; nothing more was spent.
+        """
+        try:
+            durable.sync(self.path.parent)
+        except OSError as error:
+            raise RunFailed(
+                f"{self.path}: the disk would not keep its name: {error.strerror}",
+                "see to the disk, then continue with --resume; nothing more was spent",
+            ) from None
+        return self
+
+    def open_ledger(
+        self, plan: Plan, program: Mapping[str, Any], hold: Callable[[Ledger | None], None]
+    ) -> LedgerWriter:
+        """The next attempt on the ledger, where the run has no release yet: asked under the ledger's lock, since
+        another process may have made one while this one read its records. See `LedgerWriter` for `hold`.
+
+        Raises:
+            UsageFault: the run is complete.
+        """
+
+        def hold_unreleased(before: Ledger | None) -> None:
+            self._hold_unreleased()
+            hold(before)
+
+        return LedgerWriter(self.ledger, plan.digest, program, hold_unreleased)
+
+    def _hold_unreleased(self) -> None:
+        if os.path.lexists(self.release):
+            raise UsageFault(
+                f"{self.path}: this run is complete", "see its release/ folder; start a new run with --out"
+            )
 
     @staticmethod
     def open(path: Path, plan: Plan) -> RunFolder:
@@ -123,7 +167,7 @@ class RunFolder:
             UsageFault: there is none, it is of another plan, or its run is complete.
         """
         try:
-            digest = json.loads((path / "plan.json").read_text(encoding="utf-8"))["digest"]
+            digest = str(json.loads(durable.read_bytes(path / "plan.json"))["digest"])
         except (OSError, ValueError, KeyError, TypeError):
             raise UsageFault(f"{path}: no run to resume", "start it without --resume") from None
         if digest != plan.digest:
@@ -132,43 +176,69 @@ class RunFolder:
                 f"resume as it was started ({RunFolder(path)._started_with()}), or start anew with --out",
             )
         folder = RunFolder(path)
-        if folder.release.exists():
-            raise UsageFault(f"{path}: this run is complete", "see its release/ folder; start a new run with --out")
-        return folder
+        folder._hold_unreleased()
+        return folder.kept()
 
     def _started_with(self) -> str:
         try:
-            overrides = [str(each) for each in json.loads((self.private / "overrides.json").read_text("utf-8"))]
+            overrides = [str(each) for each in json.loads(durable.read_bytes(self.private / "overrides.json"))]
         except (OSError, ValueError, TypeError):
             overrides = []
         words = [word for override in overrides for word in ("--set", override)]
         return " ".join(["the recipe is recipe.yaml in the folder", *(["with", shlex.join(words)] if words else [])])
 
     def record(self, step: int, epsilon: float, metrics: Mapping[str, float]) -> None:
-        """Add a line to the private metrics: the same ones each time."""
-        fresh = not self.metrics.exists()
-        try:
-            with self.metrics.open("a", newline="", encoding="utf-8") as file:
-                self.metrics.chmod(0o600)
-                writer = csv.writer(file)
-                if fresh:
-                    writer.writerow([*WHEN, *metrics])
-                writer.writerow([step, f"{epsilon:.6g}", *(f"{value:.6g}" for value in metrics.values())])
-        except OSError as error:
-            raise RunFailed(
-                f"{self.metrics}: can't be written: {error.strerror}",
-                "make room, then continue with --resume",
-            ) from None
+        """Add a line to the private metrics: the same ones each time. One that can't be written stops no run."""
+        figures = {"epsilon": epsilon, **metrics}
+        log.append(self.metrics, {"step": step, **{name: float(f"{value:.6g}") for name, value in figures.items()}})
 
-    def history(self) -> list[dict[str, float]]:
-        """All recorded metrics, the latest of each step, in order of steps, which are whole numbers."""
-        if not self.metrics.exists():
-            return []
-        by_step: dict[int, dict[str, float]] = {}
-        with self.metrics.open(newline="", encoding="utf-8") as file:
-            rows = csv.reader(file)
-            names = next(rows, [])
-            for row in rows:
-                if len(row) == len(names) and row[0].isdigit():
-                    by_step[int(row[0])] = {**dict(zip(names, map(float, row), strict=True)), names[0]: int(row[0])}
-        return [by_step[step] for step in sorted(by_step)]
+    def history(self) -> tuple[list[dict[str, float]], int]:
+        """All recorded metrics, the latest of each step, in order of steps, which are whole numbers; and how many
+        damaged lines were left out."""
+        lines = log.read(self.metrics)
+        if lines.names[: len(WHEN)] != WHEN:
+            return [], lines.damaged + len(lines.rows)
+        by_step = {int(row[WHEN[0]]): row for row in lines.rows}
+        return [by_step[step] for step in sorted(by_step)], lines.damaged
+
+
+def _drafts_of(path: Path) -> list[Path]:
+    """What runs that were killed while they made this folder left beside it: it holds a key."""
+    named = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}")
+    found = [entry for entry in path.parent.iterdir() if named.fullmatch(entry.name) and entry.is_dir()]
+    ours = [draft for draft in found if (draft / "private").is_dir() or not any(draft.iterdir())]
+    return [draft for draft in ours if not _is_busy(draft)]
+
+
+@contextmanager
+def _busy(draft: Path) -> Iterator[None]:
+    """While the block lasts, `_is_busy` says so to other processes."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    file = os.open(draft, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _is_busy(draft: Path) -> bool:
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        file = os.open(draft, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False

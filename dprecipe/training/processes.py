@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, final
@@ -28,6 +30,10 @@ from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Ticket
 
 T = TypeVar("T")
+
+LAUNCHER = "DPRECIPE_LAUNCHER"
+"""In the environment of processes that `launched` started: its process."""
+WATCH_SECONDS = 0.5
 
 
 class Processes(Protocol):
@@ -202,6 +208,19 @@ def reaching() -> Iterator[None]:
         ) from None
 
 
+def end_with_launcher() -> None:
+    """From now on, end at once when the process that started this one does: what a ledger holds stays spent, and the
+    run can be resumed. Without it, the processes of a launcher that was killed would train on, unseen."""
+    launcher = int(os.environ.get(LAUNCHER, os.getppid()))
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(WATCH_SECONDS)
+        os._exit(RunFailed.exit_code)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def leave() -> None:
     """End the group, if there is one."""
     if distributed.is_available() and distributed.is_initialized():
@@ -224,6 +243,7 @@ def launched(count: int, arguments: list[str]) -> int:
         run_id=f"dprecipe-{os.getpid()}",
     )
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # each process speaks for itself
+    os.environ[LAUNCHER] = str(os.getpid())
     try:
         elastic_launch(config, sys.executable)("-u", "-m", "dprecipe", *arguments)
     except ChildFailedError as error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,11 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from dprecipe.data.records import Records
-from dprecipe.faults import UsageFault
+from dprecipe.faults import CertificateInvalid, RunFailed, UsageFault
 from dprecipe.models.file import describe
 from dprecipe.models.hub_config import Config
 from dprecipe.models.origin import InitialWeights
@@ -27,8 +31,9 @@ from dprecipe.privacy.ledger import Ledger, held
 from dprecipe.privacy.sanitise import Sanitised
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import CheckResult, Origin, PublicScore, RunFacts, commit, package_versions
+from dprecipe.release.verify import verify
 from dprecipe.training.evaluate import Score
-from dprecipe.training.folder import RunFolder
+from dprecipe.training.folder import WHEN, RunFolder
 from dprecipe.training.probe import Check
 from dprecipe.training.progress import say
 from dprecipe.training.released import tensors_of
@@ -55,16 +60,19 @@ class Finished:
     """The file that the model started from."""
     config: Config | None = None
     """What a model of transformers is built from."""
+    steps_lost: int = 0
+    """Steps that were charged and are not in the weights."""
     write: Callable[[Path], None] = lambda path: None
     """Puts further files into a release."""
 
 
 def publish(plan: Plan, folder: RunFolder, started: datetime, finished: Finished) -> float:
-    """Write `release/`; returns the ε that the certificate claims, computed from the ledger, which is held so long: no
-    other process can resume the run meanwhile.
+    """Write `release/`, verified as a stranger would; returns the ε that the certificate claims, computed from the
+    ledger, which is held so long: no other process can resume the run meanwhile.
 
     Raises:
-        RunFailed: the disk refuses, or the ledger does not support a certificate; the run stays resumable.
+        RunFailed: the disk refuses, the ledger does not support a certificate, or the release does not verify: it is
+            then in `private/`; the run stays resumable.
     """
     say("working out the certificate, and asking the second library")
     with held(folder.ledger) as ledger:
@@ -79,7 +87,9 @@ def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, f
         versions=package_versions(),
         device=device_name(finished.device),
         started=started.isoformat(timespec="seconds"),
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        # A clock that was set back meanwhile has no say.
+        finished=max(started, datetime.now(UTC)).isoformat(timespec="seconds"),
+        steps_lost=finished.steps_lost,
         insecure_seed=ledger.insecure_seed,
         commitment=identity["commitment"],
         score=_published(finished.score) if public else None,
@@ -91,19 +101,62 @@ def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, f
             finished.weights, finished.trained, identity["model"] == "python", finished.initial is not None
         ),
     )
-    history = []
-    if public:
-        history = [point for point in folder.history() if all(map(math.isfinite, point.values()))]
-
+    history = _history(plan, folder, finished.score) if public else []
     description = describe(finished.model, plan.data, finished.config)
 
     def write(path: Path) -> None:
         cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}
-        save_file(cpu, path / "model.safetensors")
+        try:
+            save_file(cpu, path / "model.safetensors")
+        except SafetensorError as error:
+            raise OSError(errno.EIO, str(error)) from None
         (path / "model.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
         finished.write(path)
 
-    return release_folder.publish(folder.release, plan, ledger, facts, history, write)
+    def check(draft: Path) -> None:
+        say("verifying the release as a stranger would")
+        hold_verified(plan, draft, folder.private / "unverified-release")
+
+    return release_folder.publish(folder.release, plan, ledger, facts, history, write, check)
+
+
+def hold_verified(plan: Plan, draft: Path, kept: Path) -> None:
+    """The release in `draft` verifies; but for a run of fixed randomness, which is no release and says so.
+
+    Raises:
+        RunFailed: it does not; it is moved to `kept`, in private/, for whoever looks into it.
+    """
+    try:
+        verify(draft)
+    except CertificateInvalid as invalid:
+        failures = [line for line in invalid.failures if plan.runtime.insecure is None or not line.startswith(INSECURE)]
+        if not failures:
+            return
+        shutil.rmtree(kept, ignore_errors=True)
+        os.rename(draft, kept)
+        raise RunFailed(
+            f"the release does not verify, so there is none: {'; '.join(failures)}",
+            f"don't publish it (it is in {kept}); see to what is named, then continue with --resume, which spends "
+            "nothing more; if it stays, please report this",
+        ) from None
+
+
+INSECURE = "randomness.insecure_seed"
+
+
+def _history(plan: Plan, folder: RunFolder, score: Score | None) -> list[dict[str, float]]:
+    """The public scores along the run that are whole; what is damaged in the log is left out, and told."""
+    points, damaged = folder.history()
+    names = {*WHEN, *(() if score is None else score.metrics)}
+    sound = [point for point in points if names <= point.keys() and _possible(plan, point)]
+    damaged += len(points) - len(sound)
+    if damaged:
+        say(f"{folder.metrics}: damaged lines, left out of metrics.json: {damaged}")
+    return [point for point in sound if all(map(math.isfinite, point.values()))]
+
+
+def _possible(plan: Plan, point: Mapping[str, float]) -> bool:
+    return point["step"] <= plan.length.steps and 0 <= point["epsilon"] <= plan.budget.epsilon
 
 
 def _published(score: Score | None) -> PublicScore | None:

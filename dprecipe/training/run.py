@@ -42,6 +42,15 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """How an attempt begins."""
+
+    moment: datetime
+    accept_lost_steps: bool = False
+    """Release a model that lacks most of the steps charged, rather than none: see `training.lost`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     """What came from Python in the place of what the recipe names, and all records, wherever they came from."""
 
@@ -74,25 +83,28 @@ def run(
     test: object | None = None,
     data_root: str | Path | None = None,
     resume: bool = False,
+    accept_lost_steps: bool = False,
 ) -> Run:
     """Train by `plan` and write the run folder.
 
     `model`, `train`, `public` and `test` replace what the recipe names, from Python: what the last three may be is in
     `dprecipe.data.given`. They, and all files, are checked before torch is imported. Where several processes run it
-    together (`torchrun`), the first of them alone writes.
+    together (`torchrun`), the first of them alone writes. `accept_lost_steps`: release the model even
+    where interruptions, or files that are gone, took more than half of the steps planned from it.
 
     Guarantees: every draw of noise is in the ledger before its result is used; the ledger never holds more than the
-    budget; `release/` appears whole, at the end, or not at all.
+    budget; `release/` appears whole, at the end, verified, or not at all.
 
     Raises:
         UsageFault: the folder exists (or, with `resume`, does not).
+        BudgetSpent: so many steps were lost, and that was not accepted.
         DataFault, PlanRefused, RunFailed: see `prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
     signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file)
-    started = datetime.now(UTC)
+    started = Start(datetime.now(UTC), accept_lost_steps)
     several, follows = "WORLD_SIZE" in os.environ, int(os.environ.get("RANK", "0")) > 0
     if several and not ROOMS[plan.mechanism].several:
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")

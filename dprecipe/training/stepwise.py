@@ -8,7 +8,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,19 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.release.certificate import steps_charged
 from dprecipe.training import checkpoint
 from dprecipe.training.engine.reduced import in_full_precision
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
+from dprecipe.training.lost import hold_trained
 from dprecipe.training.processes import Led, Processes, join, local_count
 from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
 from dprecipe.training.released import trained_names
-from dprecipe.training.run import Given, Rehearsal, Run, interrupted
+from dprecipe.training.run import Given, Rehearsal, Run, Start, interrupted
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
 
@@ -46,7 +47,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     return prepared(plan, lambda: declared(plan, root, given), given.model, given.train)
 
 
-def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:
+def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
     """Train from where the folder is to the end of the plan or of the budget, and publish."""
     processes = processes_of(plan, program)
     insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
@@ -63,8 +64,11 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         nonlocal state
         hold_identity(identity, before)
         state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint, program.device), before)
+        if before is not None:
+            charged, trained = steps_charged(plan, before.charges), checkpoint.steps_of(state)
+            hold_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
 
-    ledger = LedgerWriter(folder.ledger, plan.digest, {"insecure_seed": insecure, **identity}, hold)
+    ledger = folder.open_ledger(plan, {"insecure_seed": insecure, **identity}, hold)
     try:
         secrets = Secrets(insecure, ledger.attempt)
         charged = ledger.before.charges if ledger.before is not None else ()
@@ -97,8 +101,9 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         test_from_python=program.sets.custom_test,
         initial=program.initial,
         config=program.config,
+        steps_lost=steps_charged(plan, gate.spent) - module.steps_done,
     )
-    spent = publish(plan, folder, started, finished)
+    spent = publish(plan, folder, start.moment, finished)
     return processes.agree(lambda: Run(folder.path, folder.release, plan, spent, reason, score, seconds))
 
 

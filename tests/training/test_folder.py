@@ -18,11 +18,11 @@ def folder(tmp_path: Path) -> RunFolder:
 
 @pytest.mark.parametrize("figure", ["accuracy", "mean_absolute_error"])
 def test_metrics_are_those_of_the_score_the_latest_of_each_step(folder: RunFolder, figure: str) -> None:
-    assert folder.history() == []
+    assert folder.history() == ([], 0)
     for step, value in ((5, 0.5), (10, 0.25), (5, 0.75)):
         folder.record(step, 0.125, {figure: value, "loss": 2 * value})
     assert folder.metrics.read_text("utf-8").splitlines()[0] == f"step,epsilon,{figure},loss"
-    assert folder.history() == [
+    assert folder.history()[0] == [
         {"step": 5, "epsilon": 0.125, figure: 0.75, "loss": 1.5},
         {"step": 10, "epsilon": 0.125, figure: 0.25, "loss": 0.5},
     ]
@@ -32,7 +32,8 @@ def test_a_line_that_was_cut_off_is_passed_over(folder: RunFolder) -> None:
     folder.record(1, 0.5, {"accuracy": 0.5, "loss": 1.0})
     with folder.metrics.open("a", encoding="utf-8") as file:
         file.write("2,0.5")
-    assert [point["step"] for point in folder.history()] == [1]
+    points, damaged = folder.history()
+    assert ([point["step"] for point in points], damaged) == ([1], 1)
 
 
 def test_a_commitment_without_its_key_is_said_to_be_one(folder: RunFolder) -> None:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dprecipe.durable import sync
+from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.ballot import Ballot
@@ -68,8 +68,8 @@ def write(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
     }
     try:
         text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
-        (private / "analysis.json").write_text(text, encoding="utf-8")
-        (private / "consensus.svg").write_text(consensus(plan, counts_QM), encoding="utf-8")
+        durable.replace(private / "analysis.json", text.encode())
+        durable.replace(private / "consensus.svg", consensus(plan, counts_QM).encode())
     except OSError as error:
         raise RunFailed(f"{private}: the analysis can't be written: {error.strerror}", "make room, resume") from None
 
@@ -150,10 +150,10 @@ def _realised(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
 
 
 def _kept(path: Path, before: Ledger | None) -> Sanitised | None:
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(durable.read_bytes(path))
         head, found = content["ledger"], Sanitised(float(content["value"]), float(content["log_sensitivity"]))
     except (OSError, ValueError, KeyError, TypeError):
         raise RunFailed(f"{path}: damaged", "start the run anew in another folder") from None
@@ -163,12 +163,8 @@ def _kept(path: Path, before: Ledger | None) -> Sanitised | None:
 
 
 def _keep(path: Path, published: Sanitised, paid: str) -> None:
-    fresh = path.with_suffix(".writing")
     try:
-        fresh.write_text(json.dumps({"ledger": paid, **asdict(published)}), encoding="utf-8")
-        sync(fresh)
-        os.replace(fresh, path)
-        sync(path.parent)
+        durable.replace(path, json.dumps({"ledger": paid, **asdict(published)}).encode())
     except OSError as error:
         raise RunFailed(
             f"{path}: can't be written: {error.strerror}", "make room, then continue with --resume"

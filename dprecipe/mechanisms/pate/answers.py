@@ -52,11 +52,11 @@ class AnswersFile:
         """
         self._path = path
         try:
-            content = path.read_bytes() if path.exists() else b""
+            content = durable.read_bytes(path) if os.path.lexists(path) else b""
             whole = content[: content.rfind(b"\n") + 1]
             heads = frozenset() if before is None else before.heads
             self.before = tuple(self._entry(line, heads, queries, classes) for line in whole.splitlines())
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._file = durable.open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.ftruncate(self._file, len(whole))
             durable.sync(path.parent)
         except OSError as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.durable import sync
+from dprecipe import durable
 from dprecipe.faults import RunFailed
 
 KEY_BYTES = 32
@@ -51,19 +51,19 @@ def held_key(path: Path, insecure_seed: int | None = None) -> bytes:
         RunFailed: the disk refuses, or the file is not a key.
     """
     try:
-        if not path.exists():
+        if not os.path.lexists(path):
             key = secrets.token_bytes(KEY_BYTES)
             if insecure_seed is not None:
                 key = hashlib.sha256(f"dprecipe insecure partition {insecure_seed}".encode()).digest()
             fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-            fresh.write_bytes(key)
-            fresh.chmod(0o600)
-            sync(fresh)
+            with open(durable.open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(key)
+            durable.sync(fresh)
             with contextlib.suppress(FileExistsError):  # of two processes, one draws it
                 os.link(fresh, path)
             fresh.unlink()
-            sync(path.parent)
-        key = path.read_bytes()
+            durable.sync(path.parent)
+        key = durable.read_bytes(path)
     except OSError as error:
         raise RunFailed(f"{path}: can't keep the partition's key: {error.strerror}", "make room on the disk") from None
     if len(key) != KEY_BYTES:

@@ -13,7 +13,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import final
 
@@ -35,14 +34,15 @@ from dprecipe.mechanisms.pate.teachers import one_thread
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.release import voting
 from dprecipe.release.facts import commit
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
+from dprecipe.training.lost import hold_trained
 from dprecipe.training.program import device_of
 from dprecipe.training.publish import Finished, hold_identity, identity_of, publish
 from dprecipe.training.released import trained_names
-from dprecipe.training.run import Rehearsal, Run, interrupted
+from dprecipe.training.run import Rehearsal, Run, Start, interrupted
 from dprecipe.training.signals import stopping_on_signals
 
 __all__ = ["attempt", "prepare", "rehearse"]
@@ -51,7 +51,7 @@ REHEARSED = 100
 """Queries that a rehearsal asks."""
 
 
-def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:
+def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
     """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
     insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
     key = held_key(folder.private / "partition.key", insecure)
@@ -66,7 +66,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         "partition": commit(folder.commitment_key, key),
     }
     opened = {"insecure_seed": insecure, **identity}
-    ledger = LedgerWriter(folder.ledger, plan.digest, opened, lambda before: hold_identity(identity, before))
+    ledger = folder.open_ledger(plan, opened, lambda before: hold_identity(identity, before))
     clock, stopped = time.monotonic(), threading.Event()
     try:
         with stopping_on_signals(stopped.set, "part of the run"):
@@ -84,6 +84,15 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
                 spending,
                 streams,
                 AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
+            )
+            charged = voting.queries(spending.charged)
+            hold_trained(
+                plan,
+                "queries",
+                charged,
+                ballot.put_so_far,
+                str(folder.private / "answers.jsonl"),
+                start.accept_lost_steps,
             )
             student = _Student(plan, program, stopped)
             _put(plan, ballot, student, stopped, lambda module: _score(plan, folder, program, module, ballot, spending))
@@ -114,9 +123,10 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         score=score,
         test_from_python=given.test is not None,
         sanitised=published,
+        steps_lost=voting.queries(spending.charged) - ballot.put_so_far,
         write=lambda path: _write_labels(plan, program, ballot, path),
     )
-    spent = publish(plan, folder, started, finished)
+    spent = publish(plan, folder, start.moment, finished)
     return Run(folder.path, folder.release, plan, spent, ballot.stop_reason, score, seconds, tuple(remarks))
 
 

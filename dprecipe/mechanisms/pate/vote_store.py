@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import Counts
 
@@ -36,14 +38,10 @@ class VoteStore:
             RunFailed: the disk refuses.
         """
         target = self.folder / f"{teacher}.npy"
-        fresh = self.folder / f".{teacher}.writing"
         try:
-            self.folder.mkdir(exist_ok=True)
-            with fresh.open("wb") as file:
+            self.folder.mkdir(mode=durable.FOLDER_MODE, exist_ok=True)
+            with durable.replacing(target) as file:
                 np.save(file, votes_Q.astype(self._dtype), allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(fresh, target)
         except OSError as error:
             raise RunFailed(
                 f"{target}: can't keep a teacher's votes: {error.strerror}",
@@ -64,7 +62,8 @@ class VoteStore:
     def _read(self, teacher: int) -> NDArray[Any] | None:
         """The votes; None where they are not there or are damaged."""
         try:
-            votes_Q: NDArray[Any] = np.load(self.folder / f"{teacher}.npy", allow_pickle=False)
+            content = io.BytesIO(durable.read_bytes(self.folder / f"{teacher}.npy"))
+            votes_Q: NDArray[Any] = np.load(content, allow_pickle=False)
         except (OSError, ValueError, EOFError):
             return None
         sound = votes_Q.dtype == self._dtype and votes_Q.shape == (self._queries,)

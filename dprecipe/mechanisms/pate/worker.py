@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from dprecipe.durable import FILE_MODE, FOLDER_MODE
+
 if TYPE_CHECKING:
     from dprecipe.mechanisms.pate.learn import Floats, Lesson, Parts, Take
 
@@ -37,7 +39,7 @@ class Job:
     @staticmethod
     def write(folder: Path, lesson: Lesson, parts: Parts, take: Take, queries: Floats) -> Job:
         """Put on disk what a worker needs. Raises `OSError`."""
-        folder.mkdir(parents=True)
+        folder.mkdir(mode=FOLDER_MODE, parents=True)
         count = len(parts.order)
         first, _ = take(np.arange(min(1, count)))
         features = np.lib.format.open_memmap(folder / "features.npy", "w+", np.float32, (count, *first.shape[1:]))
@@ -49,6 +51,8 @@ class Job:
         for name, array in (("labels", labels), ("order", parts.order), ("starts", parts.starts), ("queries", queries)):
             np.save(folder / f"{name}.npy", array)
         (folder / "lesson.json").write_text(lesson.model_dump_json(by_alias=True), encoding="utf-8")
+        for file in folder.iterdir():
+            file.chmod(FILE_MODE)
         return Job(folder)
 
     def run(self, store: Path, teachers: Sequence[int]) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from dprecipe.durable import sync
+from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pnsgd.descent import State
 from dprecipe.privacy.ledger import Ledger
@@ -48,16 +48,10 @@ class HiddenState:
         Raises:
             RunFailed: the disk refuses; the file is as it was.
         """
-        fresh = self._path.with_suffix(".writing")
         head, nonce = ledger_head.encode(), secrets.token_bytes(NONCE_BYTES)
         try:
             sealed = _cipher(self._held_key()).encrypt(nonce, _packed(state), self._about(head))
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(b"\n".join((MAGIC, head, nonce + sealed)))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(fresh, self._path)
-            sync(self._path.parent)
+            durable.replace(self._path, b"\n".join((MAGIC, head, nonce + sealed)))
         except OSError as error:
             raise RunFailed(
                 f"{self._path}: can't keep the state: {error.strerror}",
@@ -70,11 +64,11 @@ class HiddenState:
         Raises:
             RunFailed: the file is damaged, is not of this ledger or plan, or its key is missing or another.
         """
-        if not self._path.exists():
+        if not os.path.lexists(self._path):
             return None
         try:
-            content = self._path.read_bytes()
-            key = self._key.read_bytes()
+            content = durable.read_bytes(self._path)
+            key = durable.read_bytes(self._key)
         except OSError as error:
             raise self._refused(f"can't be read with its key: {error.strerror}") from None
         magic, _, rest = content.partition(b"\n")
@@ -99,15 +93,9 @@ class HiddenState:
 
     def _held_key(self) -> bytes:
         """The key on disk, made and put there where there is none."""
-        if not self._key.exists():
-            fresh = self._key.with_suffix(".writing")
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(secrets.token_bytes(KEY_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(fresh, self._key)
-            sync(self._key.parent)
-        key = self._key.read_bytes()
+        if not os.path.lexists(self._key):
+            durable.replace(self._key, secrets.token_bytes(KEY_BYTES))
+        key = durable.read_bytes(self._key)
         if len(key) != KEY_BYTES:
             raise self._refused("can't be kept: its key is damaged")
         return key

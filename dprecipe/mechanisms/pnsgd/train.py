@@ -14,13 +14,11 @@ recipe asks for it, the loss into `private/losses.csv`), and shown nowhere: prog
 
 from __future__ import annotations
 
-import csv
 import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +42,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.training import log
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe import Check
@@ -51,7 +50,7 @@ from dprecipe.training.program import Sets, Synthetic, declared, device_of, hold
 from dprecipe.training.progress import Progress
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
 from dprecipe.training.records import RecordSource
-from dprecipe.training.run import Given, Rehearsal, Run, interrupted
+from dprecipe.training.run import Given, Rehearsal, Run, Start, interrupted
 from dprecipe.training.signals import stopping_on_signals
 
 REHEARSED_SECONDS = 1.0
@@ -142,7 +141,7 @@ def _where(objective: Objective, device: torch.device) -> Where:
     return OnCpu(objective) if device.type == "cpu" else OnDevice(objective, device)
 
 
-def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) -> Run:
+def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
     """Go on from where the folder is: unless the run has ended, in which case its release is made."""
     insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
     identity = identity_of(
@@ -159,7 +158,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         _hold_standing(plan, event, before, state)
 
     clock, stopped = time.monotonic(), threading.Event()
-    ledger = LedgerWriter(folder.ledger, plan.digest, {"insecure_seed": insecure, **identity}, hold)
+    ledger = folder.open_ledger(plan, {"insecure_seed": insecure, **identity}, hold)
     try:
         if not _settled(event, ledger.before):
             secrets = Secrets(insecure, ledger.attempt)
@@ -190,7 +189,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, started: datetime) 
         score=score,
         test_from_python=program.sets.custom_test,
     )
-    spent = publish(plan, folder, started, finished)
+    spent = publish(plan, folder, start.moment, finished)
     return Run(folder.path, folder.release, plan, spent, "completed", score, seconds)
 
 
@@ -260,7 +259,8 @@ def _descend(
             descent.advance()
             progress.show(descent.step)
             if settings["private_log"] and descent.pass_ended:
-                _log(folder.private / "losses.csv", descent.step, objective.mean_loss(descent.state.iterate, train))
+                loss = objective.mean_loss(descent.state.iterate, train)
+                log.append(folder.private / "losses.csv", {"step": descent.step, "loss": loss})
             if encrypted and time.monotonic() - saved >= plan.runtime.checkpoint_seconds:
                 kept.save(descent.state, ledger.head)
                 saved = time.monotonic()
@@ -269,21 +269,6 @@ def _descend(
         if encrypted or state.finished:
             kept.save(state, ledger.head)
     return state
-
-
-def _log(path: Path, step: int, loss: float) -> None:
-    """A line of the private log: the loss on the private records."""
-    try:
-        fresh = not path.exists()
-        with path.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            if fresh:
-                writer.writerow(["step", "loss"])
-            writer.writerow([step, f"{loss:.9g}"])
-    except OSError as error:
-        raise RunFailed(
-            f"{path}: can't be written: {error.strerror}", "make room, then continue with --resume"
-        ) from None
 
 
 def weights_of(plan: Plan, data_facts: DataFacts, iterate: Floats) -> dict[str, Tensor]:

@@ -1,0 +1,30 @@
+"""Steps that were charged and are not in the model: a crash has taken them, or a file that is gone."""
+
+from __future__ import annotations
+
+from dprecipe.faults import BudgetSpent
+from dprecipe.planning.model import Plan
+from dprecipe.training.progress import say
+
+
+def hold_trained(plan: Plan, what: str, charged: int, trained: int, files: str, accepted: bool) -> None:
+    """An attempt goes on with a model that lacks some of the steps charged; not, unless that is `accepted`, with one
+    that lacks more than half of the steps planned: it would be published as a model, and hold next to nothing.
+
+    `what`: steps or queries. `files`: where those are that the model has.
+
+    Raises:
+        BudgetSpent: it lacks more, and that was not accepted.
+    """
+    lost, planned = charged - trained, plan.length.steps
+    if lost <= 0:
+        return
+    said = f"{charged:,} of {planned:,} {what} are charged, and the model has {trained:,} of them"
+    if 2 * lost <= planned or accepted:
+        say(f"{said}: the certificate says so")
+        return
+    raise BudgetSpent(
+        f"{said}: what can be released is hardly trained",
+        f"put {files} back, if there is a copy; or publish the model as it is with --resume --accept-lost-steps: card "
+        "and certificate say what it lacks (a new run on the same records spends a second budget)",
+    )

@@ -1,0 +1,420 @@
+"""Kills, power failures, failing disks and races, over the four mechanisms: `python tests/chaos/chaos.py`.
+
+A server imports everything once and forks a child for every attempt. Each case is a run in a folder of its own: what is
+to befall it befalls it, then it is resumed until it ends. The case holds when
+
+- every attempt ended by the kill, in a release, or in a fault with words and a known exit code;
+- the run ended in a release that verifies, with the ledger beside it;
+- its certificate counts at least as many events as noise was drawn for, which a file elsewhere counts;
+- nothing private lies outside of `private/`, and what lies in it is its owner's alone.
+
+Prints a table, and exits with 1 where a case did not hold. The same seed gives the same cases; moments differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import torch
+
+torch.set_num_threads(1)
+
+from disk import ERRORS, KILL, Disk, Fault  # noqa: E402
+
+import dprecipe  # noqa: E402
+from dprecipe.data.files import data_root  # noqa: E402
+from dprecipe.faults import CertificateInvalid  # noqa: E402
+from dprecipe.faults import Fault as ToldFault  # noqa: E402
+from dprecipe.mechanisms.pate import ballot  # noqa: E402
+from dprecipe.mechanisms.rooms import runner_of  # noqa: E402
+from dprecipe.planning.make import plan as make_plan  # noqa: E402
+from dprecipe.planning.model import Plan  # noqa: E402
+from dprecipe.privacy.events import NoisyMax  # noqa: E402
+from dprecipe.recipe.read import read_text  # noqa: E402
+from dprecipe.release import report  # noqa: E402, F401
+from dprecipe.training import gate, noise  # noqa: E402
+from dprecipe.training.noise_check import DRAWS  # noqa: E402
+from dprecipe.training.run import Given, run  # noqa: E402
+from recipes import recipes  # noqa: E402
+
+INTERNAL = 70
+MAX_ATTEMPTS = 60
+HANGS_SECONDS = 120.0
+TOLD = {2, 3, 4}
+REFUSED = 3
+
+
+@dataclass
+class Target:
+    """A plan, prepared once: every child goes on from a copy."""
+
+    plan: Plan
+    runner: Any
+    program: Any
+    seconds: float = 0.0
+    changes: int = 0
+    largest: int = 0
+
+
+@dataclass
+class Tally:
+    """What became of the cases of one kind."""
+
+    cases: int = 0
+    kills: int = 0
+    power: int = 0
+    attempts: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    verified: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+class Case:
+    """One run in a folder of its own."""
+
+    def __init__(self, target: Target, base: Path, tally: Tally) -> None:
+        self.target, self.tally = target, tally
+        self.base = base
+        self.root = base / "disk"
+        self.root.mkdir(parents=True)
+        self.out = self.root / "run"
+        self.draws = base / "draws"
+        self.draws.touch()
+        self.words = base / "words"
+        self.disk = Disk(self.root, base / "shadow")
+        self.disk.start()
+        tally.cases += 1
+
+    def start(
+        self,
+        fault: Fault | None = None,
+        *,
+        accept: bool = False,
+        resume: bool | None = None,
+        largest_file: int | None = None,
+        hold: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Fork a child that goes on with the run."""
+        self.tally.attempts += 1
+        child = os.fork()
+        if child:
+            return child
+        code = INTERNAL
+        try:
+            words = os.open(self.words, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(words, 2)
+            code = self._attempt(fault, accept, resume, largest_file, hold)
+        except ToldFault as told:
+            os.write(2, f"fault {told.exit_code}: {told.message}\n  = {told.remedy}\n".encode())
+            code = told.exit_code
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
+        finally:
+            os._exit(code)
+
+    def _attempt(
+        self, fault: Fault | None, accept: bool, resume: bool | None, largest: int | None, hold: Callable[[], None]
+    ) -> int:
+        target = self.target
+        count_draws(target.plan, self.draws)
+
+        def prepared(*_: object) -> Any:
+            hold()
+            return target.program
+
+        target.runner.prepare = prepared
+        self.disk.install(fault, largest)
+        on = self.out.exists() if resume is None else resume
+        run(target.plan, self.out, resume=on, accept_lost_steps=accept)
+        if fault is None:
+            (self.base / "changes").write_text(str(self.disk.changes))
+        return 0
+
+    def ended(self, child: int, kill_after: float | None = None) -> int:
+        """Wait for a child, killed after so many seconds; its exit code, below 0 for a signal."""
+        begun = time.monotonic()
+        deadline = HANGS_SECONDS if kill_after is None else kill_after
+        while (found := os.waitpid(child, os.WNOHANG))[0] == 0:
+            if time.monotonic() - begun >= deadline:
+                os.kill(child, signal.SIGKILL)
+                found = os.waitpid(child, 0)
+                if kill_after is None:
+                    self.fails(f"an attempt hung for {HANGS_SECONDS:.0f} s")
+                break
+            time.sleep(0.002)
+        code = os.waitstatus_to_exitcode(found[1])
+        if code >= 0:
+            self._count(code)
+        return code
+
+    def _count(self, code: int) -> None:
+        if code == 0:
+            return
+        said = self.words.read_text(errors="replace") if self.words.exists() else ""
+        last = [line for line in said.splitlines() if line.startswith("fault ")][-1:]
+        self.tally.faults[f"exit {code}"] += 1
+        if code not in TOLD:
+            self.fails(f"an attempt ended with {code}: {said[-1500:]}")
+        elif not last:
+            self.fails(f"exit {code} without words")
+
+    def finish(self) -> None:
+        """Resume until the run has ended, undisturbed, and hold the release to what is promised."""
+        accepted = False
+        for _ in range(6):
+            if (self.out / "release").exists():
+                break
+            code = self.ended(self.start(accept=accepted))
+            if code == REFUSED and not accepted:
+                accepted = True
+                self.tally.lost += 1
+            elif code:
+                self.fails(f"an undisturbed attempt ended with {code}: {self.words.read_text()[-1500:]}")
+                return
+        self.hold()
+
+    def hold(self) -> None:
+        release = self.out / "release"
+        try:
+            verified = dprecipe.verify(release)
+        except (CertificateInvalid, ToldFault) as invalid:
+            self.fails(f"does not verify: {invalid}")
+            return
+        if not any("ledger beside it holds" in line for line in verified.checked):
+            self.fails("the ledger is not beside the release")
+        predicate = verified.statement.predicate
+        scheme = str(self.target.plan.settings["scheme"])
+        events, drawn = predicate.events.total, self.draws.stat().st_size
+        per_event = self.target.plan.length.steps_per_epoch if scheme == "shuffle" else 1
+        if self.target.plan.mechanism != "pnsgd" and events * per_event < drawn:
+            self.fails(f"{drawn} draws of noise, and {events} events charged")
+        if outside := list(self.root.glob(".run.*/private/*")):
+            self.fails(f"left beside the run: {outside}")
+        if others := {path.name for path in self.out.iterdir()} - FOLDER:
+            self.fails(f"left in the run folder: {others}")
+        for path in [self.out / "private", *(self.out / "private").rglob("*")]:
+            if path.stat().st_mode & 0o077:
+                self.fails(f"{path.name} can be read by others: {path.stat().st_mode & 0o777:o}")
+        self.tally.verified += 1
+
+    def note(self, what: str) -> None:
+        """A line of the case's own log: what befell it, and how things stood."""
+        ledger = self.out / "private" / "ledger.jsonl"
+        lines = ledger.read_bytes().count(b"\n") if ledger.exists() else "no"
+        with open(self.base / "log", "a", encoding="utf-8") as log:
+            log.write(f"{what}: {self.draws.stat().st_size} draws, {lines} lines of the ledger\n")
+
+    def fails(self, why: str) -> None:
+        self.tally.failures.append(f"{self.target.plan.mechanism}, {self.base}: {why}")
+
+
+FOLDER = {"recipe.yaml", "resolved.yaml", "plan.json", "release", "private"}
+
+
+def count_draws(plan: Plan, path: Path) -> None:
+    """One byte for each event, before its noise is drawn; not of the check before a run, which draws onto zeros."""
+    counter = os.open(path, os.O_WRONLY | os.O_APPEND)
+    add, votes = noise.add_noise, ballot.noise
+
+    def counted(value: torch.Tensor, *terms: Any) -> torch.Tensor:
+        if len(value) != DRAWS:
+            os.write(counter, b".")
+        return add(value, *terms)
+
+    def counted_votes(event: Any, stream: Any, count: int) -> Any:
+        classes = plan.settings["classes"] if isinstance(event, NoisyMax) else 1
+        os.write(counter, b"." * (count // classes))
+        return votes(event, stream, count)
+
+    gate.add_noise = counted  # type: ignore[assignment]
+    ballot.noise = counted_votes  # type: ignore[assignment]
+
+
+def targets(folder: Path, only: str) -> list[Target]:
+    """The plans, tried once: how long an attempt takes, and how often it changes something on disk."""
+    found = []
+    for with_report in (False, True):
+        for mechanism, texts in recipes(with_report).items():
+            if only not in ("", mechanism) or (with_report and mechanism != "dpsgd"):
+                continue
+            for text in texts[: 1 if with_report else None]:
+                plan = make_plan(read_text(text, str(folder / "chaos.yaml")))
+                runner = runner_of(plan.mechanism)
+                target = Target(plan, runner, runner.prepare(plan, data_root(None, None), Given()))
+                warm = folder / f"warm-{len(found)}"
+                run(plan, warm / "run")  # what is imported and worked out once is not waited for by every child
+                target.largest = max(path.stat().st_size for path in warm.rglob("*") if path.is_file())
+                dprecipe.verify(warm / "run" / "release")
+                case, begun = Case(target, folder / f"tried-{len(found)}", Tally()), time.monotonic()
+                if case.ended(case.start()) != 0:
+                    sys.exit(case.words.read_text())
+                target.seconds = time.monotonic() - begun
+                target.changes = int((case.base / "changes").read_text())
+                found.append(target)
+                show(f"{plan.mechanism}: an attempt takes {target.seconds:.2f} s and changes {target.changes} things")
+    return found
+
+
+def kills(target: Target, base: Path, tally: Tally, chance: random.Random, most: int) -> None:
+    """A run that is killed up to `most` times, in the middle of things or at a random moment; a third of the kills take
+    the power with them."""
+    case, killed = Case(target, base, tally), 0
+    for _ in range(MAX_ATTEMPTS):
+        if killed >= most or (case.out / "release").exists():
+            break
+        if chance.random() < 0.5:
+            # Resumed attempts change less than a whole one: rather early than late, so that most are killed.
+            code = case.ended(case.start(Fault(1 + int(target.changes * chance.random() ** 2), KILL)))
+        else:
+            code = case.ended(case.start(), chance.uniform(0.0, 0.8 * target.seconds))
+        if code == REFUSED:
+            break
+        if code >= 0:
+            continue
+        killed += 1
+        tally.kills += 1
+        case.note("killed")
+        if chance.random() < 1 / 3:
+            tally.power += 1
+            case.disk.lose_power(chance)
+            case.note("power lost")
+    case.finish()
+
+
+def disk_fault(target: Target, base: Path, tally: Tally, chance: random.Random) -> None:
+    """A run whose disk refuses: once or from then on, at a random change, or beyond a size of files."""
+    case = Case(target, base, tally)
+    if chance.random() < 0.2:
+        tally.faults["file size limited"] += 1
+        case.ended(case.start(largest_file=chance.randint(0, target.largest)))
+    else:
+        lasting = chance.random() < 0.5
+        tally.faults["lasting" if lasting else "once"] += 1
+        case.ended(case.start(Fault(chance.randint(1, target.changes), chance.choice(ERRORS), lasting)))
+    case.finish()
+
+
+def race(target: Target, base: Path, tally: Tally, chance: random.Random) -> None:
+    """Two processes and one run folder."""
+    case, kind = Case(target, base, tally), chance.choice(("two resumes", "late resume", "two runs", "resume of a run"))
+    tally.faults[kind] += 1
+    if kind in ("two resumes", "late resume"):
+        case.ended(case.start(), chance.uniform(0.2, 0.6) * target.seconds)
+        if not case.out.exists():
+            case.ended(case.start(Fault(target.changes // 2, KILL)))
+    if kind == "two runs":
+        first, second = case.start(resume=False), case.start(resume=False)
+    elif kind == "resume of a run":
+        first = case.start(resume=False)
+        while not case.out.exists() and running(first):
+            time.sleep(0.001)
+        second = case.start(resume=True, hold=lambda: time.sleep(chance.uniform(0.0, target.seconds)))
+    elif (case.out / "release").exists():
+        case.hold()
+        return
+    else:
+        first = case.start()
+
+        def late() -> None:
+            while running_elsewhere(first):
+                time.sleep(0.01)
+
+        second = case.start(resume=True, hold=late if kind == "late resume" else lambda: None)
+    for child in (first, second):
+        case.ended(child)
+    case.finish()
+
+
+def running(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def running_elsewhere(process: int) -> bool:
+    """Of a process that is no child of this one; a dead one that nobody has waited for does not run."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def show(text: str) -> None:
+    print(text, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--races", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="a mechanism")
+    parser.add_argument("--keep", action="store_true", help="keep the folders of cases that held")
+    given = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    memory = Path("/dev/shm")  # a disk of the simulation's own is not waited for
+    folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=memory if memory.is_dir() else None))
+    tried, chance, begun = targets(folder, given.only), random.Random(given.seed), time.monotonic()
+    names = list(dict.fromkeys(target.plan.mechanism for target in tried))
+    tallies: dict[tuple[str, str], Tally] = {}
+    for kind, wanted in (("kills", given.kills), ("disk", given.faults), ("race", given.races)):
+        for number, name in enumerate(names):
+            tally = tallies[kind, name] = Tally()
+            mine = [target for target in tried if target.plan.mechanism == name]
+            share = wanted // len(names) + (number < wanted % len(names))
+            while (tally.kills if kind == "kills" else tally.cases) < share:
+                base = folder / f"{kind}-{name}-{tally.cases}"
+                target, failed = chance.choice(mine), len(tally.failures)
+                if kind == "kills":
+                    kills(target, base, tally, chance, min(chance.randint(1, 12), share - tally.kills))
+                else:
+                    (disk_fault if kind == "disk" else race)(target, base, tally, chance)
+                for failure in tally.failures[failed:]:
+                    show(f"FAILED: {failure}")
+                if len(tally.failures) == failed and not given.keep:
+                    shutil.rmtree(base)
+            took = time.monotonic() - begun
+            show(f"{took:7.0f} s  {kind} {name}: {tally.cases} cases, {len(tally.failures)} failures")
+    show(table(tallies))
+    failed = sum(len(tally.failures) for tally in tallies.values())
+    if not failed:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder)
+    show(json.dumps({"failures": failed, "kills": sum(t.kills for t in tallies.values())}))
+    return 1 if failed else 0
+
+
+def table(tallies: dict[tuple[str, str], Tally]) -> str:
+    rows = [
+        "| what | mechanism | runs | SIGKILLs | with power lost | attempts | faults | most steps lost | verified |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (kind, name), tally in tallies.items():
+        faults = ", ".join(f"{count} × {what}" for what, count in sorted(tally.faults.items())) or "none"
+        rows.append(
+            f"| {kind} | `{name}` | {tally.cases} | {tally.kills} | {tally.power} | {tally.attempts} | {faults} | "
+            f"{tally.lost} | {tally.verified} |"
+        )
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
