@@ -1,13 +1,14 @@
 # make demo       sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
 # make test       sets everything up and runs the tests, but for the long ones
 # make test-all   runs all tests, the long ones too
+# make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-all lint bench schemas
+.PHONY: demo test test-all chaos lint bench schemas
 
 $(BIN)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +32,9 @@ test: $(BIN)/.dev
 
 test-all: $(BIN)/.dev
 	$(PYTEST) -m "slow or not slow"
+
+chaos: $(BIN)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/chaos.py
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

@@ -64,8 +64,8 @@ def run(
         score = f", scores on private records are in {done.folder / 'private' / 'metrics.csv'}"
     spent = f"spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
     last = f"publish {done.release}; check it with: dprecipe verify {done.release}"
-    if plan.runtime.insecure is not None:
-        last = f"{done.release} is no release: runtime.insecure fixed its randomness"
+    if not done.verified:
+        last = f"don't publish {done.release}: runtime.insecure fixed its randomness, and it does not verify"
     show([*done.remarks, f"{done.stop_reason}: {spent}{score} in {done.seconds:.0f} s", last])
     return 0
 

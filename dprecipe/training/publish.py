@@ -66,9 +66,19 @@ class Finished:
     """Puts further files into a release."""
 
 
-def publish(plan: Plan, folder: RunFolder, started: datetime, finished: Finished) -> float:
-    """Write `release/`, verified as a stranger would; returns the ε that the certificate claims, computed from the
-    ledger, which is held so long: no other process can resume the run meanwhile.
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of a release."""
+
+    epsilon: float
+    """What the certificate claims, computed from the ledger."""
+    verified: bool
+    """It verifies; not so where an attempt's randomness was fixed, which says itself that it is no release."""
+
+
+def publish(plan: Plan, folder: RunFolder, started: datetime, finished: Finished) -> Published:
+    """Write `release/`, verified as a stranger would. The ledger is held so long: no other process can resume the run
+    meanwhile.
 
     Raises:
         RunFailed: the disk refuses, the ledger does not support a certificate, or the release does not verify: it is
@@ -79,7 +89,7 @@ def publish(plan: Plan, folder: RunFolder, started: datetime, finished: Finished
         return _publish(plan, folder, ledger, started, finished)
 
 
-def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, finished: Finished) -> float:
+def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, finished: Finished) -> Published:
     identity = finished.identity
     public = plan.publishes_scores and not finished.test_from_python
     facts = RunFacts(
@@ -115,13 +125,14 @@ def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, f
 
     def check(draft: Path) -> None:
         say("verifying the release as a stranger would")
-        hold_verified(plan, draft, folder.private / "unverified-release")
+        hold_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
 
-    return release_folder.publish(folder.release, plan, ledger, facts, history, write, check)
+    epsilon = release_folder.publish(folder.release, plan, ledger, facts, history, write, check)
+    return Published(epsilon, ledger.insecure_seed is None)
 
 
-def hold_verified(plan: Plan, draft: Path, kept: Path) -> None:
-    """The release in `draft` verifies; but for a run of fixed randomness, which is no release and says so.
+def hold_verified(draft: Path, kept: Path, insecure: bool) -> None:
+    """The release in `draft` verifies; but for its fixed randomness, where that is `insecure`.
 
     Raises:
         RunFailed: it does not; it is moved to `kept`, in private/, for whoever looks into it.
@@ -129,7 +140,7 @@ def hold_verified(plan: Plan, draft: Path, kept: Path) -> None:
     try:
         verify(draft)
     except CertificateInvalid as invalid:
-        failures = [line for line in invalid.failures if plan.runtime.insecure is None or not line.startswith(INSECURE)]
+        failures = [line for line in invalid.failures if not insecure or not line.startswith(INSECURE)]
         if not failures:
             return
         shutil.rmtree(kept, ignore_errors=True)

@@ -39,6 +39,8 @@ class Run:
     seconds: float
     remarks: tuple[str, ...] = ()
     """What else there is to say of it, in words."""
+    verified: bool = True
+    """The release verifies. Not so where an attempt's randomness was fixed: it is none, and says so."""
 
 
 @dataclass(frozen=True, slots=True)

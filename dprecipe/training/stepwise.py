@@ -103,8 +103,10 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Ru
         config=program.config,
         steps_lost=steps_charged(plan, gate.spent) - module.steps_done,
     )
-    spent = publish(plan, folder, start.moment, finished)
-    return processes.agree(lambda: Run(folder.path, folder.release, plan, spent, reason, score, seconds))
+    made = publish(plan, folder, start.moment, finished)
+    return processes.agree(
+        lambda: Run(folder.path, folder.release, plan, made.epsilon, reason, score, seconds, verified=made.verified)
+    )
 
 
 def follow(plan: Plan, program: Program) -> Run:

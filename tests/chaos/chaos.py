@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import resource
@@ -264,11 +265,13 @@ def targets(folder: Path, only: str) -> list[Target]:
                 run(plan, warm / "run")  # what is imported and worked out once is not waited for by every child
                 target.largest = max(path.stat().st_size for path in warm.rglob("*") if path.is_file())
                 dprecipe.verify(warm / "run" / "release")
-                case, begun = Case(target, folder / f"tried-{len(found)}", Tally()), time.monotonic()
-                if case.ended(case.start()) != 0:
-                    sys.exit(case.words.read_text())
-                target.seconds = time.monotonic() - begun
-                target.changes = int((case.base / "changes").read_text())
+                target.seconds = math.inf
+                for again in range(3):  # the least: the machine may be busy
+                    case, begun = Case(target, folder / f"tried-{len(found)}-{again}", Tally()), time.monotonic()
+                    if case.ended(case.start()) != 0:
+                        sys.exit(case.words.read_text())
+                    target.seconds = min(target.seconds, time.monotonic() - begun)
+                    target.changes = int((case.base / "changes").read_text())
                 found.append(target)
                 show(f"{plan.mechanism}: an attempt takes {target.seconds:.2f} s and changes {target.changes} things")
     return found

@@ -67,7 +67,7 @@ mechanism:
     selection: {threshold: 6, noise: {family: gaussian, multiplier: 16}}
   queries: {max: 100}
   analysis: data_dependent
-budget: {epsilon: auto, delta: 1e-5}
+budget: {epsilon: auto, delta: 1e-5, neighbouring: zero_out_one}
 training: {steps: 60, batch_size: 32, optimizer: {kind: adam, lr: 0.03}}
 release: {report: %s, labels: true}
 runtime: {device: cpu}

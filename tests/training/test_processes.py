@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -105,6 +106,45 @@ def test_a_run_is_stopped_and_goes_on(tmp_path: Path) -> None:
         assert "Traceback" not in err
         before, spent = spent, sum(charge.count for charge in read(ledger).charges)
         assert before < spent < 100000
+
+
+def children(process: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it may have ended
+            if int(path.read_text().rsplit(")", 1)[1].split()[1]) == process:
+                found.append(int(path.parent.name))
+    return found
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+def test_processes_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    ledger = tmp_path / "run-2" / "private" / "ledger.jsonl"
+    with started(tmp_path, 2, text=RECIPE.replace("steps: 40", "steps: 100000")) as run:
+        deadline = time.monotonic() + 120
+        while not ledger.exists() or "settle" not in ledger.read_text(encoding="utf-8"):
+            assert run.poll() is None, run.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        ranks = children(run.pid)
+        assert len(ranks) >= 2
+        run.kill()
+        run.wait()
+        deadline = time.monotonic() + 30
+        while any(map(alive, ranks)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        left = [rank for rank in ranks if alive(rank)]
+        for rank in left:
+            os.kill(rank, signal.SIGKILL)
+    assert left == []
 
 
 DRIVER = textwrap.dedent(

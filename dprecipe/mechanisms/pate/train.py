@@ -126,8 +126,18 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Ru
         steps_lost=voting.queries(spending.charged) - ballot.put_so_far,
         write=lambda path: _write_labels(plan, program, ballot, path),
     )
-    spent = publish(plan, folder, start.moment, finished)
-    return Run(folder.path, folder.release, plan, spent, ballot.stop_reason, score, seconds, tuple(remarks))
+    made = publish(plan, folder, start.moment, finished)
+    return Run(
+        folder.path,
+        folder.release,
+        plan,
+        made.epsilon,
+        ballot.stop_reason,
+        score,
+        seconds,
+        tuple(remarks),
+        made.verified,
+    )
 
 
 @final

@@ -189,8 +189,8 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Ru
         score=score,
         test_from_python=program.sets.custom_test,
     )
-    spent = publish(plan, folder, start.moment, finished)
-    return Run(folder.path, folder.release, plan, spent, "completed", score, seconds)
+    made = publish(plan, folder, start.moment, finished)
+    return Run(folder.path, folder.release, plan, made.epsilon, "completed", score, seconds, verified=made.verified)
 
 
 def _settled(event: Event, before: Ledger | None) -> bool:
