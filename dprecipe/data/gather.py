@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast, final
 
+from dprecipe import durable
 from dprecipe.data.apart import hold_apart
 from dprecipe.data.facts import Role
 from dprecipe.data.given import given
@@ -20,6 +21,7 @@ from dprecipe.data.tally import Tally, as_text
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.rooms import ROOMS
 from dprecipe.planning.model import Plan
+from dprecipe.screen import note
 
 T = TypeVar("T")
 
@@ -50,9 +52,10 @@ class Gathered:
             ("data-check.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n"),
             ("data-check.txt", as_text(self.tallies)),
         ):
-            path = private / name
-            path.write_text(text, encoding="utf-8")
-            path.chmod(0o600)
+            try:
+                durable.replace(private / name, text.encode())
+            except OSError as error:  # no run needs it
+                note(f"{private / name}: can't be written ({error.strerror}); the run goes on without it")
 
 
 def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None = None) -> Gathered:

@@ -305,3 +305,15 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["key"]
     with pytest.raises(OSError, match="not a regular file"):
         durable.read_bytes(tmp_path)
+
+
+def test_a_data_check_that_cannot_be_written_stops_no_run(
+    small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = small("training.steps=9")
+    out = spent(plan, tmp_path / "run")
+    for name in ("data-check.json", "data-check.txt"):
+        (out / "private" / name).unlink()
+        (out / "private" / name).mkdir()
+    dprecipe.verify(run(plan, out, resume=True).release)
+    assert "data-check.json: can't be written" in capsys.readouterr().err
