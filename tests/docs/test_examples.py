@@ -24,6 +24,8 @@ DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob(
 PAGES = sorted(path for path in FINDINGS.glob("*.md") if path.name != "README.md")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXECUTED = ("README.md", "docs/guide.md", "docs/dpsgd.md", "docs/models.md")
+LONG = ("docs/models.md",)
+"""Documents whose examples take a minute."""
 MOST_STEPS = 60
 """An executed example may train for no longer than this."""
 
@@ -49,7 +51,9 @@ def test_recipes_are_valid(path: Path) -> None:
         yaml.safe_load(text)
 
 
-@pytest.mark.parametrize("name", EXECUTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in EXECUTED]
+)
 def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fences of a document, one after the other, beside the recipes that it shows."""
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
