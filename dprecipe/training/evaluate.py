@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from dprecipe.models.zoo.convex import in_units
+from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.records import RecordSource
 
@@ -60,7 +61,7 @@ class HeldOut:
         training = model.training
         model.eval()
         right, loss, absolute = 0, 0.0, 0.0
-        with torch.no_grad():
+        with torch.no_grad(), in_full_precision():
             for start in range(0, len(self._records), self._size):
                 arrays = self._records.batch(slice(start, start + self._size))
                 features, labels = (torch.from_numpy(array).to(self._device) for array in arrays)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dprecipe.faults import RunFailed
 from dprecipe.models.form import Form
 from dprecipe.training.engine.clipped_sum import Loss
-from dprecipe.training.engine.reduced import in_full_precision
+from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.probe_case import ERRORS, TOLERANCE, Case, Failed, ProbeTest
 from dprecipe.training.probe_place import located, named
 from dprecipe.training.probe_sizes import larger_batches

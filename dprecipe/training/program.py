@@ -32,6 +32,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise_check import noise_scale
+from dprecipe.training.precision_check import single_precision
 from dprecipe.training.probe import Check, probe
 from dprecipe.training.processes import among, local_rank
 from dprecipe.training.progress import say
@@ -113,7 +114,7 @@ def prepare(
     sums = trainer_of(plan.mechanism).tests(plan, built)
     largest = records_at_once(plan)
     checks = probe(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest)
-    checks = (*checks, noise_scale(plan, device))
+    checks = (*checks, single_precision(device), noise_scale(plan, device))
     sets = records()
     if sets.train.unit_count != plan.data.size:
         raise wrong_size(plan.data, sets.train.unit_count)

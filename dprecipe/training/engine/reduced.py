@@ -6,8 +6,6 @@ is used only within one record's forward and backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, final
 
 import torch
@@ -20,16 +18,6 @@ HALF = 0.05
 def tolerance(model: nn.Module, single: float) -> float:
     """The relative error by which gradients may differ where they are equal: `single`, or `HALF` if it is reduced."""
     return HALF if any(isinstance(layer, Reduced) for layer in model.modules()) else single
-
-
-@contextmanager
-def in_full_precision() -> Iterator[None]:
-    """Single precision is single precision: torch lets convolutions on CUDA round to TF32, ten bits, unless told."""
-    cudnn = torch.backends.cudnn
-    with cudnn.flags(
-        enabled=cudnn.enabled, benchmark=cudnn.benchmark, deterministic=cudnn.deterministic, allow_tf32=False
-    ):
-        yield
 
 
 @final

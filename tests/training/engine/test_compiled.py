@@ -20,7 +20,7 @@ from dprecipe.training.engine.bookkeeping import made_up
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layers
 from dprecipe.training.engine.compiled import Mode, Passes, inductor, size_for
-from dprecipe.training.engine.reduced import Reduced, in_full_precision
+from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.several import MeanLoss, Several
 from dprecipe.training.losses import cross_entropy
 
@@ -447,10 +447,3 @@ def test_compiled(name: str, half: bool) -> None:
     found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes).value
     assert passes.remark.startswith("compiled for 24 records")
     assert distance(found, expected) < (0.02 if half else 1e-5)
-
-
-def test_single_precision_is_single_precision() -> None:
-    before = torch.backends.cudnn.allow_tf32
-    with in_full_precision():
-        assert not torch.backends.cudnn.allow_tf32
-    assert torch.backends.cudnn.allow_tf32 == before

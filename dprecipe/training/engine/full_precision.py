@@ -1,0 +1,128 @@
+"""Single precision that is single precision: no product of matrices and no convolution rounds its factors to TF32.
+
+Why it matters: a record's factors that are rounded after its norm was taken are no longer those that the norm bounds,
+and what `ways.Reserve` counts is the rounding of 24 bits. TF32 has 11, bfloat16 has 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+PLACES = (
+    ("generic", "all"),
+    *(("cuda", operation) for operation in ("all", "matmul", "conv", "rnn")),
+    *(("mkldnn", operation) for operation in ("all", "matmul", "conv", "rnn")),
+)
+"""Where torch keeps a precision, from 2.9 on. Each takes that of the one above it while it has none of its own."""
+TERMS = 8
+"""Products that are added to one number: few, so that single precision rounds their sum by less than 2^-21 of it."""
+
+
+@contextmanager
+def in_full_precision() -> Iterator[None]:
+    """Inside, single precision is not rounded to fewer bits, and cuDNN chooses no algorithm by time.
+
+    Whatever was set, by the older interface of torch (`allow_tf32`, `set_float32_matmul_precision`), by the newer
+    (`fp32_precision`) or by a mixture, is the same afterwards. Libraries that are told otherwise by the environment do
+    as they are told: `largest_error` measures what they do.
+    """
+    cudnn: Any = torch.backends.cudnn
+    benchmark, restore = cudnn.benchmark, _full()
+    cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        cudnn.benchmark = benchmark
+        restore()
+
+
+def _full() -> Callable[[], None]:
+    """Set both interfaces; what undoes it."""
+    cudnn: Any = torch.backends.cudnn
+    get = getattr(torch._C, "_get_fp32_precision_getter", None)
+    put: Any = getattr(torch._C, "_set_fp32_precision_setter", None)
+    own: list[str] = []
+    if get is not None:
+        for place in PLACES:  # those above first: without theirs, each tells its own
+            own.append(get(*place))
+            put(*place, "none")
+    products = torch.get_float32_matmul_precision()
+    convolutions = _convolutions_allowed(put)
+    torch.set_float32_matmul_precision("highest")
+    cudnn.allow_tf32 = False
+    if get is not None:
+        for place in PLACES:
+            put(*place, "ieee")
+
+    def restore() -> None:
+        torch.set_float32_matmul_precision(products)
+        cudnn.allow_tf32 = convolutions
+        for place, value in zip(PLACES, own, strict=False):
+            put(*place, value)
+
+    return restore
+
+
+def _convolutions_allowed(put: Any) -> bool:
+    """What the older interface has for convolutions, which it tells only while the newer has the same."""
+    cudnn: Any = torch.backends.cudnn
+    if put is not None:
+        put("cuda", "conv", "tf32")
+        put("cuda", "rnn", "tf32")
+    try:
+        return bool(cudnn.allow_tf32)
+    except RuntimeError:
+        return False
+
+
+def largest_error(device: torch.device) -> float:
+    """The largest relative error of products of matrices, of batches of them, and of convolutions on a device.
+
+    The factors are 1 + 2^-12, which TF32 rounds to 1, and numbers of 24 bits; a number is the sum of `TERMS` products
+    or one more, whatever the shape. Convolutions have a stride of 2: of others there are algorithms that transform
+    their inputs, and lose as much as bits.
+    """
+    generator = torch.Generator().manual_seed(0)
+    worst = 0.0
+
+    def compare(found: Tensor, exact: Tensor) -> None:
+        nonlocal worst
+        error = ((found.cpu().double() - exact).abs() / exact.clamp_min(1.0)).max()
+        worst = max(worst, float(error.nan_to_num(torch.inf)))
+
+    def factors(*shape: int) -> Iterator[Tensor]:
+        yield torch.full(shape, 1 + 2.0**-12)
+        yield 1 + torch.rand(shape, generator=generator)
+
+    size = 256
+    few = (torch.arange(size)[:, None] + torch.arange(size)) % (size // TERMS) == 0
+    with in_full_precision(), torch.no_grad():
+        for left, right in zip(factors(size, size), factors(size, size), strict=True):
+            left = left * few
+            a, b, exact = left.to(device), right.to(device), left.double() @ right.double()
+            for found in (
+                a @ b,
+                a.t().contiguous().t() @ b,
+                (b.t() @ a.t()).t(),
+                torch.addmm(torch.zeros_like(b), a, b),
+            ):
+                compare(found, exact)
+            stacked, beside = a.view(4, 64, size), b.expand(4, -1, -1)
+            compare(torch.bmm(stacked, beside).flatten(0, 1), exact)
+        for images, kernels in zip(factors(8, 16, 17, 17), factors(16, 16, 3, 3), strict=True):
+            # Of the weights, those of one channel: nine products.
+            kernels = kernels * torch.eye(16)[:, :, None, None]
+            exact = torch.nn.functional.conv2d(images.double(), kernels.double(), stride=2)
+            x, w = images.to(device), kernels.to(device)
+            compare(torch.nn.functional.conv2d(x, w, stride=2), exact)
+            # And by the images: at most four windows of a stride of 2 meet at a pixel.
+            shape = list(images.shape)
+            ones = torch.ones(exact.shape)
+            back = torch.nn.grad.conv2d_input
+            compare(back(shape, w, ones.to(device), stride=2), back(shape, kernels.double(), ones.double(), stride=2))
+    return worst

@@ -1,0 +1,34 @@
+"""Before training: what single precision is on the device, measured."""
+
+from __future__ import annotations
+
+import torch
+
+from dprecipe.faults import RunFailed
+from dprecipe.training.engine.full_precision import largest_error
+from dprecipe.training.probe import Check
+
+MAX_ERROR = 2.0**-20
+"""Single precision stays below 2^-21 of it; TF32 is off by 2^-12 or more."""
+
+
+def single_precision(device: torch.device) -> Check:
+    """Products of matrices and convolutions on the device round as single precision does.
+
+    Raises:
+        RunFailed: they round more, whatever torch was told.
+    """
+    error = largest_error(device)
+    if not error <= MAX_ERROR:
+        raise RunFailed(
+            f"products of matrices on {device} are off by {error:.1e} of their size: single precision is rounded to "
+            "fewer bits there, and clip norms would not hold",
+            "unset NVIDIA_TF32_OVERRIDE, TORCH_ALLOW_TF32_CUBLAS_OVERRIDE and CUBLAS_EMULATE_SINGLE_PRECISION, or set "
+            "runtime.device to cpu",
+        )
+    return Check(
+        "single_precision",
+        "products and convolutions in single precision are not rounded to fewer bits",
+        True,
+        f"largest relative error {error:.1e} on {device.type}",
+    )
