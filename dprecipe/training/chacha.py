@@ -22,10 +22,11 @@ _DOUBLE_ROUNDS = 10
 class Keystream:
     """The keystream of one key, of 32 bytes, on a device."""
 
-    def __init__(self, key: bytes, device: torch.device) -> None:
+    def __init__(self, key: bytes, device: torch.device, block: int = 0) -> None:
+        """`block`: the first counter, of blocks of 64 bytes."""
         words = struct.unpack("<12i", _CONSTANTS + key)
         self._start_C1 = torch.tensor([*words, 0, 0, 0, 0], dtype=torch.int32, device=device)[:, None]
-        self._blocks = 0
+        self._blocks = block
 
     def next(self, count: int) -> Tensor:
         """The next `count` whole blocks: (16 count,) int32, to be read as little-endian words.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +13,19 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
-from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter
-from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.chacha import BLOCK, Keystream
+from dprecipe.training.engine.clipped_sum import ClippedSum, wide
 from dprecipe.training.gate import Gate, law_of, multiplier_of, norm_of
 from dprecipe.training.probe import Check
 
 DRAWS = 200_000
+BLOCKS = 70_000
+"""Of the keystream, compared with another implementation's."""
 DISTANCE = 3.3
 """Largest √n × Kolmogorov–Smirnov distance: a sound generator passes it once in a billion times (2 exp(-2·3.3²))."""
 ERRORS = 6.0
@@ -31,7 +35,8 @@ ERRORS = 6.0
 def noise_scale(plan: Plan, device: torch.device) -> Check:
     """Every noise of the plan, added to zeros, has the planned law and scale, and both signs.
 
-    The zeros are on `device`: noise is made where the sum is.
+    The zeros are on `device`: noise is made where the sum is. Where that is no CPU, the keystream that noise is made of
+    there is compared with OpenSSL's first.
 
     Nothing is spent: the gate writes to a ledger of its own, which is thrown away, and the sum is made of zeros.
 
@@ -39,7 +44,32 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
         RunFailed: it does not.
     """
     noises = {(law_of(c.event), multiplier_of(c.event), norm_of(c.event)): Charge(c.event, 1) for c in plan.events}
-    return held((_drawn(plan, charge, device), law, scale) for (law, scale, _), charge in noises.items())
+    place = wide(device)
+    if place.type != "cpu":
+        keystream_known(place)
+    check = held((_drawn(plan, charge, place), law, scale) for (law, scale, _), charge in noises.items())
+    if place.type == "cpu":
+        return check
+    return replace(check, measured=f"{check.measured}; its keystream, made on {place.type}, is OpenSSL's")
+
+
+def keystream_known(device: torch.device) -> None:
+    """The keystream that a device makes is that of another implementation, where its counter starts, where it passes
+    the largest number with a sign, and where it ends.
+
+    Raises:
+        RunFailed: it is not.
+    """
+    key = Secrets().stream("noise", 0).key
+    for first, count in ((0, BLOCKS), (2**31 - 1, 3), (2**32 - 2, 2)):
+        made = Keystream(key, device, first).next(count).cpu().numpy()
+        expected = np.empty(BLOCK * count, dtype=np.uint8)
+        Stream(key, first).fill(expected)
+        if not np.array_equal(made, expected.view("<i4")):
+            raise RunFailed(
+                f"the keystream made on {device} is not that of ChaCha20, from block {first} on",
+                "set runtime.device to cpu, and don't trust this device",
+            )
 
 
 def held(draws: Iterable[tuple[NDArray[np.float64], Law, float]]) -> Check:
@@ -61,9 +91,8 @@ def _drawn(plan: Plan, charge: Charge, device: torch.device) -> NDArray[np.float
         ticket = gate.admit()
         if ticket is None:
             raise RunFailed("the gate admits not even one event of the plan")
-        drawn: NDArray[np.float64] = gate.release(
-            ticket, ClippedSum(torch.zeros(DRAWS), 1.0, norm_of(charge.event))
-        ).numpy()
+        zeros = torch.zeros(DRAWS, dtype=torch.float64, device=wide(device))
+        drawn: NDArray[np.float64] = gate.release(ticket, ClippedSum(zeros, 1.0, norm_of(charge.event))).cpu().numpy()
         ledger.abandon()
     return drawn
 

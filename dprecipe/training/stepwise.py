@@ -26,7 +26,7 @@ from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.release.certificate import steps_charged
 from dprecipe.training import checkpoint
-from dprecipe.training.engine.reduced import in_full_precision
+from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
@@ -200,6 +200,20 @@ def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int
                 trainer.fit(module, counter)
         except SystemExit:  # what the trainer makes of a second Ctrl-C
             raise KeyboardInterrupt from None
+        finally:
+            put_back(module, device)
+
+
+def put_back(module: Any, device: torch.device) -> None:
+    """Bring the model, and what its optimisers hold, to the device: at its end the trainer moves them to the CPU.
+
+    Counters of steps stay where they are: optimisers read them there.
+    """
+    module.to(device)
+    for state in module.configure_optimizers().state.values():
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and name != "step":
+                state[name] = value.to(device)
 
 
 def rehearse(plan: Plan, steps: int = 5) -> Rehearsal:
@@ -215,7 +229,9 @@ def rehearse(plan: Plan, steps: int = 5) -> Rehearsal:
         ledger.abandon()
     seconds = stopwatch.seconds_per_step
     done = f"{module.steps_done} steps on made-up records: {seconds * 1000:.0f} ms a step"
-    return Rehearsal(done, seconds * plan.length.steps, made.checks, module.remarks())
+    with in_full_precision():
+        remarks = module.remarks()
+    return Rehearsal(done, seconds * plan.length.steps, made.checks, remarks)
 
 
 class Stopwatch(lightning.Callback):

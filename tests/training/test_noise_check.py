@@ -13,7 +13,8 @@ from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Plan
 from dprecipe.training.noise import add_noise
-from dprecipe.training.noise_check import noise_scale
+from dprecipe.training.chacha import Keystream
+from dprecipe.training.noise_check import keystream_known, noise_scale
 
 CPU = torch.device("cpu")
 
@@ -43,3 +44,46 @@ def test_noise_with_a_mean_stops_the_run(small: Callable[..., Plan], monkeypatch
     monkeypatch.setattr("dprecipe.training.gate.add_noise", moved)
     with pytest.raises(RunFailed, match="positive"):
         noise_scale(small(), CPU)
+
+
+def test_noise_is_drawn_on_the_device_of_the_run(small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generator that is wrong on an accelerator, and right on the CPU, has to stop the run."""
+    asked = []
+
+    def elsewhere(value: Tensor, law: Law, scale: float, stream: Stream) -> Tensor:
+        asked.append((value.device.type, value.dtype))
+        drawn = add_noise(torch.zeros(value.shape, dtype=value.dtype), law, scale, stream)
+        return drawn if value.device.type == "cpu" else 1.1 * drawn
+
+    monkeypatch.setattr("dprecipe.training.gate.add_noise", elsewhere)
+    monkeypatch.setattr("dprecipe.training.noise_check.keystream_known", lambda device: None)
+    with pytest.raises(RunFailed, match="not what the plan says"):
+        noise_scale(small(), torch.device("meta"))
+    assert asked == [("meta", torch.float64)]
+
+
+def test_a_device_s_keystream_is_compared_with_another_s(
+    small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keystream_known(CPU)
+    real, asked = Keystream.next, []
+    monkeypatch.setattr("dprecipe.training.noise_check.keystream_known", asked.append)
+    monkeypatch.setattr(
+        "dprecipe.training.gate.add_noise",
+        lambda value, *given: add_noise(torch.zeros(value.shape, dtype=value.dtype), *given),
+    )
+    check = noise_scale(small(), torch.device("meta"))
+    assert asked == [torch.device("meta")]
+    assert "its keystream, made on meta, is OpenSSL's" in check.measured
+    for wrong_from in (0, 2**31, 2**32 - 1):
+
+        def wrong(stream: Keystream, count: int, wrong_from: int = wrong_from) -> Tensor:
+            first = stream._blocks
+            words = real(stream, count)
+            if first <= wrong_from < first + count:
+                words[16 * (wrong_from - first)] ^= 1
+            return words
+
+        monkeypatch.setattr(Keystream, "next", wrong)
+        with pytest.raises(RunFailed, match="not that of ChaCha20"):
+            keystream_known(CPU)

@@ -452,10 +452,10 @@ def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
     parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     count = len(labels)
     weights_N = 0.5 ** torch.arange(count, dtype=torch.float64, device=features.device)
-    state = torch.random.get_rng_state()
-    shares = shares_of(model, loss, features, labels, plan)
-    torch.random.set_rng_state(state)
-    with torch.enable_grad(), buffers_apart(layers_of(model)):
+    with left_alone(features.device):
+        shares = shares_of(model, loss, features, labels, plan)
+    # From the same seed, of whichever generator layers draw from: that of a GPU is another than the CPU's.
+    with left_alone(features.device), torch.enable_grad(), buffers_apart(layers_of(model)):
         # In the same order of memory: else a maximum that is nearly another's may be another's.
         losses = loss(model(channels_last(features) if plan.channels_last else features), labels)
     rows: list[tuple[Tensor | None, ...]] = []

@@ -1,0 +1,110 @@
+"""A run's model and optimiser are where they belong, whatever its trainer moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning.pytorch as lightning
+import pytest
+import torch
+from lightning.fabric.utilities.optimizer import _optimizers_to_device
+from torch import nn
+
+from dprecipe.training import stepwise
+from dprecipe.training.evaluate import HeldOut
+
+CPU, ELSEWHERE = torch.device("cpu"), torch.device("meta")
+
+
+class Module(nn.Module):
+    """On a device that is not the CPU, with the state of AdamW, whose counters are on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2, device=ELSEWHERE)
+        self.register_buffer("held", torch.zeros(2, device=ELSEWHERE))
+        self.optimizer = torch.optim.AdamW(self.parameters())
+        for parameter in self.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimizer.step()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self.optimizer
+
+    def request_stop(self) -> None: ...
+
+    def devices(self) -> dict[str, str]:
+        found = {name: tensor.device.type for name, tensor in self.state_dict().items()}
+        for state in self.optimizer.state.values():
+            found |= {name: value.device.type for name, value in state.items()}
+        return found
+
+
+class Trainer:
+    """In the place of Lightning's: its strategies' teardown, as `Strategy.teardown` has it."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def fit(self, module: Module, _: Any) -> None:
+        for state in module.optimizer.state.values():  # of a device without memory nothing can be moved
+            state.update({name: torch.zeros(value.shape) for name, value in state.items()})
+        _optimizers_to_device([module.optimizer], CPU)
+        module.to_empty(device=CPU)
+        assert set(module.devices().values()) == {"cpu"}
+
+
+@pytest.mark.parametrize("ends", [None, SystemExit, RuntimeError])
+def test_after_training_all_is_on_the_device(ends: type[BaseException] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lightning, "Trainer", Trainer)
+    fit = Trainer.fit
+
+    def cut_short(*given: Any) -> None:
+        fit(*given)
+        if ends is not None:
+            raise ends("it ends")
+
+    monkeypatch.setattr(Trainer, "fit", cut_short)
+    module = Module()
+    before = module.devices()
+    assert before == {
+        "layer.weight": "meta",
+        "layer.bias": "meta",
+        "held": "meta",
+        "step": "cpu",
+        "exp_avg": "meta",
+        "exp_avg_sq": "meta",
+    }
+    if ends is None:
+        stepwise.fit(module, lightning.Callback(), ELSEWHERE, 1)
+    else:
+        with pytest.raises(KeyboardInterrupt if ends is SystemExit else ends):
+            stepwise.fit(module, lightning.Callback(), ELSEWHERE, 1)
+    assert module.devices() == before
+
+
+def test_held_out_records_are_scored_in_full_precision() -> None:
+    """The final score is taken after training, where nothing else sees to it."""
+
+    class Records:
+        unit_count, units = 4, None
+
+        def __len__(self) -> int:
+            return 4
+
+        def batch(self, indices: slice) -> Any:
+            return torch.zeros(4, 3)[indices].numpy(), torch.zeros(4, dtype=torch.int64)[indices].numpy()
+
+    told = []
+
+    class Model(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            told.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+            return super().forward(x)
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        model = Model(3, 2)
+        HeldOut(Records(), CPU, 2).score(model, model.state_dict())
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert told == [("highest", False)] * 2
