@@ -133,6 +133,21 @@ class NoisySteps(lightning.LightningModule):
             self._pending = None
             self.events_done += 1
 
+    def try_out(self, ticket: Ticket, units: Lot) -> None:
+        """All that takes memory in a step with these units, of which nothing is kept: neither weights nor what noisy
+        sums decide move. The gate and the records have to be made up."""
+        training = self.model.training
+        self.model.train()
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        with drawing_from(0, trained[0].device):
+            summed = self._sums.summed(self.model, self._sums.lot(self._store, units, 0), Step(0, ticket.event))
+        noisy = self.gate.release(ticket, summed)
+        copies = [nn.Parameter(parameter.detach().clone()) for parameter in trained]
+        for copy, part in zip(copies, _parts(noisy[: sum(p.numel() for p in trained)], trained), strict=True):
+            copy.grad = part.to(copy)
+        optimizer_of(self._plan.training.descent, nn.ParameterList(copies)).step()
+        self.model.train(training)
+
     def _update(self, gradient: Tensor, factor: Tensor | float) -> None:
         spec, lr = self._plan.training.descent, self._lr(self.steps_done)
         optimizer = self.optimizers()

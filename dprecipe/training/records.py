@@ -14,6 +14,7 @@ from torch import Tensor
 from dprecipe.data.records import RecordSource as RecordSource
 from dprecipe.training.engine.clipped_sum import Batch, count_of, physical
 from dprecipe.training.engine.several import FILLED
+from dprecipe.training.engine.sizes import one_size
 
 Augment = Callable[[Tensor], Tensor]
 Indices = NDArray[np.int64]
@@ -32,7 +33,7 @@ class Store:
         """`augmented` makes the augmentation that draws from a generator; the generator is seeded lot by lot."""
         self._records = records
         self._generator = torch.Generator(device=device)
-        self._device = device
+        self.device = device
         self._augment = augmented(self._generator)
         self.units = records.unit_count
         self._of_units: tuple[Indices, Indices] | None = None
@@ -63,12 +64,12 @@ class Store:
 
     def batch(self, indices: Indices, units: Tensor | None = None, copies: int = 1) -> Batch:
         """These records on the device, each `copies` times in a row, each copy augmented by itself."""
-        features, labels = (torch.from_numpy(array).to(self._device) for array in self._records.batch(indices))
+        features, labels = (torch.from_numpy(array).to(self.device) for array in self._records.batch(indices))
         if copies > 1:
             features, labels = features.repeat_interleave(copies, 0), labels.repeat_interleave(copies, 0)
         if self._augment is not None:
             features = self._augment(features)
-        return Batch(features, labels, None if units is None else units.to(self._device))
+        return Batch(features, labels, None if units is None else units.to(self.device))
 
 
 @final
@@ -95,7 +96,8 @@ class LotOfSeveral:
     """A lot in which each unit is one record of several rows, for `engine.several`: its records, each `copies` times.
 
     `parts` counts rows. Units come by their number of records, and are filled up to the longest beside them, and on to
-    a number of the form 2^k or 3·2^k: the engine makes a plan for each.
+    a number of the form 2^k or 3·2^k: the engine makes a plan for each. Where parts have one size, none is beside a unit
+    that is filled up to another number.
     """
 
     lot: StoredLot
@@ -117,6 +119,8 @@ class LotOfSeveral:
         while start < len(longest_first):
             records = _rounded_up(int(counts_U[longest_first[start]]))
             units = longest_first[start : start + max(1, size // (records * self.copies))]
+            if one_size(self.lot.store.device):  # a unit's shape is its own: another's does not decide it
+                units = units[[_rounded_up(int(count)) == records for count in counts_U[units]]]
             within_UR = np.minimum(np.arange(records), counts_U[units][:, None] - 1)
             batch = self.lot.store.batch(indices[starts_U[units][:, None] + within_UR].ravel(), copies=self.copies)
             shape = (len(units), records * self.copies)

@@ -31,6 +31,7 @@ from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.lost import hold_trained
+from dprecipe.training.memory_check import hold_in_memory
 from dprecipe.training.processes import Led, Processes, join, local_count
 from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
@@ -44,7 +45,9 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     """The program of a plan, on its own records or those that were given: see `training.program.prepare`."""
     if given.public is not None:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-    return prepared(plan, lambda: declared(plan, root, given), given.model, given.train)
+    program = prepared(plan, lambda: declared(plan, root, given), given.model, given.train)
+    hold_in_memory(plan, program.model, program.device)
+    return program
 
 
 def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
@@ -200,6 +203,11 @@ def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int
                 trainer.fit(module, counter)
         except SystemExit:  # what the trainer makes of a second Ctrl-C
             raise KeyboardInterrupt from None
+        except torch.OutOfMemoryError as error:
+            raise RunFailed(
+                f"the memory of {device} ran out in a step: {str(error).splitlines()[0]}",
+                "set runtime.physical_batch to half of it, and continue with --resume",
+            ) from None
         finally:
             put_back(module, device)
 

@@ -12,8 +12,8 @@ from dprecipe.faults import RunFailed
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 from dprecipe.planning.model import Plan
-from dprecipe.training.noise import add_noise
 from dprecipe.training.chacha import Keystream
+from dprecipe.training.noise import add_noise
 from dprecipe.training.noise_check import keystream_known, noise_scale
 
 CPU = torch.device("cpu")

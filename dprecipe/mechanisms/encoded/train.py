@@ -18,6 +18,7 @@ from dprecipe.privacy.events import Event
 from dprecipe.training.denoise import kolmogorov_smirnov
 from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
 from dprecipe.training.engine.encoded_sum import Encoder, encoded_sum
+from dprecipe.training.engine.sizes import size_on
 from dprecipe.training.gate import Gate, law_of, multiplier_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps, Step
@@ -84,7 +85,7 @@ class Encoding:
     def __init__(self, plan: Plan, encoder: Encoder, slot_of: Lot | None) -> None:
         self._encoder = encoder
         self._slot_of = slot_of
-        self._physical_batch = plan.runtime.physical_batch
+        self._physical_batch = size_on(encoder.device, plan.length.expected_lot, plan.runtime.physical_batch)
         self._expected_lot = plan.length.expected_lot
         self._denoise = plan.settings["denoise"]
         self._sensitivity = float(plan.settings["sensitivity"])

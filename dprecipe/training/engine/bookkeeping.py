@@ -26,10 +26,10 @@ from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
 from dprecipe.training.engine.reduced import tolerance
 from dprecipe.training.engine.resting import resting
+from dprecipe.training.engine.sizes import is_out_of_memory, numbers_kept, one_size
 from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart, layers_of, trained_of
 from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term
 from dprecipe.training.engine.ways import (
-    KEPT,
     Reserve,
     Small,
     Store,
@@ -59,7 +59,7 @@ TRACED = (3, 5)
 TIMED = 16
 """Records of the pass in which ways are timed."""
 MORE = 1.2
-"""Channels last gain more by more records than are timed: they may take so many times as long."""
+"""On a CPU channels last gain more by more records than are timed: they may take so many times as long."""
 FEW = 8
 """No fewer records are taken at a time than this, whether their rows have room or not."""
 ALIKE = 16
@@ -76,7 +76,9 @@ class Plan:
     ways: dict[str, str] = field(default_factory=dict)
     """The fastest way for each parameter for which several may be, found by time on made-up records."""
     stores: dict[str, Store] = field(default_factory=dict)
-    """For each parameter, the memory of the rows that are kept."""
+    """For each parameter, the memory of the rows that are kept: one, for all plans of a model."""
+    room: int = 1 << 25
+    """How many numbers of rows may be kept at a time."""
     most: int = 1 << 30
     """How many records to take at a time, so that the rows to keep have room."""
     channels_last: bool = False
@@ -103,6 +105,7 @@ class Source(Protocol):
 
 
 _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, Plan | str]] = weakref.WeakKeyDictionary()
+_STORES: weakref.WeakKeyDictionary[nn.Module, dict[str, Store]] = weakref.WeakKeyDictionary()
 
 
 def add_clipped(
@@ -128,7 +131,7 @@ def add_clipped(
 
     Guarantees: adding or removing one record moves the sum by at most what `clipping` bounds (and `SLACK` of it more,
     with a `reserve`), given the others' gradients; the model, its buffers, hooks and `.grad` are left as they were;
-    memory is that of a backward pass, and `KEPT` numbers.
+    memory is that of a backward pass, and `sizes.numbers_kept`.
 
     Raises:
         Unplanned: the model can't be summed in this way.
@@ -202,11 +205,14 @@ def weighed(squares_GN: Tensor, clipping: Clipping, total_P: Tensor) -> Tensor:
     return clipping.weights(norms_GN)
 
 
-def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Plan:
+def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int = TIMED) -> Plan:
     """The plan for records like these, of which only shapes and types are looked at; made once.
+
+    `wanted`: how many of them will go through the model at once.
 
     Raises:
         Unplanned: there is none.
+        torch.OutOfMemoryError: not even made-up records had room; nothing is remembered.
     """
     state = [
         (id(layer), layer.training, *[p is not None and p.requires_grad for p in layer._parameters.values()])
@@ -216,10 +222,12 @@ def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> P
     plans = _PLANS.setdefault(model, {})
     if key not in plans:
         try:
-            plans[key] = _made(model, loss, features, labels)
+            plans[key] = _made(model, loss, features, labels, wanted)
         except Unplanned as unplanned:
             plans[key] = str(unplanned)
         except Exception as error:  # a model may raise anything; it is then left to the other engine
+            if is_out_of_memory(error):  # which takes more
+                raise
             plans[key] = f"it raises {type(error).__name__} on made-up records: {error}"
     plan = plans[key]
     if isinstance(plan, str):
@@ -306,11 +314,11 @@ def shared(
     """As `shares_of`, of what was found in the pass of `count` records."""
     by_name: dict[str, list[Term]] = {}
     for made in found:
-        _hold(made, count, device)
+        _hold(made, count, device, plan.room)
         for name, term in made:
             by_name.setdefault(name, []).append(term)
     places = _places_of(model, groups)
-    shares, room, like = _together(by_name, places, count), KEPT, torch.empty((), device=device)
+    shares, room, like = _together(by_name, places, count), plan.room, torch.empty((), device=device)
     for name, of_name in by_name.items():
         where, group = places[name]
         size = where.stop - where.start
@@ -359,12 +367,12 @@ def _together(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int
     return shares
 
 
-def _hold(made: list[tuple[str, Term]], count: int, device: torch.device) -> None:
+def _hold(made: list[tuple[str, Term]], count: int, device: torch.device, room: int) -> None:
     """A layer that is differentiated by itself is so once for all its parameters, where there is room to keep them."""
     for _, term in made[:1]:
         if isinstance(term, OfLayer):
             size = sum(parameter.numel() for parameter in term.layer.parameters.values())
-            if count * size <= KEPT:
+            if count * size <= room:
                 term.layer.hold(count, at_once(size + term.layer.taken, device))
 
 
@@ -385,14 +393,15 @@ def channels_last(images: Tensor) -> Tensor:
     return images.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
 
 
-def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Plan:
+def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int) -> Plan:
     with left_alone(features.device):
         few, more = (_traced(model, *made_up(features, labels, count), count) for count in TRACED)
         if len(few) != len(more) or any(a.layer is not b.layer for a, b in zip(few, more, strict=True)):
             raise Unplanned("the model calls its layers differently for other records")
-        plan = Plan(tuple(_places(a, b) for a, b in zip(few, more, strict=True)))
+        stores, room = _STORES.setdefault(model, {}), numbers_kept(features.device)
+        plan = Plan(tuple(_places(a, b) for a, b in zip(few, more, strict=True)), stores=stores, room=room)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-        count = min(TIMED, max(2, KEPT // max(1, trained)))
+        count = _timed(features.device, room // max(1, trained), wanted)
         if features.dim() > 3 and any(isinstance(layer, nn.Conv2d) for layer in layers_of(model)):
             plan.channels_last = _faster_last(model, loss, *made_up(features, labels, count), plan)
         with resting():  # dropout does not draw twice the same
@@ -400,8 +409,17 @@ def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Pla
         shares = shares_of(model, loss, *made_up(features, labels, count), plan, timed=True)
     by_rows = [share.wheres[0] for share in shares if share.chosen in ("kept", "twice")]
     kept = sum(where.stop - where.start for where in by_rows)
-    plan.most = max(FEW, KEPT // max(1, kept))
+    plan.most = max(FEW, plan.room // max(1, kept))
+    for share in shares:
+        if share.chosen != "kept":  # it was tried
+            stores.pop(share.names[0], None)
     return plan
+
+
+def _timed(device: torch.device, held: int, wanted: int) -> int:
+    """How many records to time the ways with, where the gradients of so many can be held. On a GPU as many as will go
+    through the model: a few would measure how long it takes to start anything there."""
+    return min(wanted, max(FEW, held)) if one_size(device) else min(TIMED, max(2, held))
 
 
 def _faster_last(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> bool:
@@ -414,7 +432,7 @@ def _faster_last(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor,
         for share in shares_of(model, loss, features, labels, replace(plan, channels_last=last)):
             share.way.squares()
         times[last] = min(times[last], clock(features.device) - start)
-    return times[True] < MORE * times[False]
+    return times[True] < (MORE if features.device.type == "cpu" else 1.0) * times[False]
 
 
 def _traced(model: nn.Module, features: Tensor, labels: Tensor, count: int) -> list[Call]:

@@ -19,6 +19,7 @@ from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.single import one_by_one
 from dprecipe.training.engine.single import per_record_gradients as per_record_gradients
+from dprecipe.training.engine.sizes import one_size, size_for
 from dprecipe.training.engine.taps import Unplanned, trained_of
 from dprecipe.training.engine.ways import SLACK, Reserve
 
@@ -110,21 +111,31 @@ def clipped_sum(
     total = _zero(model, clipping)
     reserve, least = Reserve(batch.gradients, processes), min(ALIKE, physical_batch)
 
-    def add_rows(some: Batch) -> None:
+    def add_rows(some: Batch, least: int) -> None:
         _add_clipped(total, model, _by_unit(model, loss, some, least).to(total.device), clipping)
 
     for part in batch.parts(physical_batch if passes is None else min(physical_batch, passes.most)):
         if part.units is not None or clipping.norm != "l2":
-            add_rows(part)
+            size = _size(part, physical_batch, passes)
+            for some in [part] if size is None else part.parts(size):
+                add_rows(some, least if size is None else size)
             continue
-        source = None if passes is None else passes.source(part.features, part.labels, physical_batch)
-        for some in [part] if source is None else part.parts(source.size):
+        source, size = (None, None) if passes is None else passes.taking(part.features, part.labels, physical_batch)
+        rows = least if size is None else size * part.labels[0].numel()
+        for some in [part] if size is None else part.parts(size):
             try:
-                add_clipped(model, loss, some.features, some.labels, clipping, total, reserve, source, least)
+                add_clipped(model, loss, some.features, some.labels, clipping, total, reserve, source, rows)
             except Unplanned:  # `bookkeeping.describe` tells why
-                add_rows(some)
+                add_rows(some, rows)
     made = _made(model, clipping, total)
     return replace(made, bound=made.bound * (1 + SLACK))
+
+
+def _size(part: Batch, physical_batch: int, passes: Passes | None) -> int | None:
+    """How many rows a part has whose gradients are taken one by one; `None`: any number."""
+    if passes is None or not one_size(part.features.device):
+        return None
+    return size_for(passes.parts.expected, physical_batch)
 
 
 def clipped_sum_of_rows(
@@ -169,9 +180,11 @@ def _made(model: nn.Module, clipping: Clipping, total: Tensor) -> ClippedSum:
 
 
 def per_unit_gradients(model: nn.Module, loss: Loss, batch: Batch | Lot, physical_batch: int) -> Iterator[Tensor]:
-    """(U, P) for each physical batch in turn: the mean of the gradients of each unit's records."""
+    """(U, P) for each physical batch in turn: the mean of the gradients of each unit's records. Where parts have one
+    size, it is `physical_batch`."""
     for part in batch.parts(physical_batch):
-        yield _by_unit(model, loss, part, min(ALIKE, physical_batch))
+        least = physical_batch if one_size(part.features.device) else min(ALIKE, physical_batch)
+        yield _by_unit(model, loss, part, least)
 
 
 def _by_unit(model: nn.Module, loss: Loss, part: Batch, least: int) -> Tensor:

@@ -50,7 +50,9 @@ from dprecipe.training.engine.bookkeeping import (
 )
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
+from dprecipe.training.engine.parts import Parts
 from dprecipe.training.engine.reduced import tolerance
+from dprecipe.training.engine.sizes import largest, size_for
 from dprecipe.training.engine.taps import Call, Dim, Unplanned
 from dprecipe.training.engine.terms import Products, Rows
 from dprecipe.training.engine.ways import Reserve, Small, Vectors, Weights
@@ -62,10 +64,6 @@ Compiler = Callable[[GraphModule, list[Tensor]], Callable[..., Sequence[Tensor]]
 
 TOLERANCE = 1e-4
 """Relative error of norms and sums of a program, on made-up records: above single precision's, below a wrong one's."""
-STEP = 8
-"""Sizes are multiples of this."""
-SPREAD = 2.0
-"""Most lots are no larger than this many standard deviations above the expected one."""
 OPERATIONS = 20_000
 """A graph of more operations (a loop that was unrolled) takes too long to compile."""
 WORTH_SECONDS = 600.0
@@ -365,21 +363,6 @@ def missing(device: torch.device) -> str | None:
     return f"nothing compiles for {device.type}"
 
 
-def largest(expected: float) -> float:
-    """Few lots are larger, where so many records are expected."""
-    return expected + SPREAD * math.sqrt(expected)
-
-
-def size_for(expected: float, most: int) -> int:
-    """How many records a program is for, where at most `most` go through the model at once.
-
-    Lots of Poisson sampling are about as large as expected. Nearly all of them go in equal parts, of which only the
-    last is filled up.
-    """
-    parts = math.ceil(largest(expected) / most)
-    return min(most, STEP * math.ceil(largest(expected) / parts / STEP))
-
-
 @final
 class Passes:
     """The compiled passes of one model, made when the first records come, whose shapes and types they are for.
@@ -411,6 +394,8 @@ class Passes:
         self._expected, self._steps = expected_lot, steps
         self._compiler, self._say, self._worth = compiler, say, worth
         self._hindrance, self._processes = hindrance, processes
+        self.parts = Parts(model, loss, expected_lot, mixed=bool(hindrance))
+        """Their sizes, where nothing is compiled."""
         self._program: Program | None = None
         self._key: object = None
         self._begun = False
@@ -436,6 +421,15 @@ class Passes:
             self._prepare(features, labels, max(1, most // labels[0].numel()))
         return self._program if key == self._key else None
 
+    def taking(self, features: Tensor, labels: Tensor, most: int) -> tuple[Program | None, int | None]:
+        """As `source`, and how many of such records there are in each part; `None`: any number."""
+        if (program := self.source(features, labels, most)) is not None:
+            return program, program.size
+        size = self.parts.size(features, labels, most)
+        if size is not None and not self._hindrance:
+            self.most = size * labels[0].numel()
+        return None, size
+
     def _prepare(self, features: Tensor, labels: Tensor, most: int) -> None:
         started = time.monotonic()
         try:
@@ -458,7 +452,7 @@ class Passes:
             raise Uncompiled(self._hindrance)
         if lacking := missing(features.device) if self._compiler is inductor else None:
             raise Uncompiled(lacking)
-        plan = plan_of(model, loss, features, labels)
+        plan = plan_of(model, loss, features, labels, size_for(self._expected, most))
         size = size_for(self._expected, min(most, plan.most))
         parts = math.ceil(self._expected / size)
         usual = made_up(features, labels, math.ceil(self._expected / parts))

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dprecipe.training.engine.bookkeeping import filled
 from dprecipe.training.engine.clipped_sum import (
     Batch,
     ClippedSum,
@@ -24,6 +25,7 @@ from dprecipe.training.engine.clipped_sum import (
     wide,
 )
 from dprecipe.training.engine.ranks import CELLS, LARGEST, SORTED, Ranking, by_counting, by_sorting, spread
+from dprecipe.training.engine.sizes import one_size
 
 BELOW = 1.0 - 2.0**-30
 """Scaled codewords stay below their norm by more than float64 can round them up."""
@@ -112,7 +114,11 @@ class Encoder:
         self.check(grads_UP.shape[1])
         encoded_UP = torch.empty(grads_UP.shape, dtype=torch.float64, device=self.device)
         for start, grads_RP in self._blocks(grads_UP):
-            self._encode(grads_RP, encoded_UP[start : start + len(grads_RP)])
+            into_RP = encoded_UP[start : start + len(grads_RP)]
+            block_RP = into_RP if len(into_RP) == len(grads_RP) else into_RP.new_empty(grads_RP.shape)
+            self._encode(grads_RP, block_RP)
+            if block_RP is not into_RP:
+                into_RP.copy_(block_RP[: len(into_RP)])
         return encoded_UP
 
     def sum(self, gradients: Iterable[Tensor]) -> Tensor:
@@ -129,8 +135,10 @@ class Encoder:
         return total
 
     def _blocks(self, grads_UP: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """(R, P) and where they start. Where parts have one size so have blocks: zeros follow the last gradients."""
         for start in range(0, len(grads_UP), self._rows):
-            yield start, grads_UP[start : start + self._rows].to(self.device)
+            grads_RP = grads_UP[start : start + self._rows].to(self.device)
+            yield start, filled(grads_RP, self._rows) if one_size(self.device) else grads_RP
 
     def _encode(self, grads_RP: Tensor, encoded_RP: Tensor) -> None:
         bits_RP = grads_RP.abs().float().view(torch.int32)

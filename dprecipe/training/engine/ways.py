@@ -26,8 +26,6 @@ CACHE = 3 << 17
 """Numbers that are worked on at a time on a CPU, so that they stay in its cache: 1.5 MiB in single precision."""
 WIDE = 1 << 20
 """Numbers that are widened at a time for a product."""
-KEPT = 1 << 25
-"""Numbers of gradients of single records that are kept from their norms to their sum, in all: 128 MiB."""
 BLOCK = 128
 """Numbers whose squares are added in single precision, twice as many where there are no more. In any order that, a root
 and its square lose no more than (their number + 6) 2^-24 of the sum."""

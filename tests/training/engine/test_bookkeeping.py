@@ -15,7 +15,7 @@ from torch.nn import functional
 from dprecipe.models.build import build
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp, Model, Transformer, WideResNet
 from dprecipe.models.zoo.layers import StandardisedConv2d
-from dprecipe.training.engine import bookkeeping, layers
+from dprecipe.training.engine import bookkeeping, layers, sizes
 from dprecipe.training.engine.bookkeeping import add_clipped, describe
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
@@ -688,7 +688,7 @@ def test_low_rank_adapters_beside_a_frozen_layer() -> None:
 
 
 def test_a_lot_whose_rows_have_no_room_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bookkeeping, "KEPT", 200)
+    monkeypatch.setattr(sizes, "KEPT", 200)
     monkeypatch.setattr(bookkeeping, "FEW", 2)
     net, features = classified(nn.Linear(5, 6), nn.Tanh(), shape=(9, 5))
     hold(net, features)

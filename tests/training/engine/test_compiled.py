@@ -19,9 +19,10 @@ from dprecipe.training.engine import bookkeeping, compiled
 from dprecipe.training.engine.bookkeeping import made_up
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layers
-from dprecipe.training.engine.compiled import Mode, Passes, inductor, size_for
+from dprecipe.training.engine.compiled import Mode, Passes, inductor
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.several import MeanLoss, Several
+from dprecipe.training.engine.sizes import STEP, size_for
 from dprecipe.training.losses import cross_entropy
 
 CLASSES = 5
@@ -403,7 +404,7 @@ def test_sizes_waste_little(expected: float) -> None:
     size = size_for(expected, 512)
     assert size <= 512
     parts = math.ceil((expected + 2 * math.sqrt(expected)) / 512)
-    assert parts * size <= expected + 2 * math.sqrt(expected) + parts * compiled.STEP
+    assert parts * size <= expected + 2 * math.sqrt(expected) + parts * STEP
 
 
 def test_what_can_t_be_compiled_is_said() -> None:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from dprecipe.training.engine.bookkeeping import plan_of
+from dprecipe.data.records import Records
+from dprecipe.mechanisms.encoded import codebook
+from dprecipe.training import records
+from dprecipe.training.engine import bookkeeping, encoded_sum, parts, sizes
+from dprecipe.training.engine import clipped_sum as clipped_sum_module
+from dprecipe.training.engine.bookkeeping import Plan, Share, plan_of
+from dprecipe.training.engine.clipped_sum import Batch, Loss, clipped_sum, clipped_sum_of_rows
+from dprecipe.training.engine.clipping import Clipping, Norm
+from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.losses import cross_entropy
+from dprecipe.training.records import LotOfSeveral, Store
 
 
 class DropsElsewhere(nn.Module):
@@ -34,3 +47,172 @@ def test_a_model_with_dropout_on_a_device_is_planned(monkeypatch: pytest.MonkeyP
     state = torch.random.get_rng_state()
     plan_of(model, cross_entropy, torch.zeros(5, 20), torch.zeros(5, dtype=torch.int64))
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU is taken for a device on which parts have one size."""
+    for module in (parts, clipped_sum_module, bookkeeping, records, encoded_sum):
+        monkeypatch.setattr(module, "one_size", lambda device: True)
+
+
+class Seen(nn.Module):
+    """Notes how many rows of how many goes through it, and which are not zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[int, int]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch._C._functorch.is_functorch_wrapped_tensor(x):
+            return x
+        self.rows.append((len(x), int(x.flatten(1).any(1).sum())))
+        return x
+
+
+def classifier(seen: Seen) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(seen, nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def passes_of(model: nn.Module, expected: float, hindrance: str = "") -> Passes:
+    return Passes(model, cross_entropy, "auto", expected, 10, worth=1e9, hindrance=hindrance)
+
+
+def records_of(count: int) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    return Batch(torch.randn(count, 6, generator=generator), torch.arange(count) % 3)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_all_parts_of_all_batches_have_one_size() -> None:
+    """The size is that of the expected batch; who else is there changes neither it nor the sum of the others."""
+    seen = Seen()
+    model = classifier(seen)
+    passes = passes_of(model, 90.0)
+    for count in (1, 7, 60, 90, 130):
+        batch = records_of(count)
+        seen.rows.clear()
+        found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.5), 64, passes)
+        taken = [rows for rows in seen.rows if rows[0] == 56]  # 90 + 2 sqrt(90) in two parts, and in eights
+        assert sum(real for _, real in taken) >= count
+        assert len(taken) >= -(-count // 56)
+        if count > 1:  # made-up records have been planned with by now
+            assert seen.rows == taken
+        expected = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.5), 64)
+        assert float((found.value - expected.value).norm() / expected.value.norm()) < 1e-5
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_gradients_taken_one_by_one_are_of_parts_of_one_size(norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes_seen = []
+    one_by_one = clipped_sum_module.per_record_gradients
+
+    def noted(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
+        sizes_seen.append(len(labels))
+        return one_by_one(model, loss, features, labels)
+
+    def unplanned(*_: object) -> None:
+        raise Unplanned("not here")
+
+    monkeypatch.setattr(clipped_sum_module, "per_record_gradients", noted)
+    monkeypatch.setattr(bookkeeping, "_made", unplanned)
+    model = classifier(Seen())
+    passes = passes_of(model, 90.0)
+    for count in (1, 60, 130):
+        clipped_sum(model, cross_entropy, records_of(count), Clipping.flat(0.5, norm), 64, passes)
+    assert set(sizes_seen) == {56}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_units_of_several_shapes_have_parts_of_their_own() -> None:
+    """A unit is filled up to its own shape, whoever else was drawn."""
+    units = np.repeat(np.arange(9), [1, 2, 2, 3, 5, 1, 4, 1, 2])
+    held = Records(torch.randn(len(units), 6).numpy(), np.zeros(len(units), np.int64), units)
+    store = Store(held, torch.device("cpu"))
+    for chosen in ([0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 3, 5, 6]):
+        lot = LotOfSeveral(store.lot(np.array(chosen), 0))
+        shapes = sorted((part.labels.shape[1], len(part.labels)) for part in lot.parts(64))
+        counts = np.bincount([{1: 1, 2: 2, 3: 3, 4: 4, 5: 6}[int((units == unit).sum())] for unit in chosen])
+        assert shapes == [(size, count) for size, count in enumerate(counts.tolist()) if count]
+
+
+def test_on_a_cpu_parts_are_as_large_as_they_are() -> None:
+    passes = passes_of(classifier(Seen()), 90.0)
+    assert passes.parts.size(torch.zeros(5, 6), torch.zeros(5, dtype=torch.int64), 64) is None
+
+
+def test_what_is_kept_is_a_part_of_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """128 MiB were twelve records of a WRN-16-4."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (30 << 30, 140 << 30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 4 << 30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 << 30)
+    assert sizes.numbers_kept(torch.device("cuda")) == 2 << 30  # 8 GiB of single precision
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 140 << 30))
+    assert sizes.numbers_kept(torch.device("cuda")) == 1 << 27
+    assert sizes.numbers_kept(torch.device("cpu")) == sizes.KEPT
+
+
+def test_room_decides_how_many_records_go_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8 * 36, 3))
+    features, labels = torch.zeros(5, 1, 8, 8), torch.zeros(5, dtype=torch.int64)
+    monkeypatch.setattr(bookkeeping, "numbers_kept", lambda device: 72 * 50)
+    assert plan_of(model, cross_entropy, features, labels).most == 50
+
+
+@pytest.mark.usefixtures("gpu")
+def test_ways_are_timed_on_as_many_records_as_will_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = []
+    real = bookkeeping.shares_of
+
+    def noted(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan, **named: Any) -> list[Share]:
+        if named.get("timed"):
+            timed.append(len(labels))
+        return real(model, loss, features, labels, plan, **named)
+
+    monkeypatch.setattr(bookkeeping, "shares_of", noted)
+    model = classifier(Seen())
+    passes_of(model, 90.0).parts.size(torch.zeros(5, 6), torch.zeros(5, dtype=torch.int64), 64)
+    assert timed == [56]
+
+
+def test_plans_of_a_model_share_their_memory() -> None:
+    """One plan for each shape of units kept its own."""
+    model = nn.Sequential(nn.Conv1d(2, 8, 3), nn.Tanh(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 3))
+    labels = torch.zeros(5, dtype=torch.int64)
+    one, other = (plan_of(model, cross_entropy, torch.zeros(5, 2, length), labels) for length in (9, 12))
+    assert one is not other
+    assert one.stores is other.stores
+
+
+def test_a_device_without_memory_is_no_reason_to_take_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of single records take far more; and for good, for a plan is made once."""
+    model = classifier(Seen())
+    real = bookkeeping._made
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(bookkeeping, "_made", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        clipped_sum(model, cross_entropy, records_of(5), Clipping.flat(0.5), 64)
+    monkeypatch.setattr(bookkeeping, "_made", real)
+    plan_of(model, cross_entropy, torch.zeros(5, 6), torch.zeros(5, dtype=torch.int64))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_codes_are_made_of_blocks_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one gradient other instructions are used than of many; zeros add nothing."""
+    generator = torch.Generator().manual_seed(0)
+    gradients = torch.randn(11, 40, generator=generator)
+    monkeypatch.setattr(encoded_sum, "BLOCK", 40 * 8)
+    encoder = encoded_sum.Encoder(codebook.gaussian((40,), 6, 1e-5, 0), 1.0, torch.device("cpu"))
+    sizes_seen = []
+    real = encoder._encode
+    monkeypatch.setattr(encoder, "_encode", lambda grads, into: sizes_seen.append(len(grads)) or real(grads, into))
+    for count in (1, 8, 11):
+        codes = encoder.encode(gradients[:count])
+        assert codes.shape == (count, 40)
+        assert torch.allclose(encoder.sum([gradients[:count]]), codes.sum(0))
+    assert set(sizes_seen) == {8}

@@ -1,0 +1,100 @@
+"""Before anything is spent: a made-up step shows whether the device's memory holds one of the run's."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from dprecipe.data.augment import augmentation
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.model import Plan
+from dprecipe.privacy.events import take_first
+from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.engine.sizes import is_out_of_memory, largest
+from dprecipe.training.gate import Gate
+from dprecipe.training.program import Synthetic
+from dprecipe.training.progress import say
+from dprecipe.training.records import Store
+
+Step = Callable[[int], None]
+"""A made-up step with parts of so many records."""
+
+
+def hold_in_memory(plan: Plan, model: nn.Module, device: torch.device) -> None:
+    """One made-up step, with parts as large as the run's, fits into the device's memory; said is how much it takes.
+
+    On a CPU nothing is tried: its memory is the machine's, which pages.
+
+    Guarantees: no record is read, nothing is charged, and the model is left as it was.
+
+    Raises:
+        RunFailed: it does not fit; says what would.
+    """
+    if device.type != "cuda":
+        return
+    torch.cuda.reset_peak_memory_stats(device)
+    hold_step(plan.runtime.physical_batch, lambda records: made_up_step(plan, model, device, records), device)
+    taken, there = torch.cuda.max_memory_allocated(device), torch.cuda.mem_get_info(device)[1]
+    say(f"a step takes {taken / 2**30:.1f} GiB of the {there / 2**30:.0f} GiB of {device}")
+
+
+def hold_step(records: int, step: Step, device: torch.device) -> None:
+    """A step with parts of so many records has room.
+
+    Raises:
+        RunFailed: it has not; the most records that do, of half as many each time, are named.
+    """
+    if fits(records, step):
+        return
+    fewer = records // 2
+    while fewer and not fits(fewer, step):
+        fewer //= 2
+    raise RunFailed(
+        f"a step with parts of {records} records does not fit into the memory of {device}; nothing was spent",
+        f"set runtime.physical_batch to {fewer}, which fits" if fewer else "take a smaller model, or a larger device",
+    )
+
+
+def fits(records: int, step: Step) -> bool:
+    """Whether a step has room."""
+    try:
+        step(records)
+    except Exception as error:  # libraries have errors of their own for it
+        if not is_out_of_memory(error):
+            raise
+        return False
+    finally:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return True
+
+
+def made_up_step(plan: Plan, model: nn.Module, device: torch.device, records: int) -> None:
+    """The sum, the noise and the update of a step on made-up records, which are thrown away."""
+    # Not compiled: that is done once, where its program is kept.
+    runtime = plan.runtime.model_copy(update={"physical_batch": records, "compile": False})
+    plan = replace(plan, runtime=runtime)
+    store = Store(Synthetic(plan), device, lambda generator: augmentation(plan.data.preprocess, generator))
+    with tempfile.TemporaryDirectory() as folder:
+        ledger, secrets = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest), Secrets()
+        try:
+            gate = Gate(take_first(plan.events, 1), plan.budget, ledger, secrets)
+            module = trainer_of(plan.mechanism).build(plan, model, store, gate, secrets)
+            ticket = gate.admit()
+            if ticket is None:
+                raise RunFailed("the gate admits not even one event of the plan")
+            units = min(store.units, records, math.ceil(largest(plan.length.expected_lot)))
+            with in_full_precision():
+                module.try_out(ticket, np.arange(units))
+        finally:
+            ledger.abandon()

@@ -1,0 +1,127 @@
+"""A step that has no room is told before anything is spent, with the number that has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dprecipe.data.facts import facts
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.dpsgd import train
+from dprecipe.planning.model import Plan
+from dprecipe.training import stepwise
+from dprecipe.training.memory_check import fits, hold_step, made_up_step
+from dprecipe.training.program import started
+from dprecipe.training.records import StoredLot
+from dprecipe.training.run import run
+
+CPU = torch.device("cpu")
+Small = Callable[..., Plan]
+
+
+@pytest.fixture
+def holds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
+    """Give the device room for so many records of a part; what was tried."""
+
+    def of(most: int) -> list[int]:
+        tried: list[int] = []
+        real = train.clipped_sum
+
+        def limited(model: Any, loss: Any, lot: Any, clipping: Any, records: int, *more: Any) -> Any:
+            if isinstance(lot, StoredLot):  # and not the probe's
+                tried.append(records)
+            if records > most and isinstance(lot, StoredLot):
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+            return real(model, loss, lot, clipping, records, *more)
+
+        monkeypatch.setattr(train, "clipped_sum", limited)
+        monkeypatch.setattr(
+            stepwise,
+            "hold_in_memory",
+            lambda plan, model, device: hold_step(
+                plan.runtime.physical_batch, lambda records: made_up_step(plan, model, device, records), device
+            ),
+        )
+        return tried
+
+    return of
+
+
+def test_the_number_that_fits_is_named_and_nothing_is_charged(
+    small: Small, tmp_path: Path, holds: Callable[[int], list[int]]
+) -> None:
+    tried = holds(100)
+    with pytest.raises(RunFailed, match="does not fit") as failed:
+        run(small("runtime.physical_batch=512"), tmp_path / "run")
+    assert "set runtime.physical_batch to 64, which fits" in str(failed.value.remedy)
+    assert tried == [512, 256, 128, 64]
+    assert not (tmp_path / "run").exists()  # no ledger either
+    finished = run(small("runtime.physical_batch=64"), tmp_path / "run")
+    assert finished.stop_reason == "completed"
+
+
+def test_a_model_of_which_no_record_fits(small: Small, tmp_path: Path, holds: Callable[[int], list[int]]) -> None:
+    tried = holds(0)
+    with pytest.raises(RunFailed, match="does not fit") as failed:
+        run(small("runtime.physical_batch=4"), tmp_path / "run")
+    assert tried == [4, 2, 1]
+    assert "smaller model" in str(failed.value.remedy)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("mechanism.clip={norm: 1.0, mode: adaptive}",),
+        ("training.optimizer={kind: adam, lr: 0.1}", "training.average={kind: ema, decay: 0.9}"),
+    ],
+)
+def test_a_step_that_is_tried_leaves_nothing(small: Small, more: tuple[str, ...]) -> None:
+    """Neither weights nor buffers nor generators move; the run's records are not asked for."""
+    made = small(*more)
+    model, _ = started(made, facts(made.data))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state, drawn = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
+    made_up_step(made, model, CPU, 64)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert np.random.get_state()[1].tolist() == drawn
+
+
+def test_other_errors_are_not_taken_for_it() -> None:
+    def wrong(records: int) -> None:
+        raise RuntimeError("shapes don't match")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        fits(3, wrong)
+
+    def library(records: int) -> None:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+    assert not fits(3, library)
+
+
+def test_memory_that_runs_out_in_a_step_is_a_fault(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The charge stands, and the run can be continued."""
+    real = train.clipped_sum
+    calls: list[int] = []
+
+    def full(*given: Any) -> Any:
+        if isinstance(given[2], StoredLot):
+            calls.append(1)
+            if len(calls) == 5:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        return real(*given)
+
+    monkeypatch.setattr(train, "clipped_sum", full)
+    with pytest.raises(RunFailed, match="ran out in a step"):
+        run(small(), tmp_path / "run")
+    assert run(small(), tmp_path / "run", resume=True).stop_reason in ("completed", "budget")
