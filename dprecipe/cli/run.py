@@ -34,7 +34,7 @@ def run(
     if plan.runtime.processes > 1 and not rehearse and "WORLD_SIZE" not in os.environ:
         from dprecipe.training.processes import launched
 
-        return launched(plan.runtime.processes, sys.argv[1:])
+        return launched(plan.runtime.processes, sys.argv[1:], plan.runtime.device)
     if "WORLD_SIZE" in os.environ:
         from dprecipe.training.processes import end_with_launcher
 

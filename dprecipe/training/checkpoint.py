@@ -30,8 +30,10 @@ def save(path: Path, state: dict[str, Any]) -> None:
         ) from None
 
 
-def load(path: Path, device: torch.device) -> dict[str, Any] | None:
+def load(path: Path) -> dict[str, Any] | None:
     """The state, or `None` where no checkpoint was ever finished. Code in the file is never run.
+
+    Its tensors are on the CPU, whoever wrote them: what continues from them puts each where it belongs.
 
     Raises:
         RunFailed: the file is not a checkpoint of ours.
@@ -40,7 +42,7 @@ def load(path: Path, device: torch.device) -> dict[str, Any] | None:
         return None
     try:
         with open(durable.open_regular(path, os.O_RDONLY), "rb") as file:
-            state = torch.load(file, map_location=device, weights_only=True)
+            state = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunFailed(f"{path}: not a checkpoint: {reason}", "start the run anew in another folder") from None

@@ -202,7 +202,8 @@ class NoisySteps(lightning.LightningModule):
         self.gate.done = self.events_done
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
-        self.average.value, self.average.count = state["average"], int(state["average_count"])
+        average, self.average.count = state["average"], int(state["average_count"])
+        self.average.value = None if average is None else average.to(next(self.model.parameters()).device)
 
     def released_state(self) -> dict[str, Tensor]:
         """The weights that are released: the average where there is one."""

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Protocol, TypeVar, final
 
 import torch
@@ -30,6 +31,9 @@ from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Ticket
 
 T = TypeVar("T")
+PATIENCE = timedelta(days=2)
+"""How long a process waits for the others: longer than scoring, compiling and publishing take. One that has died is
+noticed by whoever launched them."""
 
 LAUNCHER = "DPRECIPE_LAUNCHER"
 """In the environment of processes that `launched` started: its process."""
@@ -98,13 +102,16 @@ class Together:
     """Processes of one group of torch.distributed; the one of rank 0 leads."""
 
     def __init__(self, device: torch.device) -> None:
+        """`device`: where tensors are added up. What is no tensor goes by gloo, between the processors: there nobody
+        loses patience with a leader who scores, saves and publishes."""
         self.rank, self.count = distributed.get_rank(), distributed.get_world_size()
-        self._device = device if distributed.get_backend() == "nccl" else torch.device("cpu")
+        self._device = device if device.type == "cuda" else torch.device("cpu")
+        self._objects = distributed.new_group(backend="gloo", timeout=PATIENCE)
 
     def agree(self, answer: Callable[[], T]) -> T:
         box: list[Any] = [answer() if self.rank == 0 else None]
         with reaching():
-            distributed.broadcast_object_list(box, src=0, device=self._device)
+            distributed.broadcast_object_list(box, src=0, group=self._objects, device=torch.device("cpu"))
         agreed: T = box[0]
         return agreed
 
@@ -119,7 +126,7 @@ class Together:
         return total.to(value.device)
 
     def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
-        value = noisy() if self.rank == 0 else torch.empty(like.shape, dtype=torch.float64)
+        value = noisy() if self.rank == 0 else torch.empty_like(like, dtype=torch.float64)
         shared = value.to(self._device).contiguous()
         with reaching():
             distributed.broadcast(shared, src=0)
@@ -131,7 +138,7 @@ class Together:
     def hold_alike(self, what: str, value: object) -> None:
         held: list[Any] = [None] * self.count
         with reaching():
-            distributed.all_gather_object(held, value)
+            distributed.all_gather_object(held, value, group=self._objects)
         other = next((rank for rank, found in enumerate(held) if found != held[0]), None)
         if other is not None:
             raise UsageFault(
@@ -176,11 +183,6 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def local_count() -> int:
-    """How many of the processes are on this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-
-
 def join(device: torch.device) -> Processes:
     """The processes of this run, once all of them have come.
 
@@ -191,8 +193,13 @@ def join(device: torch.device) -> Processes:
         return Alone()
     if not distributed.is_initialized():
         with reaching():
-            distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return Together(device)
+            if device.type == "cuda":
+                torch.cuda.set_device(device)  # else every process of a machine takes its first GPU
+                distributed.init_process_group("cpu:gloo,cuda:nccl", device_id=device, timeout=PATIENCE)
+            else:
+                distributed.init_process_group("gloo", timeout=PATIENCE)
+    with reaching():
+        return Together(device)
 
 
 @contextmanager
@@ -227,8 +234,20 @@ def leave() -> None:
         distributed.destroy_process_group()
 
 
-def launched(count: int, arguments: list[str]) -> int:
-    """Run `python -m dprecipe` with these arguments in `count` processes of this machine; the leader's exit code."""
+def launched(count: int, arguments: list[str], device: str) -> int:
+    """Run `python -m dprecipe` with these arguments in `count` processes of this machine; the leader's exit code.
+
+    `device`: that of the recipe's runtime.
+
+    Raises:
+        UsageFault: there are GPUs, and fewer of them.
+    """
+    gpus = torch.cuda.device_count()
+    if device in ("auto", "cuda") and 0 < gpus < count:
+        raise UsageFault(
+            f"runtime.processes is {count}, and this machine has {gpus} GPU{'s' * (gpus > 1)}: each process needs one",
+            f"set runtime.processes to {gpus}, or runtime.device to cpu",
+        )
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

@@ -233,9 +233,11 @@ def device_of(name: str) -> torch.device:
     Raises:
         RunFailed: it is not there.
     """
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        name = "cuda" if available["cuda"] else "cpu"
-    if not available[name]:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if not {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available, "cpu": lambda: True}[name]():
         raise RunFailed(f"runtime.device: {name} is not available here", "set runtime.device to auto")
-    return torch.device("cuda", local_rank()) if name == "cuda" and among() else torch.device(name)
+    if name != "cuda":
+        return torch.device(name)
+    # With its number: "cuda" is the GPU that was set last to torch, and the first to others.
+    return torch.device("cuda", local_rank() if among() else torch.cuda.current_device())

@@ -96,8 +96,8 @@ class LotOfSeveral:
     """A lot in which each unit is one record of several rows, for `engine.several`: its records, each `copies` times.
 
     `parts` counts rows. Units come by their number of records, and are filled up to the longest beside them, and on to
-    a number of the form 2^k or 3·2^k: the engine makes a plan for each. Where parts have one size, none is beside a unit
-    that is filled up to another number.
+    a number of the form 2^k or 3·2^k: the engine makes a plan for each. Where parts have one size, units of another
+    such number are in parts of their own.
     """
 
     lot: StoredLot

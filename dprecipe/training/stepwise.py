@@ -14,6 +14,7 @@ from typing import Any
 import lightning.pytorch as lightning
 import numpy as np
 import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
@@ -32,7 +33,7 @@ from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.lost import hold_trained
 from dprecipe.training.memory_check import hold_in_memory
-from dprecipe.training.processes import Led, Processes, join, local_count
+from dprecipe.training.processes import Led, Processes, join
 from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
@@ -66,7 +67,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Ru
     def hold(before: Ledger | None) -> None:
         nonlocal state
         hold_identity(identity, before)
-        state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint, program.device), before)
+        state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint), before)
         if before is not None:
             charged, trained = steps_charged(plan, before.charges), checkpoint.steps_of(state)
             hold_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
@@ -83,7 +84,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Ru
         processes.agree(lambda: (secrets, state))
         watch = watch_of(plan, folder, program, SpentCurve(plan, charged, module.events_done), ledger)
         clock = time.monotonic()
-        fit(module, watch, program.device, module.steps_left, processes.count)
+        fit(module, watch, program.device, module.steps_left)
         watch.save(module)
         reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
         processes.agree(lambda: reason)
@@ -125,7 +126,7 @@ def follow(plan: Plan, program: Program) -> Run:
     if state is not None:
         module.restore(state)
     module.processes = processes
-    fit(module, lightning.Callback(), program.device, module.steps_left, processes.count)
+    fit(module, lightning.Callback(), program.device, module.steps_left)
     if processes.agree(answered_by_the_leader) == "interrupted":
         raise Interrupted("stopped by the process that leads")
     made: Run = processes.agree(answered_by_the_leader)
@@ -176,16 +177,16 @@ def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve,
     )
 
 
-def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int, processes: int = 1) -> None:
+def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
     """Run the program under a trainer whose every argument is ours: none that could break privacy can be passed."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"lightning\..*")
         trainer = lightning.Trainer(
             accelerator={"cuda": "gpu"}.get(device.type, device.type),
-            devices=1 if processes == 1 else local_count(),
-            num_nodes=1 if processes == 1 else processes // local_count(),
-            strategy="auto" if processes == 1 else "ddp",
+            devices=1,
+            # What processes tell each other is ours: to the trainer each is alone.
+            strategy=SingleDeviceStrategy(device),
             max_epochs=1,
             precision="32-true",
             logger=False,

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +19,12 @@ import torch
 from safetensors.torch import load_file
 
 import dprecipe
+from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.ledger import read
+from dprecipe.training import processes as together
+from dprecipe.training.processes import PATIENCE, join, launched
+from dprecipe.training.program import device_of
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -193,3 +198,74 @@ def test_what_processes_tell_each_other(tmp_path: Path) -> None:
     words = Secrets(1).stream("layers", 0).words(3)
     assert [row[6] for row in told] == [int(word >> np.uint64(1)) for word in words]
     assert all("process 1 of this run has another recipe" in row[7] for row in told)
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The second of two processes, of a group that only notes what it is asked."""
+    noted: dict[str, Any] = {"set": [], "groups": [], "sent": [], "objects": []}
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    fake = together.distributed
+    monkeypatch.setattr(torch.cuda, "set_device", noted["set"].append)
+    monkeypatch.setattr(fake, "is_initialized", lambda: False)
+    monkeypatch.setattr(fake, "init_process_group", lambda *given, **named: noted.update(begun=(given, named)))
+    monkeypatch.setattr(fake, "new_group", lambda **named: noted["groups"].append(named) or "the processors")
+    monkeypatch.setattr(fake, "get_rank", lambda: 1)
+    monkeypatch.setattr(fake, "get_world_size", lambda: 2)
+    monkeypatch.setattr(fake, "broadcast", lambda tensor, src: noted["sent"].append(tensor.device.type))
+    monkeypatch.setattr(fake, "all_reduce", lambda tensor: noted["sent"].append(tensor.device.type))
+
+    def objects(box: list[Any], value: Any = None, **named: Any) -> None:
+        noted["objects"].append((named["group"], str(named.get("device", "cpu"))))
+
+    monkeypatch.setattr(fake, "broadcast_object_list", objects)
+    monkeypatch.setattr(fake, "all_gather_object", objects)
+    return noted
+
+
+def test_each_process_takes_its_own_gpu_before_anything_is_shared(group: dict[str, Any]) -> None:
+    device = torch.device("cuda", 1)
+    processes = join(device)
+    assert group["set"] == [device]
+    given, named = group["begun"]
+    assert given == ("cpu:gloo,cuda:nccl",)
+    assert named == {"device_id": device, "timeout": PATIENCE}
+    assert group["groups"] == [{"backend": "gloo", "timeout": PATIENCE}]
+    # What is no tensor never touches a GPU, whichever is the current one.
+    processes.agree(lambda: 1)
+    processes.hold_alike("plan", 1)
+    assert group["objects"] == [("the processors", "cpu")] * 2
+
+
+def test_a_led_process_asks_for_the_noisy_sum_where_its_own_is(group: dict[str, Any]) -> None:
+    """On the CPU it would be copied there and back in every step."""
+    processes = join(torch.device("cuda", 1))
+    processes._device = torch.device("meta")  # type: ignore[misc]
+    own = torch.zeros(5, dtype=torch.float32, device="meta")
+    found = processes.released(lambda: pytest.fail("it leads nobody"), own)
+    assert (found.device.type, found.dtype) == ("meta", torch.float64)
+    assert processes.summed(own).device.type == "meta"
+    assert group["sent"] == ["meta", "meta"]
+
+
+def test_more_processes_than_gpus_are_not_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL would say "duplicate GPU", once all of them have come."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for device in ("auto", "cuda"):
+        with pytest.raises(UsageFault, match="this machine has 2 GPUs"):
+            launched(3, [], device)
+
+
+def test_a_device_is_named_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    assert device_of("auto") == device_of("cuda") == torch.device("cuda", 3)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert device_of("cuda") == torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("nobody asked for CUDA"))
+    assert device_of("cpu") == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RunFailed, match="not available"):
+        device_of("cuda")

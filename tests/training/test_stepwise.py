@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as lightning
 import pytest
 import torch
 from lightning.fabric.utilities.optimizer import _optimizers_to_device
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
-from dprecipe.training import stepwise
+from dprecipe.training import checkpoint, stepwise
 from dprecipe.training.evaluate import HeldOut
 
 CPU, ELSEWHERE = torch.device("cpu"), torch.device("meta")
@@ -43,7 +45,9 @@ class Module(nn.Module):
 class Trainer:
     """In the place of Lightning's: its strategies' teardown, as `Strategy.teardown` has it."""
 
-    def __init__(self, **_: Any) -> None: ...
+    def __init__(self, **given: Any) -> None:
+        assert type(given["strategy"]) is SingleDeviceStrategy  # and none that makes buckets of gradients
+        assert given["strategy"].root_device == ELSEWHERE
 
     def fit(self, module: Module, _: Any) -> None:
         for state in module.optimizer.state.values():  # of a device without memory nothing can be moved
@@ -108,3 +112,15 @@ def test_held_out_records_are_scored_in_full_precision() -> None:
     finally:
         torch.set_float32_matmul_precision("highest")
     assert told == [("highest", False)] * 2
+
+
+def test_a_checkpoint_is_read_to_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read to a GPU, AdamW's counters of steps would stay there, and be fetched in every step, one by one."""
+    checkpoint.save(tmp_path / "checkpoint.pt", {"a": torch.ones(2)})
+    asked = []
+    real = torch.load
+    monkeypatch.setattr(torch, "load", lambda *given, **named: asked.append(named) or real(*given, **named))
+    state = checkpoint.load(tmp_path / "checkpoint.pt")
+    assert state is not None
+    assert state["a"].tolist() == [1, 1]
+    assert asked == [{"map_location": "cpu", "weights_only": True}]
