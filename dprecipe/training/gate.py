@@ -33,8 +33,9 @@ from dprecipe.privacy.events import (
     total,
 )
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
-from dprecipe.training.engine.clipped_sum import ClippedSum, wide
+from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Norm
+from dprecipe.training.engine.sizes import wide
 from dprecipe.training.noise import add_noise
 
 # Of the time between events, at most this part may go to the ledger; blocks grow until it holds.

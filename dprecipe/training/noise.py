@@ -9,7 +9,9 @@ bits of a result tell them apart (Mironov 2012). Here a result is a multiple of 
    drawn: IEEE 754 addition returns the double that is nearest to the exact sum, and `onto_lattice` maps that double to
    a multiple of g. The function is public and rises with its argument. To release it costs no more than to release
    x + z (post-processing): nothing is added to the sensitivity, for any bounds and any family of noise. There is no
-   other rounding after x and z have met, so nothing else that depends on x. A zero has no sign.
+   other rounding after x and z have met, so nothing else that depends on x. A zero has no sign. (z is the product of
+   the draw and the scale, rounded or, where a processor multiplies and adds at once, as a GPU does, exact. No compiler
+   may see what adds and subtracts the same number: `onto_lattice`.)
 2. *So all that is left of floating point is the law of z*, and of that the probabilities of intervals of length g, each
    of which gives one result. (For |x + z| up to 2^30 scales; farther out doubles are coarser than that, and 1 holds
    all the same.) A normal z is sqrt(-2 log u) cos θ, or sin θ, of a u of 63 bits, finest near 0, and a θ of 32. With

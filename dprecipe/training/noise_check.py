@@ -19,7 +19,8 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.chacha import BLOCK, Keystream
-from dprecipe.training.engine.clipped_sum import ClippedSum, wide
+from dprecipe.training.engine.clipped_sum import ClippedSum
+from dprecipe.training.engine.sizes import wide
 from dprecipe.training.gate import Gate, law_of, multiplier_of, norm_of
 from dprecipe.training.probe import Check
 

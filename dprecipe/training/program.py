@@ -235,7 +235,8 @@ def device_of(name: str) -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if not {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available, "cpu": lambda: True}[name]():
+    here = torch.backends.mps.is_available() if name == "mps" else name == "cpu" or torch.cuda.is_available()
+    if not here:
         raise RunFailed(f"runtime.device: {name} is not available here", "set runtime.device to auto")
     if name != "cuda":
         return torch.device(name)

@@ -11,13 +11,33 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dprecipe.data.records import Records
 from dprecipe.data.records import RecordSource as RecordSource
 from dprecipe.training.engine.clipped_sum import Batch, count_of, physical
 from dprecipe.training.engine.several import FILLED
-from dprecipe.training.engine.sizes import one_size
+from dprecipe.training.engine.sizes import keeps_records, one_size, room_for_records
 
 Augment = Callable[[Tensor], Tensor]
 Indices = NDArray[np.int64]
+AT_ONCE = 4096
+"""Records that are brought to a device together."""
+
+
+def resident(records: RecordSource, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    """The prepared records on the device, where that is a GPU and they take at most a part of its memory: fetched one
+    batch at a time from the machine's, they keep it waiting. `None`: they are fetched."""
+    if not keeps_records(device) or not isinstance(records, Records) or not len(records):
+        return None
+    first, label = records.batch(slice(0, 1))
+    if len(records) * (first.nbytes + label.nbytes) > room_for_records(device):
+        return None
+    features = torch.empty((len(records), *first.shape[1:]), dtype=torch.from_numpy(first).dtype, device=device)
+    labels = torch.empty(len(records), dtype=torch.from_numpy(label).dtype, device=device)
+    for start in range(0, len(records), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        some, of_them = records.batch(part)
+        features[part], labels[part] = torch.from_numpy(some).to(device), torch.from_numpy(of_them).to(device)
+    return features, labels
 
 
 @final
@@ -36,6 +56,7 @@ class Store:
         self.device = device
         self._augment = augmented(self._generator)
         self.units = records.unit_count
+        self._resident = resident(records, device)
         self._of_units: tuple[Indices, Indices] | None = None
         if records.units is not None:
             # The records of unit u are order[starts[u]:starts[u + 1]].
@@ -64,7 +85,11 @@ class Store:
 
     def batch(self, indices: Indices, units: Tensor | None = None, copies: int = 1) -> Batch:
         """These records on the device, each `copies` times in a row, each copy augmented by itself."""
-        features, labels = (torch.from_numpy(array).to(self.device) for array in self._records.batch(indices))
+        if self._resident is None:
+            features, labels = (torch.from_numpy(array).to(self.device) for array in self._records.batch(indices))
+        else:
+            chosen = torch.from_numpy(indices).to(self.device)
+            features, labels = (held.index_select(0, chosen) for held in self._resident)
         if copies > 1:
             features, labels = features.repeat_interleave(copies, 0), labels.repeat_interleave(copies, 0)
         if self._augment is not None:

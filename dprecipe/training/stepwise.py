@@ -249,7 +249,9 @@ class Stopwatch(lightning.Callback):
     def __init__(self) -> None:
         self._ends: list[float] = []
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
+        if module.device.type == "cuda":
+            torch.cuda.synchronize(module.device)  # else this is when the step was asked for
         self._ends.append(time.monotonic())
 
     @property

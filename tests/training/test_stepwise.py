@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as lightning
@@ -124,3 +125,14 @@ def test_a_checkpoint_is_read_to_the_cpu(tmp_path: Path, monkeypatch: pytest.Mon
     assert state is not None
     assert state["a"].tolist() == [1, 1]
     assert asked == [{"map_location": "cpu", "weights_only": True}]
+
+
+def test_a_step_ends_when_the_device_has_done_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled steps only ask for what is to be done: their times would be those of asking."""
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    stopwatch, trainer = stepwise.Stopwatch(), lightning.Trainer.__new__(lightning.Trainer)
+    for device in ("cuda:1", "cpu"):
+        stopwatch.on_train_batch_end(trainer, SimpleNamespace(device=torch.device(device)))
+    assert waited == [torch.device("cuda", 1)]
+    assert stopwatch.seconds_per_step >= 0

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -108,6 +110,35 @@ def votes(
     lesson: Lesson, teachers: Sequence[int], parts: Parts, take: Take, queries: Floats, device: torch.device
 ) -> NDArray[np.int64]:
     """Train these teachers and ask them: the class that each votes for on each query, (T, Q)."""
+    with repeatable(device):
+        return _votes(lesson, teachers, parts, take, queries, device)
+
+
+@contextmanager
+def repeatable(device: torch.device) -> Iterator[None]:
+    """On a GPU the same teachers vote the same again: kernels are chosen that add up in a fixed order. Without it the
+    votes of one could change with nothing, and not with its part alone."""
+    if device.type != "cuda":
+        yield
+        return
+    cudnn: Any = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    strict, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    cudnn.deterministic, cudnn.benchmark = True, False
+    torch.use_deterministic_algorithms(True, warn_only=not strict or warned)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*does not have a deterministic implementation")
+            warnings.filterwarnings("ignore", "(?s).*CUBLAS_WORKSPACE_CONFIG")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warned)
+        cudnn.deterministic, cudnn.benchmark = before
+
+
+def _votes(
+    lesson: Lesson, teachers: Sequence[int], parts: Parts, take: Take, queries: Floats, device: torch.device
+) -> NDArray[np.int64]:
     voted = np.zeros((len(teachers), len(queries)), np.int64)
     held = [len(parts[teacher]) > 0 for teacher in teachers]
     if lesson.training is None:

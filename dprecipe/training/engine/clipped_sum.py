@@ -19,7 +19,7 @@ from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.single import one_by_one
 from dprecipe.training.engine.single import per_record_gradients as per_record_gradients
-from dprecipe.training.engine.sizes import one_size, size_for
+from dprecipe.training.engine.sizes import one_size, size_for, wide
 from dprecipe.training.engine.taps import Unplanned, trained_of
 from dprecipe.training.engine.ways import SLACK, Reserve
 
@@ -272,8 +272,3 @@ def _mean_by_unit(grads_NP: Tensor, units: Tensor) -> Tensor:
     counts_U = torch.bincount(units)
     sums_UP = grads_NP.new_zeros(len(counts_U), grads_NP.shape[1]).index_add_(0, units, grads_NP)
     return sums_UP / counts_U[:, None]
-
-
-def wide(device: torch.device) -> torch.device:
-    """Where float64 can be added up: on the same device, but for Apple's, which has no float64."""
-    return torch.device("cpu") if device.type == "mps" else device

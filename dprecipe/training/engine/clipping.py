@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
+
+from dprecipe.training.engine.sizes import wide
 
 Norm = Literal["l1", "l2"]
 
@@ -91,6 +94,12 @@ def layers(model: nn.Module) -> tuple[int, ...]:
 
 
 def _each(parameters: Sequence[Tensor], scales: Sequence[float], more: Sequence[float]) -> Tensor:
-    device = parameters[0].device if parameters else None
-    parts = [torch.full((p.numel(),), s, dtype=torch.float64) for p, s in zip(parameters, scales, strict=True)]
-    return torch.cat([*parts, torch.tensor(more, dtype=torch.float64)]).to(device)
+    device = wide(parameters[0].device) if parameters else torch.device("cpu")
+    return _scales(tuple(p.numel() for p in parameters), tuple(scales), tuple(more), device)
+
+
+@lru_cache(maxsize=1)
+def _scales(sizes: tuple[int, ...], scales: tuple[float, ...], more: tuple[float, ...], device: torch.device) -> Tensor:
+    """Made where the sum is, and kept while the scales hold: nobody may write to it."""
+    parts = [torch.full((n,), s, dtype=torch.float64, device=device) for n, s in zip(sizes, scales, strict=True)]
+    return torch.cat([*parts, torch.tensor(more, dtype=torch.float64, device=device)])

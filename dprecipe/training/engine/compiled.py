@@ -18,6 +18,7 @@ import math
 import os
 import shutil
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -336,11 +337,13 @@ def _lifted(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, Any], 
 
 def inductor(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
     """Compile for shapes as they are. On a CPU the layouts stay those of eager torch: its compiler's own answer wrong
-    gradients for a convolution under a pool (torch 2.13)."""
+    gradients for a convolution under a pool (torch 2.13). On a GPU convolutions in bfloat16 gain by another one."""
     import torch._inductor
 
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_cache()))  # torch's own is where others may write
-    compute = torch._inductor.compile(graph, list(inputs), options={"layout_optimization": False})
+    on_gpu = any(given.device.type == "cuda" for given in inputs)
+    half = any(torch.bfloat16 in node.kwargs.values() for node in graph.graph.nodes)
+    compute = torch._inductor.compile(graph, list(inputs), options={"layout_optimization": on_gpu and half})
     return cast(Callable[..., Sequence[Tensor]], compute)
 
 
@@ -359,7 +362,13 @@ def missing(device: torch.device) -> str | None:
     if device.type == "cuda":
         from torch.utils._triton import has_triton
 
-        return None if has_triton() else "there is no triton"
+        if not has_triton():
+            return "there is no triton"
+        named = os.environ.get("CC")  # triton compiles what starts its kernels
+        if not any(shutil.which(name) for name in ([named] if named else ["gcc", "clang", "cc"])):
+            return "there is no C compiler (gcc or clang), which triton needs"
+        header = Path(sysconfig.get_path("include")) / "Python.h"
+        return None if header.exists() else "there is no Python.h (the package python3-dev), which triton needs"
     return f"nothing compiles for {device.type}"
 
 

@@ -22,10 +22,9 @@ from dprecipe.training.engine.clipped_sum import (
     Lot,
     parameters_of,
     per_unit_gradients,
-    wide,
 )
 from dprecipe.training.engine.ranks import CELLS, LARGEST, SORTED, Ranking, by_counting, by_sorting, spread
-from dprecipe.training.engine.sizes import one_size
+from dprecipe.training.engine.sizes import one_size, wide
 
 BELOW = 1.0 - 2.0**-30
 """Scaled codewords stay below their norm by more than float64 can round them up."""

@@ -26,9 +26,24 @@ def one_size(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
+def wide(device: torch.device) -> torch.device:
+    """Where float64 can be added up: on the same device, but for Apple's, which has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
 def numbers_kept(device: torch.device) -> int:
     """How many numbers of gradients of single records a sum may keep on this device, in single precision."""
     return KEPT if device.type == "cpu" else max(KEPT, free_bytes(device) // SHARE // 4)
+
+
+def keeps_records(device: torch.device) -> bool:
+    """Whether records are better kept on this device than fetched."""
+    return device.type == "cuda"
+
+
+def room_for_records(device: torch.device) -> int:
+    """How many bytes of records are kept there."""
+    return free_bytes(device) // SHARE
 
 
 def free_bytes(device: torch.device) -> int:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dprecipe.mechanisms.pate import learn
-from dprecipe.mechanisms.pate.learn import Lesson, Parts, alone, together, votes
+from dprecipe.mechanisms.pate.learn import Lesson, Parts, alone, repeatable, together, votes
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.recipe.training import Adam, LearningRateSchedule, Sgd
 
@@ -214,3 +214,26 @@ def test_logits_that_are_no_numbers_are_no_votes() -> None:
     assert (learn.predictions(Broken(), queries, 7, CPU) == 2).all()
     queries[29] = 1
     assert not learn.predictions(Broken(), queries, 7, CPU).any()
+
+
+def test_teachers_on_a_gpu_are_trained_by_kernels_that_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN's filter gradients add up in any order unless told; then a teacher's votes change with nothing."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+
+    def told() -> tuple[bool, bool, bool, bool]:
+        cudnn = torch.backends.cudnn
+        strict = torch.are_deterministic_algorithms_enabled()
+        return cudnn.deterministic, cudnn.benchmark, strict, torch.is_deterministic_algorithms_warn_only_enabled()
+
+    before = told()
+    with repeatable(CPU):
+        assert told() == before
+    with repeatable(torch.device("cuda")):
+        assert told() == (True, False, True, True)
+    assert told() == before
+    asked = []
+    monkeypatch.setattr(learn, "repeatable", lambda device: asked.append(device) or repeatable(device))
+    learn.votes(
+        lesson(LOGISTIC), [], Parts.of(np.zeros(0, np.int64), 1), lambda _: pytest.fail("none"), np.zeros((1, 3)), CPU
+    )
+    assert asked == [CPU]

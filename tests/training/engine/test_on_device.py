@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.encoded import codebook
 from dprecipe.training import records
-from dprecipe.training.engine import bookkeeping, encoded_sum, parts, sizes
+from dprecipe.training.engine import bookkeeping, compiled, encoded_sum, parts, sizes
 from dprecipe.training.engine import clipped_sum as clipped_sum_module
 from dprecipe.training.engine.bookkeeping import Plan, Share, plan_of
 from dprecipe.training.engine.clipped_sum import Batch, Loss, clipped_sum, clipped_sum_of_rows
@@ -216,3 +218,103 @@ def test_codes_are_made_of_blocks_of_one_size(monkeypatch: pytest.MonkeyPatch) -
         assert codes.shape == (count, 40)
         assert torch.allclose(encoder.sum([gradients[:count]]), codes.sum(0))
     assert set(sizes_seen) == {8}
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+def test_records_that_have_room_are_kept_on_the_device(pixels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes of a batch is what comes of it where its records are fetched."""
+    generator = np.random.default_rng(0)
+    features = generator.integers(256, size=(50, 1, 4, 4)).astype(np.uint8) if pixels else generator.random((50, 6))
+    units = np.sort(generator.integers(12, size=50))
+    units = np.unique(units, return_inverse=True)[1]
+    held = Records(features if pixels else features.astype(np.float32), generator.integers(3, size=50), units)
+    fetching = Store(held, torch.device("cpu"))
+    monkeypatch.setattr(records, "keeps_records", lambda device: True)
+    monkeypatch.setattr(records, "room_for_records", lambda device: 50 * (features[0].size * 4 + 8))
+    monkeypatch.setattr(records, "AT_ONCE", 7)
+    keeping = Store(held, torch.device("cpu"))
+    assert keeping._resident is not None
+    monkeypatch.setattr(records, "room_for_records", lambda device: 50 * (features[0].size * 4 + 8) - 1)
+    assert Store(held, torch.device("cpu"))._resident is None  # not one byte more
+    monkeypatch.setattr(Records, "batch", lambda *_: pytest.fail("the records are on the device"))
+    found = [*keeping.lot(np.array([0, 3, 4, 9]), 0).parts(8)]
+    monkeypatch.undo()
+    expected = [*fetching.lot(np.array([0, 3, 4, 9]), 0).parts(8)]
+    assert len(found) == len(expected) > 1
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.features, other.features)
+        assert torch.equal(one.labels, other.labels)
+        assert one.features.dtype == other.features.dtype
+        assert torch.equal(one.units, other.units)  # type: ignore[arg-type]
+    assert LotOfSeveral(keeping.lot(np.array([0, 3]), 0)).gradients == 2
+
+
+def test_scales_are_made_where_the_sum_is_and_kept_while_they_hold() -> None:
+    """They were filled on the CPU and copied over in every step."""
+    parameters = [torch.zeros(4, 3, device="meta"), torch.zeros(5, device="meta")]
+    per_layer = Clipping((0.5, 2.0), (0, 1))
+    first = per_layer.bounds(parameters)
+    assert isinstance(first, Tensor)
+    assert (first.device.type, first.dtype, len(first)) == ("meta", torch.float64, 17)
+    assert per_layer.bounds(parameters) is first
+    assert Clipping((0.5, 3.0), (0, 1)).bounds(parameters) is not first
+    here = per_layer.bounds([torch.zeros(4, 3), torch.zeros(5)])
+    assert here.tolist() == [0.5 * 2**0.5] * 12 + [2.0 * 2**0.5] * 5  # type: ignore[union-attr]
+
+
+class Attentive(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+        self.kernels: list[tuple[bool, bool]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kernels.append((torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()))
+        y = self.project(x)[:, None]
+        attended: Tensor = functional.scaled_dot_product_attention(y, y, y)
+        return attended.flatten(1)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_attention_of_single_records_is_the_plain_one() -> None:
+    """torch has no batching rule for the backward pass of the others, and warns: an error here."""
+    model, features, labels = Attentive(), torch.randn(3, 2, 4), torch.tensor([0, 1, 2])
+    found = clipped_sum_module.per_record_gradients(model, cross_entropy, features, labels)
+    assert set(model.kernels) == {(False, False)}
+    assert found.shape == (3, 20)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_recurrent_layers_go_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(4, 3, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x)[0][:, -1]  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(clipped_sum_module, "vmap", lambda *_: pytest.fail("cuDNN has no rule for many at once"))
+    model, features, labels = Last(), torch.randn(3, 5, 4), torch.tensor([0, 1, 2])
+    found = clipped_sum_module.per_record_gradients(model, cross_entropy, features, labels)
+    for row, feature, label in zip(found, features, labels, strict=True):
+        loss = cross_entropy(model(feature[None]), label[None]).sum()
+        single = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+        assert torch.allclose(row, single, atol=1e-6)
+
+
+def test_compiling_for_a_gpu_takes_a_c_compiler_and_python_s_headers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    triton = pytest.importorskip("torch.utils._triton")
+    monkeypatch.setattr(triton, "has_triton", lambda: True)
+    monkeypatch.delenv("CC", raising=False)
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(compiled.sysconfig, "get_path", lambda name: str(tmp_path))
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(compiled.shutil, "which", lambda name: None)
+    assert "no C compiler" in str(compiled.missing(cuda))
+    monkeypatch.setattr(compiled.shutil, "which", lambda name: "/usr/bin/gcc")
+    assert compiled.missing(cuda) is None
+    (tmp_path / "Python.h").unlink()
+    assert "Python.h" in str(compiled.missing(cuda))
