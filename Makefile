@@ -2,13 +2,14 @@
 # make test       sets everything up and runs the tests, but for the long ones
 # make test-all   runs all tests, the long ones too
 # make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
+# make gpu-check  tests and times what runs on a GPU; takes one (docs/gpu.md)
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-all chaos lint bench schemas
+.PHONY: demo test test-all chaos gpu-check lint bench schemas
 
 $(BIN)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,7 +32,10 @@ test: $(BIN)/.dev
 	$(PYTEST)
 
 test-all: $(BIN)/.dev
-	$(PYTEST) -m "slow or not slow"
+	$(PYTEST) -m "not gpu"
+
+gpu-check: $(BIN)/.dev
+	$(BIN)/python benchmarks/gpu_check.py
 
 chaos: $(BIN)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/chaos.py
@@ -42,7 +46,7 @@ lint: $(BIN)/.dev
 	$(BIN)/mypy
 
 bench: $(BIN)/.dev
-	for file in benchmarks/*.py; do $(BIN)/python $$file; done
+	for file in $(filter-out benchmarks/gpu%.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file; done
 
 schemas: $(BIN)/.train
 	$(BIN)/dprecipe schema --out schemas

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from dprecipe.faults import RunFailed
 from dprecipe.models.form import Form
+from dprecipe.training.engine.bookkeeping import filled
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.probe_case import ERRORS, TOLERANCE, Case, Failed, ProbeTest
 from dprecipe.training.probe_place import located, named
 from dprecipe.training.probe_sizes import larger_batches
@@ -107,8 +109,19 @@ def examine(
         torch.manual_seed(seed)
         subject = copy.deepcopy(module).train()
         form = records if isinstance(records, Form) else Form.of(records)
+        if per_record_gradients is not None and one_size(device):
+            per_record_gradients = _of_one_size(per_record_gradients)
         case = Case.of(subject, loss, form, classes, RECORDS, seed, device)
         return tuple(_examined(case, per_record_gradients, sums, largest))
+
+
+def _of_one_size(gradients_of: PerRecordGradients) -> PerRecordGradients:
+    """Of as many records each time, as training has it where parts have one size."""
+
+    def filled_up(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
+        return gradients_of(module, loss, filled(features, RECORDS), filled(labels, RECORDS))[: len(labels)]
+
+    return filled_up
 
 
 def _examined(

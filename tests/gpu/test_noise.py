@@ -1,0 +1,152 @@
+"""Noise that is made on a GPU: its keystream, its distribution, its lattice."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from dprecipe.faults import RunFailed
+from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.noise.laws import Law
+from dprecipe.planning.model import Plan
+from dprecipe.training import noise
+from dprecipe.training.chacha import BLOCK, Keystream
+from dprecipe.training.engine.full_precision import largest_error
+from dprecipe.training.noise import CHUNK, add_noise, spacing
+from dprecipe.training.noise_check import keystream_known, noise_scale
+from dprecipe.training.precision_check import MAX_ERROR, single_precision
+
+pytestmark = pytest.mark.gpu
+GAUSSIAN = Law("gaussian")
+ON_DEVICE = CHUNK << 6
+
+
+def distance(drawn: NDArray[np.float64], law: Law) -> float:
+    """√n × the Kolmogorov–Smirnov distance: above 3.3 once in a billion times."""
+    ordered, count = np.sort(drawn), len(drawn)
+    expected = law.cdf(ordered)
+    ranks = np.arange(count)
+    return math.sqrt(count) * float(max((expected - ranks / count).max(), ((ranks + 1) / count - expected).max()))
+
+
+@pytest.mark.parametrize("key", [bytes(range(32)), b"\xff" * 32, b"\x80" * 32])
+@pytest.mark.parametrize(("first", "count"), [(0, 1), (0, 5), (0, 70_000), (2**31 - 1, 3), (2**31, 9), (2**32 - 2, 2)])
+def test_01_the_keystream_is_openssl_s(gpu: torch.device, key: bytes, first: int, count: int) -> None:
+    expected = np.empty(BLOCK * count, dtype=np.uint8)
+    Stream(key, first).fill(expected)
+    made = Keystream(key, gpu, first).next(count)
+    assert made.device == gpu
+    assert np.array_equal(made.cpu().numpy(), expected.view("<i4"))
+
+
+def test_01_the_known_answer_of_a_run(gpu: torch.device) -> None:
+    keystream_known(gpu)
+
+
+def test_02_the_noise_check_measures_the_device(
+    cuda: torch.device, small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "made on cuda" in noise_scale(small(), cuda).measured
+    real = noise._on_device
+
+    def wrong(stream: Stream, device: torch.device, most: int) -> noise.Adding:
+        add = real(stream, device, most)
+        return lambda value, scale: add(value, 1.05 * scale)
+
+    monkeypatch.setattr(noise, "_on_device", wrong)
+    noise_scale(small(), torch.device("cpu"))
+    with pytest.raises(RunFailed, match="not what the plan says"):
+        noise_scale(small(), cuda)
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_03_results_are_on_the_lattice(gpu: torch.device, each: bool) -> None:
+    scales = torch.tensor([0.3, 1.7, 900.0], dtype=torch.float64).repeat_interleave(50_000)
+    value = torch.randn(len(scales), dtype=torch.float64, device=gpu) * 100
+    scale = scales.to(gpu) if each else 1.7
+    result = add_noise(value, GAUSSIAN, scale, Secrets().stream("noise", 1)).cpu()
+    spacings = torch.tensor([spacing(float(s)) for s in (scales if each else [1.7])], dtype=torch.float64)
+    steps = result / spacings
+    assert torch.equal(steps, steps.round())
+    assert not bool(torch.signbit(result[result == 0]).any())
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, ON_DEVICE - 1, ON_DEVICE, ON_DEVICE + 1, 10_000_000])
+def test_04_every_chunk_has_the_distribution(gpu: torch.device, count: int) -> None:
+    result = add_noise(torch.zeros(count, dtype=torch.float64, device=gpu), GAUSSIAN, 1.0, Secrets().stream("noise", 2))
+    assert result.device == gpu
+    drawn = result.cpu().numpy()
+    chunks = [drawn[start : start + ON_DEVICE] for start in range(0, count, ON_DEVICE)]
+    for chunk in chunks:
+        # Of a chunk, some: a sort of all of them takes seconds.
+        assert distance(chunk[:: max(1, len(chunk) // 500_000)], GAUSSIAN) < 3.3
+    for one, other in pairwise(chunks):
+        least = min(len(one), len(other))
+        assert not np.array_equal(one[:least], other[:least])
+
+
+@pytest.mark.parametrize("family", ["laplace", "sech"])
+def test_05_other_families_are_those_of_the_cpu(gpu: torch.device, family: str) -> None:
+    found, expected = (
+        add_noise(
+            torch.zeros(200_001, dtype=torch.float64, device=device),
+            Law(family),  # type: ignore[arg-type]
+            0.7,
+            Secrets(5).stream("noise", 1),
+        )
+        for device in (gpu, torch.device("cpu"))
+    )
+    assert torch.equal(found.cpu(), expected)
+
+
+def test_06_single_precision_is_single_precision(gpu: torch.device) -> None:
+    assert single_precision(gpu).passed
+    for precision in ("high", "medium"):
+        torch.set_float32_matmul_precision(precision)
+        assert largest_error(gpu) <= MAX_ERROR
+    torch.set_float32_matmul_precision("highest")
+    if hasattr(torch.backends, "fp32_precision"):
+        torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]
+        assert largest_error(gpu) <= MAX_ERROR
+        torch.backends.fp32_precision = "none"  # type: ignore[attr-defined]
+
+
+def test_06_the_measurement_sees_tf32(cuda: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a GPU has it: from Ampere on."""
+    from contextlib import nullcontext
+
+    from dprecipe.training.engine import full_precision
+
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    monkeypatch.setattr(full_precision, "in_full_precision", nullcontext)
+    has_it = torch.cuda.get_device_capability(cuda) >= (8, 0)
+    assert (largest_error(cuda) > MAX_ERROR) == has_it
+
+
+@pytest.mark.parametrize("variable", ["TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "NVIDIA_TF32_OVERRIDE"])
+def test_06_what_the_environment_asks_for_is_undone_or_refused(gpu: torch.device, variable: str) -> None:
+    code = (
+        "import sys, torch\n"
+        "from dprecipe.faults import RunFailed\n"
+        "from dprecipe.training.precision_check import single_precision\n"
+        "try:\n    print(single_precision(torch.device(sys.argv[1])).measured)\n"
+        "except RunFailed as fault:\n    print('refused:', fault.message)\n"
+    )
+    command = [sys.executable, "-c", code, str(gpu)]
+    done = subprocess.run(
+        command, env={**os.environ, variable: "1"}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(("largest relative error", "refused:"))
+    if variable == "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE":
+        assert done.stdout.startswith("largest")  # it is a setting of torch's, which can be set otherwise

@@ -1,0 +1,150 @@
+"""Whole runs on a GPU: published, verified, stopped, continued, refused where there is no room; several processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import dprecipe
+from dprecipe.faults import Interrupted, RunFailed
+from dprecipe.models.lora import Adapted
+from dprecipe.models.schema import Lora
+from dprecipe.planning.model import Plan
+from dprecipe.privacy.ledger import read
+from dprecipe.training import noisy_steps
+from dprecipe.training.run import rehearse, run
+
+pytestmark = pytest.mark.gpu
+Small = Callable[..., Plan]
+
+
+def test_15_a_run_is_published_and_verifies(gpu: torch.device, small: Small, tmp_path: Path) -> None:
+    """With held-out records, AdamW and an average; scored after training, where the trainer has let go."""
+    done = run(small(), tmp_path / "run")
+    assert done.stop_reason == "completed"
+    assert done.score is not None
+    dprecipe.verify(done.release)
+    certificate = json.loads((done.release / "certificate.json").read_text(encoding="utf-8"))
+    assert "single_precision" in json.dumps(certificate)
+    if gpu.type == "cuda":
+        assert torch.cuda.get_device_name(gpu) in json.dumps(certificate)
+
+
+def test_15_adapters_are_merged_where_they_are(gpu: torch.device, small: Small, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layers = [Adapted(nn.Linear(*size), Lora(rank=2)) for size in ((64, 16), (16, 10))]
+    model = nn.Sequential(nn.Flatten(), layers[0], nn.Tanh(), layers[1])
+    done = run(small(), tmp_path / "run", model=model)
+    assert done.score is not None
+    dprecipe.verify(done.release)
+
+
+def test_15_a_rehearsal_describes_the_device(gpu: torch.device, small: Small) -> None:
+    rehearsal = rehearse(small())
+    assert rehearsal.seconds > 0
+    assert not [remark for remark in rehearsal.remarks if "single records" in remark]
+
+
+@pytest.mark.parametrize("first", ["same", "cpu"])
+def test_16_a_run_is_stopped_and_goes_on(
+    gpu: torch.device, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """On the device, and on the device after a CPU; AdamW's counters stay on the CPU."""
+    real = noisy_steps.NoisySteps.training_step
+    modules: list[Any] = []
+
+    def stopped(module: Any, *given: Any) -> None:
+        real(module, *given)
+        if module.steps_done == 7:
+            module.request_stop()
+
+    monkeypatch.setattr(noisy_steps.NoisySteps, "training_step", stopped)
+    with pytest.raises(Interrupted):
+        run(small(*(["runtime.device=cpu"] if first == "cpu" else [])), tmp_path / "run")
+
+    def seen(module: Any, *given: Any) -> None:
+        real(module, *given)
+        modules.append(module)
+
+    monkeypatch.setattr(noisy_steps.NoisySteps, "training_step", seen)
+    done = run(small(), tmp_path / "run", resume=True)
+    assert done.stop_reason in ("completed", "budget")
+    dprecipe.verify(done.release)
+    ledger = read(tmp_path / "run" / "private" / "ledger.jsonl")
+    assert ledger.attempts == 2
+    assert sum(charge.count for charge in ledger.charges) == 20
+    state = modules[-1].state()["optimizer"]["state"]
+    assert {slot["step"].device.type for slot in state.values()} == {"cpu"}
+    assert {slot["exp_avg"].device.type for slot in state.values()} == {gpu.type}
+
+
+def test_17_memory_that_does_not_suffice_costs_nothing(cuda: torch.device, small: Small, tmp_path: Path) -> None:
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(cuda).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (1 << 30) / total), cuda)
+    try:
+        plan = small(
+            "model={kind: mlp, hidden: [20000, 20000]}", "runtime.physical_batch=1024", "training.optimizer.kind=adam"
+        )
+        with pytest.raises(RunFailed, match=r"does not fit|out of memory|ran out"):
+            run(plan, tmp_path / "run")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, cuda)
+        torch.cuda.empty_cache()
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+
+
+DRIVER = textwrap.dedent(
+    """
+    import sys
+    import torch
+    from dprecipe.training import processes as module
+    from dprecipe.training.processes import join, leave
+
+    device, backend = torch.device(sys.argv[2]), sys.argv[3]
+    if backend == "gloo":  # two processes on one GPU, which nccl refuses
+        module.distributed.init_process_group("gloo")
+    processes = join(device)
+    if backend == "gloo":
+        processes._device = torch.device("cpu")
+    part = processes.part(torch.tensor([0, 2, 4]).numpy())  # one process has none of them
+    value = torch.full((5,), float(len(part)), dtype=torch.float64, device=device)
+    total = processes.summed(value)
+    if processes.rank == 0:
+        import time
+        time.sleep(3)  # the others wait for a leader that scores
+    agreed = processes.agree(lambda: "go on")
+    noisy = processes.released(lambda: total + 1, total)
+    assert total.device == noisy.device == device, (total.device, noisy.device)
+    with open(f"{sys.argv[1]}/{processes.rank}", "w") as file:
+        file.write(f"{total.tolist()} {noisy.tolist()} {agreed}")
+    leave()
+    """
+)
+SEVERAL = [("gloo", 1)] + ([("nccl", 2)] if torch.cuda.is_available() and torch.cuda.device_count() > 1 else [])
+
+
+@pytest.mark.parametrize(("backend", "gpus"), SEVERAL)
+def test_24_two_processes_add_up_on_the_device(gpu: torch.device, tmp_path: Path, backend: str, gpus: int) -> None:
+    driver = tmp_path / "driver.py"
+    device = '"cuda:" + str(int(__import__("os").environ["LOCAL_RANK"]))' if gpus > 1 else None
+    text = DRIVER.replace("sys.argv[2]", device) if device else DRIVER
+    driver.write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(driver)]
+    command += [str(tmp_path), str(gpu), backend]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    told = [(tmp_path / str(rank)).read_text(encoding="utf-8") for rank in range(2)]
+    assert told[0] == told[1] == f"{[3.0] * 5} {[4.0] * 5} go on"

@@ -1,0 +1,88 @@
+"""What can be told of `make gpu-check` without a GPU: how it ends, what it counts as failed, what its steps compute."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from torch import nn
+
+ROOT = Path(__file__).parents[1]
+none = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@none
+@pytest.mark.parametrize("name", ["gpu", "gpu_check"])
+def test_without_a_gpu_it_says_so_and_writes_nothing(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert done.returncode == 2
+    assert "there is no CUDA device" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_test_that_is_skipped_has_not_passed() -> None:
+    check = loaded("gpu_check")
+    outcomes = [
+        check.outcome(ElementTree.fromstring(f"<testcase>{inside}</testcase>"))
+        for inside in ("", "<skipped message='no GPU'/>", "<failure message='wrong'/>", "<error/>")
+    ]
+    assert outcomes == ["passed", "skipped: no GPU", "failure: wrong", "error: "]
+
+
+def test_a_ratio_that_has_grown_by_a_fifth_is_told() -> None:
+    gpu = loaded("gpu")
+
+    def figures(engine: float) -> dict[str, Any]:
+        return {"cases": {"WRN-16-4": {"sgd": {"ms": 10.0}, "engine": {"ms": engine}, "vmap": {"failed": "memory"}}}}
+
+    assert gpu.above(figures(17.9), figures(15.0)) == []
+    assert gpu.above(figures(18.1), figures(15.0)) == ["WRN-16-4, engine: 1.81, was 1.50"]
+    assert gpu.above(figures(18.1), {"cases": {}}) == []
+
+
+@pytest.mark.parametrize("way", ["sgd", "engine", "bf16", "vmap"])
+def test_each_way_takes_a_step(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = loaded("gpu")
+    monkeypatch.setattr(gpu, "free_bytes", lambda device: 1 << 30)
+    nets: list[nn.Module] = []
+
+    def build() -> nn.Module:
+        nets.append(nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 10)))
+        return nets[-1]
+
+    case = gpu.Case(build, (6,), 40, 16)
+    step = gpu.step_of(case, way, torch.device("cpu"), 3)
+    before = [parameter.detach().clone() for parameter in nets[0].parameters()]
+    taken = [step(number) for number in range(3)]
+    assert taken == gpu.sizes_of(case, 3)
+    assert len(set(taken)) > 1
+    assert not any(torch.equal(a, b) for a, b in zip(before, nets[0].parameters(), strict=True))
+
+
+def test_the_cases_are_what_they_are_called() -> None:
+    gpu = loaded("gpu")
+    with torch.device("meta"):
+        sizes = {name: sum(p.numel() for p in gpu.CASES[name].build().parameters()) for name in gpu.CASES}
+    assert 95e6 < sizes["transformer 100M"] < 110e6
+    assert 2.7e6 < sizes["WRN-16-4"] < 2.8e6
+    assert 20e6 < sizes["ViT-small"] < 24e6
+    assert set(gpu.SHORT) < set(gpu.CASES)
