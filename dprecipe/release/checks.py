@@ -11,7 +11,7 @@ from dprecipe.release.schema import CheckFacts
 _GRADIENTS = frozenset(
     {
         *("output", "loss_per_record", "records_independent", "losses_independent", "per_record_gradients"),
-        *("gradients_independent", "larger_batches", "buffers_unmoved", "noise_scale"),
+        *("gradients_independent", "larger_batches", "buffers_unmoved", "single_precision", "noise_scale"),
     }
 )
 CHECKS = {
@@ -41,6 +41,7 @@ TEXTS = {
     "encoded_sum_edges": "an empty lot gives zero, a non-finite record adds zero, and a unit adds one code",
     "larger_batches": "no output and no sum depends on how many records there are, up to what the engine takes at once",
     "buffers_unmoved": "no buffer moves in training, nor a weight by itself",
+    "single_precision": "products and convolutions in single precision are not rounded to fewer bits",
     "noise_scale": "noise drawn by the gate has the planned law, scale and symmetry",
     "parts_disjoint": "each unit goes to one teacher, and none to another when units are added, removed or renamed",
     "one_vote": "a record that is replaced or removed changes the votes of its own teacher alone",

@@ -24,6 +24,7 @@ from dprecipe.training.engine.sizes import is_out_of_memory, largest
 from dprecipe.training.gate import Gate
 from dprecipe.training.program import Synthetic
 from dprecipe.training.progress import say
+from dprecipe.training.publish import UNTESTED
 from dprecipe.training.records import Store
 
 Step = Callable[[int], None]
@@ -42,6 +43,7 @@ def hold_in_memory(plan: Plan, model: nn.Module, device: torch.device) -> None:
     """
     if device.type != "cuda":
         return
+    say(f"{device}: {UNTESTED}; `make gpu-check` tries what a run relies on")
     torch.cuda.reset_peak_memory_stats(device)
     hold_step(plan.runtime.physical_batch, lambda records: made_up_step(plan, model, device, records), device)
     taken, there = torch.cuda.max_memory_allocated(device), torch.cuda.mem_get_info(device)[1]

@@ -227,6 +227,10 @@ def hold_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
                 )
 
 
+UNTESTED = "this version was not tested on CUDA"
+"""Until `make gpu-check` has passed somewhere: docs/gpu.md."""
+
+
 def device_name(device: torch.device) -> str:
     """The device as the certificate names it."""
-    return f"cuda: {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type
+    return f"cuda: {torch.cuda.get_device_name(device)} ({UNTESTED})" if device.type == "cuda" else device.type
