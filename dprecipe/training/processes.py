@@ -195,7 +195,7 @@ def join(device: torch.device) -> Processes:
         with reaching():
             if device.type == "cuda":
                 torch.cuda.set_device(device)  # else every process of a machine takes its first GPU
-                distributed.init_process_group("cpu:gloo,cuda:nccl", device_id=device, timeout=PATIENCE)
+                distributed.init_process_group("cpu:gloo,cuda:nccl", timeout=PATIENCE)
             else:
                 distributed.init_process_group("gloo", timeout=PATIENCE)
     with reaching():

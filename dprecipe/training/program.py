@@ -39,6 +39,7 @@ from dprecipe.training.progress import say
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
 from dprecipe.training.run import Given
+from dprecipe.training.worth_moving import device_for
 
 DEVIATIONS = 8
 """A batch of Poisson sampling is larger than this many standard deviations above the expected one with a probability
@@ -104,6 +105,7 @@ def prepare(
         raise RunFailed("the model has no parameter that is trained", "leave requires_grad on where it should learn")
     if model is not None:
         refuse_python_tensors(plan, built)
+    device = device_for(plan.runtime.device, device, built, data_facts.shape, plan.length.expected_lot)
     built.to(device)
     form = form_of(plan, data_facts, built, given)
     if model is not None:

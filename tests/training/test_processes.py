@@ -230,7 +230,7 @@ def test_each_process_takes_its_own_gpu_before_anything_is_shared(group: dict[st
     assert group["set"] == [device]
     given, named = group["begun"]
     assert given == ("cpu:gloo,cuda:nccl",)
-    assert named == {"device_id": device, "timeout": PATIENCE}
+    assert named == {"timeout": PATIENCE}
     assert group["groups"] == [{"backend": "gloo", "timeout": PATIENCE}]
     # What is no tensor never touches a GPU, whichever is the current one.
     processes.agree(lambda: 1)
