@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dprecipe.training.engine.full_precision import without_cudnn
+
 CONSTANT = 0.5
 """What a draw of a real number answers. Bernoulli's answers 1: nothing is dropped. Whole numbers are the lowest."""
 
@@ -22,7 +24,7 @@ CONSTANT = 0.5
 @contextmanager
 def resting() -> Iterator[None]:
     """Let all draws rest. Kernels that draw inside (cuDNN's, fused attention) are not used meanwhile."""
-    with torch.backends.cudnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), _Resting():  # type: ignore[no-untyped-call]
+    with without_cudnn(), sdpa_kernel(SDPBackend.MATH), _Resting():  # type: ignore[no-untyped-call]
         yield
 
 

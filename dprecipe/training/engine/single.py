@@ -19,7 +19,9 @@ from torch.func import functional_call, grad, vmap
 
 from dprecipe.models.adapted import by_record
 from dprecipe.training.engine.bookkeeping import left_alone, made_up
+from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.taps import buffers_apart, layers_of, trained_of
+from dprecipe.training.engine.terms import plain_attention
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _REASONS: weakref.WeakKeyDictionary[nn.Module, dict[Any, str]] = weakref.WeakKeyDictionary()
@@ -42,6 +44,8 @@ def one_by_one(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -
     training = tuple(layer.training for layer in layers_of(model))
     key = (loss, training, features.shape[1:], features.dtype, features.device, labels.shape[1:], labels.dtype)
     reasons = _REASONS.setdefault(model, {})
+    if one_size(features.device) and any(isinstance(layer, nn.RNNBase) for layer in layers_of(model)):
+        return "cuDNN's recurrent layers have no rule for many records at once"
     if key not in reasons:
         try:
             with left_alone(features.device), buffers_apart(layers_of(model)):
@@ -65,7 +69,7 @@ def _batched(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> 
         output = functional_call(model, (parameters, buffers), (feature.unsqueeze(0),))
         return loss(output, label.unsqueeze(0)).squeeze(0)
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), plain_attention(features.device):
         warnings.filterwarnings("ignore", "There is a performance drop")  # no batching rule: torch loops
         grads = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")(parameters, features, labels)
     return torch.cat([grads[name].reshape(len(labels), -1) for name in parameters], dim=1)

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.engine.taps import Call, Unplanned, in_single
 
 
@@ -188,6 +191,7 @@ class Alone:
         self.taken: int = sum(
             leaf.numel() // leaf.shape[dim[0]] for leaf, dim in zip(self._leaves, self._dims, strict=True) if dim
         )
+        self._device = next(iter(self.parameters.values())).device
         self._held: dict[str, Tensor] = {}
 
     def hold(self, count: int, step: int) -> None:
@@ -241,7 +245,7 @@ class Alone:
             ]
             found = {name: torch.stack([rows[name] for rows in each]) for name in names}
         else:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), plain_attention(self._device):
                 warnings.filterwarnings("ignore", "There is a performance drop")  # no batching rule: torch loops
                 found = vmap(one, in_dims=(dims, self._output_dims), randomness="error")(leaves, gradients)
         return {name: rows.detach() for name, rows in found.items()}
@@ -264,6 +268,13 @@ class OfLayer:
 
     def ordered(self, values: Tensor) -> Tensor:
         return values
+
+
+def plain_attention(device: torch.device) -> AbstractContextManager[None]:
+    """On a GPU: attention by products alone. The backward pass of no other kernel has a rule for many records at once,
+    so that torch takes them one by one."""
+    context: AbstractContextManager[None] = sdpa_kernel(SDPBackend.MATH) if one_size(device) else nullcontext()
+    return context
 
 
 def _written(rows_RP: Tensor, out_RP: Tensor | None) -> Tensor:

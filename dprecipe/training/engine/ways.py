@@ -340,11 +340,14 @@ def candidates(
     by_rows = term.positions * size * (1 if "kept" in rows else 2) + 16 * size
     by_ghost = 4 * term.positions**2 * (term.inputs + term.outputs) + 2 * term.positions * size
     likely = ghost | rows if by_ghost < by_rows else rows | ghost
-    return likely if max(by_ghost, by_rows) < LIKELY * min(by_ghost, by_rows) else dict([next(iter(likely.items()))])
+    most = LIKELY if like.device.type == "cpu" else LIKELY_ON_GPU
+    return likely if max(by_ghost, by_rows) < most * min(by_ghost, by_rows) else dict([next(iter(likely.items()))])
 
 
 LIKELY = 4
 """What is estimated to cost this many times as much is not tried."""
+LIKELY_ON_GPU = 32
+"""The estimates are a CPU's: elsewhere more is tried."""
 
 
 def cheapest(ways: dict[str, Making], weights: Weights, size: int) -> str:

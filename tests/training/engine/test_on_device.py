@@ -14,7 +14,7 @@ from torch.nn import functional
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.encoded import codebook
 from dprecipe.training import records
-from dprecipe.training.engine import bookkeeping, compiled, encoded_sum, parts, sizes
+from dprecipe.training.engine import bookkeeping, compiled, encoded_sum, parts, sizes, terms, ways
 from dprecipe.training.engine import clipped_sum as clipped_sum_module
 from dprecipe.training.engine.bookkeeping import Plan, Share, plan_of
 from dprecipe.training.engine.clipped_sum import Batch, Loss, clipped_sum, clipped_sum_of_rows
@@ -54,7 +54,7 @@ def test_a_model_with_dropout_on_a_device_is_planned(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU is taken for a device on which parts have one size."""
-    for module in (parts, clipped_sum_module, bookkeeping, records, encoded_sum):
+    for module in (parts, clipped_sum_module, bookkeeping, records, encoded_sum, terms):
         monkeypatch.setattr(module, "one_size", lambda device: True)
 
 
@@ -318,3 +318,42 @@ def test_compiling_for_a_gpu_takes_a_c_compiler_and_python_s_headers(
     assert compiled.missing(cuda) is None
     (tmp_path / "Python.h").unlink()
     assert "Python.h" in str(compiled.missing(cuda))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_attention_of_a_layer_by_itself_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that nobody knows is differentiated by itself: one by one its records would take far too long."""
+    allowed = []
+    real = terms.vmap
+
+    def noted(*given: Any, **named: Any) -> Any:
+        allowed.append((torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()))
+        return real(*given, **named)
+
+    monkeypatch.setattr(terms, "vmap", noted)
+
+    class Mixes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = (x @ self.weight)[:, None]
+            return functional.scaled_dot_product_attention(y, y, y).mean((1, 2))
+
+    torch.manual_seed(0)
+    model, batch = nn.Sequential(Mixes(), nn.Linear(8, 3)), Batch(torch.randn(9, 5, 8), torch.arange(9) % 3)
+    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 16).value
+    assert set(allowed) == {(False, False)}
+    expected = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.3), 16).value
+    assert float((found - expected).norm() / expected.norm()) < 1e-5
+
+
+def test_on_a_gpu_more_strategies_are_tried() -> None:
+    """What they cost is estimated for a CPU."""
+    term = terms.Products(lambda part: torch.zeros(4, 1, 100, 50), torch.zeros(4, 1, 50, 100), 50)
+    tried = {
+        device: set(ways.candidates([term], 4, 2500, torch.empty((), device=device), 1 << 20, ways.Store()))
+        for device in ("cpu", "meta")
+    }
+    assert tried == {"cpu": {"kept"}, "meta": {"kept", "ghost"}}
