@@ -7,12 +7,16 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from dprecipe.data.augment import augmentation
+from dprecipe.data.raw import Labels
+from dprecipe.data.records import RecordSource
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.rooms import trainer_of
 from dprecipe.noise.entropy import Secrets
@@ -31,12 +35,14 @@ Step = Callable[[int], None]
 """A made-up step with parts of so many records."""
 
 
-def hold_in_memory(plan: Plan, model: nn.Module, device: torch.device) -> None:
+def hold_in_memory(plan: Plan, model: nn.Module, records: RecordSource, device: torch.device) -> None:
     """One made-up step, with parts as large as the run's, fits into the device's memory; said is how much it takes.
 
     On a CPU nothing is tried: its memory is the machine's, which pages.
 
-    Guarantees: no record is read, nothing is charged, and the model is left as it was.
+    `records`: the run's own, of which one tells shapes and types.
+
+    Guarantees: nothing is computed on a record, nothing is charged, and the model is left as it was.
 
     Raises:
         RunFailed: it does not fit; says what would.
@@ -45,7 +51,7 @@ def hold_in_memory(plan: Plan, model: nn.Module, device: torch.device) -> None:
         return
     say(f"{device}: {UNTESTED}; `make gpu-check` tries what a run relies on")
     torch.cuda.reset_peak_memory_stats(device)
-    hold_step(plan.runtime.physical_batch, lambda records: made_up_step(plan, model, device, records), device)
+    hold_step(plan.runtime.physical_batch, lambda most: made_up_step(plan, model, records, device, most), device)
     taken, there = torch.cuda.max_memory_allocated(device), torch.cuda.mem_get_info(device)[1]
     say(f"a step takes {taken / 2**30:.1f} GiB of the {there / 2**30:.0f} GiB of {device}")
 
@@ -81,12 +87,32 @@ def fits(records: int, step: Step) -> bool:
     return True
 
 
-def made_up_step(plan: Plan, model: nn.Module, device: torch.device, records: int) -> None:
-    """The sum, the noise and the update of a step on made-up records, which are thrown away."""
+@final
+class Zeros:
+    """As many units as the recipe declares, each with all the records that it may have: of the shapes and types of the
+    run's own, and nothing but zeros."""
+
+    def __init__(self, plan: Plan, records: RecordSource) -> None:
+        made = Synthetic(plan)
+        self.units, self.unit_count, self._count = made.units, made.unit_count, len(made)
+        features, labels = records.batch(np.arange(min(1, len(records))))
+        self._like = np.zeros((1, *features.shape[1:]), features.dtype), np.zeros(1, labels.dtype)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]:
+        count = len(range(self._count)[indices]) if isinstance(indices, slice) else len(indices)
+        features, labels = self._like
+        return np.repeat(features, count, 0), np.repeat(labels, count, 0)
+
+
+def made_up_step(plan: Plan, model: nn.Module, records: RecordSource, device: torch.device, most: int) -> None:
+    """The sum, the noise and the update of a step on made-up records, at most so many at once; all is thrown away."""
     # Not compiled: that is done once, where its program is kept.
-    runtime = plan.runtime.model_copy(update={"physical_batch": records, "compile": False})
+    runtime = plan.runtime.model_copy(update={"physical_batch": most, "compile": False})
     plan = replace(plan, runtime=runtime)
-    store = Store(Synthetic(plan), device, lambda generator: augmentation(plan.data.preprocess, generator))
+    store = Store(Zeros(plan, records), device, lambda generator: augmentation(plan.data.preprocess, generator))
     with tempfile.TemporaryDirectory() as folder:
         ledger, secrets = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest), Secrets()
         try:
@@ -95,7 +121,7 @@ def made_up_step(plan: Plan, model: nn.Module, device: torch.device, records: in
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")
-            units = min(store.units, records, math.ceil(largest(plan.length.expected_lot)))
+            units = min(store.units, most, math.ceil(largest(plan.length.expected_lot)))
             with in_full_precision():
                 module.try_out(ticket, np.arange(units))
         finally:

@@ -47,7 +47,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     if given.public is not None:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
     program = prepared(plan, lambda: declared(plan, root, given), given.model, given.train)
-    hold_in_memory(plan, program.model, program.device)
+    hold_in_memory(plan, program.model, program.sets.train, program.device)
     return program
 
 

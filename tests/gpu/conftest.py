@@ -16,7 +16,7 @@ from dprecipe.planning.make import plan
 from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read
 from dprecipe.training import probe, records
-from dprecipe.training.engine import bookkeeping, clipped_sum, encoded_sum, parts, terms
+from dprecipe.training.engine import bookkeeping, clipped_sum, encoded_sum, parts, single, terms
 from dprecipe.training.engine.full_precision import in_full_precision
 
 DEVICE = os.environ.get("DPRECIPE_GPU_TESTS_ON", "cuda")
@@ -48,7 +48,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     if DEVICE == "cuda" and not torch.cuda.is_available():
         pytest.skip("there is no CUDA device")
     if DEVICE != "cuda":  # what is done on a GPU is tried
-        for module in (parts, clipped_sum, bookkeeping, encoded_sum, records, probe, terms):
+        for module in (parts, clipped_sum, bookkeeping, encoded_sum, records, probe, terms, single):
             monkeypatch.setattr(module, "one_size", lambda device: True)
     torch.manual_seed(0)
     with in_full_precision():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from dprecipe.data.facts import facts
 from dprecipe.faults import RunFailed
@@ -16,7 +17,7 @@ from dprecipe.mechanisms.dpsgd import train
 from dprecipe.planning.model import Plan
 from dprecipe.training import stepwise
 from dprecipe.training.memory_check import fits, hold_step, made_up_step
-from dprecipe.training.program import started
+from dprecipe.training.program import Synthetic, started
 from dprecipe.training.records import StoredLot
 from dprecipe.training.run import run
 
@@ -43,8 +44,8 @@ def holds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
         monkeypatch.setattr(
             stepwise,
             "hold_in_memory",
-            lambda plan, model, device: hold_step(
-                plan.runtime.physical_batch, lambda records: made_up_step(plan, model, device, records), device
+            lambda plan, model, records, device: hold_step(
+                plan.runtime.physical_batch, lambda most: made_up_step(plan, model, records, device, most), device
             ),
         )
         return tried
@@ -87,7 +88,7 @@ def test_a_step_that_is_tried_leaves_nothing(small: Small, more: tuple[str, ...]
     model, _ = started(made, facts(made.data))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state, drawn = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
-    made_up_step(made, model, CPU, 64)
+    made_up_step(made, model, Synthetic(made), CPU, 64)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -125,3 +126,32 @@ def test_memory_that_runs_out_in_a_step_is_a_fault(
     with pytest.raises(RunFailed, match="ran out in a step"):
         run(small(), tmp_path / "run")
     assert run(small(), tmp_path / "run", resume=True).stop_reason in ("completed", "budget")
+
+
+def test_a_step_is_tried_on_records_of_the_run_s_own_type(small: Small) -> None:
+    """Tokens are whole numbers: a module that looks them up takes no others."""
+
+    class Tokens:
+        unit_count, units = 1438, None
+
+        def __len__(self) -> int:
+            return 1438
+
+        def batch(self, indices: Any) -> Any:
+            assert len(np.arange(1438)[indices]) == 1  # for its shape and type
+            return np.full((1, 7), 3), np.zeros(1, np.int64)
+
+    seen = []
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.head = nn.Embedding(5, 4), nn.Linear(4, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append((x.dtype, bool(x.any())))
+            logits: torch.Tensor = self.head(self.tokens(x).mean(1))
+            return logits
+
+    made_up_step(small(), Model(), Tokens(), CPU, 64)
+    assert {dtype for dtype, _ in seen} == {torch.int64}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dprecipe.faults import RunFailed
 from dprecipe.training.engine import full_precision
-from dprecipe.training.engine.full_precision import PLACES, in_full_precision, largest_error
+from dprecipe.training.engine.full_precision import PLACES, in_full_precision, largest_error, without_cudnn
 from dprecipe.training.precision_check import single_precision
 
 CPU = torch.device("cpu")
@@ -128,3 +128,13 @@ def test_a_device_that_rounds_to_tf32_all_the_same_is_found_out(
     assert largest_error(CPU) > 2.0**-13
     with pytest.raises(RunFailed, match="fewer bits"):
         single_precision(CPU)
+
+
+def test_without_cudnn_nothing_else_is_told() -> None:
+    """`torch.backends.cudnn.flags(enabled=False)` turns TF32 on."""
+    with in_full_precision():
+        before = settings()
+        with without_cudnn():
+            assert not torch.backends.cudnn.enabled
+            assert settings() == before
+        assert torch.backends.cudnn.enabled

@@ -14,7 +14,7 @@ from torch.nn import functional
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.encoded import codebook
 from dprecipe.training import records
-from dprecipe.training.engine import bookkeeping, compiled, encoded_sum, parts, sizes, terms, ways
+from dprecipe.training.engine import bookkeeping, compiled, encoded_sum, parts, single, sizes, terms, ways
 from dprecipe.training.engine import clipped_sum as clipped_sum_module
 from dprecipe.training.engine.bookkeeping import Plan, Share, plan_of
 from dprecipe.training.engine.clipped_sum import Batch, Loss, clipped_sum, clipped_sum_of_rows
@@ -54,7 +54,7 @@ def test_a_model_with_dropout_on_a_device_is_planned(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU is taken for a device on which parts have one size."""
-    for module in (parts, clipped_sum_module, bookkeeping, records, encoded_sum, terms):
+    for module in (parts, clipped_sum_module, bookkeeping, records, encoded_sum, terms, single):
         monkeypatch.setattr(module, "one_size", lambda device: True)
 
 
@@ -294,13 +294,13 @@ def test_recurrent_layers_go_record_by_record(monkeypatch: pytest.MonkeyPatch) -
         def forward(self, x: Tensor) -> Tensor:
             return self.layer(x)[0][:, -1]  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(clipped_sum_module, "vmap", lambda *_: pytest.fail("cuDNN has no rule for many at once"))
+    monkeypatch.setattr(single, "vmap", lambda *_: pytest.fail("cuDNN has no rule for many at once"))
     model, features, labels = Last(), torch.randn(3, 5, 4), torch.tensor([0, 1, 2])
     found = clipped_sum_module.per_record_gradients(model, cross_entropy, features, labels)
     for row, feature, label in zip(found, features, labels, strict=True):
         loss = cross_entropy(model(feature[None]), label[None]).sum()
-        single = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
-        assert torch.allclose(row, single, atol=1e-6)
+        alone = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+        assert torch.allclose(row, alone, atol=1e-6)
 
 
 def test_compiling_for_a_gpu_takes_a_c_compiler_and_python_s_headers(
