@@ -122,7 +122,6 @@ def test_several_runs_other_company_and_another_relation() -> None:
         ([charge], other),
         ([charge], Neighbouring.ADD_OR_REMOVE_ONE),
         ([charge, Charge(Gaussian(5.0), 1)], relation),
-        ([Charge(Gaussian(5.0), 1)], other),
     ):
         for accountant in accountants.ACCOUNTANTS:
             assert accountants.epsilon(charges, 1e-5, asked, accountant) == math.inf

@@ -201,7 +201,7 @@ def _left(path: Path, finding: Finding) -> str:
 
 
 def _cell(text: str, most: int) -> str:
-    text = printable(text).replace("|", "\\|").replace("<", "&lt;")
+    text = printable(text).replace(f"{FOLDER}/", "").replace("|", "\\|").replace("<", "&lt;")
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

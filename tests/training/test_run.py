@@ -457,7 +457,7 @@ def test_t27_records_from_python_are_grouped_as_the_guarantee_says(small: Small,
         run(small(*unit), tmp_path / "run", train=bare)
     ids = np.concatenate([np.arange(100), np.zeros(4, dtype=np.int64)])  # one unit of five
     crowded = Records(np.zeros((104, 1, 8, 8), dtype=np.float32), np.zeros(104, dtype=np.int64), ids)
-    with pytest.raises(DataFault, match="up to 5"):
+    with pytest.raises(DataFault, match="more than the 4 that the recipe allows"):
         run(small(*unit), tmp_path / "run", train=crowded)
 
 
