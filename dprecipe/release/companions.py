@@ -16,7 +16,7 @@ from dprecipe.models.file import describe, parse
 from dprecipe.models.schema import Transformers
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
-from dprecipe.release import card, report, tensors
+from dprecipe.release import card, figures, report, tensors
 from dprecipe.release.folder import covered_history
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, parse_object, read_bytes
@@ -24,20 +24,13 @@ from dprecipe.release.untrusted import ContentError, parse_object, read_bytes
 History = Sequence[Mapping[str, float]]
 
 FIGURE = "<svg/>"
-SVG = re.compile(r"<svg .*?</svg>\n?", re.DOTALL)
-SVG_HEAD = re.compile(
-    r'<svg role="img" aria-label="[a-z]{1,20}" (xmlns:xlink="http://www.w3.org/1999/xlink" |'
-    r'xmlns="http://www.w3.org/2000/svg" |(width|height)="[\d.]{1,12}pt" |viewBox="[\d. ]{1,60}" )*version="1.1">'
-)
-SVG_TAGS = frozenset({"svg", "defs", "style", "g", "path", "use", "text", "tspan", "clipPath", "rect"})
-SVG_STYLE = '<style type="text/css">*{stroke-linejoin: round; stroke-linecap: butt}</style>'
+SVG = re.compile(r"<svg .*?</svg>", re.DOTALL)
 LABELS = frozenset(
     {
         *("ε", "δ", "ε spent", "steps", "queries", "answered, of those put", "accuracy, public records"),
         *("position of the record", "no amplification", "contraction", "nonlinear", "iteration", "hybrid"),
     }
 )
-TICK = re.compile(r"[\d\s.,eE+^%×−-]*")
 
 
 def differences(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Path, names: set[str]) -> list[str]:
@@ -112,22 +105,4 @@ def _report(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Pa
     if stated.mechanism.voting is not None:
         votes = stated.mechanism.voting
         allowed |= {f"{votes.answers_charged:,} of {votes.queries_charged:,}"}
-    return [f"report.html: {flaw}" for figure in SVG.findall(page) if (flaw := _drawn(figure, allowed))][:5]
-
-
-def _drawn(figure: str, allowed: frozenset[str]) -> str | None:
-    """Why a figure is none of a report: it has words of its own, or reaches beyond itself. Its lines may show anything:
-    nothing here draws them again."""
-    if not SVG_HEAD.match(figure):
-        return "a figure does not begin as a figure of a report does"
-    bare = re.sub(r"<!--.*?-->", "", figure, flags=re.DOTALL)
-    if bare.count("<style") != bare.count(SVG_STYLE):
-        return "a figure has a style of its own"
-    if others := sorted(set(re.findall(r"<\s*/?\s*([^\s<>/]*)", bare)) - SVG_TAGS):
-        return f"a figure holds {others[0][:40]!a}"
-    for words in re.findall(r"<text[^>]*>(.*?)</text>", bare, re.DOTALL):
-        text = re.sub(r"<[^>]*>", "", words).strip()
-        if text not in allowed and not TICK.fullmatch(text):
-            return f"a figure says {text[:80]!a}"
-    outside = re.sub(r"<style.*?</style>|<text.*?</text>|<[^>]*>", "", bare, flags=re.DOTALL)
-    return f"a figure says {outside.strip()[:80]!a}" if outside.strip() else None
+    return [f"report.html: {flaw}" for figure in SVG.findall(page) if (flaw := figures.flaw(figure, allowed))][:5]

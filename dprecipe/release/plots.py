@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from dprecipe.privacy.events import (
     take_first,
     total,
 )
-from dprecipe.release import voting
+from dprecipe.release import figures, voting
 from dprecipe.release.certificate import steps_of
 from dprecipe.release.schema import Claim
 
@@ -197,15 +196,11 @@ def svg(name: str, draw: Callable[[Any], None]) -> str:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(style(name)):
-        figure = Figure(figsize=(5.6, 3.2), layout="constrained")
+        figure = Figure(figsize=[side / 72 for side in figures.SIZE], layout="constrained")
         figure.patch.set_alpha(0)
         axes = figure.add_subplot()
         axes.patch.set_alpha(0)
         draw(axes)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    found = text.getvalue()
-    found = found[found.index("<svg") :]
-    found = re.sub(r"<metadata>.*?</metadata>", "", found, flags=re.DOTALL)
-    found = re.sub(r"font-family: [^;\"]*", "font-family: inherit", found)
-    return re.sub(r"<svg ", f'<svg role="img" aria-label="{name}" ', found, count=1)
+    return figures.tidy(name, text.getvalue())
