@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.names import quoted
 from dprecipe.data.schema import Data
 from dprecipe.faults import Finding
 from dprecipe.models.schema import Model
@@ -62,9 +63,9 @@ class Facts:
 
 
 def unit_name(recipe: Recipe) -> str:
-    """Who is protected, as the guarantee names it."""
+    """Who is protected, as the guarantee names it: a column's name in quotes."""
     unit = recipe.data.unit
-    return "record" if unit == "record" else unit.column
+    return "record" if unit == "record" else quoted(unit.column)
 
 
 @dataclass(frozen=True, slots=True)

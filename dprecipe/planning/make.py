@@ -5,7 +5,7 @@ from __future__ import annotations
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import account_of
-from dprecipe.planning import accept, public, rules
+from dprecipe.planning import accept, public, rules, units
 from dprecipe.planning.model import Budget, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
@@ -57,6 +57,7 @@ def plan(loaded: Loaded) -> Plan:
         released=mechanism.released,
         assumptions=(
             *mechanism.assumptions,
+            *units.identified(recipe),
             *public.initial_weights(recipe),
             *accept.declarations(recipe, warnings),
         ),

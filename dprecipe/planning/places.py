@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dprecipe.faults import Finding
+from dprecipe.mechanisms.contract import unit_name
 from dprecipe.mechanisms.rooms import ROOMS
 from dprecipe.planning.model import Plan
 from dprecipe.recipe.root import Recipe
@@ -28,17 +29,17 @@ def chosen_by_place(recipe: Recipe) -> Iterator[Finding]:
             "P119",
             f"data.train.records takes [{records[0]}, {records[1]}) by place, and whoever leaves the file moves a "
             "later record in: that is a replacement, which add_or_remove_one does not count",
-            f"{blanked.format('record' if unit == 'record' else unit.column)}{others}; "
+            f"{blanked.format(unit_name(recipe))}{others}; "
             "or remove data.train.records and name a file that holds these records alone",
             path,
         )
     elif relation == "replace_one" and unit != "record":
         yield Finding(
             "P119",
-            f"data.train.records takes [{records[0]}, {records[1]}) by place, and another {unit.column} may have more "
-            "records or fewer: later records would move in or out",
-            f"{blanked.format(unit.column)}; or remove data.train.records and name a file that holds these records "
-            "alone",
+            f"data.train.records takes [{records[0]}, {records[1]}) by place, and another {unit_name(recipe)} may have "
+            "more records or fewer: later records would move in or out",
+            f"{blanked.format(unit_name(recipe))}; or remove data.train.records and name a file that holds these "
+            "records alone",
             path,
         )
 

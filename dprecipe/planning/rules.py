@@ -16,7 +16,7 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.rooms import ROOMS, account_of
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import accept, learning, paths, places, public
+from dprecipe.planning import accept, learning, paths, places, public, units
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -121,18 +121,6 @@ def private_metrics(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def unit_has_a_column(recipe: Recipe) -> Iterator[Finding]:
-    """A unit other than the record needs a source with columns."""
-    unit, source = recipe.data.unit, recipe.data.train.source
-    if unit != "record" and source in ("digits", "idx"):
-        yield Finding(
-            "R303",
-            f"source {source} has no column {unit.column!r} to tell units apart",
-            "use a csv, parquet or npz source, or unit: record",
-            "data.unit.column",
-        )
-
-
 def insecure_randomness(recipe: Recipe) -> Iterator[Finding]:
     """Fixed noise protects nobody."""
     if recipe.runtime.insecure is not None:
@@ -171,7 +159,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     public.public_records,
     public.held_apart,
     public.held_out,
-    unit_has_a_column,
+    units.has_a_column,
     paths.data_files,
     insecure_randomness,
     data_and_model,

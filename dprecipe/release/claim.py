@@ -307,11 +307,11 @@ def privacy_unit(plan: Plan) -> PrivacyUnit:
     if plan.mechanism == hiding.NAME:
         return PrivacyUnit(name="record", max_records=1, enforced_by=hiding.enforced_by(plan))
     if plan.mechanism == voting.NAME:
-        name, most = ("record", 1) if unit == "record" else (unit.column, unit.max_records)
+        name, most = ("record", 1) if unit == "record" else (plan.guarantee.unit, unit.max_records)
         moved = f"so one {name} moves at most one vote on a query"
         return PrivacyUnit(name=name, max_records=most, enforced_by=f"{voting.partition(plan)}; {moved}")
     if plan.settings.get("slots") is not None:
-        name, most = ("record", 1) if unit == "record" else (unit.column, unit.max_records)
+        name, most = ("record", 1) if unit == "record" else (plan.guarantee.unit, unit.max_records)
         return PrivacyUnit(
             name=name,
             max_records=most,
@@ -330,10 +330,10 @@ def privacy_unit(plan: Plan) -> PrivacyUnit:
             enforced_by=f"each record's gradient is clipped by itself, and {drawn}{averaged}",
         )
     return PrivacyUnit(
-        name=unit.column,
+        name=plan.guarantee.unit,
         max_records=unit.max_records,
         enforced_by=(
-            f"records that share a value of {unit.column} are sampled together and their gradients are "
+            f"records that share a value of {plan.guarantee.unit} are sampled together and their gradients are "
             f"clipped together; at most {unit.max_records} of them are used{averaged.replace('its', 'their')}"
         ),
     )

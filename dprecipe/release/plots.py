@@ -196,7 +196,7 @@ def svg(name: str, draw: Callable[[Any], None]) -> str:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(style(name)):
-        figure = Figure(figsize=[side / 72 for side in figures.SIZE], layout="constrained")
+        figure = Figure(figsize=(figures.SIZE[0] / 72, figures.SIZE[1] / 72), layout="constrained")
         figure.patch.set_alpha(0)
         axes = figure.add_subplot()
         axes.patch.set_alpha(0)

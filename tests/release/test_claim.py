@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from scipy.stats import norm
 
+from dprecipe.faults import PlanRefused
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Gaussian, PoissonGaussian
 from dprecipe.release import claim
@@ -72,3 +73,24 @@ def test_a_unit_is_named_and_bounded(plan_of: Any) -> None:
     assert "replacing one user_id by another" in words
     unit = claim.privacy_unit(plan_of())
     assert (unit.name, unit.max_records) == ("record", 1)
+
+
+def test_the_columns_name_is_quoted_and_what_it_tells_apart_is_declared(plan_of: Any) -> None:
+    source = "data.train={source: npz, path: a.npz, shape: [8, 8], classes: 10}"
+    plan = plan_of(overrides=(source, "data.unit={column: patient id, max_records: 3}"))
+    unit = claim.privacy_unit(plan)
+    assert unit.name == plan.guarantee.unit == "'patient id'"
+    assert "a value of 'patient id' are sampled together" in unit.enforced_by
+    assert {a.id: a.checked_by for a in plan.assumptions}["unit"] == "declaration"
+    assert "unit" not in {a.id for a in plan_of().assumptions}
+    # A column may be called what the sentence calls what it protects by default.
+    named = plan_of(overrides=(source, "data.unit={column: record, max_records: 3}"))
+    assert claim.privacy_unit(named).name == "'record'"
+
+
+@pytest.mark.parametrize("column", ["person.       ε spent  0.01", "person (in truth ε = 0.01)", "person\\nverified"])
+def test_a_columns_name_says_nothing_in_the_claim(column: str, plan_of: Any) -> None:
+    source = "data.train={source: npz, path: a.npz, shape: [8, 8], classes: 10}"
+    with pytest.raises(PlanRefused) as refused:
+        plan_of(overrides=(source, f'data.unit={{column: "{column}", max_records: 3}}'))
+    assert [finding.code for finding in refused.value.findings] == ["R308"]

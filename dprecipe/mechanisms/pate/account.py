@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.names import quoted
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms import solve
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
@@ -342,7 +343,10 @@ def _two_free_variables() -> Finding:
 
 def _identity(spec: Pate, facts: Facts) -> str:
     """What names a unit for good: the column that does, or its records' number in the source."""
-    return spec.teachers.identity or (facts.unit if facts.data.unit != "record" else "record number")
+    named = spec.teachers.identity
+    if named is not None:
+        return quoted(named)
+    return facts.unit if facts.data.unit != "record" else "record number"
 
 
 def _interaction(spec: Pate) -> dict[str, float | int] | None:
@@ -370,10 +374,12 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
             Assumption("one_vote", f"each teacher learns from its own part alone: one {unit} moves one vote", "test"),
         )
         if teachers.identity is not None:
-            same = f"which records share a {teachers.identity} does not depend on other records"
+            same = f"which records share a {_identity(spec, facts)} does not depend on other records"
             if Neighbouring(facts.budget.neighbouring) is Neighbouring.REPLACE_ONE:
                 # With a name that others have it would leave one part and enter another: two votes.
-                same += f"; a record that replaces another has the {teachers.identity} of that one, or one of its own"
+                same += (
+                    f"; a record that replaces another has the {_identity(spec, facts)} of that one, or one of its own"
+                )
             ensemble = (*ensemble, Assumption("identity", same, "declaration"))
     else:
         votes = f"the votes are of {teachers.count} teachers of disjoint parts: one {unit} moves one vote on a query"

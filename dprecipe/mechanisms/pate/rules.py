@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.data.facts import table_columns
+from dprecipe.data.names import is_name, misnamed
 from dprecipe.data.schema import Csv, Data, Npz, Parquet, Source
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Facts
@@ -97,6 +98,8 @@ def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
     column, path = spec.teachers.identity, "mechanism.teachers.identity"
     if column is None:
         return
+    if not is_name(column):
+        yield misnamed(path, column)
     source, unit = facts.data.train.source, facts.data.unit
     if spec.teachers.votes is not None:
         yield Finding("R273", "votes from a file: no record is dealt to a teacher here", f"remove {path}", path)

@@ -265,11 +265,11 @@ def test_the_plan_names_what_it_rests_on() -> None:
     assert named["identity"].checked_by == "declaration"
     assert "replaces" not in named["identity"].text
     replaced = made(table, "mechanism.teachers.identity=writer", "budget.neighbouring=replace_one").assumptions
-    assert "a record that replaces another has the writer of that one" in {a.id: a for a in replaced}["identity"].text
+    assert "a record that replaces another has the 'writer' of that one" in {a.id: a for a in replaced}["identity"].text
     grouped = made(table, "data.unit={column: writer, max_records: 3}")
     assert "identity" not in {a.id for a in grouped.assumptions}
-    assert grouped.settings["partition_by"] == "writer"
-    assert grouped.guarantee.unit == "writer"
+    assert grouped.settings["partition_by"] == "'writer'"
+    assert grouped.guarantee.unit == "'writer'"
 
 
 @pytest.mark.parametrize(

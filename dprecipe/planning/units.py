@@ -1,0 +1,39 @@
+"""Who is protected, where that is not a record: the column that tells units apart, and what it is assumed to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dprecipe.data.names import is_name, misnamed, quoted
+from dprecipe.faults import Finding
+from dprecipe.planning.model import Assumption
+from dprecipe.recipe.root import Recipe
+
+
+def has_a_column(recipe: Recipe) -> Iterator[Finding]:
+    """A unit other than the record needs a source with columns, and a column whose name can stand in the claim."""
+    unit, source = recipe.data.unit, recipe.data.train.source
+    if unit == "record":
+        return
+    if source in ("digits", "idx"):
+        yield Finding(
+            "R303",
+            f"source {source} has no column {unit.column!r} to tell units apart",
+            "use a csv, parquet or npz source, or unit: record",
+            "data.unit.column",
+        )
+    if not is_name(unit.column):
+        yield misnamed("data.unit.column", unit.column)
+
+
+def identified(recipe: Recipe) -> Iterator[Assumption]:
+    """What only who made the file can know of the column."""
+    unit = recipe.data.unit
+    if unit != "record":
+        name = quoted(unit.column)
+        yield Assumption(
+            "unit",
+            f"{name} tells apart who is to be protected: all records of one person, or of whatever it names, have one "
+            "value of it; whoever has several values is protected in each of them, not in all together",
+            "declaration",
+        )
