@@ -13,12 +13,13 @@ import pytest
 from hypothesis import settings
 from safetensors.numpy import save_file
 
+from dprecipe.models import layout
 from dprecipe.models.file import describe
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import folder
 from dprecipe.release.facts import ReleasedTensor, RunFacts
-from dprecipe.release.tensors import trained_numbers
+from dprecipe.release.tensors import due_tensors
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("dprecipe", deadline=None)
@@ -41,10 +42,19 @@ def put_release() -> Callable[..., RunFacts]:
     return _put_release
 
 
+def _tensors_of(plan: Plan) -> tuple[ReleasedTensor, ...]:
+    """What a run of the plan would release; of models that are not known, something."""
+    due = due_tensors(plan)
+    if due is None:
+        return (ReleasedTensor("weight", (8,), "noisy_steps"),)
+    trained = layout.trained(plan.model, due)
+    return tuple(ReleasedTensor(name, due[name], "noisy_steps" if name in trained else "seed") for name in sorted(due))
+
+
 def _put_release(
     target: Path, plan: Plan, ledger: Ledger, facts: RunFacts, history: Sequence[Mapping[str, float]] = ()
 ) -> RunFacts:
-    tensors = facts.tensors or (ReleasedTensor("weight", (trained_numbers(plan) or 8,), "noisy_steps"),)
+    tensors = facts.tensors or _tensors_of(plan)
     described: dict[str, Any] = describe(plan.model if facts.model == "recipe" else None, plan.data)
 
     def write(where: Path) -> None:

@@ -18,7 +18,7 @@ from dprecipe.mechanisms.dpsgd import account as dpsgd
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import HIDDEN, Charge, Event, PartitionedGaussian, SanitisedCost, total
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import hiding, origins, schema, voting
+from dprecipe.release import hiding, origins, schema, tensors, voting
 from dprecipe.release.checks import check_facts
 from dprecipe.release.claim import HiddenNumbers, Numbers, claim, data_dependent, numbers
 from dprecipe.release.facts import PublicScore, RunFacts, Spent
@@ -113,9 +113,11 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
         data_dependent=data_dependent(plan, found, run.sanitised),
         assumptions=tuple(
             schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by)
-            for a in (*plan.assumptions, *origins.assumptions(run.model, run.data, run.tensors))
+            for a in (*plan.assumptions, *origins.assumptions(run.model, run.data, run.tensors, tensors.known(plan)))
         ),
-        tensors=tuple(schema.TensorFacts(name=t.name, shape=t.shape, made_by=t.made_by) for t in run.tensors),
+        tensors=tuple(
+            schema.TensorFacts(name=t.name, shape=t.shape, made_by=t.made_by, dtype=t.dtype) for t in run.tensors
+        ),
         data_access=_data_access(plan, run),
         budget=_budget(plan, found.epsilon, spent),
         randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),

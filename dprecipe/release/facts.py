@@ -26,6 +26,25 @@ Origin = Literal["recipe", "python"]
 
 
 MadeBy = Literal["noisy_steps", "seed", "file", "python"]
+Dtype = Literal[
+    "BOOL",
+    "U8",
+    "I8",
+    "I16",
+    "U16",
+    "I32",
+    "U32",
+    "I64",
+    "U64",
+    "F8_E5M2",
+    "F8_E4M3",
+    "F16",
+    "BF16",
+    "F32",
+    "F64",
+    "C64",
+]
+"""The type of a tensor's numbers, as safetensors names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,7 @@ class ReleasedTensor:
     name: str
     shape: tuple[int, ...]
     made_by: MadeBy
+    dtype: Dtype = "F32"
 
 
 @dataclass(frozen=True, slots=True)

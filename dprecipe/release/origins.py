@@ -6,6 +6,7 @@ one. Both are assumptions, declared by who passed them and named in certificate,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from dprecipe.planning.model import Assumption
 from dprecipe.release.schema import Access, Predicate
 
 MODULE, RECORDS, BEHAVIOUR = "python_module", "python_records", "python_behaviour"
+LIBRARY = "library_tensors"
 """The assumptions' names."""
 ALIKE = (
     "the module came from Python: it treats records one by one where no check looked too, in batches of other "
@@ -39,9 +41,12 @@ class Tensor(Protocol):
     def made_by(self) -> str: ...
 
 
-def assumptions(model: str, data: str, tensors: Sequence[Tensor]) -> tuple[Assumption, ...]:
-    """What a run rests on beyond its plan; `model` and `data` are "recipe" or "python"."""
+def assumptions(model: str, data: str, tensors: Sequence[Tensor], known: bool = True) -> tuple[Assumption, ...]:
+    """What a run rests on beyond its plan; `model` and `data` are "recipe" or "python". `known`: which tensors the
+    recipe's model has is known without building it."""
     found = []
+    if model == "recipe" and not known:
+        found.append(Assumption(LIBRARY, library_text(tensors), "declaration"))
     if model == "python":
         found.append(Assumption(MODULE, module_text(tensors), "declaration"))
         found.append(Assumption(BEHAVIOUR, ALIKE, "declaration"))
@@ -64,7 +69,7 @@ def preprocessing(data: str) -> Access:
 
 def declared(made: Predicate) -> list[str]:
     """What a certificate rests on that came from Python, one sentence each."""
-    return [a.text for a in made.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR)]
+    return [a.text for a in made.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR, LIBRARY)]
 
 
 def contradictions(made: Predicate) -> list[str]:
@@ -87,6 +92,26 @@ def module_text(tensors: Sequence[Tensor]) -> str:
         return f"{text}; no other tensor of it is released"
     many = f"{len(given)} tensors" if len(given) > 1 else "one tensor"
     return f"{text}, and {many} released as they came, which no noisy step made: {listed(given)}"
+
+
+def library_text(tensors: Sequence[Tensor]) -> str:
+    """What a certificate says of the tensors of a model that nobody here can build. The largest are named."""
+    made = [tensor for tensor in tensors if tensor.made_by == "noisy_steps"]
+    rest = sorted((t for t in tensors if t.made_by != "noisy_steps"), key=_size, reverse=True)
+    text = (
+        "which tensors the model has is not known without its library, so it is as the certificate says and was held "
+        f"against no model: noisy steps made {len(made):,} tensors of {sum(map(_size, made)):,} numbers"
+    )
+    if not rest:
+        return f"{text}; no other is released"
+    where = "the declared file" if rest[0].made_by == "file" else "the recipe's seed"
+    hidden = rest[SHOWN:]
+    more = f" and {len(hidden):,} more of {sum(map(_size, hidden)):,} numbers, listed under tensors" if hidden else ""
+    return f"{text}; no noisy step made these, which hold what {where} gives: {listed(rest[:SHOWN])}{more}"
+
+
+def _size(tensor: Tensor) -> int:
+    return math.prod(tensor.shape)
 
 
 def untouched(tensors: Sequence[Tensor]) -> list[Tensor]:

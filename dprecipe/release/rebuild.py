@@ -192,7 +192,7 @@ def run_facts(stated: Predicate) -> RunFacts:
         model=provenance.model,
         data=provenance.data,
         initial=None if initial is None else InitialWeights(initial.file, initial.digest, initial.head),
-        tensors=tuple(ReleasedTensor(t.name, t.shape, t.made_by) for t in stated.tensors),
+        tensors=tuple(ReleasedTensor(t.name, t.shape, t.made_by, t.dtype) for t in stated.tensors),
         generator=stated.randomness.generator,
         sum_dtype=stated.numerics.sum_dtype,
         noise_dtype=stated.numerics.noise_dtype,

@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints
 from dprecipe.mechanisms.pnsgd.schema import Constraint
 from dprecipe.privacy.events import MOST_ROWS
 from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from dprecipe.release.facts import Dtype
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
@@ -537,6 +538,7 @@ class TensorFacts(Block):
         description="what made its values: the mechanism; or, without any noise, the recipe's own initialisation, the "
         "declared initial weights, or a module that was passed from Python, declared to hold nothing private"
     )
+    dtype: Dtype = Field(description="the type of its numbers, as safetensors names it")
 
 
 class Parent(Block):

@@ -12,8 +12,8 @@ from typing import Any
 
 from dprecipe.data.facts import facts
 from dprecipe.faults import Fault
-from dprecipe.models.schema import Model, Pretrained
-from dprecipe.models.size import layer_sizes
+from dprecipe.models import layout
+from dprecipe.models.schema import Trees
 from dprecipe.planning.model import Plan
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, parse_object
@@ -26,9 +26,11 @@ WIDTHS = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3"), 1),
     **dict.fromkeys(("I16", "U16", "F16", "BF16"), 2),
     **dict.fromkeys(("I32", "U32", "F32"), 4),
-    **dict.fromkeys(("I64", "U64", "F64"), 8),
+    **dict.fromkeys(("I64", "U64", "F64", "C64"), 8),
 }
 """Bytes of one number."""
+FLOATS = ("F16", "BF16", "F32", "F64")
+"""What is trained by steps."""
 
 
 def contradictions(stated: Predicate, plan: Plan) -> list[str]:
@@ -49,13 +51,7 @@ def contradictions(stated: Predicate, plan: Plan) -> list[str]:
     if provenance.model == "python" and plan.runtime.python_tensors == "refuse" and "python" in _origins(stated):
         found.append("tensors: of a module from Python, which the recipe refuses (runtime.python_tensors)")
     if provenance.model == "recipe":
-        made = sum(math.prod(tensor.shape) for tensor in tensors if tensor.made_by == "noisy_steps")
-        held = sum(math.prod(tensor.shape) for tensor in tensors)
-        trained, whole = trained_numbers(plan), whole_numbers(plan)
-        if trained is not None and made != trained:
-            found.append(f"tensors: noisy steps made {made:,} numbers, the recipe's model has {trained:,} to train")
-        if whole is not None and held != whole:
-            found.append(f"tensors: they hold {held:,} numbers, the recipe's model has {whole:,}")
+        found += _other_than_the_recipe_s(stated, plan)
     return found
 
 
@@ -63,28 +59,55 @@ def _origins(stated: Predicate) -> set[str]:
     return {tensor.made_by for tensor in stated.tensors}
 
 
-def trained_numbers(plan: Plan) -> int | None:
-    """How many numbers of the recipe's model are trained; None where that is not known without building it."""
-    if isinstance(plan.model, Pretrained) and getattr(plan.model, "lora", None) is not None:
-        return None  # what is trained is merged into what is not
-    return _numbers(plan, plan.model)
+def _other_than_the_recipe_s(stated: Predicate, plan: Plan) -> list[str]:
+    """Where names, shapes, types or origins are not those of the recipe's model."""
+    due = due_tensors(plan)
+    if due is None:
+        if isinstance(plan.model, Trees):
+            return _no_trees(stated, plan)
+        odd = [t for t in stated.tensors if t.made_by == "noisy_steps" and t.dtype not in FLOATS]
+        return [f"tensors: {t.name!a} is of {t.dtype}, and noisy steps make {', '.join(FLOATS)}" for t in odd]
+    given = {t.name: (t.shape, t.dtype) for t in stated.tensors}
+    found = [f"tensors: the recipe's model has {name!a}, the certificate does not" for name in due if name not in given]
+    found += [f"tensors: {name!a} is no tensor of the recipe's model" for name in given if name not in due]
+    found += [
+        f"tensors: {name!a} is {_words(*given[name])}, in the recipe's model {_words(shape, 'F32')}"
+        for name, shape in due.items()
+        if name in given and given[name] != (shape, "F32")
+    ]
+    trained = layout.trained(plan.model, due)
+    return found + [
+        f"tensors: {t.name!a} is {'not ' if t.name in trained else ''}trained by the recipe, and made_by says otherwise"
+        for t in stated.tensors
+        if t.name in due and (t.name in trained) != (t.made_by == "noisy_steps")
+    ]
 
 
-def whole_numbers(plan: Plan) -> int | None:
-    """How many numbers the recipe's model has, trained or not; None where that is not known without building it."""
-    model = plan.model
-    if isinstance(model, Pretrained):
-        model = model.model_copy(update={"train": "all", **({"lora": None} if hasattr(model, "lora") else {})})
-    return _numbers(plan, model)
+def _no_trees(stated: Predicate, plan: Plan) -> list[str]:
+    """What keeps tensors from being those of trees; how many trees and nodes there are is learned."""
+    given = {t.name: t for t in stated.tensors}
+    if {name: t.dtype for name, t in given.items()} != layout.TREES:
+        return [f"tensors: trees are {', '.join(f'{name} {dtype}' for name, dtype in layout.TREES.items())}"]
+    nodes = given["threshold"].shape
+    shapes = {"child": (*nodes, 2), "feature": nodes, "value": (*nodes, facts(plan.data).classes)}
+    if len(nodes) != 1 or len(given["root"].shape) != 1 or any(given[n].shape != s for n, s in shapes.items()):
+        return ["tensors: of no shapes that trees have"]
+    return []
 
 
-def _numbers(plan: Plan, model: Model) -> int | None:
+def known(plan: Plan) -> bool:
+    """Whether the tensors of the recipe's model are known without building it: not those of other libraries."""
+    return isinstance(plan.model, Trees) or due_tensors(plan) is not None
+
+
+def due_tensors(plan: Plan) -> layout.Shapes | None:
+    """The shapes of all tensors of the recipe's model, float32, by name; None where they are not known without building
+    it or, of trees, before they are grown."""
     public = facts(plan.data)
     try:
-        sizes = layer_sizes(model, public.shape, public.classes, public.vocabulary)
+        return layout.shapes(plan.model, public.shape, public.classes, public.vocabulary)
     except (Fault, ValueError, ArithmeticError):
         return None
-    return sum(sizes) if sizes else None
 
 
 def differences(stated: Predicate, path: Path) -> list[str]:
@@ -93,21 +116,25 @@ def differences(stated: Predicate, path: Path) -> list[str]:
         held = header(path)
     except ContentError as error:
         return list(error.failures)
-    named = {tensor.name: tensor.shape for tensor in stated.tensors}
+    named = {tensor.name: (tensor.shape, tensor.dtype) for tensor in stated.tensors}
     found = [f"tensors: {WEIGHTS} has no {name!a}, which the certificate names" for name in named if name not in held]
     found += [
         f"tensors: {WEIGHTS} holds {name!a}, which the certificate does not name" for name in held if name not in named
     ]
     found += [
-        f"tensors: in {WEIGHTS} {name!a} has the shape {list(shape)}, the certificate says {list(named[name])}"
-        for name, shape in held.items()
-        if name in named and named[name] != shape
+        f"tensors: in {WEIGHTS} {name!a} is {_words(*entry)}, the certificate says {_words(*named[name])}"
+        for name, entry in held.items()
+        if name in named and named[name] != entry
     ]
     return found
 
 
-def header(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor of a safetensors file, by name.
+def _words(shape: tuple[int, ...], dtype: str) -> str:
+    return f"{dtype} {list(shape)}"
+
+
+def header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The shape and the type of each tensor of a safetensors file, by name.
 
     Guarantees: every byte of the file is header or belongs to exactly one tensor: nothing else is carried along.
 
@@ -124,10 +151,10 @@ def header(path: Path) -> dict[str, tuple[int, ...]]:
     except OSError as error:
         raise ContentError(f"{WEIGHTS}: can't be read: {error.strerror}") from None
     places: list[tuple[int, int]] = []
-    shapes: dict[str, tuple[int, ...]] = {}
+    tensors: dict[str, tuple[tuple[int, ...], str]] = {}
     for name, entry in content.items():
-        shape, place = _entry(name, entry)
-        shapes[name] = shape
+        shape, dtype, place = _entry(name, entry)
+        tensors[name] = shape, dtype
         places.append(place)
     end = 0
     for first, last in sorted(places):
@@ -136,11 +163,11 @@ def header(path: Path) -> dict[str, tuple[int, ...]]:
         end = last
     if end != size - 8 - length:
         raise ContentError(f"{WEIGHTS}: holds bytes that belong to no tensor")
-    return shapes
+    return tensors
 
 
-def _entry(name: str, entry: Any) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Shape, and first and last byte, of one tensor."""
+def _entry(name: str, entry: Any) -> tuple[tuple[int, ...], str, tuple[int, int]]:
+    """Shape, type, and first and last byte, of one tensor."""
     if name == "__metadata__":
         raise ContentError(f"{WEIGHTS}: holds text besides its tensors")
     match entry:
@@ -148,7 +175,7 @@ def _entry(name: str, entry: Any) -> tuple[tuple[int, ...], tuple[int, int]]:
             not rest and len(shape) <= MAX_AXES and all(type(side) is int and side >= 0 for side in shape)
         ):
             if WIDTHS.get(dtype, 0) * math.prod(shape) == last - first and dtype in WIDTHS and first >= 0:
-                return tuple(shape), (first, last)
+                return tuple(shape), dtype, (first, last)
     raise ContentError(f"{WEIGHTS}: what it says of {name[:80]!a} is not what tensors are: {_short(entry)}")
 
 

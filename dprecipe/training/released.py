@@ -4,13 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import torch
 from torch import Tensor, nn
 
 from dprecipe.faults import UsageFault
 from dprecipe.models.lora import Adapted
 from dprecipe.planning.model import Plan
-from dprecipe.release.facts import MadeBy, ReleasedTensor
+from dprecipe.release.facts import Dtype, MadeBy, ReleasedTensor
 from dprecipe.release.origins import listed, untouched
+
+DTYPES: dict[torch.dtype, Dtype] = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.uint16: "U16",
+    torch.int32: "I32",
+    torch.uint32: "U32",
+    torch.int64: "I64",
+    torch.uint64: "U64",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.complex64: "C64",
+}
+"""What can be released."""
 
 
 def trained_names(module: nn.Module, fitted: bool = False) -> frozenset[str]:
@@ -42,10 +63,20 @@ def trained_names(module: nn.Module, fitted: bool = False) -> frozenset[str]:
 def tensors_of(
     weights: Mapping[str, Tensor], trained: Collection[str], custom: bool, from_file: bool
 ) -> tuple[ReleasedTensor, ...]:
-    """All tensors of a release. `custom`: the module came from Python; `from_file`: it began from declared weights."""
+    """All tensors of a release. `custom`: the module came from Python; `from_file`: it began from declared weights.
+
+    Raises:
+        UsageFault: the numbers of one are of a type that no release holds.
+    """
+    for name, tensor in sorted(weights.items()):
+        if tensor.dtype not in DTYPES:
+            raise UsageFault(
+                f"the tensor {ascii(name)[:80]} holds numbers of the type {tensor.dtype}, which no release holds",
+                "give it another type (float32, say), or register the buffer with persistent=False",
+            )
     rest: MadeBy = "python" if custom else "file" if from_file else "seed"
     return tuple(
-        ReleasedTensor(name, tuple(tensor.shape), "noisy_steps" if name in trained else rest)
+        ReleasedTensor(name, tuple(tensor.shape), "noisy_steps" if name in trained else rest, DTYPES[tensor.dtype])
         for name, tensor in sorted(weights.items())
     )
 

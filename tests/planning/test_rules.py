@@ -126,6 +126,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p140-adam": ("training.optimizer={kind: sgd, lr: 1.0}", "mechanism.denoise=none"),
     "p141-signed": ("mechanism.codebook.path=made.npz",),
     "p141-unsorted": ("mechanism.codebook.path=made.npz",),
+    "p142-blanked": ("budget.neighbouring=replace_one", "mechanism.microbatch=1"),
     "r260-absent": ("mechanism.codebook.path=made.npz",),
     "r260-another-model": ("mechanism.codebook.path=made.npz", "model={kind: logistic_regression}"),
     "r260-layers": ("mechanism.groups=model",),

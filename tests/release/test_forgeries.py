@@ -242,18 +242,55 @@ def test_garbage_in_a_companion_is_refused(content: bytes, copy: Any, tampering:
 
 
 def test_tensors_that_the_recipe_can_t_have_trained(copy: Any, tampering: Any) -> None:
-    """The recipe's model has 650 numbers to train; a certificate of fewer or more is of another model."""
-    save_file({"weight": np.ones(651, np.float32)}, copy.release / "model.safetensors")
-    forge(copy.release, lambda p: p["tensors"][0].update(shape=[651]))
-    assert any("noisy steps made 651 numbers" in failure for failure in tampering.failures_of(copy.release))
+    """The recipe's model has 650 numbers to train; as many under another name are of another model."""
+    save_file({"train.records": np.ones((65, 10), np.float32)}, copy.release / "model.safetensors")
+    named = {"name": "train.records", "shape": [65, 10], "made_by": "noisy_steps", "dtype": "F32"}
+    forge(copy.release, lambda p: p.update(tensors=[named]))
+    failures = tampering.failures_of(copy.release)
+    assert any("'train.records' is no tensor of the recipe's model" in failure for failure in failures)
+    assert any("the recipe's model has '1.weight'" in failure for failure in failures)
+
+
+@pytest.mark.parametrize("said", ["U8", "F32"])
+def test_bytes_under_the_names_of_the_recipe_s_tensors(said: str, copy: Any, tampering: Any) -> None:
+    held = {"1.weight": np.ones((10, 64), np.uint8), "1.bias": np.ones(10, np.float32)}
+    save_file(held, copy.release / "model.safetensors")
+
+    def change(p: Any) -> None:
+        for tensor in p["tensors"]:
+            if tensor["name"] == "1.weight":
+                tensor.update(dtype=said)
+
+    forge(copy.release, change)
+    words = "the recipe's model F32 [10, 64]" if said == "U8" else "'1.weight' is U8 [10, 64]"
+    assert any(words in failure for failure in tampering.failures_of(copy.release))
 
 
 def test_nothing_hides_beside_the_recipe_s_model_as_its_initialisation(copy: Any, tampering: Any) -> None:
-    tensors = {"weight": np.ones(650, np.float32), "records": np.ones((7, 64), np.float32)}
-    save_file(tensors, copy.release / "model.safetensors")
-    extra = {"name": "records", "shape": [7, 64], "made_by": "seed"}
+    tensors = {"1.weight": np.ones((10, 64), np.float32), "1.bias": np.ones(10, np.float32)}
+    save_file({**tensors, "records": np.ones((7, 64), np.float32)}, copy.release / "model.safetensors")
+    extra = {"name": "records", "shape": [7, 64], "made_by": "seed", "dtype": "F32"}
     forge(copy.release, lambda p: p["tensors"].append(extra))
-    assert any("they hold 1,098 numbers" in failure for failure in tampering.failures_of(copy.release))
+    failures = tampering.failures_of(copy.release)
+    assert any("'records' is no tensor of the recipe's model" in failure for failure in failures)
+
+
+def test_what_a_library_s_model_is_said_to_hold_is_named(
+    tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
+) -> None:
+    """Nobody knows its tensors without the library: those that no noisy step made are named."""
+    from dprecipe.cli.verify import lines
+
+    tensors = (ReleasedTensor("head.weight", (10, 64), "noisy_steps"), ReleasedTensor("train.records", (7, 64), "seed"))
+    done = finish(
+        tmp_path / "run", plan_of(overrides=("model={kind: timm, name: resnet10t}",)), facts_of(tensors=tensors)
+    )
+    printed = "\n".join(lines(verify(done.release)))
+    assert "DECLARED      which tensors the model has is not known without its library" in printed
+    assert "noisy steps made 1 tensors of 640 numbers" in printed
+    assert "'train.records' [7, 64]" in printed
+    for name in ("report.html", "card.md"):
+        assert "train.records" in (done.release / name).read_text(encoding="utf-8").replace("\\", "")
 
 
 def test_the_figures_of_every_report_pass_their_own_grammar(copy: Any) -> None:

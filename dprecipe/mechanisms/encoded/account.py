@@ -289,6 +289,15 @@ def microbatches(spec: Encoded, facts: Facts) -> Iterator[Finding]:
             "mechanism.microbatch",
             severity=Severity.WARNING,
         )
+        gaussian = any(noise.family == "gaussian" for _, noise in phases(spec.noise))
+        if gaussian and facts.budget.neighbouring == "zero_out_one" and spec.sampling.scheme == "poisson":
+            yield Finding(
+                "P142",
+                "a blanked unit that joins exchanges the code of its micro-batch for a third one, and no bound is "
+                "known here of three codes under Gaussian noise and sampling",
+                "set budget.neighbouring to replace_one, or mechanism.microbatch to 1",
+                "mechanism.microbatch",
+            )
 
 
 def public_divisor(spec: Encoded, facts: Facts) -> Iterator[Finding]:

@@ -6,7 +6,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.stats import norm
 
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.encoded import codebook
@@ -246,3 +249,58 @@ def test_attachments_of_a_stranger_are_not_believed(tmp_path: Path) -> None:
         with pytest.raises(PlanRefused) as refused:
             plan(read_text(made.source.text, "a.yaml", attachments=[("codebook", text)]))
         assert "R260" in {finding.code for finding in refused.value.findings}
+
+
+BLANKED = ("budget.neighbouring=zero_out_one", "mechanism.microbatch=2")
+
+
+def test_a_blanked_unit_in_a_micro_batch_with_gaussian_noise_is_refused() -> None:
+    with pytest.raises(PlanRefused) as refused:
+        planned(*BLANKED)
+    assert [finding.code for finding in refused.value.findings if finding.is_error] == ["P142"]
+    planned("budget.neighbouring=replace_one", "mechanism.microbatch=2")
+    planned("budget.neighbouring=zero_out_one", "mechanism.microbatch=1")
+
+
+@pytest.mark.parametrize("phased", [False, True])
+def test_a_phase_of_gaussian_noise_is_enough_to_be_refused(phased: bool) -> None:
+    noise = PHASES % ("1.5", "3.0") if phased else "mechanism.noise.multiplier=3.0"
+    with pytest.raises(PlanRefused, match="P142"):
+        planned(noise, "budget.epsilon=auto", *BLANKED)
+
+
+def test_a_blanked_unit_in_a_micro_batch_with_other_noise_is_charged_as_replaced() -> None:
+    blanked = planned(STUDENT_T.replace("auto", "20.0"), "budget.epsilon=auto", *BLANKED)
+    terms = ("budget.neighbouring=replace_one", "mechanism.microbatch=2")
+    assert (
+        blanked.budget.epsilon
+        == planned(STUDENT_T.replace("auto", "20.0"), "budget.epsilon=auto", *terms).budget.epsilon
+    )
+
+
+def test_a_blanked_unit_among_all_moves_one_code() -> None:
+    terms = ("mechanism.sampling={scheme: full_batch}", "mechanism.noise.multiplier=40.0", "budget.epsilon=auto")
+    blanked = planned(*terms, *BLANKED)
+    (charge,) = blanked.events
+    assert charge.event == Gaussian(20.0)  # two norms farther at most
+    assert blanked.budget.epsilon == planned(*terms, "mechanism.microbatch=2").budget.epsilon
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize(("q", "multiplier"), [(0.1, 2.0), (0.5, 3.0), (0.9, 2.0), (0.3, 1.0)])
+def test_an_exchanged_code_is_covered(relation: str, q: float, multiplier: float) -> None:
+    """One step, integrated on a grid: codes on a line, of norm up to 1, without the unit and with it (or its
+    replacement). δ at the ε that is charged is at most the δ it is charged for."""
+    delta = 1e-3
+    charged = accountants.epsilon([Charge(PoissonGaussian(q, multiplier / 2), 1)], delta, relation, "pld")
+    x = np.linspace(-12 * multiplier, 12 * multiplier, 200_001)
+
+    def mixture(code: float) -> NDArray[np.float64]:
+        found = (1 - q) * norm.pdf(x, before, multiplier) + q * norm.pdf(x, code, multiplier)
+        return np.asarray(found)
+
+    for before, mine, theirs in ((-1, 1, -1), (0, 1, -1), (-1, 1, 0), (0.5, -1, 1), (1, -1, 1)):
+        left = mixture(mine)
+        right = mixture(theirs) if relation == "replace_one" else norm.pdf(x, before, multiplier)
+        for above, below in ((left, right), (right, left)):
+            assert np.trapezoid(np.maximum(above - math.exp(charged) * below, 0), x) <= delta * (1 + 1e-3)

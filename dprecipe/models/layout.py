@@ -1,0 +1,153 @@
+"""The tensors of the modules of the zoo by name and shape, in plain arithmetic: no torch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from dprecipe.models.geometry import CNN_WINDOWS, spatial, stages
+from dprecipe.models.schema import (
+    Cnn,
+    GradientBoosting,
+    HuberRegression,
+    HuberSvm,
+    LeastSquares,
+    Location,
+    LogisticRegression,
+    Mlp,
+    Model,
+    Pretrained,
+    RandomForest,
+    SoftmaxRegression,
+    Timm,
+    Transformer,
+    Transformers,
+    WideResNet,
+)
+
+Shapes = dict[str, tuple[int, ...]]
+
+TREES = {"root": "I64", "child": "I64", "feature": "I64", "threshold": "F32", "value": "F64"}
+"""The tensors of trees, by type; how many trees and nodes there are is learned."""
+
+_CONVOLUTIONS = {
+    "tempered-mnist": ((0, 16), (3, 32)),
+    "tempered-cifar": ((0, 32), (2, 32), (5, 64), (7, 64), (10, 128), (12, 128)),
+    "lenet": ((0, 6), (3, 16)),
+    "lenet-norm": ((0, 8), (4, 16)),
+    "scattering": ((1, 64), (3, 64)),
+}
+"""Place and output channels of the convolutions."""
+_KERNELS = {
+    "tempered-mnist": (0, 2),
+    "tempered-cifar": (0, 1, 3, 4, 6, 7),
+    "lenet": (0, 2),
+    "lenet-norm": (0, 2),
+    "scattering": (1, 2),
+}
+"""Which of a preset's windows are the convolutions'."""
+_DENSE: dict[str, tuple[tuple[int, int | None], ...]] = {
+    "tempered-mnist": ((7, 32), (9, None)),
+    "tempered-cifar": ((16, 128), (18, None)),
+    "lenet": ((7, 120), (9, None)),
+    "lenet-norm": ((9, 120), (12, None)),
+    "scattering": ((6, None),),
+}
+"""Place and width of the dense layers; None: the classes."""
+_NORMS = {"lenet-norm": ((2, 8), (6, 16), (10, 120))}
+"""Place and width of the normalisations."""
+
+
+def shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> Shapes | None:
+    """All tensors of the built module's state, adapters merged, by name; the last layer's come last. None for trees
+    and for models of other libraries, whose tensors nobody knows before they are built or grown.
+
+    Arguments as of `dprecipe.models.size.layer_sizes`.
+    """
+    match model:
+        case LogisticRegression() | SoftmaxRegression() | HuberSvm() | LeastSquares() | HuberRegression():
+            weight: Shapes = {"1.weight": (classes, math.prod(shape))}
+            return weight | {"1.bias": (classes,)} if model.bias else weight
+        case Location():
+            return {"location": (1,)}
+        case Mlp(hidden=hidden):
+            widths = (math.prod(shape), *hidden, classes)
+            pairs = itertools.pairwise(widths)
+            return dict(_all(_layer(2 * i + 1, (after, before)) for i, (before, after) in enumerate(pairs)))
+        case Cnn(preset=preset):
+            return dict(_all(_convolutional(preset, shape, classes)))
+        case WideResNet(depth=depth, width=width):
+            return dict(_all(_wide(depth, width, shape[0], classes)))
+        case Transformer():
+            return dict(_all(_transformer(model, math.prod(shape), vocabulary, classes)))
+        case RandomForest() | GradientBoosting() | Timm() | Transformers():
+            return None
+        case other:
+            assert_never(other)
+
+
+def trained(model: Model, names: Iterable[str]) -> frozenset[str]:
+    """Those of the model's tensors that are trained; adapters train the layers that they are merged into."""
+    listed = list(names)
+    if isinstance(model, Transformer) and model.lora is not None:
+        layers = ("mix_in.weight", "mix_out.weight", "up.weight", "down.weight")
+        return frozenset(name for name in listed if name.startswith("head.") or name.endswith(layers))
+    if isinstance(model, Pretrained) and model.train == "head":
+        return frozenset(listed[-2:])
+    return frozenset(listed)
+
+
+def _all(parts: Iterable[Shapes]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for part in parts:
+        yield from part.items()
+
+
+def _layer(name: int | str, weight: tuple[int, ...]) -> Shapes:
+    """A layer with a weight, and a bias as long as its first axis."""
+    return {f"{name}.weight": weight, f"{name}.bias": weight[:1]}
+
+
+def _convolutional(preset: str, shape: tuple[int, ...], classes: int) -> Iterator[Shapes]:
+    windows, channels = CNN_WINDOWS[preset], shape[0]
+    for (place, width), index in zip(_CONVOLUTIONS[preset], _KERNELS[preset], strict=True):
+        kernel = windows[index].kernel
+        yield _layer(place, (width, channels, kernel, kernel))
+        channels = width
+    for place, width in _NORMS.get(preset, ()):
+        yield _layer(place, (width,))
+    before = channels * spatial(windows, shape[1]) * spatial(windows, shape[2])
+    for place, after in _DENSE[preset]:
+        yield _layer(place, (after or classes, before))
+        before = after or classes
+
+
+def _wide(depth: int, width: int, channels: int, classes: int) -> Iterator[Shapes]:
+    yield _layer(0, (16, channels, 3, 3))
+    blocks = stages(depth, width)
+    for number, (before, after, _, first) in enumerate(blocks, start=1):
+        if first:
+            yield _layer(f"{number}.around.1", (before,))
+            yield _layer(f"{number}.around.2", (after, before, 1, 1))
+        yield _layer(f"{number}.norm_1", (before,))
+        yield _layer(f"{number}.conv_1", (after, before, 3, 3))
+        yield _layer(f"{number}.norm_2", (after,))
+        yield _layer(f"{number}.conv_2", (after, after, 3, 3))
+    yield _layer(len(blocks) + 2, (64 * width,))
+    yield _layer(len(blocks) + 5, (classes, 64 * width))
+
+
+def _transformer(model: Transformer, length: int, vocabulary: int | None, classes: int) -> Iterator[Shapes]:
+    width = model.width
+    yield {"tokens.weight": (model.vocabulary or vocabulary or 0, width), "places.weight": (length, width)}
+    for number in range(model.layers):
+        name = f"layers.{number}"
+        yield _layer(f"{name}.norm_1", (width,))
+        yield _layer(f"{name}.mix_in", (3 * width, width))
+        yield _layer(f"{name}.mix_out", (width, width))
+        yield _layer(f"{name}.norm_2", (width,))
+        yield _layer(f"{name}.up", (4 * width, width))
+        yield _layer(f"{name}.down", (width, 4 * width))
+    yield _layer("norm", (width,))
+    yield _layer("head", (classes, width))
