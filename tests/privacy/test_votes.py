@@ -393,7 +393,7 @@ def test_bounds_are_at_most_the_independent_ones_and_grow_with_the_order(ensembl
         assert np.all(check <= votes.independent_check(voting.selection, MANY) * (1 + 1e-10))
         limit = check + answer
     assert np.all(bound <= limit * (1 + 1e-10))
-    assert np.all(np.diff(bound) >= -1e-10 * bound[1:])
+    assert np.all(np.diff(bound) >= -1e-10 * bound[1:] - 1e-300)  # next to 0, doubles have few digits
 
 
 @given(ensembles(), st.randoms())

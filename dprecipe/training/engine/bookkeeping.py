@@ -52,7 +52,7 @@ LARGEST = 2.0**60
 """A longer gradient counts as one that is not finite: its weight would be none in single precision."""
 TOLERANCE = 1e-3
 """Relative error of the check on made-up records: far above single precision's, far below a wrong formula's."""
-LOST = 1e-5
+LOST = 3e-5
 """A gradient that is this much smaller than the largest may be what is left where others cancel: it is not compared."""
 TRACED = (3, 5)
 """Records of the two passes that show which dimension grows with them."""
