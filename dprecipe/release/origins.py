@@ -126,5 +126,11 @@ def listed(tensors: Sequence[Tensor]) -> str:
     return ", ".join(shown) + (f" and {more} more, listed under tensors" if more else "")
 
 
+def quoted(names: Sequence[str]) -> str:
+    """Names, each quoted and cut, `SHOWN` of them at most."""
+    more = len(names) - SHOWN
+    return ", ".join(map(_short, names[:SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
 def _short(name: str) -> str:
     return ascii(name if len(name) <= 80 else f"{name[:79]}…")

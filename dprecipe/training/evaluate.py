@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -45,27 +47,31 @@ class HeldOut:
 
     def __init__(
         self,
+        model: nn.Module,
         records: RecordSource,
         device: torch.device,
         physical_batch: int,
         target: tuple[float, float] | None = None,
     ) -> None:
-        """`target` is the declared range of labels that are numbers: `dprecipe.data.facts.DataFacts.target`."""
+        """`model`: a copy of it is scored, taken now, so that whatever its code keeps of these records stays there.
+
+        `target` is the declared range of labels that are numbers: `dprecipe.data.facts.DataFacts.target`.
+        """
+        # Parameters are not copied: those of each score's `state` take their place.
+        self._model = copy.deepcopy(model, {id(p): p for p in model.parameters()}).eval()
         self._records = records
         self._device = device
         self._size = physical_batch
         self._target = target
 
-    def score(self, model: nn.Module, state: dict[str, Tensor]) -> Score:
-        """Score `model` with the weights in `state`, in evaluation mode; the model is left as it was."""
-        training = model.training
-        model.eval()
+    def score(self, state: Mapping[str, Tensor]) -> Score:
+        """Score the model with the weights in `state`, in evaluation mode; its code may write to them."""
         right, loss, absolute = 0, 0.0, 0.0
         with torch.no_grad(), in_full_precision():
             for start in range(0, len(self._records), self._size):
                 arrays = self._records.batch(slice(start, start + self._size))
                 features, labels = (torch.from_numpy(array).to(self._device) for array in arrays)
-                outputs = functional_call(model, state, (features,))
+                outputs = functional_call(self._model, dict(state), (features,))
                 if self._target is None:
                     right += int((outputs.argmax(1) == labels).sum())
                     loss += float(cross_entropy(outputs, labels).sum())
@@ -73,7 +79,6 @@ class HeldOut:
                     errors = outputs[:, 0].double() - in_units(labels, self._target)
                     loss += float(errors.square().sum())
                     absolute += float(errors.abs().sum())
-        model.train(training)
         count = len(self._records)
         mean_loss, mean_absolute = loss / max(1, count), absolute / max(1, count)
         if self._target is None:

@@ -7,6 +7,7 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
 
@@ -21,6 +22,7 @@ from dprecipe.privacy.events import Event
 from dprecipe.recipe.training import Sgd
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
+from dprecipe.training.kept import Kept
 from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
 from dprecipe.training.processes import Alone, Led, Processes
 from dprecipe.training.records import Store, StoredLot
@@ -86,6 +88,8 @@ class NoisySteps(lightning.LightningModule):
         self.stop_requested = False
         self.processes: Processes = Alone()
         """Who takes part in each step; set before the first."""
+        self.kept: Kept | None = None
+        """Of a module from Python, what it was: set once its weights are those it goes on from."""
         self._plan = plan
         self._sums = sums
         self._store = store
@@ -124,7 +128,8 @@ class NoisySteps(lightning.LightningModule):
         lot = self._sums.lot(self._store, part, self.processes.seed(self._secrets.stream("augmentation", index)))
         step = Step(self.steps_done, ticket.event)
         # Another seed: what one record's augmentation draws must not be what a layer draws for another.
-        with drawing_from(self.processes.seed(self._secrets.stream("layers", index)), self.device):
+        still = nullcontext() if self.kept is None else self.kept.still()
+        with still, drawing_from(self.processes.seed(self._secrets.stream("layers", index)), self.device):
             summed = self._sums.summed(self.model, lot, step)
         summed = replace(summed, value=self.processes.summed(summed.value))
         noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
@@ -187,7 +192,7 @@ class NoisySteps(lightning.LightningModule):
         return {
             "events_done": self.events_done,
             "steps_done": self.steps_done,
-            "model": self.model.state_dict(),
+            "model": self._weights(),
             "optimizer": self._optimizer.state_dict(),
             "average": self.average.value,
             "average_count": self.average.count,
@@ -205,9 +210,12 @@ class NoisySteps(lightning.LightningModule):
         average, self.average.count = state["average"], int(state["average_count"])
         self.average.value = None if average is None else average.to(next(self.model.parameters()).device)
 
+    def _weights(self) -> dict[str, Tensor]:
+        return self.model.state_dict() if self.kept is None else self.kept.weights()
+
     def released_state(self) -> dict[str, Tensor]:
         """The weights that are released: the average where there is one."""
-        copy = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        copy = {name: value.detach().clone() for name, value in self._weights().items()}
         if self.average.value is not None:
             named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
             parts = _parts(self.average.value, [parameter for _, parameter in named])

@@ -37,20 +37,10 @@ DTYPES: dict[torch.dtype, Dtype] = {
 def trained_names(module: nn.Module, fitted: bool = False) -> frozenset[str]:
     """The names in a release of what is trained, adapters merged into the layers that they adapt; of a module that was
     `fitted` as a whole, all of them.
-
-    A tensor counts only if it is the trained parameter itself: a module may put another under its name.
     """
-    state = module.state_dict()
     if fitted:
-        return frozenset(state)
-    names = {
-        name
-        for name, parameter in module.named_parameters(remove_duplicate=False)
-        if parameter.requires_grad
-        and name in state
-        and state[name].shape == parameter.shape
-        and state[name].data_ptr() == parameter.data_ptr()
-    }
+        return frozenset(module.state_dict())
+    names = set(trained_parameters(module))
     for name, layer in module.named_modules():
         if isinstance(layer, Adapted):
             prefix = f"{name}." if name else ""
@@ -58,6 +48,22 @@ def trained_names(module: nn.Module, fitted: bool = False) -> frozenset[str]:
             if adapters & names:
                 names = (names - adapters) | {f"{prefix}weight"}
     return frozenset(names)
+
+
+def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The trained parameters by their names in `state_dict`.
+
+    A tensor counts only if it is the trained parameter itself: a module may put another under its name.
+    """
+    state = module.state_dict()
+    return {
+        name: parameter
+        for name, parameter in module.named_parameters(remove_duplicate=False)
+        if parameter.requires_grad
+        and name in state
+        and state[name].shape == parameter.shape
+        and state[name].data_ptr() == parameter.data_ptr()
+    }
 
 
 def tensors_of(

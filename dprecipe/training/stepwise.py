@@ -26,16 +26,19 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.release.certificate import steps_charged
+from dprecipe.release.origins import quoted
 from dprecipe.training import checkpoint
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
+from dprecipe.training.kept import Kept
 from dprecipe.training.lost import hold_trained
 from dprecipe.training.memory_check import hold_in_memory
 from dprecipe.training.processes import Led, Processes, join
 from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
+from dprecipe.training.progress import say
 from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
 from dprecipe.training.released import trained_names
 from dprecipe.training.run import Given, Rehearsal, Run, Start, interrupted
@@ -80,7 +83,8 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Ru
         module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
         if state is not None:
             checkpoint.restore(module, state, folder.checkpoint)
-        module.processes = processes
+        module.processes, module.kept = processes, kept_of(program)
+        trained = trained_names(program.model)
         processes.agree(lambda: (secrets, state))
         watch = watch_of(plan, folder, program, SpentCurve(plan, charged, module.events_done), ledger)
         clock = time.monotonic()
@@ -94,9 +98,15 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Ru
     if reason == "interrupted":
         raise interrupted(plan, folder, f"{module.steps_done} of {plan.length.steps} steps")
     score = watch.score(module)
+    moved = () if module.kept is None else module.kept.moved()
+    if moved:
+        say(
+            f"the module from Python wrote to tensors that no noisy step makes: {quoted(moved)}; released are the "
+            "values from before training, and no tensor that was not there then"
+        )
     finished = Finished(
         weights=merged(program.model, module.released_state()),
-        trained=trained_names(program.model),
+        trained=trained,
         model=None if program.custom_model else plan.model,
         identity=identity,
         checks=program.checks,
@@ -125,12 +135,17 @@ def follow(plan: Plan, program: Program) -> Run:
     module = trainer_of(plan.mechanism).build(plan, program.model, program.store, Led(), secrets)
     if state is not None:
         module.restore(state)
-    module.processes = processes
+    module.processes, module.kept = processes, kept_of(program)
     fit(module, lightning.Callback(), program.device, module.steps_left)
     if processes.agree(answered_by_the_leader) == "interrupted":
         raise Interrupted("stopped by the process that leads")
     made: Run = processes.agree(answered_by_the_leader)
     return made
+
+
+def kept_of(program: Program) -> Kept | None:
+    """What a module from Python is now, before this attempt's first step; of our own no code writes anywhere."""
+    return Kept(program.model) if program.custom_model else None
 
 
 def answered_by_the_leader() -> Any:
@@ -166,7 +181,7 @@ def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve,
     """The callback that shows, scores and saves, into the run's own folder."""
     held_out = None
     if program.sets.test is not None:
-        held_out = HeldOut(program.sets.test, program.device, plan.runtime.physical_batch)
+        held_out = HeldOut(program.model, program.sets.test, program.device, plan.runtime.physical_batch)
     return Watch(
         plan,
         curve,

@@ -100,7 +100,7 @@ class Watch(lightning.Callback):
     def score(self, module: Any) -> Score | None:
         """Score the weights that would be released now."""
         if self._held_out is not None:
-            self._score = self._held_out.score(module.model, module.released_state())
+            self._score = self._held_out.score(module.released_state())
             figures = {**self._score.metrics, **module.figures()}
             self._record(module.steps_done, self._curve.at(total(module.gate.spent)), figures)
         return self._score

@@ -28,7 +28,7 @@ def test_a_classifier(batch: int) -> None:
     labels = GENERATOR.integers(4, size=23)
     module = build(SoftmaxRegression(kind="softmax_regression"), (3,), 4, 0)
     state = state_of(module)
-    score = HeldOut(Records(FEATURES, labels), CPU, batch).score(module, state)
+    score = HeldOut(module, Records(FEATURES, labels), CPU, batch).score(state)
     logits = torch.from_numpy(FEATURES) @ state["1.weight"].T + state["1.bias"]
     assert score.accuracy == pytest.approx((logits.argmax(1).numpy() == labels).mean())
     chances = logits.double().softmax(1).numpy()[np.arange(23), labels]
@@ -44,7 +44,7 @@ def test_a_regression_is_scored_in_the_units_of_its_target(batch: int) -> None:
     module = build(LeastSquares(kind="least_squares"), (3,), 1, 0, target)
     state = state_of(module)
     records = Records(FEATURES, ((years - 1960) / 60).astype(np.float32))
-    score = HeldOut(records, CPU, batch, target).score(module, state)
+    score = HeldOut(module, records, CPU, batch, target).score(state)
     predicted = 1960 + 60 * (FEATURES @ state["1.weight"].numpy()[0] + state["1.bias"].numpy()[0])
     assert score.accuracy is None
     assert score.loss == pytest.approx(((years - predicted) ** 2).mean(), rel=1e-5)
@@ -56,4 +56,4 @@ def test_a_regression_is_scored_in_the_units_of_its_target(batch: int) -> None:
 def test_no_records_at_all() -> None:
     module = build(LeastSquares(kind="least_squares"), (3,), 1, 0, (0.0, 1.0))
     none = Records(FEATURES[:0], np.zeros(0, np.float32))
-    assert HeldOut(none, CPU, 4, (0.0, 1.0)).score(module, module.state_dict()) == Score(None, 0.0, 0, 0.0)
+    assert HeldOut(module, none, CPU, 4, (0.0, 1.0)).score(module.state_dict()) == Score(None, 0.0, 0, 0.0)

@@ -109,7 +109,7 @@ def test_held_out_records_are_scored_in_full_precision() -> None:
     torch.set_float32_matmul_precision("high")
     try:
         model = Model(3, 2)
-        HeldOut(Records(), CPU, 2).score(model, model.state_dict())
+        HeldOut(model, Records(), CPU, 2).score(model.state_dict())
     finally:
         torch.set_float32_matmul_precision("highest")
     assert told == [("highest", False)] * 2

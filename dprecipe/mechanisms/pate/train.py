@@ -192,8 +192,8 @@ def _score(
 ) -> Score | None:
     if program.test is None:
         return None
-    held_out = HeldOut(program.test, program.device, plan.runtime.physical_batch)
-    score = held_out.score(module, module.state_dict())
+    held_out = HeldOut(module, program.test, program.device, plan.runtime.physical_batch)
+    score = held_out.score({name: value.clone() for name, value in module.state_dict().items()})
     budget = plan.budget
     epsilon = accountants.epsilon(spending.charged, budget.delta, budget.neighbouring, budget.accountant)
     folder.record(ballot.put_so_far, epsilon, score.metrics)

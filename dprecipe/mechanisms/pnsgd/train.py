@@ -301,8 +301,10 @@ def _score(
     plan: Plan, folder: RunFolder, program: Program, test: RecordSource, weights: dict[str, Tensor], step: int
 ) -> Score:
     """Of the model that is released, after the ledger was closed."""
-    held_out = HeldOut(test, torch.device("cpu"), plan.runtime.physical_batch, program.facts.target)
-    score = held_out.score(_module(plan, program.facts), weights)
+    held_out = HeldOut(
+        _module(plan, program.facts), test, torch.device("cpu"), plan.runtime.physical_batch, program.facts.target
+    )
+    score = held_out.score(weights)
     folder.record(step, plan.guarantee.epsilon, score.metrics)
     return score
 
