@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import folder
 from dprecipe.release.facts import ReleasedTensor, RunFacts
 from dprecipe.release.tensors import due_tensors
+from dprecipe.release.untrusted import to_bytes
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("dprecipe", deadline=None)
@@ -59,7 +59,7 @@ def _put_release(
 
     def write(where: Path) -> None:
         save_file({t.name: np.ones(t.shape, np.float32) for t in tensors}, where / "model.safetensors")
-        (where / "model.json").write_text(json.dumps(described, indent=1), encoding="utf-8")
+        (where / "model.json").write_bytes(to_bytes(described))
         if plan.release.labels:
             (where / "labels.csv").write_text("record,label\n", encoding="utf-8")
 

@@ -5,7 +5,6 @@ The guarantee is computed from the ledger's charges, never from the plan: what w
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -18,7 +17,7 @@ from dprecipe.mechanisms.dpsgd import account as dpsgd
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import HIDDEN, Charge, Event, PartitionedGaussian, SanitisedCost, total
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import hiding, origins, schema, tensors, voting
+from dprecipe.release import hiding, origins, schema, tensors, untrusted, voting
 from dprecipe.release.checks import check_facts
 from dprecipe.release.claim import HiddenNumbers, Numbers, claim, data_dependent, numbers
 from dprecipe.release.facts import PublicScore, RunFacts, Spent
@@ -73,7 +72,7 @@ def to_json(model: schema.Statement | schema.Predicate) -> dict[str, Any]:
 
 def to_bytes(certificate: Mapping[str, Any]) -> bytes:
     """The text of `certificate.json`."""
-    return (json.dumps(certificate, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return untrusted.to_bytes(certificate)
 
 
 def predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:

@@ -19,7 +19,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.release import card, figures, report, tensors
 from dprecipe.release.folder import covered_history
 from dprecipe.release.schema import Predicate
-from dprecipe.release.untrusted import ContentError, parse_object, read_bytes
+from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, parse_object, read_bytes, to_bytes
 
 History = Sequence[Mapping[str, float]]
 
@@ -74,12 +74,19 @@ def _model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
         return [f"model.json: is not what dprecipe writes: {type(error).__name__}"]
     wrong = [key for key in {**expected, **content} if expected.get(key, ...) != content.get(key, ...)]
-    return [f"model.json: {key[:80]!a} is not what the recipe says" for key in wrong[:20]]
+    found = [f"model.json: {key[:80]!a} is not what the recipe says" for key in wrong[:20]]
+    return found or _written("model.json", text, to_bytes(expected))
+
+
+def _written(name: str, content: bytes, expected: bytes) -> list[str]:
+    """A file that means the same is not enough: in its blanks and in the digits of its numbers it could hold others."""
+    return [] if content == expected else [f"{name}: {NOT_WRITTEN}"]
 
 
 def _metrics(stated: Predicate, plan: Plan, path: Path) -> tuple[list[str], History]:
     try:
-        content = parse_object(read_bytes(path), path.name)
+        text = read_bytes(path)
+        content = parse_object(text, path.name)
     except ContentError as error:
         return list(error.failures), ()
     history = content.get("history")
@@ -88,7 +95,8 @@ def _metrics(stated: Predicate, plan: Plan, path: Path) -> tuple[list[str], Hist
     # A point that this run can't have measured is left out of what is expected, and so differs.
     expected = card.metrics(stated, covered_history(plan, history))
     wrong = [key for key in {**expected, **content} if expected.get(key, ...) != content.get(key, ...)]
-    return [f"metrics.json: {key[:80]!a} is not what the certificate says" for key in wrong[:20]], expected["history"]
+    found = [f"metrics.json: {key[:80]!a} is not what the certificate says" for key in wrong[:20]]
+    return found or _written("metrics.json", text, to_bytes(expected)), expected["history"]
 
 
 def _report(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Path, history: History) -> list[str]:

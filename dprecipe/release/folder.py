@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -19,7 +18,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import card, certificate, sign
 from dprecipe.release.facts import RunFacts
-from dprecipe.release.untrusted import sha256_of
+from dprecipe.release.untrusted import sha256_of, to_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -64,7 +63,7 @@ def publish(
     with drafted(target) as draft:
         write(draft)
         metrics = card.metrics(made, covered_history(plan, history))
-        _put(draft / "metrics.json", (json.dumps(metrics, indent=1) + "\n").encode())
+        _put(draft / "metrics.json", to_bytes(metrics))
         if plan.release.report:
             from dprecipe.release import report
 

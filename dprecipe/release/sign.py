@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
 import os
 import stat
 import sys
@@ -19,7 +18,7 @@ from pydantic import Field, StringConstraints
 
 from dprecipe.faults import UsageFault
 from dprecipe.recipe.base import Block
-from dprecipe.release.untrusted import ContentError, parse_object, read_bytes, validate
+from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, parse_object, read_bytes, to_bytes, validate
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -126,7 +125,7 @@ def seal(payload: bytes, key: Ed25519PrivateKey) -> bytes:
             {"keyid": key_id(key.public_key()), "sig": base64.b64encode(signature).decode()},
         ],
     }
-    return (json.dumps(envelope, indent=1) + "\n").encode()
+    return to_bytes(envelope)
 
 
 def unseal(content: bytes, name: str, key: Ed25519PublicKey | None) -> tuple[bytes, tuple[str, ...]]:
@@ -146,6 +145,8 @@ def unseal(content: bytes, name: str, key: Ed25519PublicKey | None) -> tuple[byt
         signatures = [_base64(s.sig, f"{name}: signatures") for s in envelope.signatures]
         if not any(_holds(key, signature, signed) for signature in signatures):
             raise ContentError(f"{name}: signature: none holds under the given public key")
+    if content != to_bytes(envelope.model_dump(mode="json", by_alias=True)):
+        raise ContentError(f"{name}: {NOT_WRITTEN}")
     return payload, tuple(signature.keyid for signature in envelope.signatures)
 
 
@@ -161,9 +162,12 @@ def _holds(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
 
 def _base64(text: str, what: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        decoded = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise ContentError(f"{what}: not base64") from None
+    if base64.b64encode(decoded).decode() != text:
+        raise ContentError(f"{what}: base64 with bits that mean nothing")
+    return decoded
 
 
 def _key_file(path: Path) -> bytes:

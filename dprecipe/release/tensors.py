@@ -136,7 +136,8 @@ def _words(shape: tuple[int, ...], dtype: str) -> str:
 def header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
     """The shape and the type of each tensor of a safetensors file, by name.
 
-    Guarantees: every byte of the file is header or belongs to exactly one tensor: nothing else is carried along.
+    Guarantees: every byte of the file is header or belongs to exactly one tensor: nothing else is carried along. The
+    header is, byte for byte, what safetensors writes of these tensors.
 
     Raises:
         ContentError: it is no such file, or has text or bytes that no tensor holds.
@@ -147,7 +148,8 @@ def header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(MAX_HEADER, size - 8):
                 raise ContentError(f"{WEIGHTS}: is no safetensors file")
-            content = parse_object(file.read(length).rstrip(b" "), WEIGHTS)
+            text = file.read(length)
+            content = parse_object(text, WEIGHTS)
     except OSError as error:
         raise ContentError(f"{WEIGHTS}: can't be read: {error.strerror}") from None
     places: list[tuple[int, int]] = []
@@ -156,14 +158,23 @@ def header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
         shape, dtype, place = _entry(name, entry)
         tensors[name] = shape, dtype
         places.append(place)
+    if text != _written(content):
+        raise ContentError(f"{WEIGHTS}: its header is not as safetensors writes it: blanks or an order can hide data")
     end = 0
-    for first, last in sorted(places):
+    for first, last in places:
         if first != end:
             raise ContentError(f"{WEIGHTS}: holds bytes that belong to no tensor, or to two")
         end = last
     if end != size - 8 - length:
         raise ContentError(f"{WEIGHTS}: holds bytes that belong to no tensor")
     return tensors
+
+
+def _written(content: dict[str, Any]) -> bytes:
+    """The header of these entries: no blanks but those that fill it up to a multiple of 8 bytes."""
+    entries = {name: {key: entry[key] for key in ("dtype", "shape", "data_offsets")} for name, entry in content.items()}
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
+    return text + b" " * (-len(text) % 8)
 
 
 def _entry(name: str, entry: Any) -> tuple[tuple[int, ...], str, tuple[int, int]]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_ERRORS = 20
 ESSENTIAL = ("predicateType", "predicate")
 WORDS = {"missing": "it is missing", "extra_forbidden": "a certificate has no such field"}
+
+NOT_WRITTEN = "says what it should, and is not written as dprecipe writes it: blanks, an order or digits can hide data"
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -61,6 +64,11 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise ContentError(f"{name}: not a JSON object")
     return parsed
+
+
+def to_bytes(content: Mapping[str, Any]) -> bytes:
+    """A JSON object as the text of a release's file: one way to write each value, so that nothing else is in it."""
+    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(errors="surrogatepass")
 
 
 def validate(model: type[M], parsed: dict[str, Any], name: str) -> M:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
 from dprecipe.privacy import ledger as ledgers
-from dprecipe.release import companions, limits, rebuild, recompute, versions
+from dprecipe.release import certificate, companions, limits, rebuild, recompute, versions
 from dprecipe.release.folder import CERTIFICATE, ENVELOPE, OWN, compare, released_files
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
 from dprecipe.release.sign import load_public_key, unseal
-from dprecipe.release.untrusted import ContentError, one_line, parse_object, read_bytes, validate
+from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, one_line, parse_object, read_bytes, validate
 from dprecipe.release.voting import filtered
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ def _verified(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verified
         stated = validate(Statement, parsed, case.name)
     except ContentError as error:
         raise CertificateInvalid([one_line(line) for line in (*case.failures, *error.failures)]) from None
+    if content != certificate.to_bytes(certificate.to_json(stated)):
+        case.failures.append(f"{CERTIFICATE}: {NOT_WRITTEN}")
     case.checked.append("the certificate is well formed")
     case.left.pop(0)
     rebuilt = _check_predicate(stated.predicate, case)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import shutil
@@ -31,6 +30,7 @@ from dprecipe.privacy.ledger import Ledger, held
 from dprecipe.privacy.sanitise import Sanitised
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import CheckResult, Origin, PublicScore, RunFacts, commit, package_versions
+from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
 from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import WHEN, RunFolder
@@ -120,7 +120,7 @@ def _publish(plan: Plan, folder: RunFolder, ledger: Ledger, started: datetime, f
             save_file(cpu, path / "model.safetensors")
         except SafetensorError as error:
             raise OSError(errno.EIO, str(error)) from None
-        (path / "model.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+        (path / "model.json").write_bytes(to_bytes(description))
         finished.write(path)
 
     def check(draft: Path) -> None:

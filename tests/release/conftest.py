@@ -19,6 +19,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, second_opinion
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 from dprecipe.recipe.read import read_text
+from dprecipe.release.certificate import to_bytes
 from dprecipe.release.checks import CHECKS
 from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, package_versions
 from dprecipe.release.verify import verify
@@ -230,7 +231,7 @@ def unnoticed(release: Path, section: str, recorded_only: Iterable[str]) -> tupl
             seen += 1
             content = json.loads(text)
             put(content["predicate"], path, changed)
-            file.write_text(json.dumps(content), encoding="utf-8")
+            file.write_bytes(to_bytes(content))
             failures = failures_of(release)
             if not any(names(failure, path) for failure in failures):
                 wrong.append((path, value, changed, failures))

@@ -21,6 +21,7 @@ from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read as read_recipe
 from dprecipe.recipe.read import read_source
 from dprecipe.release import certificate
+from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
 
 RECIPE = """\
@@ -74,7 +75,7 @@ def tampered(release: Path, change: Callable[[dict[str, Any]], None]) -> list[st
     file = release / "certificate.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     change(content["predicate"])
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_bytes(to_bytes(content))
     with pytest.raises(CertificateInvalid) as caught:
         verify(release)
     return list(caught.value.failures)

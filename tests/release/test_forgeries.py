@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 from dprecipe import __version__
 from dprecipe.release import checks, report, versions
+from dprecipe.release.certificate import to_bytes
 from dprecipe.release.facts import ReleasedTensor
 from dprecipe.release.verify import verify
 
@@ -31,7 +32,7 @@ def forge(release: Path, change: Change) -> None:
         for path in sorted(release.iterdir())
         if not path.name.startswith("certificate.")
     ]
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_bytes(to_bytes(content))
 
 
 def rename(predicate: dict[str, Any], version: str) -> None:
@@ -239,6 +240,42 @@ def test_garbage_in_a_companion_is_refused(content: bytes, copy: Any, tampering:
         forge(copy.release, lambda p: None)
         assert tampering.failures_of(copy.release), name
         (copy.release / name).write_bytes(before)
+
+
+BLANKS = {
+    "blanks in the certificate": ("certificate.json", lambda b: b.replace(b"{", b"{ \n ", 1)),
+    "blanks behind the certificate": ("certificate.json", lambda b: b + b" " * 1000),
+    "another number for the same": ("certificate.json", lambda b: b.replace(b'"delta": 1e-05', b'"delta": 0.00001', 1)),
+    "blanks in the model's description": ("model.json", lambda b: b.replace(b"{", b"{ \n ", 1)),
+    "blanks behind the model's description": ("model.json", lambda b: b + b"\n"),
+    "blanks in the metrics": ("metrics.json", lambda b: b.replace(b"{", b"{ \n ", 1)),
+    "more digits in the metrics": ("metrics.json", lambda b: b.replace(b"0.713579", b"0.71357900000000000000")),
+    "letters written otherwise": ("metrics.json", lambda b: b.replace(b"accuracy", b"\\u0061ccuracy", 1)),
+    "blanks in the weights": ("model.safetensors", lambda b: header(b, lambda h: b" \n" + h)),
+    "blanks between the weights' names": ("model.safetensors", lambda b: header(b, lambda h: h.replace(b":", b": "))),
+    "blanks behind the weights' names": ("model.safetensors", lambda b: header(b, lambda h: h + b" " * 8000)),
+}
+
+
+def header(content: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """The weights under a header with the same meaning."""
+    length = int.from_bytes(content[:8], "little")
+    text = change(content[8 : 8 + length])
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+
+@pytest.mark.parametrize("what", BLANKS)
+def test_nothing_hides_in_how_a_file_is_written(what: str, copy: Any, tampering: Any) -> None:
+    name, change = BLANKS[what]
+    file = copy.release / name
+    before = file.read_bytes()
+    file.write_bytes(change(before))
+    assert file.read_bytes() != before
+    if name != "certificate.json":
+        forge(copy.release, lambda p: None)
+    (failure,) = tampering.failures_of(copy.release)
+    assert failure.startswith(name)
+    assert "can hide data" in failure
 
 
 def test_tensors_that_the_recipe_can_t_have_trained(copy: Any, tampering: Any) -> None:

@@ -15,6 +15,7 @@ from dprecipe.privacy import hidden
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.release import certificate, claim
+from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
 
 RECIPE = """\
@@ -248,7 +249,7 @@ def test_tampering_is_found_without_the_ledger_too(what: str, own: Any, tamperin
     shutil.rmtree(release.parent / "private")
     content = json.loads((release / "certificate.json").read_text("utf-8"))
     tampering.put(content["predicate"], *TAMPERED[what])
-    (release / "certificate.json").write_text(json.dumps(content), encoding="utf-8")
+    (release / "certificate.json").write_bytes(to_bytes(content))
     assert tampering.failures_of(release), what
 
 
@@ -258,7 +259,7 @@ def test_a_better_place_than_is_true_is_found(own: Any, tampering: Any) -> None:
     for path, value in (("claim.by_position.3.epsilon", 1e-3), ("claim.by_position.59.delta", 1e-9)):
         content = json.loads(text)
         tampering.put(content["predicate"], path, value)
-        (release / "certificate.json").write_text(json.dumps(content), encoding="utf-8")
+        (release / "certificate.json").write_bytes(to_bytes(content))
         assert any(path in failure for failure in tampering.failures_of(release))
 
 
@@ -303,5 +304,5 @@ def test_events_of_another_mechanism_hide_nothing(own: Any, tampering: Any) -> N
     content = json.loads((release / "certificate.json").read_text("utf-8"))
     content["predicate"]["events"]["run_length"].append({"count": 1, "kind": "gaussian", "noise_multiplier": 1.0})
     content["predicate"]["events"]["total"] = 2
-    (release / "certificate.json").write_text(json.dumps(content), encoding="utf-8")
+    (release / "certificate.json").write_bytes(to_bytes(content))
     assert any("not an event that this recipe plans" in failure for failure in tampering.failures_of(release))

@@ -31,6 +31,7 @@ from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.privacy.sanitise import Sanitised
 from dprecipe.recipe.read import read_text
 from dprecipe.release import certificate, plots, rebuild, voting
+from dprecipe.release.certificate import to_bytes
 from dprecipe.release.checks import VOTES_FROM_A_FILE
 from dprecipe.release.facts import CheckResult, Spent
 from dprecipe.release.schema import Predicate
@@ -195,7 +196,7 @@ def tampered(release: Path, change: Callable[[dict[str, Any]], None]) -> list[st
     file = release / "certificate.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     change(content["predicate"])
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_bytes(to_bytes(content))
     try:
         verify(release)
     except CertificateInvalid as found:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from dprecipe.release.certificate import to_bytes
+
 RECORDED_ONLY = {
     r"provenance\.versions\.(python|numpy|scipy|scikit-learn|torch|lightning|safetensors|cryptography)": "nothing "
     "depends on them",
@@ -46,7 +48,7 @@ def test_what_is_recorded_only_is_really_accepted(copy: Any, tampering: Any, tmp
         path = next(path for path in paths if re.fullmatch(pattern, path))
         content = json.loads(text)
         tampering.put(content["predicate"], path, tampering.mutations(paths[path])[-1])
-        file.write_text(json.dumps(content), encoding="utf-8")
+        file.write_bytes(to_bytes(content))
         assert not tampering.failures_of(file), pattern
 
 
@@ -56,12 +58,12 @@ def test_a_missing_field_and_a_field_too_many_are_found(section: str, copy: Any,
     text = file.read_text(encoding="utf-8")
     content = json.loads(text)
     del content["predicate"][section]
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_bytes(to_bytes(content))
     assert any(f"predicate.{section}" in failure for failure in tampering.failures_of(copy.release))
     content = json.loads(text)
     if isinstance(content["predicate"][section], dict):
         content["predicate"][section]["extra"] = 1
-        file.write_text(json.dumps(content), encoding="utf-8")
+        file.write_bytes(to_bytes(content))
         assert any("extra" in failure for failure in tampering.failures_of(copy.release))
 
 
@@ -70,7 +72,7 @@ def test_another_kind_of_statement_is_refused(field: str, copy: Any, tampering: 
     file = copy.release / "certificate.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     content[field] += "2"
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_bytes(to_bytes(content))
     assert any(failure.startswith(field) for failure in tampering.failures_of(copy.release))
 
 
@@ -83,7 +85,7 @@ def test_fewer_events_with_a_claim_to_match_are_found(copy: Any, tampering: Any)
     predicate["events"]["total"] //= 2
     predicate["budget"]["events_settled"] //= 2
     predicate["sampling"]["steps_charged"] //= 2
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_bytes(to_bytes(content))
     failures = tampering.failures_of(copy.release)
     assert any(failure.startswith("events.total") for failure in failures)
     assert any("ledger" in failure for failure in failures)

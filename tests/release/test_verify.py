@@ -20,6 +20,7 @@ from dprecipe.faults import CertificateInvalid, UsageFault
 from dprecipe.privacy import accountants
 from dprecipe.privacy.ledger import read
 from dprecipe.release import certificate, folder, sign
+from dprecipe.release.certificate import to_bytes
 from dprecipe.release.verify import verify
 
 KEYS = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
@@ -36,7 +37,7 @@ def edit(release: Path, change: Any) -> None:
     file = release / "certificate.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     change(content["predicate"])
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_bytes(to_bytes(content))
 
 
 def test_a_sound_release_verifies(finished: Any) -> None:
@@ -105,7 +106,7 @@ def test_a_subject_outside_the_folder_is_refused(copy: Any) -> None:
     for name in ("../private/ledger.jsonl", "/etc/passwd", "a/b", "", ".."):
         content = json.loads(file.read_text(encoding="utf-8"))
         content["subject"][0]["name"] = name
-        file.write_text(json.dumps(content), encoding="utf-8")
+        file.write_bytes(to_bytes(content))
         assert "subject.0.name" in failures_of(copy.release)
 
 
@@ -116,7 +117,7 @@ def test_a_file_that_no_run_releases_is_refused(copy: Any) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     digest = hashlib.sha256(extra.read_bytes()).hexdigest()
     content["subject"].append({"name": extra.name, "digest": {"sha256": digest}})
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_bytes(to_bytes(content))
     assert "subject: 'iterates.npz' is nothing that a run of this recipe releases" in failures_of(copy.release)
 
 

@@ -21,6 +21,7 @@ from dprecipe.faults import CertificateInvalid, Interrupted, UsageFault
 from dprecipe.models.build import build
 from dprecipe.models.load import load
 from dprecipe.planning.model import Plan
+from dprecipe.release.certificate import to_bytes
 from dprecipe.training import stepwise
 from dprecipe.training.run import run
 
@@ -67,7 +68,7 @@ def test_a_certificate_can_neither_hide_nor_make_up_initial_weights(begun: Small
         file = release / "certificate.json"
         content = json.loads(file.read_text("utf-8"))
         content["predicate"]["provenance"]["initial_weights"] = value
-        file.write_text(json.dumps(content), encoding="utf-8")
+        file.write_bytes(to_bytes(content))
         with pytest.raises(CertificateInvalid, match="initial_weights"):
             dprecipe.verify(release)
 
