@@ -82,6 +82,12 @@ def unmet(recipe: Recipe, findings: Sequence[Finding], among: Iterable[str]) -> 
             )
 
 
+def open_warnings(findings: Iterable[Finding]) -> list[str]:
+    """Warnings that nobody accepted, in this program's words."""
+    codes = dict.fromkeys(f.code for f in findings if not f.is_error and not f.accepted and f.code in WARNINGS)
+    return [f"{code}: {WARNINGS[code]}" for code in codes]
+
+
 def declarations(recipe: Recipe, findings: Iterable[Finding]) -> tuple[Assumption, ...]:
     """What the certificate says of accepted warnings: the code, what it is about, and the author's words as such."""
     codes = dict.fromkeys(finding.code for finding in findings if finding.accepted)

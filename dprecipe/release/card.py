@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dprecipe.planning.accept import open_warnings
 from dprecipe.planning.model import Plan
 from dprecipe.release import hiding, origins
 from dprecipe.release.schema import Predicate, Score
@@ -49,7 +50,9 @@ def _capped(point: Mapping[str, float], made: Predicate) -> dict[str, float]:
 def markdown(plan: Plan, made: Predicate) -> str:
     """The content of `card.md`."""
     claim, evaluation = made.claim, made.data_access.evaluation
-    description = plain(plan.description) or "_The recipe gives no description._"
+    description = "_The recipe gives no description._"
+    if plan.description.strip():
+        description = f"In the words of the recipe's author: {plain(plan.description)}"
     if evaluation.released is not None:
         score = evaluation.released
         if isinstance(score, Score):
@@ -74,7 +77,7 @@ def markdown(plan: Plan, made: Predicate) -> str:
 
 {plain(claim.sentence)}
 {_declared(made)}
-It rests on:
+{_warned(plan)}It rests on:
 
 {rests}
 
@@ -109,6 +112,12 @@ def _declared(made: Predicate) -> str:
     return "".join(f"\n**Declared, and checked by nobody:** {plain(text)}.\n" for text in origins.declared(made))
 
 
+def _warned(plan: Plan) -> str:
+    """What the compiler warned about and nobody accepted."""
+    warned = open_warnings(plan.warnings)
+    return f"Warnings of the recipe: {plain('; '.join(warned))}.\n\n" if warned else ""
+
+
 def lost_steps(made: Predicate) -> str:
     """What the released model lacks of the steps that were charged, in words; else nothing."""
     charged, trained = made.sampling.steps_charged, made.sampling.steps_trained
@@ -128,15 +137,22 @@ def _how(plan: Plan, made: Predicate) -> str:
     if votes is None:
         start = "" if initial is None else f"\nIt began from the weights in `{plain(initial.file)}` ({initial.digest})."
         return (
-            f"`{plan.model.kind}`, trained by `{plan.mechanism}` "
+            f"{_module(plan, made)}, trained by `{plan.mechanism}` "
             f"for {hiding.fewest(made)}{plan.length.steps} steps, with\n"
             f"{noise.family} noise of multiplier {multipliers(made)}.{start}"
         )
     return (
-        f"`{plan.model.kind}`, a student of {votes.teachers} teachers (`{plan.mechanism}`, `{votes.aggregator}`):\n"
+        f"{_module(plan, made)}, a student of {votes.teachers} teachers (`{plan.mechanism}`, `{votes.aggregator}`):\n"
         f"trained on public records, {votes.answers_charged} of them labelled by the teachers' votes with\n"
         f"{noise.family} noise of {noise.multiplier:g} votes; the teachers were asked about {votes.queries_charged}."
     )
+
+
+def _module(plan: Plan, made: Predicate) -> str:
+    """What was trained: the recipe's model, or what took its place."""
+    if made.provenance.model == "python":
+        return f"A module from Python, in place of the recipe's `{plan.model.kind}`"
+    return f"`{plan.model.kind}`"
 
 
 def multipliers(made: Predicate) -> str:
@@ -159,7 +175,11 @@ def _front_matter(plan: Plan, made: Predicate) -> str:
     fields: dict[str, Any] = {
         "model_name": plan.name,
         "library_name": "dprecipe",
-        "tags": ["differential-privacy", plan.mechanism, plan.model.kind],
+        "tags": [
+            "differential-privacy",
+            plan.mechanism,
+            *([] if made.provenance.model == "python" else [plan.model.kind]),
+        ],
         "differential_privacy": {
             "epsilon": made.claim.epsilon,
             "delta": made.claim.delta,

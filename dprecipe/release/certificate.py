@@ -18,7 +18,7 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import HIDDEN, Charge, Event, PartitionedGaussian, SanitisedCost, total
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import hiding, origins, schema, tensors, untrusted, voting
-from dprecipe.release.checks import check_facts
+from dprecipe.release.checks import MAX_DEVICE, check_facts, recorded
 from dprecipe.release.claim import HiddenNumbers, Numbers, claim, data_dependent, numbers
 from dprecipe.release.facts import PublicScore, RunFacts, Spent
 
@@ -353,7 +353,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
         score = _score(run.score)
     status: schema.Status
     if public:
-        status, text = "public", "on records that the recipe declares public"
+        status, text = "public", _public_records(run)
     elif test is not None:
         status, text = "private_internal", "on private records: the scores stay in private/ and chose nothing"
     else:
@@ -376,6 +376,14 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
         ),
         evaluation=schema.EvaluationAccess(status=status, text=text, released=score),
     )
+
+
+def _public_records(run: RunFacts) -> str:
+    if run.data == "python":
+        return (
+            "on records that are declared public, by the recipe or by who passed records from Python; nobody checked it"
+        )
+    return "on records that the recipe declares public"
 
 
 def _training(plan: Plan) -> str:
@@ -437,7 +445,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
         if run.initial is None
         else schema.InitialWeightsFacts(file=run.initial.name, digest=run.initial.digest, head=run.initial.head),
         versions=dict(run.versions),
-        device=run.device,
+        device=recorded(run.device, MAX_DEVICE),
         started=run.started,
         finished=run.finished,
         data_commitment=commitment,

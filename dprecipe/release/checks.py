@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dprecipe.planning.model import Plan
 from dprecipe.release.facts import CheckResult
 from dprecipe.release.schema import CheckFacts
+from dprecipe.release.untrusted import one_line
 
 _GRADIENTS = frozenset(
     {
@@ -25,6 +26,9 @@ CHECKS = {
 """By mechanism."""
 VOTES_FROM_A_FILE = frozenset({"noise_scale", "votes_add_up"})
 """Of teachers that were trained elsewhere: there is nothing of theirs to be tried."""
+
+MAX_MEASURED, MAX_DEVICE = 400, 120
+"""Characters of what a check measured, and of a device's name."""
 
 TEXTS = {
     "output": "finite outputs, one row of logits for each record",
@@ -62,10 +66,16 @@ def checks_of(plan: Plan) -> frozenset[str]:
     return VOTES_FROM_A_FILE if plan.settings.get("teachers_from") == "file" else CHECKS[plan.mechanism]
 
 
+def recorded(text: str, most: int) -> str:
+    """What a run says of itself, as a certificate has it: one line without control characters, at most this long."""
+    line = one_line(text)
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def check_facts(found: CheckResult) -> CheckFacts:
     """A check as a certificate has it."""
     text = TEXTS.get(found.id, found.text)
-    return CheckFacts(id=found.id, text=text, passed=found.passed, measured=found.measured)
+    return CheckFacts(id=found.id, text=text, passed=found.passed, measured=recorded(found.measured, MAX_MEASURED))
 
 
 def differences(stated: Sequence[CheckFacts], plan: Plan) -> list[str]:

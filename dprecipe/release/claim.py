@@ -52,6 +52,15 @@ BOUNDS = {
     "dp_accounting": "an independent library, which has no bound for these events",
 }
 
+TAKES_PART = {
+    "poisson": ("sampled by itself", "are sampled together"),
+    "truncated_poisson": ("sampled by itself", "are sampled together"),
+    "fixed_size": ("drawn in lots of one size", "are drawn together"),
+    "full_batch": ("takes part in every step", "take part together in every step"),
+    "shuffle": ("dealt to one lot of each epoch", "are dealt together to one lot of each epoch"),
+}
+"""How a record, and how the records of a unit, come to take part in a step."""
+
 NOT_PROTECTED = (
     "facts that hold for the many: what a model learns of a population, it says about its members too",
     "that the records are what the recipe declares: on others a run is refused, before anything is spent",
@@ -312,28 +321,30 @@ def privacy_unit(plan: Plan) -> PrivacyUnit:
         return PrivacyUnit(name=name, max_records=most, enforced_by=f"{voting.partition(plan)}; {moved}")
     if plan.settings.get("slots") is not None:
         name, most = ("record", 1) if unit == "record" else (plan.guarantee.unit, unit.max_records)
+        dealt = "is sampled, and dealt to a micro-batch, by itself"
+        if plan.settings["scheme"] == "full_batch":
+            dealt = "takes part in every step, and is dealt to a micro-batch by itself"
         return PrivacyUnit(
             name=name,
             max_records=most,
             enforced_by=(
-                f"each {name} is sampled, and dealt to a micro-batch, by itself; the mean gradient of a micro-batch is "
+                f"each {name} {dealt}; the mean gradient of a micro-batch is "
                 "encoded, so one code is exchanged for another"
             ),
         )
-    copies = plan.settings.get("augmentations", 1)
+    copies, scheme = plan.settings.get("augmentations", 1), plan.settings["scheme"]
     averaged = f"; the gradients of its {copies} augmented copies are averaged first" if copies > 1 else ""
     if unit == "record":
-        drawn = "drawn in lots of one size" if plan.settings["scheme"] == "fixed_size" else "sampled by itself"
         return PrivacyUnit(
             name="record",
             max_records=1,
-            enforced_by=f"each record's gradient is clipped by itself, and {drawn}{averaged}",
+            enforced_by=f"each record's gradient is clipped by itself, and {TAKES_PART[scheme][0]}{averaged}",
         )
     return PrivacyUnit(
         name=plan.guarantee.unit,
         max_records=unit.max_records,
         enforced_by=(
-            f"records that share a value of {plan.guarantee.unit} are sampled together and their gradients are "
+            f"records that share a value of {plan.guarantee.unit} {TAKES_PART[scheme][1]} and their gradients are "
             f"clipped together; at most {unit.max_records} of them are used{averaged.replace('its', 'their')}"
         ),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any
+
+from dprecipe.release.untrusted import one_line
 
 STYLE = """
 :root{color-scheme:light;--ink:#1c2733;--soft:#5b6b7b;--line:#e3e8ee;--mark:#1f6feb;--good:#1a7f4b;--bad:#c2410c}
@@ -43,6 +45,16 @@ summary{cursor:pointer}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
+def escape(text: str) -> str:
+    """A text as words of a page, on one line: no markup, nothing that turns the direction of writing."""
+    return html.escape(one_line(text))
+
+
+def escape_lines(text: str) -> str:
+    """The same of a text of several lines, as a recipe is."""
+    return "\n".join(map(escape, text.expandtabs().splitlines()))
+
+
 def section(title: str, body: str) -> str:
     """A part of a page. `body` is HTML."""
     return f"<section><h2>{escape(title)}</h2>{body}</section>"
@@ -60,6 +72,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         top = f"<thead><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr></thead>"
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>'
+
+
+OWN_WORD = "recorded by the run, not checked"
+"""What a page says of what nobody can recompute."""
 
 
 def given(value: Any) -> str:

@@ -6,14 +6,14 @@ Everything that comes from a recipe or a machine is escaped; the page holds no s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from itertools import groupby
 
+from dprecipe.planning.accept import open_warnings
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.release import hiding, origins, plots
 from dprecipe.release.card import lost_steps
-from dprecipe.release.page import POLICY, STYLE, bullets, given, section, table
+from dprecipe.release.page import OWN_WORD, POLICY, STYLE, bullets, escape, escape_lines, given, section, table
 from dprecipe.release.schema import (
     EncodedRun,
     EventRun,
@@ -55,7 +55,7 @@ def html(
         *_votes(made),
         section(title, f'<div class="plots">{drawn}</div>'),
         _events(made),
-        _assumptions(made),
+        _assumptions(plan, made),
         _checks(made),
         _data(made),
         section("What is not protected", bullets(made.claim.not_protected)),
@@ -68,10 +68,15 @@ def html(
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}: privacy report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{title}</h1><p>{escape(plan.description)}</p></header>\n"
+        f"<header><h1>{title}</h1><p>{_description(plan)}</p></header>\n"
         + "\n".join(sections)
         + "\n</main>\n</body>\n</html>\n"
     )
+
+
+def _description(plan: Plan) -> str:
+    """The author's words, marked as such."""
+    return f"In the words of the recipe's author: {escape(plan.description)}" if plan.description else ""
 
 
 def _claim(made: Predicate) -> str:
@@ -95,7 +100,7 @@ def _claim(made: Predicate) -> str:
             value, what = f"{released.accuracy:.2%}", "accuracy"
         else:
             value, what = f"{released.mean_absolute_error:.4g}", "mean absolute error"
-        numbers.append((value, f"{what} on {released.records:,} public records"))
+        numbers.append((value, f"{what} on {released.records:,} records declared public"))
     cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in numbers)
     void = " void" if made.randomness.insecure_seed is not None else ""
     return (
@@ -194,7 +199,7 @@ def _plots(
             )
         )
     if history:
-        figures.append((lambda: plots.accuracy_plot(history, what), "Accuracy on records the recipe declares public."))
+        figures.append((lambda: plots.accuracy_plot(history, what), "Accuracy on records that are declared public."))
     return figures
 
 
@@ -300,10 +305,12 @@ def _box(run: EventRun) -> str:
     return f"{coordinates:,} coordinates by at most {most:.3g} each, rank by rank; {law} noise"
 
 
-def _assumptions(made: Predicate) -> str:
+def _assumptions(plan: Plan, made: Predicate) -> str:
+    warned = open_warnings(plan.warnings)
     return section(
         "What the claim rests on",
-        table(("assumption", "checked by"), [(a.text, a.checked_by) for a in made.assumptions]),
+        (f"<p>{escape('Warnings of the recipe: ' + '; '.join(warned))}.</p>" if warned else "")
+        + table(("assumption", "checked by"), [(a.text, a.checked_by) for a in made.assumptions]),
     )
 
 
@@ -315,6 +322,7 @@ def _checks(made: Predicate) -> str:
     )
     return section(
         "What was tested on this program, before it saw a record",
+        f'<p class="small">{escape(f"Results and measurements: {OWN_WORD}.")}</p>'
         f'<div class="scroll"><table><thead><tr><th>check</th><th>result</th><th>measured</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>",
     )
@@ -352,14 +360,14 @@ def _provenance(made: Predicate) -> str:
         ("arithmetic", f"sum {made.numerics.sum_dtype}, noise {made.numerics.noise_dtype}"),
         ("floating point", made.numerics.floating_point),
         *([] if initial is None else [("initial weights", f"{initial.file}, {initial.digest}")]),
-        ("device", provenance.device),
-        ("time", f"{provenance.started} to {provenance.finished}"),
-        ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
+        (f"device ({OWN_WORD})", provenance.device),
+        (f"time ({OWN_WORD})", f"{provenance.started} to {provenance.finished}"),
+        (f"versions ({OWN_WORD})", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
     ]
     texts = [(provenance.recipe.file, provenance.recipe.text)]
     texts += [(parent.name, parent.text) for parent in provenance.recipe.parents]
     details = "".join(
-        f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>" for name, text in texts
+        f"<details><summary>{escape(name)}</summary><pre>{escape_lines(text)}</pre></details>" for name, text in texts
     )
     overrides = "".join(f"<li><code>--set {escape(override)}</code></li>" for override in provenance.recipe.overrides)
     return section(

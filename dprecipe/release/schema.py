@@ -526,7 +526,7 @@ class CheckFacts(Block):
     id: Word
     text: Sentence
     passed: bool
-    measured: Annotated[str, StringConstraints(max_length=4000)]
+    measured: Annotated[str, StringConstraints(max_length=400)]
 
 
 class TensorFacts(Block):

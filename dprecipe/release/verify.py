@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
+from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.release import certificate, companions, limits, rebuild, recompute, versions
 from dprecipe.release.folder import CERTIFICATE, ENVELOPE, OWN, compare, released_files
@@ -201,6 +202,8 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
             f"what the certificate says of other files ({', '.join(sorted(rebuilt.plan.reads))}) is taken as stated: "
             "they are not part of a release, so they were not held against it"
         )
+    if warned := open_warnings(rebuilt.plan.warnings):
+        case.notes.append(f"the recipe's own warnings, which it does not accept: {'; '.join(warned)}")
     if stated.data_dependent is not None:
         case.notes.append(
             "what these votes cost, with noise, is taken as stated: what follows from it was worked out again, but not "

@@ -115,7 +115,7 @@ def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any
 
     made = finish(tmp_path / "run", plan_of(), facts_of(score=PublicScore(None, 12.345678, 360, 2.71828)))
     page = (made.release / "report.html").read_text(encoding="utf-8")
-    assert "<b>2.718</b><span>mean absolute error on 360 public records</span>" in page
+    assert "<b>2.718</b><span>mean absolute error on 360 records declared public</span>" in page
     text = (made.release / "card.md").read_text(encoding="utf-8")
     assert "| mean absolute error | 2.71828 |\n| mean squared error | 12.3457 |\n| records | 360 |" in text
     metrics = json.loads((made.release / "metrics.json").read_bytes())
