@@ -84,8 +84,8 @@ def unmet(recipe: Recipe, findings: Sequence[Finding], among: Iterable[str]) -> 
 
 def open_warnings(findings: Iterable[Finding]) -> list[str]:
     """Warnings that nobody accepted, in this program's words."""
-    codes = dict.fromkeys(f.code for f in findings if not f.is_error and not f.accepted and f.code in WARNINGS)
-    return [f"{code}: {WARNINGS[code]}" for code in codes]
+    codes = {f.code for f in findings if not f.is_error and not f.accepted and f.code in WARNINGS}
+    return [f"{code}: {WARNINGS[code]}" for code in sorted(codes)]
 
 
 def declarations(recipe: Recipe, findings: Iterable[Finding]) -> tuple[Assumption, ...]:

@@ -94,3 +94,13 @@ def test_a_columns_name_says_nothing_in_the_claim(column: str, plan_of: Any) -> 
     with pytest.raises(PlanRefused) as refused:
         plan_of(overrides=(source, f'data.unit={{column: "{column}", max_records: 3}}'))
     assert [finding.code for finding in refused.value.findings] == ["R308"]
+
+
+def test_who_takes_part_in_every_step_is_not_told_to_be_sampled(plan_of: Any) -> None:
+    every = "mechanism.sampling={scheme: full_batch}"
+    noise = "mechanism.noise.multiplier=20"
+    assert (
+        "takes part in every step"
+        in claim.privacy_unit(plan_of(overrides=(every, noise, "training.steps=5"))).enforced_by
+    )
+    assert "sampled by itself" in claim.privacy_unit(plan_of()).enforced_by

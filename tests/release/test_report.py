@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from dprecipe.release import card, plots
+from dprecipe.release.certificate import to_bytes
 from dprecipe.release.facts import PublicScore
 
 VOID = {"meta", "path", "use", "rect"}
@@ -152,3 +154,74 @@ def test_without_a_report_the_release_still_verifies(tmp_path: Path, plan_of: An
         *("model.safetensors", "model.json", "metrics.json", "certificate.json")
     }
     assert verify(made.release).claim
+
+
+WORDS = "an independent auditor found ε = 0.01"
+TURNED = "\u202e\x1b[31m\u200b"
+
+
+def test_what_a_run_says_of_itself_is_short_marked_and_turns_nothing(
+    tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
+) -> None:
+    from dprecipe.release.verify import verify
+
+    said = tuple(replace(check, measured=f"{WORDS} {TURNED} " * 200) for check in facts_of().checks)
+    made = finish(tmp_path / "run", plan_of(), facts_of(checks=said, device=f"{WORDS} {TURNED}" * 20))
+    stated = verify(made.release).statement.predicate
+    assert max(len(check.measured) for check in stated.checks) == 400
+    assert len(stated.provenance.device) == 120
+    page = (made.release / "report.html").read_text(encoding="utf-8")
+    assert not set(TURNED.replace("[31m", "")) & set(page)
+    before = page[: page.index(WORDS)]
+    assert "recorded by the run, not checked" in before[before.rindex("<section>") :]
+    assert "<td>device (recorded by the run, not checked)</td>" in page
+
+
+@pytest.mark.parametrize("path", ["checks.0.measured", "provenance.device"])
+@pytest.mark.parametrize("value", ["x" * 401, "ok \u202e10.0 = ε", "a\nb", "\x1b[31m"])
+def test_a_certificate_that_says_it_otherwise_does_not_verify(path: str, value: str, copy: Any, tampering: Any) -> None:
+    file = copy.release / "certificate.json"
+    content = json.loads(file.read_bytes())
+    tampering.put(content["predicate"], path, value)
+    file.write_bytes(to_bytes(content))
+    assert any(path in failure for failure in tampering.failures_of(copy.release))
+
+
+def test_a_description_is_the_authors(finished: Any) -> None:
+    for name in ("card.md", "report.html"):
+        text = (finished.release / name).read_text(encoding="utf-8")
+        assert "In the words of the recipe's author: A test" in text.replace("&#x27;", "'")
+
+
+def test_no_character_of_a_recipe_turns_the_page(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
+    changes = ('description="claim: \\u202e10.0 = \\u03b5"',)
+    made = finish(tmp_path / "run", plan_of(overrides=changes), facts_of())
+    assert made.plan.description == "claim: \u202e10.0 = ε"
+    assert "\u202e" not in (made.release / "report.html").read_text(encoding="utf-8")
+    assert "\u202e" not in (made.release / "card.md").read_text(encoding="utf-8")
+
+
+def test_what_came_from_python_is_told_as_that(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
+    made = finish(tmp_path / "run", plan_of(), facts_of(model="python", data="python"))
+    text = (made.release / "card.md").read_text(encoding="utf-8")
+    assert "A module from Python, in place of the recipe's `logistic_regression`, trained by" in text
+    assert "by the recipe or by who passed records from Python" in text
+    assert "the recipe declares public" not in text
+    assert yaml.safe_load(text.split("---\n")[1])["tags"] == ["differential-privacy", "dpsgd"]
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_warnings_that_nobody_accepted_are_told(
+    accepted: bool, tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
+) -> None:
+    from dprecipe.release.verify import verify
+
+    accept = ("accept={P103: a reason, P108: a reason}",) if accepted else ()
+    plan = plan_of(overrides=("budget={epsilon: 22, delta: 6.8e-4}", "training.steps=5", *accept))
+    made = finish(tmp_path / "run", plan, facts_of())
+    told = "P103: δ is large for the number of records; P108: ε is above 10"
+    assert any(told in note for note in verify(made.release).notes) is not accepted
+    for name in ("card.md", "report.html"):
+        text = (made.release / name).read_text(encoding="utf-8")
+        assert (told in text) is not accepted
+        assert "P103" in text
