@@ -133,4 +133,5 @@ def quoted(names: Sequence[str]) -> str:
 
 
 def _short(name: str) -> str:
-    return ascii(name if len(name) <= 80 else f"{name[:79]}…")
+    quoted = ascii(name)
+    return quoted if len(quoted) <= 80 else f"{quoted[:76]}...'"

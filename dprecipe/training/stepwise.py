@@ -28,6 +28,7 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.release.certificate import steps_charged
 from dprecipe.release.origins import quoted
 from dprecipe.training import checkpoint
+from dprecipe.training.draft import hold_publishable
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
@@ -39,8 +40,8 @@ from dprecipe.training.processes import Led, Processes, join
 from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
 from dprecipe.training.progress import say
-from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
-from dprecipe.training.released import trained_names
+from dprecipe.training.publish import Finished, device_name, hold_identity, identity_of, private_of, publish
+from dprecipe.training.released import tensors_of, trained_names
 from dprecipe.training.run import Given, Rehearsal, Run, Start, interrupted
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
@@ -51,6 +52,20 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
     program = prepared(plan, lambda: declared(plan, root, given), given.model, given.train)
     hold_in_memory(plan, program.model, program.sets.train, program.device)
+    hold_publishable(
+        plan,
+        tensors_of(
+            merged(program.model, program.model.state_dict()),
+            trained_names(program.model),
+            program.custom_model,
+            program.initial is not None,
+        ),
+        "python" if program.custom_model else "recipe",
+        "python" if program.sets.from_python else "recipe",
+        program.checks,
+        device_name(program.device),
+        program.initial,
+    )
     return program
 
 

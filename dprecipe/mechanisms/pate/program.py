@@ -29,10 +29,12 @@ from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.pate.teachers import train
 from dprecipe.mechanisms.pate.vote_store import VoteStore
 from dprecipe.planning.model import Plan, canonical_json
+from dprecipe.training.draft import hold_publishable
 from dprecipe.training.probe import Check
 from dprecipe.training.program import device_of, hold_unit
+from dprecipe.training.publish import device_name
 from dprecipe.training.records import RecordSource
-from dprecipe.training.released import refuse_python_tensors
+from dprecipe.training.released import refuse_python_tensors, tensors_of, trained_names
 from dprecipe.training.run import Given
 
 
@@ -132,6 +134,17 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     else:
         ensemble = _trained(plan, teachers, lesson, given.records("train", plan, root))
     test = given.records("test", plan, root)
+    student = (
+        () if given.model is None else tensors_of(given.model.state_dict(), trained_names(given.model), True, False)
+    )
+    hold_publishable(
+        plan,
+        student,
+        "recipe" if given.model is None else "python",
+        "recipe" if given.train is None and given.public is None and given.test is None else "python",
+        tried,
+        device_name(device),
+    )
     return Program(ensemble, public, chosen, test, given, device, tuple(tried))
 
 

@@ -42,13 +42,15 @@ from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.release.facts import Origin
 from dprecipe.training import log
+from dprecipe.training.draft import hold_publishable
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe import Check
 from dprecipe.training.program import Sets, Synthetic, declared, device_of, hold_unit
 from dprecipe.training.progress import Progress
-from dprecipe.training.publish import Finished, hold_identity, identity_of, private_of, publish
+from dprecipe.training.publish import Finished, device_name, hold_identity, identity_of, private_of, publish
 from dprecipe.training.records import RecordSource
 from dprecipe.training.run import Given, Rehearsal, Run, Start, interrupted
 from dprecipe.training.signals import stopping_on_signals
@@ -87,7 +89,10 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
         raise UsageFault("nothing is proved of a model from Python", "leave `model` out: the recipe names one")
     if given.public is not None:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-    return _prepared(plan, lambda: declared(plan, root, given))
+    program = _prepared(plan, lambda: declared(plan, root, given))
+    data: Origin = "python" if program.sets.from_python else "recipe"
+    hold_publishable(plan, (), "recipe", data, program.checks, device_name(program.device))
+    return program
 
 
 def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
