@@ -195,7 +195,7 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
         f"the cross-check with {second.name} gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
         f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
         *(["the run is charged all that its filter allowed, whatever was answered"] if filtered(rebuilt.plan) else []),
-        f"all {len(stated.checks)} recorded checks of the program passed; the randomness was not fixed",
+        f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
     ]
     if rebuilt.plan.reads:
         case.notes.append(
