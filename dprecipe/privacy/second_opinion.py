@@ -88,9 +88,9 @@ def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
     return opinion(charges, delta, neighbouring).epsilon
 
 
-def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> Opinion:
+def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, or_renyi: bool = True) -> Opinion:
     """ε at δ of all charges together by dp-accounting: its PLD accountant, or its RDP accountant where that
-    fails.
+    fails. `or_renyi`: for want of memory, too; else the question stays open.
 
     Guarantees: an upper bound as far as dp-accounting's are; no line of it runs this package's arithmetic
     beyond adding up 1/σ² of unsampled Gaussians and doubling their sensitivity under replace-one; of votes alone, not
@@ -98,20 +98,21 @@ def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
     are exchanged, costs are sanitised, or where distributions would take more than some ten seconds.
 
     Raises:
+        MemoryError: there is not enough, and not `or_renyi`.
         ValueError: δ outside (0, 1).
     """
     if not 0 < delta < 1:
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
-    return _opinion(tuple(charges), delta, neighbouring)
+    return _opinion(tuple(charges), delta, neighbouring, or_renyi)
 
 
 @lru_cache(maxsize=4)  # a run that verifies its own release asks again what its certificate asked
-def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring) -> Opinion:
+def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, or_renyi: bool) -> Opinion:
     work = workload(charges, neighbouring)
     version = importlib.metadata.version("dp-accounting")
     blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE
     if blanked and any(isinstance(charge.event, TruncatedPoissonGaussian) for charge in charges):
-        return _of_blanked(charges, delta)
+        return _of_blanked(charges, delta, or_renyi)
     if work.empty:
         return Opinion("dp_accounting.pld", version, 0.0)
     if not work.bounded:
@@ -153,31 +154,40 @@ def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouri
             ("dp_accounting.rdp", lambda: rdp.RdpAccountant(neighboring_relation=relation), 1.0),
         ]
         for name, make, doubled in accountants:
-            value = _ask(dp_accounting, make, work, delta, doubled)
+            try:
+                value = _ask(dp_accounting, make, work, delta, doubled)
+            except MemoryError:
+                if not or_renyi:
+                    raise
+                continue
             if value is not None:
                 return Opinion(name, version, value)
     return Opinion("dp_accounting", version, math.inf)
 
 
-def _of_blanked(charges: tuple[Charge, ...], delta: float) -> Opinion:
+def _of_blanked(charges: tuple[Charge, ...], delta: float, or_renyi: bool) -> Opinion:
     """Blanking out a unit where batches have a largest size: as replacing it; or as removing it, had no batch a largest
     size, with the chance that one is full taken from δ. Both hold, and the smaller counts."""
     from scipy import stats
 
-    found = opinion(charges, delta, Neighbouring.REPLACE_ONE)
+    found = opinion(charges, delta, Neighbouring.REPLACE_ONE, or_renyi)
     full = math.fsum(
         charge.count * float(stats.binom.sf(charge.event.most - 1, charge.event.size, charge.event.sampling_rate))
         for charge in charges
         if isinstance(charge.event, TruncatedPoissonGaussian)
     )
     if full < delta:
-        rest = opinion(uncapped(charges), delta - full, Neighbouring.ZERO_OUT_ONE)
+        rest = opinion(uncapped(charges), delta - full, Neighbouring.ZERO_OUT_ONE, or_renyi)
         found = min(found, rest, key=lambda answer: answer.epsilon)
     return found
 
 
 def _ask(library: Any, make: Any, work: Workload, delta: float, doubled: float) -> float | None:
-    """ε, or None when this accountant has no answer; `doubled`: what it multiplies a sensitivity by itself."""
+    """ε, or None when this accountant has no answer; `doubled`: what it multiplies a sensitivity by itself.
+
+    Raises:
+        MemoryError: there is not enough for an answer, which is no answer of another accountant's.
+    """
     try:
         accountant = make()
         if work.mu > 0:
@@ -186,7 +196,7 @@ def _ask(library: Any, make: Any, work: Workload, delta: float, doubled: float) 
             gaussian = library.GaussianDpEvent(float(phase.sigma))
             accountant.compose(library.PoissonSampledDpEvent(float(phase.q), gaussian), int(phase.count))
         value = float(accountant.get_epsilon(float(delta)))
-    except (library.UnsupportedEventError, ArithmeticError, MemoryError, ValueError):
+    except (library.UnsupportedEventError, ArithmeticError, ValueError):
         return None
     return value if math.isfinite(value) else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from dprecipe.planning.accept import open_warnings
@@ -20,31 +20,40 @@ FIGURES = frozenset({"accuracy", "loss", "mean_absolute_error", "clip_norm"})
 
 def metrics(made: Predicate, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """The content of `metrics.json`. `history` is kept only where evaluation was public, and of it what such a run can
-    have measured. No ε on the way is above the claim."""
+    have measured: steps that rise, each with its figures. What was spent by a step is not repeated: it follows from the
+    events."""
     evaluation = made.data_access.evaluation
-    public = evaluation.status == "public"
     return {
         "schema": METRICS,
         "epsilon": made.claim.epsilon,
         "delta": made.claim.delta,
         "public_evaluation": None if evaluation.released is None else evaluation.released.model_dump(),
-        "history": [_capped(point, made) for point in history if _of_run(point, made)] if public else [],
+        "history": _of_run(history, made) if evaluation.status == "public" else [],
     }
 
 
-def _of_run(point: Any, made: Predicate) -> bool:
-    """Whether a point has a step that was charged, an ε, and figures of a model, all finite."""
-    if not isinstance(point, dict) or not {"step", "epsilon"} <= point.keys() <= FIGURES | {"step", "epsilon"}:
-        return False
-    if not all(type(value) in (int, float) and math.isfinite(value) for value in point.values()):
-        return False
-    step, epsilon = float(point["step"]), float(point["epsilon"])
-    return 0 <= step <= made.sampling.steps_charged and epsilon >= 0
+def _of_run(history: Sequence[Any], made: Predicate) -> list[dict[str, float]]:
+    """The points that a run can have measured, in rising order of steps; of one step measured twice, the last."""
+    released = made.data_access.evaluation.released
+    kind = frozenset({"accuracy", "mean_absolute_error"})
+    if released is not None:
+        kind &= released.model_fields_set
+    points = {point["step"]: point for point in history if _measured(point, made, kind)}
+    figures = {step: {name: value for name, value in points[step].items() if name in FIGURES} for step in points}
+    return [{"step": int(step), **figures[step]} for step in sorted(figures)]
 
 
-def _capped(point: Mapping[str, float], made: Predicate) -> dict[str, float]:
-    """What was spent by then is no more than what was spent in the end; accountants may round a part up beyond it."""
-    return {**point, "epsilon": min(point["epsilon"], made.claim.epsilon)}
+def _measured(point: Any, made: Predicate, kind: Set[str]) -> bool:
+    """Whether a point has a step that was charged and figures in their range, one of them of this `kind` of model."""
+    if not isinstance(point, dict) or not {"step"} < point.keys() <= FIGURES | {"step", "epsilon"}:
+        return False
+    if not all(type(value) in (int, float) and 0 <= value < math.inf for value in point.values()):
+        return False
+    scored = point.keys() & {"accuracy", "mean_absolute_error"}
+    if len(scored) != 1 or not scored <= kind or not point.get("accuracy", 0) <= 1:
+        return False
+    most = min(made.sampling.steps_charged, made.sampling.steps_planned)
+    return float(point["step"]).is_integer() and point["step"] <= most
 
 
 def markdown(plan: Plan, made: Predicate) -> str:

@@ -2,7 +2,7 @@
 
 A digest shows that a file is the one that was named; it does not keep the file from saying something else, because
 whoever writes an unsigned certificate writes its digests. So what states the claim is made again and compared: the
-card, the numbers, the model's description and the report's text.
+card, the numbers, the model's description and the report's text. Released labels are held to their form and number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dprecipe.models.file import describe, parse
 from dprecipe.models.schema import Transformers
 from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
-from dprecipe.release import card, figures, report, tensors
+from dprecipe.release import card, figures, labels, report, tensors
 from dprecipe.release.folder import covered_history
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, parse_object, read_bytes, to_bytes
@@ -44,6 +44,8 @@ def differences(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder
     if "metrics.json" in names:
         failures, history = _metrics(stated, plan, folder / "metrics.json")
         found += failures
+    if labels.LABELS in names:
+        found += labels.differences(stated, plan, folder / labels.LABELS)
     if "card.md" in names:
         found += _same("card.md", folder, card.markdown(plan, stated))
     if "report.html" in names:

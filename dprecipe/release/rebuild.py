@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from dprecipe.data.facts import facts
 from dprecipe.faults import Fault, PlanRefused, RecipeError
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Pretrained
@@ -18,10 +19,10 @@ from dprecipe.planning.make import plan as make_plan
 from dprecipe.planning.model import Plan, Source
 from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
 from dprecipe.recipe.read import read_source
-from dprecipe.release import certificate, checks, hiding, origins, tensors, voting
+from dprecipe.release import certificate, checks, endings, hiding, origins, tensors, voting
 from dprecipe.release.claim import HiddenNumbers, Numbers, VotesCost
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, Spent
-from dprecipe.release.schema import Predicate
+from dprecipe.release.schema import Predicate, Score
 
 if TYPE_CHECKING:
     from dprecipe.privacy.sanitise import Sanitised
@@ -235,26 +236,19 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
             )
         found += checks.differences(stated.checks, plan)
         found += tensors.contradictions(stated, plan)
+        found += endings.impossible(stated, plan)
+        score = stated.data_access.evaluation.released
+        if score is not None and isinstance(score, Score) != (facts(plan.data).target is None):
+            found.append("data_access.evaluation.released: a score of another kind of model")
     found += origins.contradictions(stated)
     found += _not_as_recorded(stated)
     found += _times(stated)
-    return found + _trained(stated)
+    return found
 
 
 def _lost(stated: Predicate) -> int:
     sampling = stated.sampling
     return 0 if sampling.steps_trained is None else sampling.steps_charged - sampling.steps_trained
-
-
-def _trained(stated: Predicate) -> list[str]:
-    charged, trained = stated.sampling.steps_charged, stated.sampling.steps_trained
-    if (trained is None) != (stated.mechanism.projection is not None):
-        return ["sampling.steps_trained: null in runs whose iterates are hidden, and in no others"]
-    if trained is not None and not trained <= charged:
-        return ["sampling.steps_trained: more than were charged"]
-    if trained is not None and stated.budget.attempts == 1 and trained != charged:
-        return ["sampling.steps_trained: a run of one attempt loses none of the steps it is charged for"]
-    return []
 
 
 def _not_as_recorded(stated: Predicate) -> list[str]:
@@ -309,7 +303,7 @@ def _equal(stated: Any, expected: Any) -> bool:
     if isinstance(stated, bool) or isinstance(expected, bool):
         return stated is expected
     if isinstance(stated, int | float) and isinstance(expected, int | float):
-        return math.isfinite(stated) and stated == expected
+        return stated == expected and (isinstance(stated, int) or math.isfinite(stated))
     return type(stated) is type(expected) and bool(stated == expected)
 
 

@@ -15,6 +15,8 @@ from pydantic_core import ErrorDetails
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_ERRORS = 20
+MAX_WHOLE = 1 << 128
+"""Seeds are whole numbers of any size; nothing else comes near. A float still holds it."""
 ESSENTIAL = ("predicateType", "predicate")
 WORDS = {"missing": "it is missing", "extra_forbidden": "a certificate has no such field"}
 
@@ -54,10 +56,11 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
-        ContentError: not UTF-8, not JSON, a key twice, a number that is not finite, nested too deep, no object.
+        ContentError: not UTF-8, not JSON, a key twice, a number that is not finite, a whole one of more than 128 bits,
+            nested too deep, no object.
     """
     try:
-        parsed = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
+        parsed = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else _short(error)
         raise ContentError(f"{name}: not JSON: {reason}") from None
@@ -116,6 +119,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) != len(pairs):
         raise ValueError("an object holds a key twice")
     return content
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 40 or not -MAX_WHOLE <= (number := int(digits)) < MAX_WHOLE:
+        raise ValueError(f"a whole number of {len(digits.lstrip('-'))} digits, which is too large")
+    return number
 
 
 def _refuse(constant: str) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
-from dprecipe.release import certificate, companions, limits, rebuild, recompute, versions
+from dprecipe.release import certificate, companions, endings, limits, rebuild, recompute, versions
 from dprecipe.release.folder import CERTIFICATE, ENVELOPE, OWN, compare, released_files
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
@@ -178,7 +178,7 @@ def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
         # What the events cost first: a claim that was changed contradicts much else.
         failures += recompute.check(stated, rebuilt, case.notes)
         failures += rebuild.differences(stated, rebuilt)
-        failures += recompute.early_stop(stated, rebuilt)
+        failures += endings.early_stop(stated, rebuilt.plan, rebuilt.charges)
     case.left.pop(0)
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
@@ -210,8 +210,9 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
             "that a run drew it"
         )
     case.notes.append(
-        "what the certificate alone says: what each check measured, which tensors noisy steps made, scores, times, "
-        "device, package versions, and whether Python replaced the model or the records"
+        "what the certificate alone says: what each check measured, which tensors noisy steps made, how many of the "
+        "steps charged the model has, scores, times, device, package versions, and whether Python replaced the model "
+        "or the records"
     )
 
 
@@ -245,7 +246,9 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
         "files say what it says"
     )
     if "labels.csv" in subjects:
-        case.notes.append("the rows of labels.csv are taken as stated: no votes are here to hold them against")
+        case.notes.append(
+            "which record has which label in labels.csv is taken as stated: no votes are here to hold it against"
+        )
     if "report.html" in subjects:
         case.notes.append("the lines in the report's figures were not drawn again; its words were compared")
 

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,12 +87,12 @@ def facts_of(**changes: object) -> RunFacts:
     return RunFacts(**fields)  # type: ignore[arg-type]
 
 
-def spend(path: Path, plan: Plan, *, crash_after: int = 0) -> Ledger:
-    """A ledger of a complete run; with `crash_after`, of one that died with that many events reserved."""
+def spend(path: Path, plan: Plan, *, crashes: int = 0) -> Ledger:
+    """A ledger of a complete run; of which `crashes` attempts died with one event reserved."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if crash_after:
+    for _ in range(crashes):
         writer = LedgerWriter(path, plan.digest)
-        writer.reserve(plan.events[0].event, crash_after)
+        writer.reserve(plan.events[0].event, 1)
         writer.abandon()
     writer = LedgerWriter(path, plan.digest)
     for charge in plan.events:
@@ -121,8 +121,9 @@ def facts_of_fixture() -> Callable[..., RunFacts]:
 
 @pytest.fixture(scope="session")
 def finish(put_release: Callable[..., RunFacts]) -> Finish:
-    def finish(path: Path, plan: Plan, facts: RunFacts, *, crash_after: int = 0) -> Finished:
-        ledger = spend(path / "private" / "ledger.jsonl", plan, crash_after=crash_after)
+    def finish(path: Path, plan: Plan, facts: RunFacts, *, crashes: int = 0) -> Finished:
+        ledger = spend(path / "private" / "ledger.jsonl", plan, crashes=crashes)
+        facts = replace(facts, steps_lost=crashes)
         return Finished(path, plan, ledger, put_release(path / "release", plan, ledger, facts, HISTORY))
 
     return finish

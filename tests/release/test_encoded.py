@@ -186,12 +186,13 @@ def test_a_run_that_crashed_in_its_dear_phase_and_met_its_budget_verifies(
     assert accountants.epsilon([Charge(dear, lost), Charge(cheap, 1)], *terms) < 0.999 * tight.budget.epsilon
     path = tmp_path / "run" / "private" / "ledger.jsonl"
     path.parent.mkdir(parents=True)
-    writer = LedgerWriter(path, tight.digest)
-    writer.reserve(dear, lost)
-    writer.abandon()
+    for _ in range(lost):
+        writer = LedgerWriter(path, tight.digest)
+        writer.reserve(dear, 1)
+        writer.abandon()
     writer = LedgerWriter(path, tight.digest)
     writer.close("budget")
 
-    facts = facts_of(mechanism="encoded", score=None)
+    facts = facts_of(mechanism="encoded", score=None, steps_lost=lost)
     put_release(tmp_path / "run" / "release", tight, read(path), facts)
     assert verify(tmp_path / "run" / "release").statement.predicate.budget.stop_reason == "budget"

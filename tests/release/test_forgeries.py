@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,14 @@ COMPANIONS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "metrics with a note": said("metrics.json", '"history"', '"note": "safe",\n "history"'),
     "metrics with a later step": said("metrics.json", '"step": 60', '"step": 61'),
     "metrics with words in the history": said("metrics.json", '"step": 60', '"record": 1, "step": 60'),
+    "metrics with an ε of a step": said("metrics.json", '"step": 60', '"epsilon": 0.001, "step": 60'),
+    "metrics with a step between steps": said("metrics.json", '"step": 20', '"step": 20.5'),
+    "metrics with steps that fall": said("metrics.json", '"step": 20', '"step": 60'),
+    "metrics with an impossible accuracy": said("metrics.json", '"accuracy": 0.713579', '"accuracy": 123'),
+    "metrics with an accuracy below 0": said("metrics.json", '"accuracy": 0.713579', '"accuracy": -7'),
+    "metrics with a negative loss": said("metrics.json", '"loss": 0.9', '"loss": -0.9'),
+    "metrics of a regression": said("metrics.json", '"accuracy": 0.713579', '"mean_absolute_error": 0.0'),
+    "metrics with a huge number": ("", replaced("metrics.json", '"loss": 0.9', '"loss": 1' + "0" * 400)),
     "metrics that are no number": said("metrics.json", '"loss": 0.9', '"loss": "9"'),
     "a report with another ε": said("report.html", "<b>ε = 1.99", "<b>ε = 0.19"),
     "a report with more to say": said("report.html", "</main>", "<p>Audited.</p></main>"),
@@ -405,6 +414,47 @@ def test_a_recipe_that_refuses_such_tensors_has_no_such_release(
     assert any("runtime.python_tensors" in failure for failure in tampering.failures_of(made.release))
     sound = finish(tmp_path / "sound", plan, facts_of(model="python", tensors=OF_PYTHON[:1]))
     verify(sound.release)
+
+
+HUGE = 10**4000
+"""More digits than are turned into text, and far beyond any float."""
+
+
+def plain(number: int) -> str:
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        return str(number)
+    finally:
+        sys.set_int_max_str_digits(before)
+
+
+@pytest.mark.parametrize("number", [10**38, 10**40, 10**309, HUGE], ids=["10^38", "10^40", "10^309", "10^4000"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "budget.attempts",
+        "budget.events_settled",
+        "sampling.steps_trained",
+        "data_access.evaluation.released.records",
+        "randomness.insecure_seed",
+        "tensors.0.shape.0",
+    ],
+)
+def test_huge_whole_numbers_are_refused_in_words(path: str, number: int, copy: Any, tampering: Any) -> None:
+    file = copy.release / "certificate.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    tampering.put(content["predicate"], path, 77_777_777)
+    file.write_text(json.dumps(content).replace("77777777", plain(number)), encoding="utf-8")
+    failures = tampering.failures_of(copy.release)
+    if "records" not in path or number > 10**38:  # how many records a score is of is the certificate's own word
+        assert failures
+
+
+def test_a_score_is_of_the_kind_of_model_that_the_recipe_trains(copy: Any, tampering: Any) -> None:
+    score = {"mean_absolute_error": 0.0, "loss": 0.0, "records": 1}
+    forge(copy.release, lambda p: p["data_access"]["evaluation"].update(released=score))
+    assert any("of another kind of model" in failure for failure in tampering.failures_of(copy.release))
 
 
 # Without a ledger

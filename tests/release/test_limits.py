@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
 from dprecipe.faults import CertificateInvalid
+from dprecipe.privacy import second_opinion
 from dprecipe.release import limits, rebuild, recompute
 from dprecipe.release.verify import verify
 
@@ -77,6 +78,21 @@ def test_memory_that_is_not_there_is_said_too(finished: Any, monkeypatch: pytest
     monkeypatch.setattr(rebuild, "rebuild", greedy)
     with pytest.raises(CertificateInvalid, match="memory that it may take, so nothing of it is verified"):
         verify(finished.release)
+
+
+def test_a_lack_of_memory_is_no_other_opinion(finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other library's question stays open; the honest certificate is not called false."""
+    from dp_accounting import pld
+
+    def greedy(*_: Any) -> Any:
+        raise MemoryError
+
+    second_opinion._opinion.cache_clear()
+    monkeypatch.setattr(pld, "PLDAccountant", greedy)
+    with pytest.raises(CertificateInvalid) as caught:
+        verify(finished.release)
+    (failure,) = caught.value.failures
+    assert "memory that it may take, so nothing of it is verified" in failure
 
 
 @LINUX

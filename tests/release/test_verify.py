@@ -156,11 +156,12 @@ def test_a_check_that_was_left_out_is_found(copy: Any) -> None:
 
 def test_what_a_crash_reserved_is_charged(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
     plan = plan_of(overrides=("budget.epsilon=4.0", "mechanism.noise.multiplier=1.2"))
-    made = finish(tmp_path / "run", plan, facts_of(), crash_after=7)
+    made = finish(tmp_path / "run", plan, facts_of(), crashes=7)
     stated = verify(made.release).statement.predicate
     assert stated.events.total == 67
     assert stated.budget.events_reserved_unsettled == 7
-    assert stated.budget.resumes == 1
+    assert stated.budget.resumes == 7
+    assert stated.sampling.steps_trained == 60
     assert stated.claim.epsilon > plan.guarantee.epsilon
 
 

@@ -8,7 +8,6 @@ Axes: R public records, Q queries, M classes.
 
 from __future__ import annotations
 
-import csv
 import itertools
 import threading
 import time
@@ -19,7 +18,6 @@ from typing import final
 import numpy as np
 from torch import nn
 
-from dprecipe.data.facts import class_names
 from dprecipe.mechanisms.pate import analysis, checks
 from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of
 from dprecipe.mechanisms.pate.answers import UNASKED, AnswersFile
@@ -34,7 +32,7 @@ from dprecipe.mechanisms.pate.teachers import one_thread
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
-from dprecipe.release import voting
+from dprecipe.release import labels, voting
 from dprecipe.release.facts import commit
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
@@ -201,18 +199,15 @@ def _score(
 
 
 def _write_labels(plan: Plan, program: Program, ballot: Ballot, folder: Path) -> None:
-    """`labels.csv`: the number of a public record in its source, and the label that the teachers gave."""
+    """`labels.csv`: a row for each answer. Records that equal one that was asked are left to whoever has them."""
     if not plan.release.labels:
         return
-    labels_R = program.queries.labels(np.where(ballot.taught, ballot.outcomes, UNASKED))
-    source, names = plan.data.public, class_names(plan.data.train)
-    first = 0 if program.given.public is not None or source is None or source.records is None else source.records[0]
-    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["record", "label"])
-        for record in np.flatnonzero(labels_R >= 0).tolist():
-            label = int(labels_R[record])
-            writer.writerow([first + record, label if names is None else names[label]])
+    first, names = labels.first_record(plan, program.given.public is not None), labels.names(plan)
+    rows = [
+        (first + int(program.queries.records[query]), names[int(ballot.outcomes[query])])
+        for query in np.flatnonzero(ballot.taught)
+    ]
+    (folder / labels.LABELS).write_text(labels.text(rows), encoding="utf-8", newline="\n")
 
 
 def rehearse(plan: Plan) -> Rehearsal:
