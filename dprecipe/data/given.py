@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import DataFacts, Role, facts
+from dprecipe.data.held import held, hold_labels
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, UsageFault
@@ -24,8 +25,8 @@ _SOURCE = ("batch", "units", "unit_count", "__len__")
 def given(value: object, data: Data, role: Role) -> RecordSource:
     """What a run reads from, of an object that was passed as `train`, `public` or `test`.
 
-    A source is taken as it is. Of two arrays, features (N, …) and labels (N,), records are made; of `public`, features
-    alone will do, and labels are not looked at.
+    A source is held to what was declared and to what each batch asks for: `data.held`. Of two arrays, features (N, …)
+    and labels (N,), records are made; of `public`, features alone will do, and labels are not looked at.
 
     Raises:
         UsageFault: it is neither; says what to pass.
@@ -35,7 +36,7 @@ def given(value: object, data: Data, role: Role) -> RecordSource:
     labels = "from -1 to 1" if expected.target is not None else f"int64 from 0 to {expected.classes - 1}"
     accepted = ACCEPTED.format(shape=list(expected.shape), labels=labels)
     if not isinstance(value, type) and all(hasattr(value, name) for name in _SOURCE):
-        return cast(RecordSource, value)
+        return held(cast(RecordSource, value), expected, role)
     if role == "public" and isinstance(value, np.ndarray):
         return Records(_features(value, expected, role, accepted), np.zeros(len(value), np.int64))
     if not (isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_array, value))):
@@ -49,7 +50,7 @@ def given(value: object, data: Data, role: Role) -> RecordSource:
         )
     if role == "public":
         return Records(features, np.zeros(len(features), np.int64))
-    return Records(features, _labels(_array(value[1]), len(features), expected, role, accepted))
+    return Records(features, hold_labels(_array(value[1]), len(features), expected, role))
 
 
 def _is_array(value: object) -> bool:
@@ -78,21 +79,3 @@ def _features(array: NDArray[Any], expected: DataFacts, role: Role, accepted: st
         )
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32)
-
-
-def _labels(
-    array: NDArray[Any], count: int, expected: DataFacts, role: Role, accepted: str
-) -> NDArray[np.int64] | NDArray[np.float32]:
-    if array.shape != (count,):
-        raise DataFault(
-            f"`{role}` does not have one label a record",
-            accepted,
-            f"labels of shape {list(array.shape)}, {count:,} records",
-        )
-    if expected.target is not None:
-        if array.dtype.kind not in "iuf" or not bool((np.abs(array) <= 1).all()):  # not so for NaN
-            raise DataFault(f"a label of `{role}` is not a number from -1 to 1", accepted)
-        return array.astype(np.float32)
-    if array.dtype.kind not in "iu" or (count and not (array.min() >= 0 and array.max() < expected.classes)):
-        raise DataFault(f"a label of `{role}` is no integer from 0 to {expected.classes - 1}", accepted)
-    return array.astype(np.int64)

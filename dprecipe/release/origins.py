@@ -55,7 +55,8 @@ def assumptions(model: str, data: str, tensors: Sequence[Tensor], known: bool = 
             Assumption(
                 RECORDS,
                 "records came from Python: whatever was done to one of them before (scaling, filling in, selecting) "
-                "took account of no other private record; no mean, range, vocabulary or choice was learned from them",
+                "took account of no other private record; no mean, range, vocabulary or choice was learned from them; "
+                "and what `batch` answers for a record is the same whenever and with whichever others it is asked for",
                 "declaration",
             )
         )
