@@ -129,11 +129,11 @@ def hold_labels(labels: NDArray[np.generic], count: int, expected: DataFacts, ro
             f"labels of shape {list(labels.shape)}, {count:,} records",
         )
     if expected.target is not None:
-        if labels.dtype.kind not in "iuf" or not bool((np.abs(labels) <= 1).all()):  # type: ignore[arg-type]
+        if labels.dtype.kind not in "iuf" or not bool((np.abs(labels) <= 1).all()):
             raise DataFault(f"a label of `{role}` is not a number from -1 to 1", f"pass labels {remedy}")  # nor is NaN
         return labels.astype(np.float32, copy=False)
     whole = labels.dtype.kind in "iu"
-    if not whole or (count and not (labels.min() >= 0 and labels.max() < expected.classes)):  # type: ignore[operator]
+    if not whole or (count and not (labels.min() >= 0 and labels.max() < expected.classes)):
         raise DataFault(
             f"a label of `{role}` is no integer from 0 to {expected.classes - 1}", f"pass labels that are {remedy}"
         )

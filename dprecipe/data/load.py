@@ -57,7 +57,16 @@ def read(source: AnySource, data: Data, root: Path, role: Role, identity: str | 
     """
     facts(data, role)
     reading = Reading.of(source, data, role, _name_column(source, data, identity) if role == "train" else None)
-    raw = _read(source, root, reading)
+    try:
+        raw = _read(source, root, reading)
+    except MemoryError:
+        raise reading.problems.stop(
+            DataFault(
+                f"data.{role}: its values take more memory than there is",
+                "shorten the values or leave out columns (of Parquet: write smaller row groups), or use a machine with "
+                "more memory",
+            )
+        ) from None
     reading.tally.check(f"data.{role}", reading.problems)
     identities = _identities(raw, source) if role == "train" else None
     records = Records(raw.features, raw.labels, None, data.preprocess, identities)

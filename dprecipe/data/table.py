@@ -231,7 +231,7 @@ def joined(parts: Sequence[Labels]) -> Labels:
 def name_texts(values: Sequence[Value], column: str, place: Place, problems: Problems) -> list[str]:
     """Which unit each row belongs to, or which record it is. A row without a name could be anybody's: it is told to the
     problems."""
-    texts = [text_of(value) for value in values]
+    texts = ["" if value != value else text_of(value) for value in values]  # NaN is nobody
     for row, text in enumerate(texts):
         if text == "":
             _Where(column, place, problems).add(

@@ -5,13 +5,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import final
 
 from dprecipe.data.schema import Numeric
 from dprecipe.faults import DataFault
 
 MARKS = frozenset(("na", "n/a", "#n/a", "<na>", "nan", "null", "none", ".", "-", "?"))
 """What stands for a missing number, in any capitals."""
+
+MAX_COMPARED = 500
+"""Names of a header that a misspelt one is compared with; more take seconds."""
+MAX_COMPARED_LENGTH = 100
 
 DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
 
@@ -56,13 +62,28 @@ def plain(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).casefold()
 
 
-def nearest(name: str, header: Sequence[str]) -> str | None:
-    """The name in a header that was meant, if one is hardly different."""
-    by_form = {plain(other): other for other in header if plain(other)}
-    if plain(name) in by_form:
-        return by_form[plain(name)]
-    close = difflib.get_close_matches(plain(name), list(by_form), n=1, cutoff=0.8)
-    return by_form[close[0]] if close else None
+@final
+class Header:
+    """The names of a header, for telling which was meant; their forms are made once, on first use."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    @cached_property
+    def _by_form(self) -> dict[str, str]:
+        return {form: name for name in self._names if (form := plain(name))}
+
+    def nearest(self, name: str) -> str | None:
+        """The name that was meant, if one is hardly different; of names in great number, or long ones, only one that
+        is the same but for capitals and marks."""
+        form = plain(name)
+        if form in self._by_form:
+            return self._by_form[form]
+        if len(self._by_form) > MAX_COMPARED or len(form) > MAX_COMPARED_LENGTH:
+            return None
+        others = [other for other in self._by_form if len(other) <= MAX_COMPARED_LENGTH]
+        close = difflib.get_close_matches(form, others, n=1, cutoff=0.8)
+        return self._by_form[close[0]] if close else None
 
 
 def separated_by(line: Sequence[str], names: Sequence[str], delimiter: str) -> str | None:

@@ -6,6 +6,7 @@ No more is read than the recipe declares records, and no row takes more than `LO
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, final
@@ -14,7 +15,7 @@ from dprecipe.data.files import READ_ERRORS, locate, opened, unreadable
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.schema import Csv, PublicCsv
 from dprecipe.data.table import Collector
-from dprecipe.data.words import DELIMITERS, nearest, separated_by, wrong_kind
+from dprecipe.data.words import DELIMITERS, Header, separated_by, wrong_kind
 from dprecipe.faults import DataFault
 
 CHUNK_ROWS = 2048
@@ -149,8 +150,9 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
     if header is None:
         raise DataFault(f"{file.name}: is empty", "name another file: a CSV file begins with a header line")
     present = [name.strip() for name in header[1]]
-    absent = [name for name in names if name.strip() not in present]
-    twice = [name for name in names if present.count(name.strip()) > 1]
+    times = Counter(present)
+    absent = [name for name in names if name.strip() not in times]
+    twice = [name for name in names if times[name.strip()] > 1]
     if len(absent) == len(names):
         other = separated_by(present, names, delimiter)
         if other is not None:
@@ -160,7 +162,8 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
                 "add `delimiter: {}` beside the path".format('"\\t"' if other == "\t" else f'"{other}"'),
             )
     if absent:
-        meant = {name: nearest(name, present) for name in absent}
+        known = Header(present)
+        meant = {name: known.nearest(name) for name in absent}
         found = [f"{name!r} (the file has {other!r})" for name, other in meant.items() if other is not None]
         missing = [repr(name) for name, other in meant.items() if other is None]
         which = ", ".join(found + missing)
@@ -171,7 +174,7 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
         raise DataFault(f"{file.name}: {is_are.format(which)} not in the header line", remedy)
     if twice:
         raise DataFault(
-            f"{file.name}: column {twice[0]!r} is {present.count(twice[0].strip())} times in the header line",
+            f"{file.name}: column {twice[0]!r} is {times[twice[0].strip()]} times in the header line",
             "name each column once in the file",
         )
     return {name: present.index(name.strip()) for name in names}

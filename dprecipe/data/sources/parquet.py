@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,7 @@ from dprecipe.data.images import decode
 from dprecipe.data.raw import Labels, Raw, Reading, channels_first, record_number, unlabelled
 from dprecipe.data.schema import ImageColumn, Label, Parquet, PublicParquet
 from dprecipe.data.table import Collector, encode_labels, joined, name_texts
-from dprecipe.data.words import nearest, wrong_kind
+from dprecipe.data.words import Header, wrong_kind
 from dprecipe.faults import DataFault
 
 BATCH_ROWS = 1024
@@ -22,6 +26,8 @@ LONGEST_VALUE = 1 << 17
 """Bytes of a number or a text on average, of a row group."""
 LONGEST_IMAGE = 16 << 20
 SLACK = 1 << 20
+AT_ONCE = 1 << 30
+"""Bytes that the values of a batch take at most: of long ones it has fewer rows."""
 
 
 def read(source: Parquet | PublicParquet, root: Path, reading: Reading) -> Raw:
@@ -45,6 +51,8 @@ def read(source: Parquet | PublicParquet, root: Path, reading: Reading) -> Raw:
             columns = {name: _values(batch.column(name), name, file) for name in collector.names}
             collector.add(columns, batch.num_rows, lambda row, first=first: _row(file, first + row))  # type: ignore[misc]
         return collector.raw()
+    except pa.ArrowMemoryError:
+        raise  # a MemoryError: the file is not to blame
     except (pa.ArrowException, OSError) as error:
         raise reading.problems.stop(_unreadable(file, error)) from error
 
@@ -98,9 +106,14 @@ def _batches(
     `longest` bytes a value, as its header says."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file) as table:
+    schema = pq.read_schema(file)
+    texts = [name for name in names if name in schema.names and _is_text(schema.types[schema.names.index(name)])]
+    rows = max(1, min(BATCH_ROWS, AT_ONCE // longest))
+    # Texts stay in the dictionaries they are stored in: a long one that each row repeats is held once.
+    with pq.ParquetFile(file, read_dictionary=texts) as table:
         present, metadata = table.schema_arrow.names, table.metadata
         _check_columns(names, present, file)
+        _check_footer(metadata, file)
         part = reading.span(records, metadata.num_rows, file.name)
         if metadata.num_rows == 0:
             raise DataFault(f"{file.name}: has columns and no record", "name another file")
@@ -113,7 +126,7 @@ def _batches(
                 _check_unpacked(group, names, longest, file)
             first += group.num_rows
         first = start or 0
-        for batch in table.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=list(names)):
+        for batch in table.iter_batches(batch_size=rows, row_groups=groups, columns=list(names)):
             begin, end = max(part.start - first, 0), min(part.stop - first, batch.num_rows)
             if begin < end:
                 yield first + begin, batch.slice(begin, end - begin)
@@ -123,14 +136,42 @@ def _batches(
 
 
 def _check_columns(names: tuple[str, ...], present: list[str], file: Path) -> None:
+    times, known = Counter(present), Header(present)
     for name in names:
-        if present.count(name) != 1:
-            meant = nearest(name, present) if name not in present else None
+        if times[name] != 1:
+            meant = known.nearest(name) if name not in times else None
             raise DataFault(
-                f"{file.name}: has {'no' if name not in present else 'more than one'} column {name!r}; "
+                f"{file.name}: has {'no' if name not in times else 'more than one'} column {name!r}; "
                 + (f"it has {meant!r}" if meant else f"its columns are {', '.join(map(repr, present[:50]))}"),
                 "write the name in the recipe as the file has it",
             )
+
+
+def _check_footer(metadata: Any, file: Path) -> None:
+    """The footer can be asked about each column. Of a damaged one pyarrow ends the process (SIGABRT): it is asked in a
+    copy of the process first, where there are such.
+    """
+    if not hasattr(os, "fork"):
+        return
+    import resource  # where there is no fork there is none of it
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the copy starts none, and takes no lock
+        child = os.fork()
+    if child == 0:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            faulthandler.disable()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            for number in range(metadata.num_row_groups):
+                group = metadata.row_group(number)
+                for column in range(group.num_columns):
+                    group.column(column).total_uncompressed_size  # noqa: B018
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        raise unreadable(file, ValueError())
 
 
 def _check_unpacked(group: Any, names: tuple[str, ...], longest: int, file: Path) -> None:
@@ -151,16 +192,45 @@ def _values(column: Any, name: str, file: Path) -> list[Any]:
     """A column of numbers, truth values or texts, as Python values; a missing one is None."""
     import pyarrow.types as types
 
-    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    stored = types.is_dictionary(column.type)
+    kind = column.type.value_type if stored else column.type
     scalar = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
-    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    text = _is_text(kind)
     if not (scalar or text or types.is_null(kind)):
         raise DataFault(
-            f"{file.name}: column {name!r} holds {column.type}, expected numbers, truth values or text",
+            f"{file.name}: column {name!r} holds {kind}, expected numbers, truth values or text",
             "store it so, or name another column",
         )
-    values: list[Any] = column.to_pylist()
+    if text:
+        _check_lengths(column.dictionary if stored else column, name, file)
+    try:
+        values: list[Any] = column.to_pylist()
+    except (UnicodeDecodeError, ValueError, OverflowError):
+        # What Python says of it cites the value.
+        raise DataFault(
+            f"{file.name}: column {name!r} holds a value that can't be read: a text that is not UTF-8, or a "
+            "number that is out of range",
+            "write the file again, texts in UTF-8",
+        ) from None
     return [None if value is None else float(value) for value in values] if types.is_decimal(kind) else values
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _check_lengths(texts: Any, name: str, file: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    longest = compute.max(compute.binary_length(texts.cast(pa.large_binary()))).as_py()
+    if longest is not None and longest > LONGEST_VALUE:
+        raise DataFault(
+            f"{file.name}: the values of {name!r} take more than {LONGEST_VALUE:,} bytes each",
+            "shorten them, or name another column",
+        )
 
 
 def _bytes(column: Any, image: ImageColumn, file: Path) -> list[bytes | None]:

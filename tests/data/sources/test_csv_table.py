@@ -202,3 +202,17 @@ def test_a_label_that_is_no_number(read, value: str) -> None:
         read(f"age,y\n1,2\n2,{value}\n3,3\n4,4\n", **NUMBER)
     assert SECRET not in str(caught.value)
     assert caught.value.remedy
+
+
+def test_a_header_of_fifty_thousand_names_is_told_at_once() -> None:
+    from time import process_time
+
+    from dprecipe.data.words import Header
+
+    header = Header([f"patient_value_{i}" for i in range(50_000)])
+    began = process_time()
+    assert [header.nearest(f"value_patient_{i}a") for i in range(100)] == [None] * 100
+    assert header.nearest("Patient Value 77") == "patient_value_77"
+    assert process_time() - began < 2.0
+    assert Header(["age", "weight"]).nearest("wieght") == "weight"
+    assert Header(["x" * 100_000, "weight"]).nearest("wieght") == "weight"

@@ -197,3 +197,67 @@ def test_an_image_that_claims_to_be_huge_is_not_decoded(images) -> None:
 def test_an_image_column_that_is_none(images, read) -> None:
     with pytest.raises(DataFault, match="column 'label' holds int64, expected images"):
         images(GOOD, image={"column": "label", "shape": [3, 5, 3]})
+
+
+def test_a_long_text_that_each_row_repeats_is_not_unpacked(read) -> None:
+    """A file of some hundred bytes that would take 2 GiB."""
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1024, np.int32)), pa.array(["x" * (2 << 20)]))
+    before = pa.total_allocated_bytes()
+    with pytest.raises(DataFault, match=r"the values of 'x' take more than 131,072 bytes each"):
+        read(
+            {"x": texts, "y": np.arange(1024) % 2},
+            rows=1024,
+            size=1024,
+            columns={"x": {"kind": "text"}},
+            label={"column": "y", "classes": 2},
+            steps=[{"hash": {"columns": ["x"], "buckets": 8, "tokens": "value"}}],
+        )
+    assert pa.default_memory_pool().max_memory() - before < 1 << 28
+
+
+def test_a_text_that_is_not_utf_8_is_a_fault_without_its_bytes(table) -> None:
+    buffers = [None, pa.py_buffer(np.arange(5, dtype=np.int32).tobytes()), pa.py_buffer(b"\xe9\xff\xfe\xfd")]
+    with pytest.raises(
+        DataFault, match=r"column 'sex' holds a value that can't be read: a text that is not UTF-8"
+    ) as caught:
+        table({"sex": pa.Array.from_buffers(pa.string(), 4, buffers)})
+    assert "e9" not in f"{caught.value} {caught.value.remedy} {caught.value.private}"
+    assert caught.value.__suppress_context__
+
+
+def test_memory_that_does_not_suffice_is_a_fault(table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 5 failed")
+
+    monkeypatch.setattr(parquet, "_values", refuse)
+    with pytest.raises(DataFault, match="its values take more memory than there is"):
+        table()
+
+
+def test_a_footer_that_ends_pyarrow_s_process_is_a_fault(tmp_path: Path, block) -> None:
+    """One damaged number in it: pyarrow calls `terminate`, which nothing catches."""
+    pq.write_table(pa.table(TABLE), tmp_path / "t.parquet")
+    whole = (tmp_path / "t.parquet").read_bytes()
+    source = {"source": "parquet", "path": "t.parquet", "columns": COLUMNS}
+    data = block({**source, "label": {"column": "ill", "values": ["no", "yes"]}}, preprocess=[{"one_hot": {}}])
+    length = int.from_bytes(whole[-8:-4], "little")
+    footer = len(whole) - 8 - length
+    for place in range(footer, footer + length, 3):
+        (tmp_path / "t.parquet").write_bytes(whole[:place] + bytes([whole[place] ^ 2]) + whole[place + 1 :])
+        try:
+            load(data.train, data, tmp_path, "train")
+        except DataFault:
+            continue
+
+
+def test_an_id_that_is_no_number_is_nobody_s(table) -> None:
+    with pytest.raises(DataFault, match="column 'who': a field is empty, and has to say whose row it is"):
+        table({"who": [1.0, float("nan"), 2.0, 2.0]}, unit={"column": "who", "max_records": 2}, size=2)
+
+
+@pytest.mark.parametrize(
+    "kind", [[[1], [2], [3], [4]], [{"a": 1}] * 4, pa.array([[("a", 1)]] * 4, pa.map_(pa.string(), pa.int64()))]
+)
+def test_a_nested_column_is_a_fault(table, kind) -> None:
+    with pytest.raises(DataFault, match="column 'sex' holds"):
+        table({"sex": kind})
