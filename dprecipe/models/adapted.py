@@ -13,13 +13,14 @@ from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from dprecipe.models.draws import SEEDS, shared_draws
 from dprecipe.models.form import Form
+from dprecipe.models.reads import reading
+from dprecipe.training.seeded import draw_from, drawing_from
 
 IDS, MASK = "input_ids", "attention_mask"
-TRIED = 3
+TRIED, MORE = 3, 7
 """Records of a trial, and what a module may raise there, whose code is the user's, is anything."""
 
 
@@ -53,13 +54,23 @@ class Adapted(nn.Module):
         found: nn.Module = vars(self)["_kept"][0]
         return found
 
+    @property
+    def single(self) -> bool:
+        """Records go through it one by one, each with draws of its own."""
+        return self._single
+
     def train(self, mode: bool = True) -> Adapted:
         self.module.train(mode)
         self.training = mode
         return self
 
     def forward(self, features: Tensor) -> Tensor:
-        if self._single and len(features) > 1:
+        if self._single:
+            if torch._C._functorch.peek_interpreter_stack() is not None:
+                # `vmap` runs Python once for all records, with one answer of Python's and numpy's generators.
+                raise RuntimeError("records go through this module one by one")
+            if not len(features):
+                return self._called(features)
             return torch.cat([self._called(features[i : i + 1]) for i in by_record(len(features), features.device)])
         return self._called(features)
 
@@ -91,11 +102,12 @@ class Adapted(nn.Module):
 
 
 def by_record(count: int, device: torch.device) -> Iterator[int]:
-    """0 … count - 1, each with draws of its own: how many a record takes moves nothing of what others draw."""
-    seeds = torch.randint(1 << 62, (count,)).tolist()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    """0 … count - 1, each with draws of its own, of torch, Python and numpy: how many a record takes moves nothing of
+    what others draw."""
+    seeds = torch.randint(SEEDS, (count,)).tolist()
+    with drawing_from(0, device):
         for number, seed in enumerate(seeds):
-            torch.manual_seed(seed)
+            draw_from(seed)
             yield number
 
 
@@ -155,57 +167,13 @@ def _same_mask(way: Adapted, form: Form) -> bool:
 
 
 def _by_single_records(module: nn.Module, form: Form) -> str:
-    """Why records can't go through the module together, if so: it reads values, and decides by them, so that one record
-    would decide for the others."""
-    reads = _Reads()
-    features = _records(module, form)
+    """Why records can't go through the module together, if so: one record would decide for the others."""
+    records = _records(module, form)
     try:
-        with reads:
-            module(features)
+        reads = reading(module, records)
     except Exception:  # of the module, whose code is the user's
         return "it takes one record at a time" if isinstance(_tried(module, form, 1), Tensor) else ""
-    if not reads.places:
-        return ""
-    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-    def one(feature: Tensor) -> Any:
-        return functional_call(module, state, (feature.unsqueeze(0),))
-
-    try:
-        vmap(one, randomness="different")(features)
-    except Exception:
-        return f"it decides by values of records{reads.place()}"
-    return ""  # it reads constants
-
-
-class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Where a module makes a Python value of a tensor, or a tensor of a shape that depends on values."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.places: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        tags = getattr(func, "tags", ())
-        if torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags:
-            self.places.append(own_line(inspect.currentframe()))
-        return func(*args, **(kwargs or {}))
-
-    def place(self) -> str:
-        found = next((place for place in self.places if place), "")
-        return f" ({found})" if found else ""
-
-
-def own_line(frame: Any) -> str:
-    """The innermost line that is neither torch's nor ours: `file.py:12: code`; empty where there is none."""
-    while frame is not None:
-        info = inspect.getframeinfo(frame, context=1)
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package not in ("torch", "dprecipe", "contextlib", "functools", "inspect") and "self" in frame.f_locals:
-            code = (info.code_context or [""])[0].strip()
-            return f"{info.filename.replace(chr(92), '/').rpartition('/')[2]}:{info.lineno}: {code[:80]}".rstrip(": ")
-        frame = frame.f_back
-    return ""
+    return reads or shared_draws(module, (records, _records(module, form, MORE)))
 
 
 def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:
@@ -287,8 +255,7 @@ def _undisturbed(module: nn.Module) -> Iterator[None]:
     devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
     modes = [(layer, layer.training, dict(layer._buffers)) for layer in module.modules()]
     contents = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    with torch.random.fork_rng(devices=list(devices)):
-        torch.manual_seed(0)
+    with drawing_from(0, next(iter(devices), torch.device("cpu"))):
         module.train()
         try:
             yield

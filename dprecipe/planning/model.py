@@ -143,6 +143,12 @@ class Plan:
         return frozenset(self.settings.get("attachments", ()))
 
     @property
+    def largest_expected_batch(self) -> float:
+        """Units of a batch, on average, in the phase whose batches are the largest."""
+        phases = self.settings.get("phases", ())
+        return max([self.length.expected_lot, *(float(p["expected_lot"]) for p in phases if "expected_lot" in p)])
+
+    @property
     def digest(self) -> str:
         """SHA-256 over everything but the runtime and the texts' layout."""
         content = self._content()

@@ -121,7 +121,7 @@ def made_up_step(plan: Plan, model: nn.Module, records: RecordSource, device: to
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")
-            units = min(store.units, most, math.ceil(largest(plan.length.expected_lot)))
+            units = min(store.units, most, math.ceil(largest(plan.largest_expected_batch)))
             with in_full_precision():
                 module.try_out(ticket, np.arange(units))
         finally:

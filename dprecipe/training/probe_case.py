@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dprecipe.models.adapted import Adapted
+from dprecipe.models.draws import drawn_by, shared_draws
 from dprecipe.models.form import Form
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.resting import resting
@@ -82,8 +84,14 @@ class Case:
 
     @cached_property
     def random(self) -> bool:
-        """Whether outputs depend on what layers draw."""
-        return not _equal(self.outputs(self.features, self.labels), self.outputs(self.features, self.labels, 1))
+        """Whether layers draw at all, however seldom that changes an output."""
+        with self.drawing():
+            return self.single or bool(drawn_by(self.module, self.features))
+
+    @property
+    def single(self) -> bool:
+        """Records go through the module one by one, each with draws of its own."""
+        return isinstance(self.module, Adapted) and self.module.single
 
     @contextmanager
     def rest(self) -> Iterator[None]:
@@ -95,7 +103,7 @@ class Case:
 
         def again(*_: object) -> None:
             random.seed(self.seed)
-            np.random.seed(self.seed)
+            np.random.seed([self.seed, 0])
 
         handle = self.module.register_forward_pre_hook(again)
         try:
@@ -118,6 +126,13 @@ class Case:
                 f"time{self._first_difference(self.features, slice(None))}",
                 "draw from torch's global generator (no `generator=` of the layer's own), and keep nothing between "
                 "calls",
+            )
+        with self.drawing():
+            shared = "" if self.single else shared_draws(self.module, (self.features, self.features[:5]))
+        if shared:
+            raise Failed(
+                f"records share draws{self._first_difference(self.features, slice(None), 1)}: {shared}",
+                "draw for each record by itself, with torch, as many numbers more as there are more records",
             )
         drawn = "; what layers draw they draw for each record by itself" if self.random else ""
         return f"shape {list(outputs.shape)}{drawn}"
@@ -261,9 +276,9 @@ class Case:
             raise Failed(f"the loss has shape {list(losses.shape)} for {len(labels)} records")
         return losses
 
-    def _first_difference(self, features: Tensor, rest: Tensor | slice) -> str:
+    def _first_difference(self, features: Tensor, rest: Tensor | slice, seed: int = 0) -> str:
         """The first layer, in order of execution, whose rows for the untouched records differ; in words."""
-        one, other = self._traced(self.features), self._traced(features)
+        one, other = self._traced(self.features), self._traced(features, seed)
         for (name, expected), (_, found) in zip(one, other, strict=False):
             if expected.shape == found.shape and expected.dim() > 0 and len(expected) == len(self.labels):
                 change = (found - expected)[rest].abs().max() if expected.numel() else torch.tensor(0.0)
@@ -271,7 +286,7 @@ class Case:
                     return f", first in layer {name!r}"
         return ", outside its layers"
 
-    def _traced(self, features: Tensor) -> list[tuple[str, Tensor]]:
+    def _traced(self, features: Tensor, seed: int = 0) -> list[tuple[str, Tensor]]:
         trace: list[tuple[str, Tensor]] = []
 
         def remember(name: str) -> Callable[[nn.Module, object, object], None]:
@@ -288,15 +303,11 @@ class Case:
             if name
         ]
         try:
-            self.outputs(features, self.labels)
+            self.outputs(features, self.labels, seed)
         finally:
             for handle in hooks:
                 handle.remove()
         return trace
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -10,6 +10,13 @@ import numpy as np
 import torch
 
 
+def draw_from(seed: int) -> None:
+    """Seed the global generators of torch, Python and numpy."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed([seed % 2**32, (seed >> 32) % 2**32])
+
+
 @contextmanager
 def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
     """Let layers that draw (dropout) draw from a fresh secret seed, for the reason given in `Store.lot`.
@@ -20,9 +27,7 @@ def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
     ours, theirs = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
+            draw_from(seed)
             yield
     finally:
         random.setstate(ours)

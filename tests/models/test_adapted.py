@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -114,6 +116,32 @@ def test_a_module_that_decides_by_values_gets_records_one_by_one() -> None:
     records[0] = 100.0
     assert torch.equal(made(records)[1:], before)
     assert not torch.equal(module(records)[1:], before)
+
+
+class Elsewhere(Deciding):
+    """Reads values by other ways than `.item()`."""
+
+    def __init__(self, read: Callable[[Tensor], float]) -> None:
+        super().__init__()
+        self.read = read
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x / 2 if self.read(x.detach()) > 2 else x)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.numpy().max(),
+        lambda x: np.asarray(x).max(),
+        lambda x: max(x.flatten().tolist()),
+        lambda x: len(str(x)),
+    ],
+    ids=["numpy", "asarray", "tolist", "str"],
+)
+def test_values_that_leave_torch_are_seen(read: Callable[[Tensor], float]) -> None:
+    _, _, single = adapt(Elsewhere(read), Form.of(SHAPE))
+    assert "decides by values of records (test_adapted.py:" in single
 
 
 def test_names_states_modes_copies_and_devices_are_the_modules_own() -> None:

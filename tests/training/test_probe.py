@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +12,16 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import Tensor, nn  # noqa: E402
 
 from dprecipe.faults import RunFailed  # noqa: E402
+from dprecipe.models.adapted import adapt  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
+from dprecipe.models.form import Form  # noqa: E402
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping, layers  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe import examine, probe  # noqa: E402
 from dprecipe.training.probe_sums import clipping_tests  # noqa: E402
+from dprecipe.training.seeded import drawing_from  # noqa: E402
 
 ALL = [
     "output",
@@ -280,9 +284,67 @@ RANDOM = {
 
 @pytest.mark.parametrize("layer", RANDOM.values(), ids=RANDOM.keys())
 def test_randomness_that_no_record_decides_is_no_mixing(layer: nn.Module) -> None:
-    checks = examine(with_layer(layer), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+    module, form, single = adapt(with_layer(layer).train(), Form.of((5,)))
+    checks = examine(module, cross_entropy, form, 3, per_record_gradients, clipping_tests(clipped_sum))
     assert [(check.id, check.measured) for check in checks if not check.passed] == []
+    assert bool(single) == (getattr(layer, "drawn", "by record") != "by record")
     assert "what layers draw they draw for each record by itself" in checks[0].measured
+
+
+class Antithetic(nn.Module):
+    """Two records share a draw, the one u and the other 1 - u."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        half = torch.rand((len(x) + 1) // 2, 1)
+        return torch.where(torch.cat([half, 1 - half])[: len(x)] < 0.5, 0.0, x)
+
+
+class CentringByCoin(nn.Module):
+    """The usual idiom of augmentations in forward."""
+
+    def __init__(self, coin: Callable[[], float]) -> None:
+        super().__init__()
+        self.coin = coin
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0) if self.coin() < 0.3 else x
+
+
+SHARED = {
+    "depth by batch": Depth("by batch"),
+    "depth by Python": Depth("by Python"),
+    "antithetic": Antithetic(),
+    "centred by numpy's coin": CentringByCoin(lambda: np.random.rand()),
+    "centred by Python's coin": CentringByCoin(lambda: random.random()),
+    "centred by torch's coin": CentringByCoin(lambda: torch.rand(()).item()),
+}
+
+
+@pytest.mark.parametrize("layer", SHARED.values(), ids=SHARED.keys())
+def test_draws_that_records_share_are_made_each_records_own(layer: nn.Module) -> None:
+    assert "output" in failed(with_layer(layer))  # as it is
+    module, form, single = adapt(with_layer(layer).train(), Form.of((5,)))
+    assert single
+    checks = examine(module, cross_entropy, form, 3, per_record_gradients, clipping_tests(clipped_sum))
+    assert [(check.id, check.measured) for check in checks if not check.passed] == []
+    records = torch.randn(6, 5)
+    before = _drawing(module, records)
+    records[0] = torch.nan
+    assert torch.equal(_drawing(module, records)[1:], before[1:])
+
+
+def _drawing(module: nn.Module, records: Tensor) -> Tensor:
+    with drawing_from(5, records.device), torch.no_grad():
+        return module(records)
+
+
+class SeldomDropped(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.new_empty(len(x), 1).bernoulli_(0.99)
+
+
+def test_a_layer_that_seldom_draws_otherwise_is_not_accused() -> None:
+    assert failed(with_layer(SeldomDropped())) == set()
 
 
 @pytest.mark.parametrize("layer", [MixUp(), nn.RReLU()], ids=["partners", "as many draws as values are negative"])
