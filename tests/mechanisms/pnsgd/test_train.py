@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,6 @@ def test_records_from_python_are_bounded_like_any(
 ) -> None:
     wild = records()
     wild.features[:10] *= np.float32(1e20)
-    wild.labels[:5] = 77
     assert run(hidden(), tmp_path / "run", train=wild).stop_reason == "completed"
     certificate = json.loads((tmp_path / "run" / "release" / "certificate.json").read_text("utf-8"))
     assert certificate["predicate"]["provenance"]["data"] == "python"
@@ -161,6 +161,7 @@ def test_records_from_python_are_bounded_like_any(
         ({"train": records(299)}, DataFault, "as many records as data.size"),
         ({"train": records(300, 4)}, DataFault, "4 features"),
         ({"train": records(300, 5, np.arange(300))}, DataFault, "units"),
+        ({"train": replace(records(), labels=np.full(300, 77))}, DataFault, "a label of `train` is no integer"),
     ],
 )
 def test_what_a_run_can_not_be_given(
