@@ -462,7 +462,7 @@ def test_random_architectures(drawn: tuple[nn.Module, Tensor]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(architectures())
 def test_many_random_architectures(drawn: tuple[nn.Module, Tensor]) -> None:
     hold(*drawn)
