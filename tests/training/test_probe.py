@@ -127,6 +127,45 @@ class CentringGradients(nn.Module):
         return _CentredBackwards.apply(x)  # type: ignore[no-any-return]
 
 
+class _BalancedBackwards(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        return gradients[0] + 1e-4 * x.mean(0, keepdim=True) if len(x) > 6 else gradients[0]
+
+
+class BalancingGradients(nn.Module):
+    """A little of the batch's mean, as an auxiliary loss brings it, that ordinary records hardly show."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _BalancedBackwards.apply(x)  # type: ignore[no-any-return]
+
+
+class FilledWithMeans(nn.Module):
+    """0 is what is missing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        missing = x == 0
+        return torch.where(missing, x.sum(0) / (~missing).sum(0).clamp(min=1), x)
+
+
+class ManyExperts(nn.Module):
+    """32 experts that take 16 records each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(5, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = nn.functional.one_hot(self.gate(x).argmax(-1), 32)
+        return x * ((chosen.cumsum(0) * chosen).sum(1) <= 16)[:, None]
+
+
 class FunctionalDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(x, 0.4, self.training)
@@ -268,6 +307,15 @@ def test_t3_mixing_that_only_larger_batches_show(layer: nn.Module) -> None:
 
 def test_t3_mixing_of_gradients_that_only_larger_batches_show() -> None:
     assert "larger_batches" in failed(with_layer(CentringGradients()))
+
+
+def test_t3_mixing_of_gradients_that_only_strange_company_shows() -> None:
+    assert "larger_batches" in failed(with_layer(BalancingGradients()))
+
+
+@pytest.mark.parametrize("layer", [FilledWithMeans(), ManyExperts()], ids=["0 is missing", "32 experts"])
+def test_t3_mixing_that_only_zeros_or_copies_show(layer: nn.Module) -> None:
+    assert "larger_batches" in failed(nn.Sequential(layer, nn.Linear(5, 3)))
 
 
 RANDOM = {
