@@ -63,9 +63,11 @@ def larger_batches(case: Case, largest: int) -> str:
             _same(case.outputs(features[:size], labels[:size]), expected[:size], scale, f"in a batch of {size}")
         others, _ = case.more(most, distant=True)
         nothing = torch.full_like(others, torch.nan)
-        for company in (others, nothing, features[:1].expand_as(features)):  # the last: copies of one record
+        for company in (others, nothing):
             found = case.outputs(_beside(features, company), labels)[::2]
             _same(found, expected[::2], scale, f"in a batch of {most} where others are replaced")
+        copies = case.outputs(features[:1].expand_as(features).contiguous(), labels[:1].expand_as(labels))
+        _same(copies, expected[:1].expand_as(expected), scale, f"in a batch of {most} copies of a record")
         if case.form.tokens is None:  # zeros and ones, of which tables and images are full, and no normal draw is one
             binary = (features > 0).to(features)
             parts = torch.cat([case.outputs(x, y) for x, y in _chunks(binary, labels)])
