@@ -66,11 +66,10 @@ def test_no_command_prints_a_strangers_line(arguments: tuple[str, ...], recipe: 
     assert result.output
 
 
-def test_the_plan_shows_the_column_escaped_and_json_keeps_its_value(recipe: Path) -> None:
-    told = CliRunner().invoke(app, ["plan", str(recipe)]).stdout
-    assert r"id\u000a  ε spent" in told
-    document = CliRunner().invoke(app, ["plan", str(recipe), "--format", "json"]).stdout
-    assert COLUMN in json.loads(document)["guarantee"]["unit"]
+def test_a_plan_refuses_such_a_column(recipe: Path) -> None:
+    told = CliRunner().invoke(app, ["plan", str(recipe)])
+    assert told.exit_code == 3
+    assert "R308" in told.output
 
 
 def test_a_fault_marks_what_follows_a_line_break(capsys: pytest.CaptureFixture[str]) -> None:

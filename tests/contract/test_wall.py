@@ -18,6 +18,8 @@ BEHIND = (
     "models/lora.py",
     "models/private.py",
     "models/adapted.py",
+    "models/draws.py",
+    "models/reads.py",
     "models/form.py",
     "models/load.py",
     "data/augment.py",
