@@ -16,12 +16,12 @@ from collections.abc import Callable
 import torch
 
 from dprecipe.mechanisms.encoded.codebook import gaussian
+from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
+from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.noise.laws import Law
-from dprecipe.training.denoise import kolmogorov_smirnov
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, per_record_gradients
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.encoded_sum import Encoder, encoded_sum
 from dprecipe.training.losses import cross_entropy
 
 BATCH = 256

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import lightning.pytorch as lightning
 
-from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import take_first
@@ -61,7 +61,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=ROOT) as folder:
             ledger = Timed(Path(folder) / "ledger.jsonl", plan.digest)
             gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets())
-            module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, Secrets())
+            module = (
+                mechanism_of(plan.mechanism).import_trainer().build(plan, program.model, program.store, gate, Secrets())
+            )
             clock = Clock()
             fit(module, clock, program.device, steps)
             gate.close()

@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 
 from dprecipe.mechanisms.pate.aggregators import aggregator_of
-from dprecipe.mechanisms.pate.analysis import voting_of
-from dprecipe.mechanisms.pate.answers import AnswersFile
-from dprecipe.mechanisms.pate.ballot import Ballot, noise_streams
-from dprecipe.mechanisms.pate.spending import Spending
+from dprecipe.mechanisms.pate.theory.vote_analysis import analyse
+from dprecipe.mechanisms.pate.train.analysis import voting_of
+from dprecipe.mechanisms.pate.train.answers import AnswersFile
+from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
+from dprecipe.mechanisms.pate.train.spending import Spending
 from dprecipe.mechanisms.pate.votes_file import count_labels
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.ledger import LedgerWriter
-from dprecipe.privacy.vote_analysis import analyse
 from dprecipe.recipe.read import read
 
 QUERIES, CLASSES, TEACHERS, ANALYSED = 100_000, 150, 5_000, 10_000

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.pnsgd.descent import Descent, Noise, Objective, OnCpu, State, Where
-from dprecipe.mechanisms.pnsgd.losses import Logistic
-from dprecipe.mechanisms.pnsgd.on_device import OnDevice
 from dprecipe.mechanisms.pnsgd.schedule import Stage
+from dprecipe.mechanisms.pnsgd.train.descent import Descent, Noise, Objective, OnCpu, State, Where
+from dprecipe.mechanisms.pnsgd.train.losses import Logistic
+from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 

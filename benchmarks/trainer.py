@@ -16,10 +16,10 @@ import lightning.pytorch as lightning
 import torch
 
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read
@@ -71,7 +71,9 @@ class Timed(Watch):
 def built(plan: Plan, program: Program, folder: Path, steps: int) -> NoisySteps:
     ledger = LedgerWriter(folder / f"{time.monotonic_ns()}.jsonl", plan.digest)
     gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets(1))
-    made: NoisySteps = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, Secrets(1))
+    made: NoisySteps = (
+        mechanism_of(plan.mechanism).import_trainer().build(plan, program.model, program.store, gate, Secrets(1))
+    )
     return made
 
 

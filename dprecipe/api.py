@@ -12,7 +12,7 @@ from dprecipe.recipe.read import Loaded, read
 if TYPE_CHECKING:
     from torch import nn
 
-    from dprecipe.planning.model import Plan
+    from dprecipe.mechanisms.plan import Plan
     from dprecipe.release.verify import Verified
     from dprecipe.training.run import Run
 

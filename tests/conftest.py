@@ -12,9 +12,9 @@ import pytest
 from hypothesis import settings
 from safetensors.numpy import save_file
 
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.models import layout
 from dprecipe.models.file import describe
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import folder
 from dprecipe.release.facts import ReleasedTensor, RunFacts

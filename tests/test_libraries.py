@@ -70,8 +70,8 @@ except RunFailed as fault:
 def test_mechanisms_that_need_no_trainer_import_none(tmp_path: Path) -> None:
     code = """
 import sys
-from dprecipe.mechanisms.rooms import runner_of
-runner_of("pnsgd"), runner_of("pate")
+from dprecipe.mechanisms.table import mechanism_of
+mechanism_of("pnsgd").import_runner(), mechanism_of("pate").import_runner()
 print(sorted({"lightning", "torchmetrics", "torchvision"} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

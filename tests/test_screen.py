@@ -25,8 +25,8 @@ COLUMN = f"id\n{FORGED}\n\u202egnorw\u2069\u2028\U000e0041"
 RAW = ("\x1b", "\x9b", "\u202e", "\u2069", "\u2028", "\U000e0041")
 WRITERS = {
     "screen.py",
-    "mechanisms/pate/worker.py",  # a process that answers its parent through a pipe
-    "training/progress.py",  # tqdm draws the bar
+    "mechanisms/pate/train/worker.py",  # a process that answers its parent through a pipe
+    "progress.py",  # tqdm draws the bar
 }
 
 

@@ -229,7 +229,7 @@ def noise(
     out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
 ) -> None:
     """Compare all noise laws at the recipe's budget; reads no data."""
-    from dprecipe.cli.noise import noise
+    from dprecipe.mechanisms.encoded.commands.noise import noise
 
     noise(recipe, overrides or (), format, out)
 
@@ -248,7 +248,7 @@ def votes(
     out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
 ) -> None:
     """Tell what a PATE recipe will bring on simulated votes; reads no data."""
-    from dprecipe.cli.votes import votes
+    from dprecipe.mechanisms.pate.commands.votes import votes
 
     votes(recipe, overrides or (), agreement, seed, format, out)
 
@@ -266,7 +266,7 @@ def positions(
     every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
 ) -> None:
     """Show what protects a record at its place in the order, by every bound; reads no data."""
-    from dprecipe.cli.positions import positions
+    from dprecipe.mechanisms.pnsgd.commands.positions import positions
 
     positions(recipe, overrides or (), epsilon or (), format, plot, every)
 
@@ -282,7 +282,7 @@ def codebook(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
 ) -> None:
     """Make a codebook from the gradients of public held-out records."""
-    from dprecipe.cli.codebook import codebook
+    from dprecipe.mechanisms.encoded.commands.codebook import codebook
 
     codebook(recipe, out, overrides or (), size, data_root, force)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.dpsgd.account import gradient_multiplier
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import NoisyThreshold
 from dprecipe.recipe.read import read
 from dprecipe.screen import as_json, show, show_document

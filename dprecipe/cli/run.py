@@ -11,8 +11,8 @@ from pathlib import Path
 from dprecipe.cli.plan import lines
 from dprecipe.faults import Interrupted, UsageFault
 from dprecipe.libraries import importing
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read
 from dprecipe.screen import note, show
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dprecipe.faults import RecipeError, UsageFault
-from dprecipe.recipe.json_schema import SCHEMAS, schema_text
+from dprecipe.schemas import SCHEMAS, schema_text
 from dprecipe.screen import show
 
 

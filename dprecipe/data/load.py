@@ -13,18 +13,7 @@ from dprecipe.data.facts import DataFacts, Role, facts
 from dprecipe.data.files import data_root
 from dprecipe.data.raw import Raw, Reading, wrong_size
 from dprecipe.data.records import Records
-from dprecipe.data.schema import (
-    AnySource,
-    Csv,
-    Data,
-    Digits,
-    Idx,
-    Npz,
-    PublicCsv,
-    PublicDigits,
-    PublicIdx,
-    PublicNpz,
-)
+from dprecipe.data.schema import AnySource, Csv, Data, Digits, Idx, Npz, PublicCsv, PublicDigits, PublicIdx, PublicNpz
 from dprecipe.data.tally import Tally
 from dprecipe.data.units import Identities, bounded
 from dprecipe.faults import DataFault

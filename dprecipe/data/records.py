@@ -15,7 +15,7 @@ from dprecipe.data.raw import Labels
 from dprecipe.data.schema import Step
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
-from dprecipe.training.progress import Progress
+from dprecipe.progress import Progress
 
 PREPARE_ONCE_BYTES = 1 << 30
 """Below this many bytes of prepared features they are prepared once: simpler, and each step of training is

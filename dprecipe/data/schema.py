@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.recipe.base import Block, NonNegativeInt, PositiveFloat, PositiveInt, Text, form
+from dprecipe.language.base import Block, NonNegativeInt, PositiveFloat, PositiveInt, Text, form
 
 Access = Literal["public", "private_internal"]
 Records = Annotated[tuple[NonNegativeInt, ...], Field(min_length=2, max_length=2)]

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.data.names import quoted
 from dprecipe.data.schema import Data
 from dprecipe.faults import Finding
+from dprecipe.language.base import Block
+from dprecipe.language.blocks import Budget
+from dprecipe.language.training import Training
+from dprecipe.libraries import importing
+from dprecipe.mechanisms.plan import Assumption, Length
 from dprecipe.models.schema import Model
 from dprecipe.models.size import layer_sizes
-from dprecipe.planning.model import Assumption, Length
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import down
-from dprecipe.recipe.root import Budget, Recipe
-from dprecipe.recipe.training import Training
+
+if TYPE_CHECKING:
+    from dprecipe.recipe.root import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +98,56 @@ class Account(Protocol):
 
     def plan(self, spec: Any, facts: Facts) -> MechanismPlan:
         """Solve the free variable. Raises `PlanRefused` when the budget can't hold the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """What the trunk knows of a mechanism: its block of a recipe, and where its other parts are.
+
+    Parts are imported when they are asked for, so that help and validation cost nothing, and torch stays behind the
+    wall.
+    """
+
+    kind: str
+    package: str
+    block: type[Block]
+    summary: str
+    """What it does, in a line."""
+    runner: str = "dprecipe.training.stepwise"
+    """The module that carries a plan out: `prepare`, `attempt` and `rehearse`."""
+    reads_files: bool = False
+    """Whether `<package>.files` summarises files that the recipe names."""
+    student: bool = False
+    """Whether the model learns from public records and released labels, and not by noisy steps on private records."""
+    hidden: bool = False
+    """Whether it takes plain steps of its own on a convex loss and shows the last iterate alone: no optimiser."""
+    several: bool = False
+    """Whether several processes can run it together, compiled or in bf16: what `runtime` has for one mechanism."""
+    relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")
+    """Which two data sets its guarantee can compare (`privacy.adjacency.Neighbouring`)."""
+
+    @property
+    def account(self) -> Account:
+        """Its accounting."""
+        return cast(Account, import_module(f"{self.package}.account"))
+
+    def import_trainer(self) -> Any:
+        """Its training; imports torch."""
+        with importing():
+            return import_module(f"{self.package}.train.program")
+
+    def import_runner(self) -> Any:
+        """What carries its plans out; imports torch.
+
+        Raises:
+            RunFailed: a library that it needs can't be imported.
+        """
+        with importing():
+            return import_module(self.runner)
+
+    def read_attachments(self, recipe: Recipe, folder: Path) -> tuple[Mapping[str, str], list[Finding]]:
+        """What the files that the recipe names say, as text, and what is wrong with them; most name none."""
+        if not self.reads_files:
+            return {}, []
+        files = import_module(f"{self.package}.files")
+        return cast("tuple[Mapping[str, str], list[Finding]]", files.attachments(recipe, folder))

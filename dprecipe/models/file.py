@@ -23,9 +23,9 @@ from dprecipe.data.facts import (
 )
 from dprecipe.data.schema import Classes, Columns, Data, Range, Shape, Step
 from dprecipe.faults import DataFault
+from dprecipe.language.base import Block, Text
 from dprecipe.models.hub_config import Config, checked
 from dprecipe.models.schema import Model, Transformers
-from dprecipe.recipe.base import Block, Text
 
 MOST_BYTES = 16 << 20
 

@@ -19,13 +19,13 @@ from dprecipe.data.raw import channels_first, record_number
 from dprecipe.data.table import TableEncoder, Value
 from dprecipe.data.tally import Tally
 from dprecipe.faults import DataFault
-from dprecipe.models.adapted import adapt
 from dprecipe.models.build import build
 from dprecipe.models.checks import check
 from dprecipe.models.file import ModelFile, parse
 from dprecipe.models.form import Form
 from dprecipe.models.schema import Model
 from dprecipe.models.zoo.forest import Forest
+from dprecipe.training.probe.adapted import adapt
 
 Rows = Sequence[Mapping[str, Value]]
 

@@ -24,7 +24,7 @@ def inspect(module: nn.Module) -> list[Finding]:
     """The layers of a module, at any depth, that can't be trained privately; each with its replacement.
 
     Every submodule is looked at, by `isinstance` and not by exact type, trainable or not. Dropout is fine: it
-    draws for each record on its own. What no list can know is caught by `dprecipe.training.probe`.
+    draws for each record on its own. What no list can know is caught by `dprecipe.training.probe.program`.
     """
     return [finding for name, layer in module.named_modules() for finding in _layer(name, layer)]
 

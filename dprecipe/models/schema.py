@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dprecipe.recipe.base import Block, PositiveFloat, PositiveInt, Text
+from dprecipe.language.base import Block, PositiveFloat, PositiveInt, Text
 
 L2 = Annotated[float, Field(ge=0, le=1e6)]
 REGULARISER = "λ of (λ/2)‖w‖², added to the mean loss; of projected noisy SGD"

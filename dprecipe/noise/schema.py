@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, overload
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.recipe.base import Auto, Block, PositiveFloat, PositiveInt, form
-from dprecipe.recipe.schedules import Schedule
+from dprecipe.language.base import Auto, Block, PositiveFloat, PositiveInt, form
+from dprecipe.language.schedules import Schedule
 
 # Far beyond this range lies nothing but the end of floating-point numbers.
 Multiplier = Annotated[

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dprecipe.faults import Finding, Severity
-from dprecipe.planning.model import Assumption
+from dprecipe.mechanisms.plan import Assumption
 from dprecipe.recipe.root import Recipe
 from dprecipe.screen import printable
 from dprecipe.text.codes import CODES

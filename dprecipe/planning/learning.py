@@ -11,21 +11,21 @@ from collections.abc import Iterator
 
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.rooms import ROOMS
+from dprecipe.language.training import Training
+from dprecipe.mechanisms.table import MECHANISMS, mechanism_of
 from dprecipe.models import checks
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
 from dprecipe.recipe.root import Recipe
-from dprecipe.recipe.training import Training
 
 
 def has_student(recipe: Recipe) -> bool:
     """Whether the model is a student of released labels, and not made by noisy steps."""
-    return ROOMS[recipe.mechanism.kind].student
+    return mechanism_of(recipe.mechanism.kind).student
 
 
 def steps_are_hidden(recipe: Recipe) -> bool:
     """Whether the mechanism takes plain steps of its own, of which only the last iterate is seen."""
-    return ROOMS[recipe.mechanism.kind].hidden
+    return mechanism_of(recipe.mechanism.kind).hidden
 
 
 def fitted_at_once(recipe: Recipe) -> bool:
@@ -141,7 +141,7 @@ def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
 def runtime_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
     """What only some mechanisms read of `runtime` is not asked of another, nor what none can do."""
     kind = recipe.mechanism.kind
-    if ROOMS[kind].several:
+    if mechanism_of(kind).several:
         if recipe.runtime.compile is True and recipe.data.unit != "record":
             yield Finding(
                 "R307",
@@ -150,7 +150,7 @@ def runtime_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
                 "runtime.compile",
             )
         return
-    able = " or ".join(name for name, room in ROOMS.items() if room.several)
+    able = " or ".join(name for name, room in MECHANISMS.items() if room.several)
     for key, what, is_asked in (
         ("compile", "compiles nothing", recipe.runtime.compile != "auto"),
         ("precision", "computes in a precision of its own", recipe.runtime.precision != 32),

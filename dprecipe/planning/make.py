@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Account, Facts
-from dprecipe.mechanisms.rooms import account_of
+from dprecipe.mechanisms.plan import Budget, Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning import accept, public, rules, units
-from dprecipe.planning.model import Budget, Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded
@@ -24,7 +24,7 @@ def plan(loaded: Loaded) -> Plan:
     findings = rules.check(recipe, loaded.source.attachments)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(loaded.located(findings))
-    account: Account = account_of(recipe.mechanism.kind)
+    account: Account = mechanism_of(recipe.mechanism.kind).account
     facts = Facts.of(recipe, loaded.source.attachments)
     try:
         mechanism = account.plan(recipe.mechanism, facts)

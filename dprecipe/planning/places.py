@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.contract import unit_name
-from dprecipe.mechanisms.rooms import ROOMS
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.root import Recipe
 
 
@@ -19,7 +19,7 @@ def chosen_by_place(recipe: Recipe) -> Iterator[Finding]:
     of records.
     """
     records, unit, relation = recipe.data.train.records, recipe.data.unit, recipe.budget.neighbouring
-    if records is None or relation not in ROOMS[recipe.mechanism.kind].relations:
+    if records is None or relation not in mechanism_of(recipe.mechanism.kind).relations:
         return
     path = "budget.neighbouring" if "neighbouring" in recipe.budget.model_fields_set else "data.train.records"
     blanked = "set budget.neighbouring to zero_out_one: one {} is blanked out in its place, others stay in theirs"

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from dprecipe.data.schema import AnySource, Digits, Idx, Npz, PublicDigits, PublicIdx, PublicNpz
 from dprecipe.faults import Finding, Severity
+from dprecipe.mechanisms.plan import Assumption
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.learning import has_student
-from dprecipe.planning.model import Assumption
 from dprecipe.recipe.root import Recipe
 
 

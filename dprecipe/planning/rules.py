@@ -14,7 +14,7 @@ from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Account, Facts
-from dprecipe.mechanisms.rooms import ROOMS, account_of
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
 from dprecipe.planning import accept, learning, paths, places, public, units
 from dprecipe.recipe.root import Recipe
@@ -27,7 +27,7 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
     findings = [finding for rule in RULES for finding in rule(recipe)]
     if any(finding.is_error for finding in findings):
         return accept.accepted(recipe, findings)  # accounting a recipe that contradicts itself would only add noise
-    account: Account = account_of(recipe.mechanism.kind)
+    account: Account = mechanism_of(recipe.mechanism.kind).account
     findings += account.check(recipe.mechanism, Facts.of(recipe, attachments))
     if not any(finding.is_error for finding in findings):
         findings += accept.unmet(recipe, findings, accept.WARNINGS.keys() - accept.OF_THE_PLAN)
@@ -53,7 +53,7 @@ def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
 def covered_relation(recipe: Recipe) -> Iterator[Finding]:
     """A mechanism's guarantee compares the data sets that its theorems compare."""
     kind, relation = recipe.mechanism.kind, recipe.budget.neighbouring
-    relations = ROOMS[kind].relations
+    relations = mechanism_of(kind).relations
     if relation not in relations:
         hidden = learning.steps_are_hidden(recipe)
         yield Finding(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dprecipe.data.names import is_name, misnamed, quoted
 from dprecipe.faults import Finding
-from dprecipe.planning.model import Assumption
+from dprecipe.mechanisms.plan import Assumption
 from dprecipe.recipe.root import Recipe
 
 

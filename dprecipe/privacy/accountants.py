@@ -8,8 +8,8 @@
 "rdp_classic"  Rényi curves with Mironov's conversion, to reproduce papers
 "gdp"          the exact Gaussian-DP formula; answers infinity when anything else took place
 
-A hidden run has bounds of its own (`dprecipe.privacy.hidden`): "pld" is the least of them, reported by its name; "rdp"
-and "rdp_classic" the Rényi bound that checks it; "gdp" the Gaussian one where a single position counts. It holds for
+A hidden run has bounds of its own (`pnsgd.theory.hidden`): "pld" is the least of them, reported by its name; "rdp" and
+"rdp_classic" the Rényi bound that checks it; "gdp" the Gaussian one where a single position counts. It holds for
 the event's own relation; several runs are composed by basic composition, and in other company there is no bound.
 
 Where Poisson lots are cut, two bounds are tried: what a full lot tells is composed with the rest; or a full lot
@@ -27,20 +27,18 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dprecipe.faults import Fault
-from dprecipe.privacy import conversion, curves, gdp, pld, rounding, shift_curves
+from dprecipe.mechanisms.encoded.theory import shift_curves
+from dprecipe.privacy import conversion, curves, gdp, pld, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
+from dprecipe.privacy.guarantee import Guarantee
 from dprecipe.privacy.workload import HiddenRuns, Sampled, Workload, uncapped, workload
-
-if TYPE_CHECKING:
-    from dprecipe.planning.model import Guarantee
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
@@ -251,7 +249,7 @@ def _one_encoded(event: Encoded, orders: tuple[float, ...]) -> Array:
 
 @functools.lru_cache(maxsize=128)
 def _one_sanitised(event: SanitisedCost, orders: tuple[float, ...]) -> Array:
-    from dprecipe.privacy import sanitise  # needs scipy
+    from dprecipe.mechanisms.pate.theory import sanitise  # needs scipy
 
     beta = min(event.beta, _LARGEST_HALF)  # beyond any order has an infinite cost, and powers overflow
     value_A = sanitise.gnss(orders, beta, event.noise_multiplier)
@@ -323,7 +321,7 @@ def _deltas_of_two(charges: tuple[Charge, ...], epsilons: Sequence[float], accou
 
 def hidden_mu(runs: HiddenRuns) -> float | None:
     """μ of all runs together, as Gaussian mechanisms compose; None where no single μ bounds one for every ε."""
-    from dprecipe.privacy import hidden  # needs scipy
+    from dprecipe.mechanisms.pnsgd.theory import hidden  # needs scipy
 
     mu = hidden.gaussian_mu(runs.event)
     return None if mu is None else math.sqrt(runs.count) * mu
@@ -334,7 +332,7 @@ def _hidden_epsilon(runs: HiddenRuns, delta: float, accountant: str) -> Answer:
 
     Source: Dwork & Roth 2014, Theorem 3.16.
     """
-    from dprecipe.privacy import hidden
+    from dprecipe.mechanisms.pnsgd.theory import hidden
 
     event, count = runs.event, runs.count
     if accountant == "gdp":
@@ -348,7 +346,7 @@ def _hidden_epsilon(runs: HiddenRuns, delta: float, accountant: str) -> Answer:
 
 def _hidden_delta(runs: HiddenRuns, epsilon: float, accountant: str) -> Answer:
     """δ of `count` runs: `count` times δ at ε / `count`; as `_hidden_epsilon`."""
-    from dprecipe.privacy import hidden
+    from dprecipe.mechanisms.pnsgd.theory import hidden
 
     event, count = runs.event, runs.count
     if accountant == "gdp":
@@ -397,8 +395,6 @@ def guarantee(
         ValueError: unknown accountant, δ outside (0, 1).
         AccountantsDisagree: the exact or numerical bound exceeds the Rényi bound.
     """
-    from dprecipe.planning.model import Guarantee
-
     charges = tuple(charges)
     first = epsilon_answer(charges, delta, neighbouring, accountant)
     second = epsilon_answer(charges, delta, neighbouring, "rdp" if accountant in ("pld", "gdp") else "pld")
@@ -435,7 +431,7 @@ def by_position(
     event = runs.event
     if (event.order, event.stop) != ("sequential", "last"):
         return ()
-    from dprecipe.privacy import hidden, positions
+    from dprecipe.mechanisms.pnsgd.theory import hidden, positions
 
     shown = positions.shown(event, ALL_POSITIONS, SOME_POSITIONS)
     at_delta, at_epsilon = hidden.epsilons_at(event, shown, delta), hidden.deltas_at(event, shown, epsilon)
@@ -446,7 +442,7 @@ def by_position(
 def hidden_bounds(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> dict[str, float]:
     """ε at δ of hidden runs by each bound that their noise has, infinity where it can't be met; nothing for any other
     events."""
-    from dprecipe.privacy import hidden
+    from dprecipe.mechanisms.pnsgd.theory import hidden
 
     runs = workload(charges, neighbouring).hidden_alone
     if runs is None:
@@ -457,7 +453,7 @@ def hidden_bounds(charges: Iterable[Charge], delta: float, neighbouring: Neighbo
 
 def hidden_deltas(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring) -> dict[str, float]:
     """δ at ε of hidden runs by each bound that their noise has; nothing for any other events."""
-    from dprecipe.privacy import hidden
+    from dprecipe.mechanisms.pnsgd.theory import hidden
 
     runs = workload(charges, neighbouring).hidden_alone
     if runs is None:

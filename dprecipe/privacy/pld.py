@@ -8,13 +8,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dprecipe.privacy import pairs, shift_pairs
+from dprecipe.mechanisms.encoded.theory import shift_pairs
+from dprecipe.mechanisms.encoded.theory.shift_pairs import NoPairError
+from dprecipe.privacy import pairs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition, WindowError
 from dprecipe.privacy.events import Encoded
 from dprecipe.privacy.loss import LARGEST_LOSS, Loss, LossRangeError, mixed, sampled, sampled_added, swapped
 from dprecipe.privacy.pairs import GridError
-from dprecipe.privacy.shift_pairs import NoPairError
 from dprecipe.privacy.workload import Sampled, Workload
 
 TOLERANCE = 5e-5

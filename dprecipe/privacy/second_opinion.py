@@ -6,7 +6,7 @@ reads integer multipliers of a composition wrongly.
 It does not know encoded sums. What one of their coordinates loses is worked out here, from densities written down once
 more and added up at nodes; convolving, composing and the way to ε are the library's. Nor does it know sanitised costs:
 their Rényi divergence is integrated here, and the way to ε is the library's. Of hidden runs it knows the Gaussian or
-Laplace noise that each comes down to (`dprecipe.privacy.hidden_opinion`). Votes it is told as the Gaussian and
+Laplace noise that each comes down to (`mechanisms.pnsgd.theory.hidden_opinion`). Votes it is told as the Gaussian and
 Laplace noise that was added to counts.
 """
 
@@ -118,7 +118,7 @@ def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouri
     if not work.bounded:
         return Opinion("dp_accounting", version, math.inf)
     if work.hidden:
-        from dprecipe.privacy import hidden_opinion
+        from dprecipe.mechanisms.pnsgd.theory import hidden_opinion
 
         runs = work.hidden[0]
         with _silence():

@@ -77,7 +77,7 @@ class Workload:
     `mu` is the sensitivity over the standard deviation of all unsampled Gaussians together, the doubling of
     replace-one included; `sampled` holds each distinct sampled Gaussian step once, sorted, and `encoded` each distinct
     `Encoded`, sampled or not. `sanitised` holds what has a Rényi curve and nothing else, `hidden` what has
-    bounds of its own (`dprecipe.privacy.hidden`).
+    bounds of its own (`dprecipe.mechanisms.pnsgd.theory.hidden`).
 
     `neighbouring` is the relation the rest has to be accounted for: votes alone cost under any what they cost under
     add-or-remove-one, and blanking out a unit is accounted as removing or as replacing it (`_accounted_as`).

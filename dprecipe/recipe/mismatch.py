@@ -6,7 +6,7 @@ import json
 import re
 
 from dprecipe.faults import Finding
-from dprecipe.recipe.base import Block
+from dprecipe.language.base import Block
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import near_word
 from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, offered, required, tag_key

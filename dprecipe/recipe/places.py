@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dprecipe.faults import Place
-from dprecipe.recipe.base import Block
+from dprecipe.language.base import Block
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.vocabulary import Expect, below, chosen
 from dprecipe.text.tree import Mapping, Node, Path, Scalar, child, key_place

@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dprecipe.faults import Finding, Place, RecipeError
-from dprecipe.mechanisms.rooms import attachments_of
-from dprecipe.planning.model import Source
+from dprecipe.mechanisms.plan import Source
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.root import Recipe
 from dprecipe.text.extends import Chain, OpenParent, read_chain
 from dprecipe.text.files import read_file
@@ -112,7 +112,7 @@ def read_source(source: Source) -> Loaded:
 
 
 def _with_attachments(loaded: Loaded, folder: Path) -> Loaded:
-    found, findings = attachments_of(loaded.recipe, folder)
+    found, findings = mechanism_of(loaded.recipe.mechanism.kind).read_attachments(loaded.recipe, folder)
     if findings:
         raise RecipeError(loaded.located(findings), loaded.texts)
     return replace(loaded, source=replace(loaded.source, attachments=tuple(sorted(found.items()))))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dprecipe.recipe import pate_starters, pnsgd_starters
+from dprecipe.mechanisms.pate import starter as pate_starters
+from dprecipe.mechanisms.pnsgd import starter as pnsgd_starters
 
 HEAD = """\
 # yaml-language-server: $schema=schemas/recipe.schema.json

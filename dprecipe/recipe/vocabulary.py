@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from dprecipe.recipe.base import Block
+from dprecipe.language.base import Block
 from dprecipe.recipe.root import Recipe
 from dprecipe.text.merge import TAGS
 from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, child

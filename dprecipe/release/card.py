@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd import certificate as hiding
 from dprecipe.planning.accept import open_warnings
-from dprecipe.planning.model import Plan
-from dprecipe.release import hiding, origins
+from dprecipe.release import origins
 from dprecipe.release.schema import Predicate, Score
 
 METRICS = "dprecipe.metrics/v1"

@@ -14,10 +14,12 @@ from pydantic import TypeAdapter
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd import account as dpsgd
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd import certificate as hiding
 from dprecipe.privacy.events import HIDDEN, Charge, Event, PartitionedGaussian, SanitisedCost, total
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release import hiding, origins, schema, tensors, untrusted, voting
+from dprecipe.release import origins, schema, tensors, untrusted
 from dprecipe.release.checks import MAX_DEVICE, check_facts, recorded
 from dprecipe.release.claim import HiddenNumbers, Numbers, claim, data_dependent, numbers
 from dprecipe.release.facts import PublicScore, RunFacts, Spent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.facts import CheckResult
 from dprecipe.release.schema import CheckFacts
 from dprecipe.release.untrusted import one_line

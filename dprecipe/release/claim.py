@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from dprecipe import __version__
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd import certificate as hiding
 from dprecipe.planning import places
-from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, gdp, rounding, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold
 from dprecipe.privacy.workload import workload
-from dprecipe.release import hiding, voting
 from dprecipe.release.schema import (
     Accountant,
     BoundFacts,
@@ -29,7 +30,7 @@ from dprecipe.release.schema import (
 )
 
 if TYPE_CHECKING:
-    from dprecipe.privacy.sanitise import Sanitised, Sanitiser
+    from dprecipe.mechanisms.pate.theory.sanitise import Sanitised, Sanitiser
 
 GRID = 200
 """Points at which the Gaussian bound is held against the profile."""
@@ -203,7 +204,7 @@ def votes_cost(plan: Plan, charges: Sequence[Charge], sanitised: Sanitised) -> V
         RunFailed: the plan does not publish what votes cost.
         ValueError: the plan's constants are out of range.
     """
-    from dprecipe.privacy import sanitise
+    from dprecipe.mechanisms.pate.theory import sanitise
 
     chosen, budget = sanitiser(plan), plan.budget
     events = [charge.event for charge in plan.events if isinstance(charge.event, NoisyMax | NoisyThreshold)]
@@ -221,7 +222,7 @@ def sanitiser(plan: Plan) -> Sanitiser:
         RunFailed: there are none.
         ValueError: they are out of range.
     """
-    from dprecipe.privacy.sanitise import Sanitiser
+    from dprecipe.mechanisms.pate.theory.sanitise import Sanitiser
 
     chosen = plan.settings.get("sanitize")
     if chosen is None:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dprecipe.faults import Fault
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.file import describe, parse
 from dprecipe.models.schema import Transformers
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.release import card, figures, labels, report, tensors
 from dprecipe.release.folder import covered_history

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from dprecipe.faults import Fault
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge, Event, SanitisedCost, total
-from dprecipe.release import voting
 from dprecipe.release.certificate import steps_of
 from dprecipe.release.schema import Predicate
 

@@ -16,7 +16,7 @@ from dprecipe.privacy.events import Charge, total
 from dprecipe.privacy.ledger import Ledger
 
 if TYPE_CHECKING:
-    from dprecipe.privacy.sanitise import Sanitised
+    from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 
 GENERATOR = "ChaCha20 (RFC 8439), OpenSSL's; Gaussian noise on a CUDA device from dprecipe's own, bit for bit the same"
 ENTROPY = "operating system"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dprecipe import screen
 from dprecipe.durable import sync
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import card, certificate, sign
 from dprecipe.release.facts import RunFacts

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dprecipe.data.facts import class_names, facts
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, read_bytes
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from dprecipe.planning.model import Assumption
+from dprecipe.mechanisms.plan import Assumption
 from dprecipe.release.schema import Access, Predicate
 
 MODULE, RECORDS, BEHAVIOUR = "python_module", "python_records", "python_behaviour"

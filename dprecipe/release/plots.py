@@ -6,17 +6,11 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import (
-    Charge,
-    FilterRest,
-    NoisyMax,
-    SanitisedCost,
-    take_first,
-    total,
-)
-from dprecipe.release import figures, voting
+from dprecipe.privacy.events import Charge, FilterRest, NoisyMax, SanitisedCost, take_first, total
+from dprecipe.release import figures
 from dprecipe.release.certificate import steps_of
 from dprecipe.release.schema import Claim
 

@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from dprecipe.data.facts import facts
 from dprecipe.faults import Fault, PlanRefused, RecipeError
+from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.plan import Plan, Source
+from dprecipe.mechanisms.pnsgd import certificate as hiding
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.model import Plan, Source
 from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
 from dprecipe.recipe.read import read_source
-from dprecipe.release import certificate, checks, endings, hiding, origins, tensors, voting
+from dprecipe.release import certificate, checks, endings, origins, tensors
 from dprecipe.release.claim import HiddenNumbers, Numbers, VotesCost
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, Spent
 from dprecipe.release.schema import Predicate, Score
 
 if TYPE_CHECKING:
-    from dprecipe.privacy.sanitise import Sanitised
+    from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 
 MOST_EVENTS = 10**9
 RECORDED = RunFacts((), {}, "", "", "")
@@ -170,7 +172,7 @@ def sanitised(stated: Predicate) -> Sanitised | None:
     block = stated.data_dependent
     if block is None:
         return None
-    from dprecipe.privacy.sanitise import Sanitised
+    from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 
     return Sanitised(block.noisy_cost, block.noisy_log_sensitivity)
 

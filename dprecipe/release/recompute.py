@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 
 from dprecipe.faults import Fault
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd import certificate as hiding
 from dprecipe.privacy import accountants, rounding, second_opinion
 from dprecipe.privacy.events import Charge, Encoded, PoissonLaplace, ProjectedDescent, SanitisedCost
 from dprecipe.release import claim as claims
-from dprecipe.release import hiding, voting
 from dprecipe.release.rebuild import Rebuilt, sanitised
 from dprecipe.release.schema import Accountant, Predicate
 

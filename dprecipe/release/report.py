@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd import certificate as hiding
 from dprecipe.planning.accept import open_warnings
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
-from dprecipe.release import hiding, origins, plots
+from dprecipe.release import origins, plots
 from dprecipe.release.card import lost_steps
 from dprecipe.release.page import OWN_WORD, POLICY, STYLE, bullets, escape, escape_lines, given, section, table
 from dprecipe.release.schema import (

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.pnsgd.schema import Constraint
 from dprecipe.privacy.events import MOST_ROWS
-from dprecipe.recipe.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from dprecipe.release.facts import Dtype
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"

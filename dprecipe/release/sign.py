@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, StringConstraints
 
 from dprecipe.faults import UsageFault
-from dprecipe.recipe.base import Block
+from dprecipe.language.base import Block
 from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, parse_object, read_bytes, to_bytes, validate
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any
 
 from dprecipe.data.facts import facts
 from dprecipe.faults import Fault
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.models import layout
 from dprecipe.models.schema import Trees
-from dprecipe.planning.model import Plan
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, parse_object
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
+from dprecipe.mechanisms.pate.certificate import filtered
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.release import certificate, companions, endings, limits, rebuild, recompute, versions
@@ -21,7 +22,6 @@ from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
 from dprecipe.release.sign import load_public_key, unseal
 from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, one_line, parse_object, read_bytes, validate
-from dprecipe.release.voting import filtered
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

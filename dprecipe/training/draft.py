@@ -9,16 +9,17 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from dprecipe.faults import UsageFault
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd import certificate as hiding
 from dprecipe.models.origin import InitialWeights
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import total
-from dprecipe.release import certificate, hiding, tensors
+from dprecipe.release import certificate, tensors
 from dprecipe.release.claim import Numbers, numbers
 from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, Spent, package_versions
 from dprecipe.release.folder import released_files
 from dprecipe.release.schema import Accountant, Statement
 from dprecipe.release.untrusted import MAX_BYTES, ContentError, validate
-from dprecipe.training.probe import Check
+from dprecipe.training.probe.program import Check
 
 _ROOM = 1 << 20
 """Bytes that a certificate of a run may be longer than its draft: more attempts, scores, bounds by position."""

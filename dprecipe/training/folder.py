@@ -19,7 +19,7 @@ import yaml
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed, UsageFault
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.training import log
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Budget
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
-from dprecipe.planning.model import Budget
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from dprecipe import durable
-from dprecipe.training.progress import say
+from dprecipe.progress import say
 
 MAX_BYTES = 1 << 28
 """A longer file is no log of ours."""

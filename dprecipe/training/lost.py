@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dprecipe.faults import BudgetSpent
-from dprecipe.planning.model import Plan
-from dprecipe.training.progress import say
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.progress import say
 
 
 def hold_trained(plan: Plan, what: str, charged: int, trained: int, files: str, accepted: bool) -> None:

@@ -18,16 +18,16 @@ from dprecipe.data.augment import augmentation
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Secrets
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.progress import say
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.sizes import is_out_of_memory, largest
 from dprecipe.training.gate import Gate
 from dprecipe.training.program import Synthetic
-from dprecipe.training.progress import say
 from dprecipe.training.publish import UNTESTED
 from dprecipe.training.records import Store
 
@@ -117,7 +117,7 @@ def made_up_step(plan: Plan, model: nn.Module, records: RecordSource, device: to
         ledger, secrets = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest), Secrets()
         try:
             gate = Gate(take_first(plan.events, 1), plan.budget, ledger, secrets)
-            module = trainer_of(plan.mechanism).build(plan, model, store, gate, secrets)
+            module = mechanism_of(plan.mechanism).import_trainer().build(plan, model, store, gate, secrets)
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from dprecipe.recipe.training import Affine
+from dprecipe.language.training import Affine
 
 
 def moves(spec: Affine, generator: torch.Generator) -> Callable[[Tensor], Tensor]:

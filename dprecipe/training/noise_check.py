@@ -13,16 +13,16 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.laws import Law
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.sizes import wide
 from dprecipe.training.gate import Gate, law_of, multiplier_of, norm_of
-from dprecipe.training.probe import Check
+from dprecipe.training.probe.program import Check
 
 DRAWS = 200_000
 BLOCKS = 70_000

@@ -15,11 +15,11 @@ import lightning.pytorch as lightning
 import torch
 from torch import Tensor, nn
 
-from dprecipe.data.lots import Lot, draw
+from dprecipe.language.training import Sgd
+from dprecipe.mechanisms.noisy_sum.lots import Lot, draw
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import Event
-from dprecipe.recipe.training import Sgd
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
 from dprecipe.training.kept import Kept

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dprecipe.planning.model import Length
-from dprecipe.recipe.training import Adam, EmaAverage, LearningRateSchedule, Sgd, TailAverage
+from dprecipe.language.training import Adam, EmaAverage, LearningRateSchedule, Sgd, TailAverage
+from dprecipe.mechanisms.plan import Length
 
 
 def optimizer_of(spec: Sgd | Adam, model: nn.Module) -> torch.optim.Optimizer:

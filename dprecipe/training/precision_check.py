@@ -6,7 +6,7 @@ import torch
 
 from dprecipe.faults import RunFailed
 from dprecipe.training.engine.full_precision import largest_error
-from dprecipe.training.probe import Check
+from dprecipe.training.probe.program import Check
 
 MAX_ERROR = 2.0**-20
 """Single precision stays below 2^-21 of it; TF32 is off by 2^-12 or more."""

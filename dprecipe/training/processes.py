@@ -24,8 +24,8 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from dprecipe.data.lots import Lot
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
+from dprecipe.mechanisms.noisy_sum.lots import Lot
 from dprecipe.noise.entropy import Stream
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Ticket

@@ -18,8 +18,8 @@ from dprecipe.data.facts import DataFacts, facts
 from dprecipe.data.raw import Labels, wrong_size
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
-from dprecipe.mechanisms.rooms import trainer_of
-from dprecipe.models.adapted import adapt
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.build import build
 from dprecipe.models.form import Form
 from dprecipe.models.hub_config import Config
@@ -28,14 +28,14 @@ from dprecipe.models.origin import InitialWeights
 from dprecipe.models.private import inspect
 from dprecipe.models.schema import Pretrained, Transformer, Transformers
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
-from dprecipe.planning.model import Plan
+from dprecipe.progress import say
 from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.precision_check import single_precision
-from dprecipe.training.probe import Check, probe
+from dprecipe.training.probe.adapted import adapt
+from dprecipe.training.probe.program import Check, probe
 from dprecipe.training.processes import among, local_rank
-from dprecipe.training.progress import say
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
 from dprecipe.training.run import Given
@@ -113,7 +113,7 @@ def prepare(
         if single:
             say(f"records go through the module one by one, which is slow: {single}")
     say("checking the program and its noise on synthetic records")
-    sums = trainer_of(plan.mechanism).tests(plan, built)
+    sums = mechanism_of(plan.mechanism).import_trainer().tests(plan, built)
     largest = records_at_once(plan)
     checks = probe(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest)
     checks = (*checks, single_precision(device), noise_scale(plan, device))

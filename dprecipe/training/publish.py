@@ -21,21 +21,21 @@ from torch import Tensor
 
 from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, RunFailed, UsageFault
+from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.file import describe
 from dprecipe.models.hub_config import Config
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Model
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger, held
-from dprecipe.privacy.sanitise import Sanitised
+from dprecipe.progress import say
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import CheckResult, Origin, PublicScore, RunFacts, commit, package_versions
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
 from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import WHEN, RunFolder
-from dprecipe.training.probe import Check
-from dprecipe.training.progress import say
+from dprecipe.training.probe.program import Check
 from dprecipe.training.released import tensors_of
 
 

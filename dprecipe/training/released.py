@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.faults import UsageFault
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.lora import Adapted
-from dprecipe.planning.model import Plan
 from dprecipe.release.facts import Dtype, MadeBy, ReleasedTensor
 from dprecipe.release.origins import listed, untouched
 

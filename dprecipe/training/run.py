@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 from dprecipe.data.facts import Role
 from dprecipe.data.files import data_root as find_data_root
-from dprecipe.data.gather import Gathered, gather
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import Interrupted, UsageFault
-from dprecipe.mechanisms.rooms import ROOMS, runner_of
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.release.folder import signing_key
 from dprecipe.training.folder import RunFolder
+from dprecipe.training.gather import Gathered, gather
 
 if TYPE_CHECKING:
     from torch import nn
 
     from dprecipe.training.evaluate import Score
-    from dprecipe.training.probe import Check
+    from dprecipe.training.probe.program import Check
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Given:
         """The records of a role, prepared; read now where that has not been done.
 
         Raises:
-            UsageFault, DataFault: see `dprecipe.data.gather.gather`.
+            UsageFault, DataFault: see `dprecipe.training.gather.gather`.
         """
         found = self.gathered
         if found is None:
@@ -108,12 +108,12 @@ def run(
     root = find_data_root(data_root, plan.source.file)
     started = Start(datetime.now(UTC), accept_lost_steps)
     several, follows = "WORLD_SIZE" in os.environ, int(os.environ.get("RANK", "0")) > 0
-    if several and not ROOMS[plan.mechanism].several:
+    if several and not mechanism_of(plan.mechanism).several:
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
     folder = None if several and follows else RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
     given = Given(model, train, public, test, gather(plan, root, objects))
-    runner = runner_of(plan.mechanism)  # imports torch: what is wrong with the data has been told
+    runner = mechanism_of(plan.mechanism).import_runner()  # imports torch: what is wrong with the data has been told
     program = runner.prepare(plan, root, given)
     if folder is None:
         led: Run = runner.follow(plan, program)
@@ -155,5 +155,5 @@ def rehearse(plan: Plan) -> Rehearsal:
     Raises:
         PlanRefused, RunFailed: as `run` would, before any data is at stake.
     """
-    rehearsal: Rehearsal = runner_of(plan.mechanism).rehearse(plan)
+    rehearsal: Rehearsal = mechanism_of(plan.mechanism).import_runner().rehearse(plan)
     return rehearsal

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
-from dprecipe.mechanisms.rooms import trainer_of
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.lora import merged
 from dprecipe.noise.entropy import Secrets
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.progress import say
 from dprecipe.release.certificate import steps_charged
 from dprecipe.release.origins import quoted
 from dprecipe.training import checkpoint
@@ -39,7 +40,6 @@ from dprecipe.training.memory_check import hold_in_memory
 from dprecipe.training.processes import Led, Processes, join
 from dprecipe.training.program import Program, Sets, Synthetic, declared
 from dprecipe.training.program import prepare as prepared
-from dprecipe.training.progress import say
 from dprecipe.training.publish import Finished, device_name, hold_identity, identity_of, private_of, publish
 from dprecipe.training.released import tensors_of, trained_names
 from dprecipe.training.run import Given, Rehearsal, Run, Start, interrupted
@@ -95,7 +95,7 @@ def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Ru
         secrets = Secrets(insecure, ledger.attempt)
         charged = ledger.before.charges if ledger.before is not None else ()
         gate = Gate(plan.events, plan.budget, ledger, secrets, charged)
-        module = trainer_of(plan.mechanism).build(plan, program.model, program.store, gate, secrets)
+        module = mechanism_of(plan.mechanism).import_trainer().build(plan, program.model, program.store, gate, secrets)
         if state is not None:
             checkpoint.restore(module, state, folder.checkpoint)
         module.processes, module.kept = processes, kept_of(program)
@@ -147,7 +147,7 @@ def follow(plan: Plan, program: Program) -> Run:
     processes = processes_of(plan, program)
     # What the leader has drawn and read, sent by itself: no file of anybody's.
     secrets, state = processes.agree(answered_by_the_leader)
-    module = trainer_of(plan.mechanism).build(plan, program.model, program.store, Led(), secrets)
+    module = mechanism_of(plan.mechanism).import_trainer().build(plan, program.model, program.store, Led(), secrets)
     if state is not None:
         module.restore(state)
     module.processes, module.kept = processes, kept_of(program)
@@ -262,7 +262,7 @@ def rehearse(plan: Plan, steps: int = 5) -> Rehearsal:
         ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
         secrets = Secrets()
         gate = Gate(take_first(plan.events, steps), plan.budget, ledger, secrets)
-        module = trainer_of(plan.mechanism).build(plan, made.model, made.store, gate, secrets)
+        module = mechanism_of(plan.mechanism).import_trainer().build(plan, made.model, made.store, gate, secrets)
         stopwatch = Stopwatch()
         fit(module, stopwatch, made.device, steps)
         ledger.abandon()

@@ -13,11 +13,11 @@ from typing import Any, final
 
 import lightning.pytorch as lightning
 
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, drop_first, take_first, total
+from dprecipe.progress import Progress
 from dprecipe.training.evaluate import HeldOut, Score
-from dprecipe.training.progress import Progress
 from dprecipe.training.signals import stopping_on_signals
 
 POINTS = 24

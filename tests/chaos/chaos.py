@@ -44,10 +44,10 @@ import dprecipe  # noqa: E402
 from dprecipe.data.files import data_root  # noqa: E402
 from dprecipe.faults import CertificateInvalid  # noqa: E402
 from dprecipe.faults import Fault as ToldFault  # noqa: E402
-from dprecipe.mechanisms.pate import ballot  # noqa: E402
-from dprecipe.mechanisms.rooms import runner_of  # noqa: E402
+from dprecipe.mechanisms.pate.train import ballot  # noqa: E402
+from dprecipe.mechanisms.plan import Plan  # noqa: E402
+from dprecipe.mechanisms.table import mechanism_of  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
-from dprecipe.planning.model import Plan  # noqa: E402
 from dprecipe.privacy.events import NoisyMax  # noqa: E402
 from dprecipe.recipe.read import read_text  # noqa: E402
 from dprecipe.release import report  # noqa: E402, F401
@@ -259,7 +259,7 @@ def targets(folder: Path, only: str) -> list[Target]:
                 continue
             for text in texts[: 1 if with_report else None]:
                 plan = make_plan(read_text(text, str(folder / "chaos.yaml")))
-                runner = runner_of(plan.mechanism)
+                runner = mechanism_of(plan.mechanism).import_runner()
                 target = Target(plan, runner, runner.prepare(plan, data_root(None, None), Given()))
                 warm = folder / f"warm-{len(found)}"
                 run(plan, warm / "run")  # what is imported and worked out once is not waited for by every child

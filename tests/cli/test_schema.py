@@ -8,7 +8,7 @@ import pytest
 
 from dprecipe.cli.schema import schema
 from dprecipe.faults import UsageFault
-from dprecipe.recipe.json_schema import SCHEMAS
+from dprecipe.schemas import SCHEMAS
 
 
 def test_written_schemas_are_current_and_drift_is_noticed(tmp_path: Path) -> None:

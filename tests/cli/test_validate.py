@@ -14,8 +14,8 @@ from dprecipe.cli import render
 from dprecipe.cli.sarif import as_sarif
 from dprecipe.cli.validate import validate
 from dprecipe.faults import Finding, Place, Severity, UsageFault
-from dprecipe.recipe.json_schema import findings_schema
 from dprecipe.recipe.starters import starter
+from dprecipe.schemas import findings_schema
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
 ALL_AT_ONCE = GOLDEN / "all-at-once.yaml"

@@ -9,8 +9,8 @@ PACKAGE = Path(__file__).parents[2] / "dprecipe"
 GATE = PACKAGE / "training" / "gate.py"
 ADDED = PACKAGE / "training" / "noise.py"
 CHECK = PACKAGE / "training" / "noise_check.py"
-VOTES = PACKAGE / "mechanisms" / "pate"
-HIDDEN = PACKAGE / "mechanisms" / "pnsgd"
+VOTES = PACKAGE / "mechanisms" / "pate" / "train"
+HIDDEN = PACKAGE / "mechanisms" / "pnsgd" / "train"
 
 
 def imported(path: Path) -> set[str]:
@@ -26,7 +26,7 @@ def imported(path: Path) -> set[str]:
 
 def test_t6_only_the_gates_draw_noise() -> None:
     users = {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.draws" in imported(path)}
-    assert users == {ADDED, VOTES / "aggregators.py", VOTES / "analysis.py", HIDDEN / "descent.py"}
+    assert users == {ADDED, VOTES.parent / "aggregators.py", VOTES / "analysis.py", HIDDEN / "descent.py"}
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE}
     # The check compares the keystream of a key of its own with another implementation's.
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.chacha" in imported(path)} == {ADDED, CHECK}
@@ -51,14 +51,16 @@ def test_t6_noise_that_meets_votes_is_drawn_after_its_event_is_reserved() -> Non
 
 def test_t6_a_hidden_run_descends_after_its_event_is_reserved_or_carried_on() -> None:
     """Noise is drawn by a `Noise`, which the runner makes in one function, of what the ledger was asked before."""
-    tree = ast.parse((HIDDEN / "train.py").read_text(encoding="utf-8"))
+    tree = ast.parse((HIDDEN / "run.py").read_text(encoding="utf-8"))
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     assert {name for name, function in functions.items() if calls(function, "Noise")} == {"_descend", "rehearse"}
     assert {name for name, function in functions.items() if calls(function, "_descend")} == {"attempt"}
     (reserved,), (carried,) = (calls(functions["attempt"], name) for name in ("reserve", "carry"))
     assert max(reserved, carried) < min(calls(functions["attempt"], "_descend"))
-    makers = {path for path in PACKAGE.rglob("*.py") if "dprecipe.mechanisms.pnsgd.descent.Noise" in imported(path)}
-    assert makers == {HIDDEN / "train.py", HIDDEN / "checks.py"}
+    makers = {
+        path for path in PACKAGE.rglob("*.py") if "dprecipe.mechanisms.pnsgd.train.descent.Noise" in imported(path)
+    }
+    assert makers == {HIDDEN / "run.py", HIDDEN / "checks.py"}
 
 
 def test_t6_the_gate_draws_noise_in_one_function_which_asks_for_a_ticket() -> None:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import dprecipe
-from dprecipe.data.gather import gather
 from dprecipe.data.given import given
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
+from dprecipe.training.gather import gather
 
 RECIPE = """\
 recipe: dprecipe/v1

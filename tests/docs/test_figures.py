@@ -11,11 +11,11 @@ import yaml
 
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd import account
-from dprecipe.mechanisms.pate.forecast import forecast
+from dprecipe.mechanisms.pate.commands.forecast import forecast
+from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.schema import Pate
-from dprecipe.mechanisms.pate.simulate import Agreement
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read, read_text
 from dprecipe.text.dump import dump
 

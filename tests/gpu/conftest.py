@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from dprecipe.mechanisms.encoded.train import encoded_sum
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read
-from dprecipe.training import probe, records
-from dprecipe.training.engine import bookkeeping, clipped_sum, encoded_sum, parts, single, terms
+from dprecipe.training import records
+from dprecipe.training.engine import bookkeeping, clipped_sum, parts, single, terms
 from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.probe import program as probe
 
 DEVICE = os.environ.get("DPRECIPE_GPU_TESTS_ON", "cuda")
 RECIPE = """\

@@ -34,8 +34,8 @@ from dprecipe.training.engine.reduced import HALF, Reduced
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise import add_noise
-from dprecipe.training.probe import examine, probe
-from dprecipe.training.probe_sums import clipping_tests
+from dprecipe.training.probe.program import examine, probe
+from dprecipe.training.probe.sums import clipping_tests
 
 pytestmark = pytest.mark.gpu
 TOKENS, CLASSES = 30, 4

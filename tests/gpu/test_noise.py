@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.laws import Law
-from dprecipe.planning.model import Plan
 from dprecipe.training import noise
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.engine.full_precision import largest_error

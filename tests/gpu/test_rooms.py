@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from dprecipe.language.training import Adam
 from dprecipe.mechanisms.encoded import codebook
-from dprecipe.mechanisms.pate.checks import one_vote
-from dprecipe.mechanisms.pate.learn import Lesson, Parts, votes
+from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder
 from dprecipe.mechanisms.pate.schema import TeacherTraining
-from dprecipe.mechanisms.pnsgd.descent import Objective, OnCpu
-from dprecipe.mechanisms.pnsgd.losses import Logistic, Loss, Softmax, Squared
-from dprecipe.mechanisms.pnsgd.on_device import OnDevice
-from dprecipe.recipe.training import Adam
-from dprecipe.training.engine.encoded_sum import Encoder
+from dprecipe.mechanisms.pate.train.checks import one_vote
+from dprecipe.mechanisms.pate.train.learn import Lesson, Parts, votes
+from dprecipe.mechanisms.pnsgd.train.descent import Objective, OnCpu
+from dprecipe.mechanisms.pnsgd.train.losses import Logistic, Loss, Softmax, Squared
+from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
 
 pytestmark = pytest.mark.gpu
 CPU = torch.device("cpu")

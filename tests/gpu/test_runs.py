@@ -17,9 +17,9 @@ from torch import nn
 
 import dprecipe
 from dprecipe.faults import Interrupted, RunFailed
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.lora import Adapted
 from dprecipe.models.schema import Lora
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import read
 from dprecipe.training import noisy_steps
 from dprecipe.training.run import rehearse, run

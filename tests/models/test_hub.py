@@ -28,7 +28,7 @@ from dprecipe.training.engine.bookkeeping import describe  # noqa: E402
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
-from dprecipe.training.probe import probe  # noqa: E402
+from dprecipe.training.probe.program import probe  # noqa: E402
 
 BERT = {
     "model_type": "bert",

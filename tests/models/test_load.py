@@ -198,7 +198,7 @@ def test_a_module_from_python(release) -> None:
 def grown(tmp_path: Path):
     """A release of trees, with what its tensors are changed to."""
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    from dprecipe.mechanisms.pate.fitted import fit
+    from dprecipe.mechanisms.pate.train.fitted import fit
 
     def make(model: dict = FOREST, drop: str = "", **change):
         block, spec = parsed(DIGITS, model)

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
 from dprecipe.faults import RecipeError
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning import accept, rules
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read_text
 
 PACKAGE = Path(__file__).parents[2] / "dprecipe"

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dprecipe.privacy import conversion, sanitise, vote_sensitivity, votes
-from dprecipe.privacy.votes import Selection, Voting
+from dprecipe.mechanisms.pate.theory import sanitise, vote_sensitivity, votes
+from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.privacy import conversion
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "pate.json").read_text(encoding="utf-8"))
 

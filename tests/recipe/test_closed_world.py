@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from dprecipe.mechanisms.rooms import ROOMS, Mechanism
+from dprecipe.mechanisms.table import MECHANISMS, mechanism_block
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.vocabulary import every_key, expect, keys, kinds
 from dprecipe.text.merge import TAGS
@@ -90,4 +90,4 @@ def test_no_kind_is_called_like_a_key() -> None:
 
 
 def test_every_room_is_in_the_union() -> None:
-    assert set(kinds(expect(Mechanism).blocks)) == set(ROOMS)
+    assert set(kinds(expect(mechanism_block()).blocks)) == set(MECHANISMS)

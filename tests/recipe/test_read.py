@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dprecipe.faults import Finding, RecipeError
-from dprecipe.planning.model import Source
+from dprecipe.mechanisms.plan import Source
 from dprecipe.recipe.read import read, read_source, read_text
 from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
 from dprecipe.text.load import load

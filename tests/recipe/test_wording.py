@@ -11,11 +11,11 @@ from pydantic_core import ErrorDetails, ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from dprecipe.faults import RecipeError
-from dprecipe.recipe.json_schema import schema_text
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.synonyms import NOISE, SYNONYMS, WORDS, Synonym
 from dprecipe.recipe.vocabulary import REFUSED, every_key, has_place, keys
 from dprecipe.recipe.wording import word
+from dprecipe.schemas import schema_text
 from dprecipe.text.codes import CODES
 from dprecipe.text.load import load
 

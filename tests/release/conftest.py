@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from dprecipe.faults import CertificateInvalid
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants, second_opinion
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 from dprecipe.recipe.read import read_text

@@ -13,8 +13,8 @@ import pytest
 
 from dprecipe.faults import CertificateInvalid
 from dprecipe.mechanisms.encoded.codebook import gaussian
+from dprecipe.mechanisms.plan import Plan, canonical_json
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan, canonical_json
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter, read

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dprecipe.faults import CertificateInvalid
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter, read

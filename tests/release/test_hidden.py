@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dprecipe.planning.model import Plan
-from dprecipe.privacy import hidden
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.theory import hidden
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.release import certificate, claim

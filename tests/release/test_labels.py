@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dprecipe.mechanisms.plan import Plan, Source
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.model import Plan, Source
 from dprecipe.recipe.read import read_source
 from dprecipe.release import labels
 

@@ -14,29 +14,23 @@ import pytest
 
 from dprecipe.cli.plan import lines
 from dprecipe.faults import CertificateInvalid, RunFailed
+from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.pate.certificate import queries
+from dprecipe.mechanisms.pate.theory import sanitise
+from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
+from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.model import Plan
-from dprecipe.privacy import accountants, sanitise
-from dprecipe.privacy.events import (
-    Charge,
-    FilterRest,
-    NoisyMax,
-    NoisyThreshold,
-    SanitisedCost,
-    charge_from_json,
-    total,
-)
-from dprecipe.privacy.filter import GaussianFilter
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, FilterRest, NoisyMax, NoisyThreshold, SanitisedCost, charge_from_json, total
 from dprecipe.privacy.ledger import LedgerWriter, read
-from dprecipe.privacy.sanitise import Sanitised
 from dprecipe.recipe.read import read_text
-from dprecipe.release import certificate, plots, rebuild, voting
+from dprecipe.release import certificate, plots, rebuild
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.checks import VOTES_FROM_A_FILE
 from dprecipe.release.facts import CheckResult, Spent
 from dprecipe.release.schema import Predicate
 from dprecipe.release.verify import verify
-from dprecipe.release.voting import queries
 
 RECIPE = """\
 recipe: dprecipe/v1

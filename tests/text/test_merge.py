@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dprecipe.recipe.base import Block
+from dprecipe.language.base import Block
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.vocabulary import Expect, keys
 from dprecipe.text.load import load

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read
 
 RECIPE = """\

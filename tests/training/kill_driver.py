@@ -19,10 +19,10 @@ import torch
 
 torch.set_num_threads(1)
 
-from dprecipe.mechanisms.pate import ballot, program  # noqa: E402
-from dprecipe.mechanisms.rooms import runner_of  # noqa: E402
+from dprecipe.mechanisms.pate.train import ballot, program  # noqa: E402
+from dprecipe.mechanisms.plan import Plan  # noqa: E402
+from dprecipe.mechanisms.table import mechanism_of  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
-from dprecipe.planning.model import Plan  # noqa: E402
 from dprecipe.privacy.events import NoisyMax  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.training import gate, noise  # noqa: E402
@@ -50,7 +50,7 @@ def main(recipe: str, out: str, kills: int, seed: int) -> None:
     ballot.noise = counted_votes  # type: ignore[assignment]
     if plan.mechanism == "pate":
         checked_once(plan)
-    runner_of(plan.mechanism)  # imported once, and not by every child
+    mechanism_of(plan.mechanism).import_runner()  # imported once, and not by every child
     random.seed(seed)
     killed = finished = 0
     answers, ledger, known = Path(out) / "private/answers.jsonl", Path(out) / "private/ledger.jsonl", b""

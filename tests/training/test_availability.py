@@ -18,7 +18,7 @@ import dprecipe
 from dprecipe import durable
 from dprecipe.cli.verify import lines
 from dprecipe.faults import BudgetSpent, CertificateInvalid, RunFailed, UsageFault
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import LedgerWriter, held, read
 from dprecipe.release import verify as verifying
 from dprecipe.training import publish, stepwise

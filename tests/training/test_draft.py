@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.faults import UsageFault
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read, read_text
 from dprecipe.release.verify import verify
 from dprecipe.training.run import run

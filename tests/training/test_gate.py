@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Budget
 from dprecipe.noise.entropy import Secrets
-from dprecipe.planning.model import Budget
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import (

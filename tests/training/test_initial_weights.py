@@ -18,11 +18,11 @@ import dprecipe
 from dprecipe.cli.main import app
 from dprecipe.data.facts import facts
 from dprecipe.faults import CertificateInvalid, Interrupted, UsageFault
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.build import build
 from dprecipe.models.load import load
-from dprecipe.planning.model import Plan
 from dprecipe.release.certificate import to_bytes
-from dprecipe.training import stepwise
 from dprecipe.training.run import run
 
 Small = Callable[..., Plan]
@@ -75,14 +75,14 @@ def test_a_certificate_can_neither_hide_nor_make_up_initial_weights(begun: Small
 
 def test_a_resumed_run_needs_the_same_file(begun: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, out, file = begun(), tmp_path / "run", tmp_path / "start" / "model.safetensors"
-    real = stepwise.trainer_of("dpsgd").build
+    real = mechanism_of("dpsgd").import_trainer().build
 
     def stopped(*arguments: object) -> object:
         module = real(*arguments)  # type: ignore[arg-type]
         module.request_stop()
         return module
 
-    monkeypatch.setattr(stepwise.trainer_of("dpsgd"), "build", stopped)
+    monkeypatch.setattr(mechanism_of("dpsgd").import_trainer(), "build", stopped)
     with pytest.raises(Interrupted):
         run(plan, out)
     monkeypatch.undo()

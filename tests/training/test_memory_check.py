@@ -13,8 +13,8 @@ from torch import nn
 
 from dprecipe.data.facts import facts
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd import train
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.dpsgd.train import program as train
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.training import stepwise
 from dprecipe.training.memory_check import fits, hold_step, made_up_step
 from dprecipe.training.program import Synthetic, started

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dprecipe.recipe.training import Affine
+from dprecipe.language.training import Affine
 from dprecipe.training.moves import moves
 
 STILL = {"degrees": 0, "scale": 0, "shear": 0, "shift": 0}

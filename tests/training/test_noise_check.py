@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
-from dprecipe.planning.model import Plan
 from dprecipe.training.chacha import Keystream
 from dprecipe.training.noise import add_noise
 from dprecipe.training.noise_check import keystream_known, noise_scale

@@ -16,10 +16,10 @@ from dprecipe.data.raw import Reading
 from dprecipe.data.records import Records
 from dprecipe.data.sources.digits import read as read_digits
 from dprecipe.faults import UsageFault
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.lora import adapt
 from dprecipe.models.schema import Lora
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.program import started
 from dprecipe.training.released import tensors_of, trained_names

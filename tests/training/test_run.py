@@ -19,7 +19,7 @@ import dprecipe
 from dprecipe.cli.run import run as run_by_command
 from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import read
 from dprecipe.training import noisy_steps

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, drop_first, take_first, total
 from dprecipe.training.watch import SpentCurve

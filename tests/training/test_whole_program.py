@@ -24,10 +24,10 @@ from scipy import stats
 from torch import nn
 
 from dprecipe.data.records import Records
-from dprecipe.mechanisms.dpsgd import train
+from dprecipe.mechanisms.dpsgd.train import program as train
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read_text
 from dprecipe.training.gate import Gate

@@ -17,18 +17,19 @@ from typing import Any
 
 from dprecipe.data.schema import Crop, Flip
 from dprecipe.faults import Finding, PlanRefused, Severity
-from dprecipe.mechanisms import phased, solve, staircase
+from dprecipe.language.schedules import Schedule
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
-from dprecipe.mechanisms.sampling import (
+from dprecipe.mechanisms.noisy_sum import phased, solve, staircase
+from dprecipe.mechanisms.noisy_sum.sampling import (
     FixedSizeSampling,
     LotSchedule,
     Pace,
     TruncatedPoissonSampling,
     lots_over,
 )
+from dprecipe.mechanisms.plan import Assumption
 from dprecipe.noise.schema import phases
-from dprecipe.planning.model import Assumption
 from dprecipe.privacy.events import (
     Charge,
     Event,
@@ -41,7 +42,6 @@ from dprecipe.privacy.events import (
     run_lengths,
 )
 from dprecipe.privacy.rounding import up
-from dprecipe.recipe.schedules import Schedule
 
 MULTIPLIER = "mechanism.noise.multiplier"
 FAMILIES = ("gaussian", "laplace")

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.mechanisms.sampling import LotSampling
+from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, form
+from dprecipe.language.schedules import Schedule
+from dprecipe.mechanisms.noisy_sum.sampling import LotSampling
 from dprecipe.noise.schema import MovingNoise, phases
-from dprecipe.recipe.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, form
-from dprecipe.recipe.schedules import Schedule
 
 Threshold = Annotated[float, Field(ge=1e-6, le=1e6)]
 

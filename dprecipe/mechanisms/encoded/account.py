@@ -15,13 +15,13 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dprecipe.faults import Finding, PlanRefused, Severity
-from dprecipe.mechanisms import phased, solve
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, GradientCodebook, Slots
-from dprecipe.mechanisms.sampling import Pace
+from dprecipe.mechanisms.noisy_sum import phased, solve
+from dprecipe.mechanisms.noisy_sum.sampling import Pace
+from dprecipe.mechanisms.plan import Assumption, Length, canonical_json
 from dprecipe.noise import families
 from dprecipe.noise.schema import CauchyNoise, Noise, phases, shape_of
-from dprecipe.planning.model import Assumption, Length, canonical_json
 from dprecipe.privacy import events
 from dprecipe.privacy.events import Charge, Event, Gaussian, PoissonGaussian
 

@@ -10,9 +10,9 @@ from dprecipe.faults import Finding, RecipeError, RunFailed
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.account import ATTACHMENT, groups_of
 from dprecipe.mechanisms.encoded.schema import Encoded, FileCodebook
+from dprecipe.mechanisms.plan import Plan, canonical_json
 from dprecipe.models import checks as models
 from dprecipe.models.schema import Hub
-from dprecipe.planning.model import Plan, canonical_json
 from dprecipe.recipe.root import Recipe
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.mechanisms.sampling import Sampling
+from dprecipe.language.base import Auto, Block, NonNegativeFloat, NonNegativeInt, PositiveInt, Text, form
+from dprecipe.mechanisms.noisy_sum.sampling import Sampling
 from dprecipe.noise.schema import PhasedNoise, phases
-from dprecipe.recipe.base import Auto, Block, NonNegativeFloat, NonNegativeInt, PositiveInt, Text, form
 
 Norm = Annotated[float, Field(ge=1e-6, le=1e6)]
 Relative = Annotated[float, Field(ge=1e-6, le=1e6)]

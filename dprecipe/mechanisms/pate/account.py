@@ -16,11 +16,11 @@ from typing import Any
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.data.names import quoted
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms import solve
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
+from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.pate import rules
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, Pate
-from dprecipe.planning.model import Assumption, Length
+from dprecipe.mechanisms.plan import Assumption, Length
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold, SanitisedCost
@@ -181,7 +181,7 @@ class _Run:
     def votes_that_fit(self, multiplier: float, queries: int) -> tuple[Charge, ...]:
         """What the run is planned to release. Where not all of it fits: as many queries as do even if every one is
         answered, and what the budget leaves beyond them."""
-        from dprecipe.privacy.filter import GaussianFilter
+        from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 
         answers = self.answers(queries)
         everything = self.votes(multiplier, queries, answers)
@@ -197,7 +197,7 @@ class _Run:
 
     def filter_limit(self, voted: Sequence[Charge]) -> float | None:
         """μ² at which the run stops; None where the number of answers is known in advance."""
-        from dprecipe.privacy.filter import GaussianFilter
+        from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 
         return None if self.selection_multiplier is None else GaussianFilter.of(voted).limit
 

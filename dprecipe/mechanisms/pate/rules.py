@@ -364,7 +364,7 @@ def sanitised(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def _most_sensitive() -> int:
-    from dprecipe.privacy.vote_sensitivity import MOST_TEACHERS  # needs scipy
+    from dprecipe.mechanisms.pate.theory.vote_sensitivity import MOST_TEACHERS  # needs scipy
 
     return MOST_TEACHERS
 

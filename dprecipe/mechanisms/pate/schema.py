@@ -7,18 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dprecipe.data.schema import Records
+from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, SolvableInt, Text
+from dprecipe.language.training import Optimizer
 from dprecipe.models.schema import Model
 from dprecipe.noise.schema import Noise
-from dprecipe.recipe.base import (
-    Auto,
-    Block,
-    Fraction,
-    PositiveFloat,
-    PositiveInt,
-    SolvableInt,
-    Text,
-)
-from dprecipe.recipe.training import Optimizer
 
 MOST_TEACHERS = 60_000
 

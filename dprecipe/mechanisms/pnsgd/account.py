@@ -1,7 +1,7 @@
 """The accounting of projected noisy SGD: from a recipe's constants to the one event of a run, the free variable solved.
 
 A run is one event however long it is: nobody sees an iterate but the last. What the event costs is the least of several
-bounds (`dprecipe.privacy.hidden`); what they need, the distance between neighbouring gradients and the contraction of a
+bounds (`theory.hidden`); what they need, the distance between neighbouring gradients and the contraction of a
 step, is proved in `constants`.
 
 Guarantees: the event returned by `plan` spends at most the budget, by the accountant the budget names.
@@ -19,15 +19,15 @@ from functools import cached_property
 from typing import Any
 
 from dprecipe.faults import Finding, PlanRefused, Severity
-from dprecipe.mechanisms import solve
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
+from dprecipe.mechanisms.noisy_sum import solve
+from dprecipe.mechanisms.plan import Assumption, Length
 from dprecipe.mechanisms.pnsgd import rules
 from dprecipe.mechanisms.pnsgd.constants import above, below, contraction, declared
 from dprecipe.mechanisms.pnsgd.schedule import Stage, stages, steps_of
 from dprecipe.mechanisms.pnsgd.schema import Ball, Pnsgd
 from dprecipe.models.schema import Location
 from dprecipe.noise.schema import phases
-from dprecipe.planning.model import Assumption, Length
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, ProjectedDescent
@@ -205,7 +205,7 @@ class _Run:
     def bounds(self, event: ProjectedDescent) -> tuple[dict[str, float | None], str]:
         """ε by each bound that there is for the noise, rounded up (None: infinite), and the one that is the guarantee's
         for the budget's accountant."""
-        from dprecipe.privacy import hidden
+        from dprecipe.mechanisms.pnsgd.theory import hidden
 
         delta = self.budget.delta
         names = hidden.BOUNDS if self.family == "gaussian" else hidden.BOUNDS[:3]
@@ -278,7 +278,7 @@ class _Run:
     @cached_property
     def _delta(self) -> Callable[[ProjectedDescent], float]:
         """δ of an event at the budget's ε, by the budget's accountant."""
-        from dprecipe.privacy import hidden
+        from dprecipe.mechanisms.pnsgd.theory import hidden
 
         cap = _INSIDE * (math.inf if self.facts.cap is None else self.facts.cap)
         if self.budget.accountant == "rdp":

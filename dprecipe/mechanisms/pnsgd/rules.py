@@ -11,18 +11,18 @@ from fractions import Fraction
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.data.schema import Data
 from dprecipe.faults import Finding, Severity
-from dprecipe.mechanisms import phased
+from dprecipe.language.training import LearningRateSchedule
 from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.noisy_sum import phased
+from dprecipe.mechanisms.noisy_sum.solve import MOST_STEPS
 from dprecipe.mechanisms.pnsgd import constants
 from dprecipe.mechanisms.pnsgd.constants import Provable, Proven
 from dprecipe.mechanisms.pnsgd.schedule import MOST_PHASES, steps_of
 from dprecipe.mechanisms.pnsgd.schema import Pnsgd
-from dprecipe.mechanisms.solve import MOST_STEPS
 from dprecipe.models.schema import Location, LogisticRegression
 from dprecipe.noise.schema import phases
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.recipe.training import LearningRateSchedule
 
 FAMILIES = ("gaussian", "laplace")
 _SANE = (1e-50, 1e50)

@@ -1,7 +1,7 @@
 """A run cut into stages: whole steps with one learning rate and one scale of noise each.
 
 The account charges for the stages and the engine takes them, so that what runs is what was accounted for. A learning
-rate that moves becomes a staircase (`dprecipe.mechanisms.staircase`).
+rate that moves becomes a staircase (`dprecipe.mechanisms.noisy_sum.staircase`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from dprecipe.mechanisms import staircase
-from dprecipe.recipe.training import LearningRateSchedule
+from dprecipe.language.training import LearningRateSchedule
+from dprecipe.mechanisms.noisy_sum import staircase
 
 MOST_STAGES = 256
 MOST_PHASES = MOST_STAGES // 2

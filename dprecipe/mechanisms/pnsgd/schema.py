@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dprecipe.language.base import Auto, Block, NonNegativeFloat, PositiveFloat, PositiveInt
+from dprecipe.language.training import LearningRate
 from dprecipe.noise.schema import PhasedNoise, phases
-from dprecipe.recipe.base import Auto, Block, NonNegativeFloat, PositiveFloat, PositiveInt
-from dprecipe.recipe.training import LearningRate
 
 
 class Ball(Block):

@@ -32,6 +32,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from dprecipe.faults import RunFailed
+from dprecipe.progress import say
 from dprecipe.training.engine.bookkeeping import (
     LOST,
     ROUNDING,
@@ -57,7 +58,6 @@ from dprecipe.training.engine.sizes import largest, size_for
 from dprecipe.training.engine.taps import Call, Dim, Unplanned
 from dprecipe.training.engine.terms import Products, Rows
 from dprecipe.training.engine.ways import Reserve, Small, Vectors, Weights
-from dprecipe.training.progress import say
 
 Mode = Literal["auto", True, False]
 Compiler = Callable[[GraphModule, list[Tensor]], Callable[..., Sequence[Tensor]]]

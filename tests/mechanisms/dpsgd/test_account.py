@@ -8,6 +8,8 @@ import pytest
 
 from dprecipe.data.schema import Data
 from dprecipe.faults import PlanRefused, Severity
+from dprecipe.language.blocks import Budget
+from dprecipe.language.training import Training
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd import account
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
@@ -15,7 +17,6 @@ from dprecipe.models.schema import LogisticRegression
 from dprecipe.privacy import accountants, second_opinion
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
-from dprecipe.recipe.root import Budget, Training
 
 
 def spec(

@@ -11,6 +11,8 @@ import pytest
 
 from dprecipe.data.schema import Data
 from dprecipe.faults import PlanRefused
+from dprecipe.language.blocks import Budget
+from dprecipe.language.training import Training
 from dprecipe.mechanisms.contract import Facts, MechanismPlan
 from dprecipe.mechanisms.dpsgd import account
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
@@ -26,7 +28,6 @@ from dprecipe.privacy.events import (
     TruncatedPoissonGaussian,
     total,
 )
-from dprecipe.recipe.root import Budget, Training
 
 RECORDS = json.loads((Path(__file__).parents[2] / "golden" / "accounting.json").read_text())["records"]
 ADD = Neighbouring.ADD_OR_REMOVE_ONE

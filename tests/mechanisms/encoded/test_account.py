@@ -16,9 +16,9 @@ import pytest
 from dprecipe.faults import Finding, PlanRefused, RecipeError
 from dprecipe.mechanisms.encoded.account import ATTACHMENT
 from dprecipe.mechanisms.encoded.codebook import Box, gaussian, rank_starts
+from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import canonical_json
 from dprecipe.privacy.events import MOST_ROWS
 from dprecipe.recipe.read import read, read_text
 

@@ -13,8 +13,8 @@ from scipy.stats import norm
 
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.encoded import codebook
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Encoded, Gaussian, PoissonGaussian
 from dprecipe.recipe.read import read, read_source, read_text

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from dprecipe.mechanisms.pate.aggregators import aggregator_of
-from dprecipe.mechanisms.pate.answers import AnswersFile
-from dprecipe.mechanisms.pate.ballot import Ballot, noise_streams
-from dprecipe.mechanisms.pate.spending import Spending
+from dprecipe.mechanisms.pate.train.answers import AnswersFile
+from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
+from dprecipe.mechanisms.pate.train.spending import Spending
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read
 

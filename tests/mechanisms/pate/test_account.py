@@ -16,14 +16,14 @@ import pytest
 
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.pate.account import MOST_QUERIES
+from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
 from dprecipe.planning.schema import plan_schema
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
-from dprecipe.privacy.filter import GaussianFilter
 from dprecipe.recipe.read import read_text
 
 FINE = (Path(__file__).parents[2] / "golden" / "rules" / "fine-pate.yaml").read_text("utf-8")

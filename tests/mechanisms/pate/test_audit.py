@@ -158,8 +158,8 @@ DRAWS = 40_000
 @pytest.mark.parametrize("n", [(5, 0, 0), (2, 2, 1), (1, 3, 1)])
 def test_what_is_audited_is_what_runs(aggregator: Aggregator, n: tuple[int, ...], tmp_path: Path) -> None:
     """The product's own ballot, put the same votes again and again. Fails by chance once in 10^7 runs of each case."""
-    from dprecipe.mechanisms.pate.answers import AnswersFile
-    from dprecipe.mechanisms.pate.ballot import Ballot, noise_streams
+    from dprecipe.mechanisms.pate.train.answers import AnswersFile
+    from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
 
     class Paid:
         """A ledger that is never asked: what is paid is tested elsewhere."""

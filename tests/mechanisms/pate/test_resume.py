@@ -18,9 +18,9 @@ import pytest
 import dprecipe
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
-from dprecipe.mechanisms.pate import teachers
-from dprecipe.mechanisms.pate.answers import AnswersFile
-from dprecipe.planning.model import Plan
+from dprecipe.mechanisms.pate.train import teachers
+from dprecipe.mechanisms.pate.train.answers import AnswersFile
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import read
 from dprecipe.training.run import run
@@ -148,7 +148,7 @@ def test_a_run_is_resumed_with_what_it_was_started_with(
 def test_a_finished_ballot_is_published_without_another_charge(
     digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dprecipe.mechanisms.pate import train
+    from dprecipe.mechanisms.pate.train import run as train
 
     plan, out = digits("runtime.insecure={seed: 1}"), tmp_path / "run"
     with monkeypatch.context() as patch:

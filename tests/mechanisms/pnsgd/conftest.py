@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
 from dprecipe.recipe.read import read
 
 RECORDS, FEATURES = 400, 5

@@ -13,10 +13,11 @@ import pytest
 
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd import account
+from dprecipe.mechanisms.pnsgd.theory import hidden
 from dprecipe.planning.make import plan
-from dprecipe.planning.model import Plan
-from dprecipe.privacy import accountants, gdp, hidden
+from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import ProjectedDescent
 from dprecipe.recipe.read import read, read_text

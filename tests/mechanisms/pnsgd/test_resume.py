@@ -17,15 +17,15 @@ import pytest
 from safetensors.torch import load_file
 
 import dprecipe
+from dprecipe import progress
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
-from dprecipe.mechanisms.pnsgd import train
-from dprecipe.mechanisms.pnsgd.descent import Descent, State
-from dprecipe.mechanisms.pnsgd.hidden_state import HiddenState
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.train import run as train
+from dprecipe.mechanisms.pnsgd.train.descent import Descent, State
+from dprecipe.mechanisms.pnsgd.train.hidden_state import HiddenState
 from dprecipe.noise.entropy import Secrets
-from dprecipe.planning.model import Plan
 from dprecipe.privacy.ledger import Ledger, read
-from dprecipe.training import progress
 from dprecipe.training.run import run
 
 Planned = Callable[..., Plan]
@@ -233,7 +233,7 @@ def test_a_state_of_another_run_is_refused_and_one_that_is_gone_is_not_missed(
 KILLED = """\
 import os, signal, sys, numpy as np
 import torch; torch.set_num_threads(1)
-from dprecipe.mechanisms.pnsgd.descent import Descent
+from dprecipe.mechanisms.pnsgd.train.descent import Descent
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 from dprecipe.training import progress

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from dprecipe.language.training import LearningRateSchedule
 from dprecipe.mechanisms.pnsgd.schedule import MOST_PHASES, MOST_STAGES, Stage, stages, steps_of
-from dprecipe.recipe.training import LearningRateSchedule
 
 
 def schedule(kind: str, start: float, to: float, epochs: float | None = None) -> LearningRateSchedule:

@@ -13,8 +13,9 @@ from torch.nn import functional
 
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.encoded import codebook
+from dprecipe.mechanisms.encoded.train import encoded_sum
 from dprecipe.training import records
-from dprecipe.training.engine import bookkeeping, compiled, encoded_sum, parts, single, sizes, terms, ways
+from dprecipe.training.engine import bookkeeping, compiled, parts, single, sizes, terms, ways
 from dprecipe.training.engine import clipped_sum as clipped_sum_module
 from dprecipe.training.engine.bookkeeping import Plan, Share, plan_of
 from dprecipe.training.engine.clipped_sum import Batch, Loss, clipped_sum, clipped_sum_of_rows

@@ -1,0 +1,70 @@
+"""The blocks of a recipe that every mechanism shares: budget, runtime, release."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dprecipe.language.base import Block, Fraction, NonNegativeInt, PositiveFloat, PositiveInt, SolvableFloat, Text
+
+
+class Budget(Block):
+    """The most that may be spent, and how it is counted."""
+
+    epsilon: SolvableFloat = Field(description="ε, the cap; `auto` computes it from a fixed noise and length")
+    delta: Fraction = Field(description="δ, the chance that ε does not hold; far below 1 / data.size")
+    neighbouring: Literal["add_or_remove_one", "replace_one", "zero_out_one"] = Field(
+        "add_or_remove_one", description="which two data sets must be hard to tell apart"
+    )
+    accountant: Literal["pld", "rdp"] = Field(
+        "pld", description="`pld`: privacy-loss distributions, tightest; `rdp`: Rényi, looser and simpler"
+    )
+
+
+class InsecureRandomness(Block):
+    """Fixed randomness, for tests: the certificate says so and does not verify as a release."""
+
+    seed: NonNegativeInt
+
+
+class Runtime(Block):
+    """Where it runs. Nothing here can change what is spent, so it is outside the plan digest."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    precision: Literal[32, "bf16"] = Field(
+        32, description="of the forward and backward pass: single, or `bf16` where torch mixes it in; for `dpsgd`"
+    )
+    compile: Literal["auto", True, False] = Field(
+        "auto", description="compile the gradient's pass: `auto` where a run is long and gains by it; for `dpsgd`"
+    )
+    physical_batch: PositiveInt = Field(512, description="records held in memory at once")
+    processes: PositiveInt = Field(1, description="of this machine that run it together, one a GPU; for `dpsgd`")
+    seed: NonNegativeInt = Field(
+        0, description="of the model's initial weights; never of sampling, augmentation or noise"
+    )
+    checkpoint_seconds: PositiveFloat = Field(30.0, description="longest time between resumable checkpoints")
+    python_tensors: Literal["declare", "refuse"] = Field(
+        "declare",
+        description="tensors of a module from Python that no noisy step makes (buffers, fixed parameters): `declare` "
+        "them as an assumption of the certificate, or `refuse` the run",
+    )
+    insecure: InsecureRandomness | None = Field(None, description="tests only: makes sampling and noise repeatable")
+
+
+Reason = Annotated[str, Field(min_length=1, max_length=300)]
+"""Why a warning is accepted: one line, for the certificate."""
+
+
+class Sign(Block):
+    """Who signs the certificate."""
+
+    key: Text = Field(description="path of an Ed25519 private key (PEM), relative to the recipe")
+
+
+class Release(Block):
+    """What is published, and who signs it."""
+
+    report: bool = Field(True, description="write report.html and card.md")
+    labels: bool = Field(False, description="publish the released labels too (labels.csv)")
+    sign: Sign | None = None

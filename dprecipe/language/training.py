@@ -1,0 +1,123 @@
+"""The `training` block: how a model learns by gradient steps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from dprecipe.language.base import (
+    Block,
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    SolvableFloat,
+    SolvableInt,
+    form,
+)
+from dprecipe.language.schedules import Schedule
+
+
+class LearningRateSchedule(Schedule):
+    """A learning rate that moves from one value to another, then stays."""
+
+
+LearningRate = Annotated[
+    Annotated[PositiveFloat, Tag("number")] | Annotated[LearningRateSchedule, Tag("block")],
+    Discriminator(lambda value: "block" if form(value) == "block" else "number"),
+]
+
+
+class Sgd(Block):
+    """Stochastic gradient descent."""
+
+    kind: Literal["sgd"]
+    lr: LearningRate = Field(description="learning rate: a number or a schedule")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    nesterov: bool = False
+    weight_decay: NonNegativeFloat = Field(0.0, description="decoupled: it reads the weights, never the data")
+
+
+class Adam(Block):
+    """Adam, with decoupled weight decay (AdamW)."""
+
+    kind: Literal["adam"]
+    lr: LearningRate = Field(description="learning rate: a number or a schedule")
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = Field(0.0, description="decoupled: it reads the weights, never the data")
+
+
+Optimizer = Annotated[Sgd | Adam, Field(discriminator="kind")]
+
+
+class EmaAverage(Block):
+    """Release the exponential moving average of the iterates."""
+
+    kind: Literal["ema"]
+    decay: Fraction = Field(description="weight of the past at each step")
+
+
+class TailAverage(Block):
+    """Release the mean of the last iterates."""
+
+    kind: Literal["tail"]
+    fraction: Annotated[float, Field(gt=0, le=1)] = Field(description="part of the run that is averaged")
+
+
+class Affine(Block):
+    """Turn, scale, shear and shift each image at random, by up to these constants."""
+
+    degrees: NonNegativeFloat = Field(15.0, description="of the turn, either way")
+    scale: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="part that height and width grow or shrink by")
+    shear: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="columns that a row slants by, for each row")
+    shift: Annotated[float, Field(ge=0, lt=1)] = Field(0.06, description="part of height and width")
+
+
+class Vat(Block):
+    """Learn from unlabelled public records too: predictions shall not change nearby (virtual adversarial training)."""
+
+    kind: Literal["vat"]
+    weight: NonNegativeFloat = Field(1.0, description="of the smoothness against the labels")
+    radius: PositiveFloat = Field(2.0, description="L2 length of the adversarial change of a record's features")
+    xi: PositiveFloat = Field(0.1, description="L2 length of the probe that finds its direction")
+    power_iterations: PositiveInt = Field(1, description="how often the direction is improved")
+    entropy: NonNegativeFloat = Field(0.3, description="weight of confident predictions against the labels")
+    ramp: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.5, description="part of the run in which both weights grow from 0: labels come first"
+    )
+    batch_size: PositiveInt = Field(64, description="unlabelled records in one update")
+
+
+class Training(Block):
+    """Optimiser, length, schedules; of models that learn by gradient steps. Exactly one of `epochs` and `steps`."""
+
+    epochs: SolvableFloat | None = Field(None, description="passes over the data; `auto`: until the budget ends")
+    steps: SolvableInt | None = Field(None, description="updates; `auto`: until the budget ends")
+    batch_size: PositiveInt | None = Field(
+        None, description="records in one update of a student; where steps are noisy, `mechanism.sampling` says it"
+    )
+    optimizer: Optimizer | None = None
+    average: Annotated[EmaAverage | TailAverage, Field(discriminator="kind")] | None = Field(
+        None, description="release an average of the iterates: post-processing, it costs no privacy"
+    )
+    augment: Affine | None = Field(
+        None, description="of a student: images are moved at random, as its predictions should not mind"
+    )
+    robustness: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="of a student: 0 is cross-entropy; the higher, the less labels count that it finds unlikely"
+    )
+    semi_supervised: Vat | None = Field(None, description="of a student: learn from unanswered public records too")
+
+    @property
+    def descent(self) -> Optimizer:
+        """The optimiser of a model that learns by gradient steps.
+
+        Raises:
+            ValueError: there is none; `planning.rules` refuses such a recipe.
+        """
+        if self.optimizer is None:
+            raise ValueError("a model that learns by gradient steps needs training.optimizer")
+        return self.optimizer

@@ -1,0 +1,181 @@
+"""DP-SGD's program: clip, sum, add noise, step; as the plan's phases say, step by step."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from dprecipe.data.facts import facts
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.dpsgd.account import Phase
+from dprecipe.mechanisms.noisy_sum.lots import Lot
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.entropy import Secrets
+from dprecipe.training.engine.clipped_sum import Batch, ClippedSum, clipped_sum, fallbacks
+from dprecipe.training.engine.clipping import Clipping, layers
+from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.reduced import Reduced
+from dprecipe.training.engine.several import MeanLoss, Several
+from dprecipe.training.gate import Gate, multiplier_of
+from dprecipe.training.losses import cross_entropy
+from dprecipe.training.noisy_steps import NoisySteps, Step
+from dprecipe.training.probe.sums import SumTests, clipping_tests
+from dprecipe.training.processes import world_size
+from dprecipe.training.records import LotOfSeveral, Store, StoredLot
+
+LEAST_NORM, MOST_NORM = 1e-6, 1e6
+"""An adaptive clip norm stays between these, as any clip norm of a recipe."""
+
+
+def build(plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secrets) -> NoisySteps:
+    """The program of a plan.
+
+    Raises:
+        RunFailed: the plan has clip norms for other layers than the model's.
+    """
+    return NoisySteps(plan, model, store, gate, secrets, ClippedSums(plan, model))
+
+
+def tests(plan: Plan, model: nn.Module) -> SumTests:
+    """What the probe asks of this mechanism's sums."""
+    sums = ClippedSums(plan, model)
+    clipping = sums.clipping(Step(0, plan.events[0].event))
+    rows = None if sums.several is None else 2 * sums.copies
+    return clipping_tests(clipped_sum, clipping, rows)
+
+
+def clipping_of(clip: Mapping[str, Any], model: nn.Module, clip_norm: float, noise_multiplier: float) -> Clipping:
+    """The clipping of a plan's `clip` at a clip norm.
+
+    Raises:
+        RunFailed: it has norms for another number of layers than the model has.
+    """
+    norm = clip["norm_kind"]
+    match clip["mode"]:
+        case "per_layer":
+            groups = layers(model)
+            count = max(groups) + 1
+            relative = clip["norms"]
+            if relative is None:
+                relative = [1 / count if norm == "l1" else 1 / math.sqrt(count)] * count
+            if len(relative) != count:
+                raise RunFailed(
+                    f"the recipe has clip norms for {len(relative)} layers, this model has {count}",
+                    "give mechanism.clip.norm, which every layer gets the same share of, or one of norms for each",
+                )
+            return Clipping(tuple(clip_norm * share for share in relative), groups, norm=norm)
+        case "automatic":
+            return Clipping((clip_norm,), stability=clip["stability"], norm=norm)
+        case "adaptive":
+            return Clipping((clip_norm,), norm=norm, counted=clip["count_noise"] / noise_multiplier)
+        case _:
+            return Clipping.flat(clip_norm, norm)
+
+
+def adapted(clip_norm: float, share: float, quantile: float, learning_rate: float) -> float:
+    """The next clip norm, where about `share` of the units were within this one: C exp(-η (share - quantile)).
+
+    Source: Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping", Algorithm 1.
+    """
+    following = math.log(clip_norm) - learning_rate * (share - quantile)
+    return math.exp(min(math.log(MOST_NORM), max(math.log(LEAST_NORM), following)))
+
+
+@final
+class ClippedSums:
+    """Algorithm 1 of Abadi et al. 2016: each unit's gradient clipped to the norm of its phase.
+
+    A unit of several records, or of one in several augmented copies (De et al. 2022), goes through the model as one
+    record of several rows.
+    """
+
+    def __init__(self, plan: Plan, model: nn.Module) -> None:
+        settings = plan.settings
+        self._model = model
+        self._shape = facts(plan.data).shape
+        self._runtime = plan.runtime
+        self._clip = settings["clip"]
+        self._phases = [Phase(**phase) for phase in settings["phases"]]
+        self._starts = [0, *accumulate(phase.steps for phase in self._phases)][:-1]
+        self.copies = int(settings["augmentations"])
+        self._module = model if plan.runtime.precision == 32 else Reduced(model)
+        self.several = Several(self._module) if self.copies > 1 or plan.data.unit != "record" else None
+        largest = max(phase.expected_lot for phase in self._phases)
+        made = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
+        self._passes = Passes(
+            *made,
+            plan.runtime.compile,
+            largest / world_size(),
+            plan.length.steps,
+            hindrance="" if plan.data.unit == "record" else "units have different numbers of records",
+            processes=world_size(),
+        )
+        self._adapted = self._phases[0].clip_norm if self._clip["mode"] == "adaptive" else None
+
+    def clipping(self, step: Step) -> Clipping:
+        """The clipping of a step, by what earlier ones have decided.
+
+        Raises:
+            RunFailed: another event pays for the step than its phase has.
+        """
+        phase, multiplier = self._phase(step), multiplier_of(step.event)
+        if multiplier != phase.noise_multiplier:
+            raise RunFailed(
+                f"internal fault: noise of {multiplier:g} pays for a step of {phase.noise_multiplier:g}",
+                "please report this",
+            )
+        clip_norm = phase.clip_norm if self._adapted is None else self._adapted
+        return clipping_of(self._clip, self._model, clip_norm, multiplier)
+
+    def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
+        return store.lot(units, seed)
+
+    def summed(self, model: nn.Module, lot: StoredLot, step: Step) -> ClippedSum:
+        clipping = self.clipping(step)
+        most, passes = self._runtime.physical_batch, self._passes
+        if self.several is None:
+            return clipped_sum(self._module, cross_entropy, lot, clipping, most, passes, world_size())
+        rows = LotOfSeveral(lot, self.copies)
+        return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, most, passes, world_size())
+
+    def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
+        expected_lot = self._phase(step).expected_lot
+        if self._adapted is not None:
+            share = float(noisy[-1]) / expected_lot + 0.5
+            self._adapted = adapted(self._adapted, share, self._clip["quantile"], self._clip["learning_rate"])
+            noisy = noisy[:-1]
+        return noisy.div_(expected_lot), 1.0
+
+    def figures(self) -> dict[str, float]:
+        return {} if self._adapted is None else {"clip_norm": self._adapted}
+
+    def remarks(self) -> tuple[str, ...]:
+        said = (f"gradients: {self._passes.remark}",) if self._passes.remark else ()
+        lot, rows = math.ceil(self._phases[0].expected_lot), 1 if self.several is None else self.copies
+        count = max(1, min(lot, self._runtime.physical_batch // rows))
+        shape = (count, *self._shape) if self.several is None else (count, rows, *self._shape)
+        device = next(self._model.parameters()).device
+        labels = torch.zeros(shape[: 1 if self.several is None else 2], dtype=torch.int64, device=device)
+        batch = Batch(torch.zeros(shape, device=device), labels)
+        model, loss = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
+        clipping = clipping_of(self._clip, self._model, 1.0, self._phases[0].noise_multiplier)
+        return (*said, *fallbacks(model, loss, batch, clipping, self._model))
+
+    def state(self) -> dict[str, Any]:
+        return dict(self.figures())
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if self._adapted is not None:
+            clip_norm = float(state["clip_norm"])
+            if not LEAST_NORM <= clip_norm <= MOST_NORM:  # written so that NaN fails
+                raise ValueError(f"a clip norm of {clip_norm}")
+            self._adapted = clip_norm
+
+    def _phase(self, step: Step) -> Phase:
+        return self._phases[bisect.bisect_right(self._starts, step.number) - 1]

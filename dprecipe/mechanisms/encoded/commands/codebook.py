@@ -1,0 +1,92 @@
+"""`dprecipe codebook`: a codebook from the gradients of public records."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+
+from dprecipe.data.files import data_root as find_data_root
+from dprecipe.faults import PlanRefused, UsageFault
+from dprecipe.mechanisms.encoded.codebook import Codebook
+from dprecipe.mechanisms.encoded.schema import Encoded
+from dprecipe.mechanisms.encoded.train.fit import fit, public_records
+from dprecipe.planning import rules
+from dprecipe.recipe.read import read
+from dprecipe.screen import show
+from dprecipe.text.files import read_file
+
+
+def codebook(
+    recipe: Path,
+    out: Path,
+    overrides: Sequence[str] = (),
+    size: int = 1000,
+    data_root: Path | None = None,
+    force: bool = False,
+) -> None:
+    """Make a codebook for a recipe and write it; the recipe may name the file already, whether or not it is there.
+
+    Raises:
+        RecipeError: what is wrong with the recipe's text.
+        PlanRefused: its records are not public, or its blocks contradict each other.
+        UsageFault: a file that exists or can't be written, a recipe without a codebook, or no torch.
+        DataFault, RunFailed: as `dprecipe.mechanisms.encoded.train.fit.fit`.
+    """
+    if out.exists() and not force:
+        raise UsageFault(f"{out} exists already", "name another file, or replace it with --force")
+    if not out.parent.is_dir():
+        raise UsageFault(f"there is no folder {out.parent}", "make it, or name another with --out")
+    # Texts alone: the codebook that the recipe names is the one to be made here.
+    loaded = read(recipe, overrides, open_text=read_file)
+    spec, data = loaded.recipe.mechanism, loaded.recipe.data
+    if not isinstance(spec, Encoded):
+        raise UsageFault(f"mechanism {spec.kind} has no codebook", "set mechanism.kind to encoded")
+    findings = [finding for rule in rules.RULES for finding in rule(loaded.recipe)] + list(public_records(data))
+    if any(finding.is_error for finding in findings):
+        raise PlanRefused(loaded.located(findings))
+    if find_spec("torch") is None:
+        raise UsageFault("gradients need torch", "pip install 'dprecipe[train]'")
+    made = fit(loaded.recipe, spec, find_data_root(data_root, recipe), size, recipe.parent)
+    _save(made.codebook, out)
+    show(lines(made.codebook, made.without_gradient, out, _from(recipe, out), spec.codebook.norm))
+
+
+def lines(codebook: Codebook, without_gradient: int, out: Path, path: str, norm: float) -> list[str]:
+    """What was written, and how a recipe names it."""
+    groups = len(codebook.sizes)
+    left_out = f" ({without_gradient:,} without a gradient are left out)" if without_gradient else ""
+    quoted = path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path, ensure_ascii=False)
+    return [
+        f"wrote {out}: {codebook.words:,} codewords of {codebook.dimension:,} coordinates in {groups:,} "
+        f"{'group' if groups == 1 else 'groups'}, from as many public records{left_out}",
+        f"envelope {codebook.box.length:.4g} times as long as a codeword: noise other than gaussian is accounted with "
+        "it",
+        f"digest {codebook.digest}",
+        "for the recipe:",
+        "mechanism:",
+        f"  codebook: {{source: file, path: {quoted}, norm: {norm:g}}}",
+    ]
+
+
+def _from(recipe: Path, out: Path) -> str:
+    """The path of the codebook as a recipe has it: relative to its own folder."""
+    try:
+        relative = os.path.relpath(out.resolve(), recipe.resolve().parent)
+    except ValueError:  # another drive
+        relative = str(out.resolve())
+    return PurePath(relative).as_posix()
+
+
+def _save(codebook: Codebook, out: Path) -> None:
+    """The whole file or none."""
+    part = out.with_name(f"{out.name}.part")
+    try:
+        codebook.save(part)
+        part.replace(out)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise UsageFault(f"{out} can't be written: {error.strerror}", "name another file with --out") from None

@@ -1,0 +1,157 @@
+"""Moments of the likelihood ratio of one shifted coordinate: M_k(τ) = ∫ z(x-τ)^k z(x)^(1-k) dx.
+
+M_0 = M_1 = 1, and M_k grows with τ; all that a Rényi bound of an encoded sum is made of
+(`dprecipe.mechanisms.encoded.theory.shift_curves`).
+
+Nothing cancels: with y = z(x-τ)/z(x) and A_j = ∫ z (y-1)² y^j dx, whose integrands are positive,
+
+    M_k - 1 = ∫ z (y^k - 1 - k(y-1)) dx = Σ_{j=0}^{k-2} (k-1-j) A_j.
+
+Notation: z density of scale 1, τ shift in units of the scale. Axes: T shifts, K orders, J = K powers of y, N nodes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.noise.laws import Law
+
+Array = NDArray[np.float64]
+
+MOST_ORDER = 256
+MARGIN = 1e-12
+"""Relative error that no value of `log_moments` reaches: the largest measured is 7e-14, against 30 digits and finer
+rules, df from 0.5 to 1000, λ to 8, τ from 1e-6 to 30."""
+
+_FEWEST_NODES, _MOST_NODES = 32, 4096
+_AGREEMENT = 1e-7
+"""The rule converges exponentially: halving its step squares the error."""
+_STEEPEST = 200.0
+"""Largest log y for which no factor of an integrand leaves the range of floating-point numbers."""
+_TAIL = 42.0
+"""What an integral leaves out is exp(-`_TAIL`) of it."""
+_IN_CACHE = 1 << 15
+
+
+def log_moments(law: Law, taus_T: Array) -> Array:
+    """log M_k(τ) for each τ >= 0 and k = 2..`MOST_ORDER`: (T, K).
+
+    Closed forms for gaussian and laplace. The others by the trapezoidal rule, after a change of variable that makes it
+    converge exponentially and with as many nodes as it takes for two rules to agree. Shifts so large that this would
+    be too many (from 4 to 30 scales on, by the law, where one coordinate alone spends any budget) are bounded by
+    D_k <= D_∞, that is log M_k <= (k-1) sup |log y|.
+
+    Guarantees: relative error below `MARGIN`, or an upper bound.
+    Source: closed forms: Mironov 2017, Table II; the rule: Trefethen & Weideman 2014.
+    """
+    orders_K = np.arange(2.0, MOST_ORDER + 1)
+    with np.errstate(over="ignore"):  # infinity is a bound
+        if law.family == "gaussian":
+            logs_TK = orders_K * (orders_K - 1) / 2 * taus_T[:, None] ** 2
+        elif law.family == "laplace" or (law.family == "variance_gamma" and law.shape == 1):
+            logs_TK = _laplace(taus_T[:, None], orders_K)
+        else:
+            logs_TK = _by_quadrature(law, np.maximum(taus_T, 1e-100))  # squares of less are zero
+    logs_TK[taus_T == 0] = 0.0
+    return logs_TK
+
+
+def _laplace(tau_T1: Array, k_K: Array) -> Array:
+    """M_k = (k e^((k-1)τ) + (k-1) e^(-kτ)) / (2k-1); both exponents' linear terms cancel, and are left out."""
+    mild_TK = np.minimum(tau_T1, 1 / k_K)
+    excess_TK = (k_K * _beyond_linear((k_K - 1) * mild_TK) + (k_K - 1) * _beyond_linear(-k_K * mild_TK)) / (2 * k_K - 1)
+    steep_TK = (k_K - 1) * tau_T1 + np.log((k_K + (k_K - 1) * np.exp(-(2 * k_K - 1) * tau_T1)) / (2 * k_K - 1))
+    logs_TK: Array = np.where(tau_T1 * k_K <= 1, np.log1p(excess_TK), steep_TK)
+    return logs_TK
+
+
+def _beyond_linear(t: Array) -> Array:
+    """exp(t) - 1 - t by its series, |t| <= 1."""
+    total = np.ones_like(t)
+    for n in range(20, 2, -1):
+        total = 1 + total * t / n
+    return total * t * t / 2
+
+
+def _by_quadrature(law: Law, taus_T: Array) -> Array:
+    steepest_T = np.array([law.largest_loss(tau) for tau in taus_T.tolist()])
+    bounds_TK: Array = np.arange(1, MOST_ORDER) * steepest_T[:, None]
+    todo_T = np.flatnonzero(steepest_T <= _STEEPEST)
+    nodes = _FEWEST_NODES
+    sums_TJ = _power_sums(law, taus_T[todo_T], steepest_T[todo_T], np.arange(nodes) / nodes)
+    while len(todo_T) and nodes < _MOST_NODES:
+        between_TJ = _power_sums(law, taus_T[todo_T], steepest_T[todo_T], (np.arange(nodes) + 0.5) / nodes)
+        done_T = (np.abs(between_TJ - sums_TJ) < _AGREEMENT * sums_TJ).all(axis=1)
+        sums_TJ, nodes = (sums_TJ + between_TJ) / 2, 2 * nodes
+        bounds_TK[todo_T[done_T]] = _of_power_sums(sums_TJ[done_T], steepest_T[todo_T[done_T]])
+        todo_T, sums_TJ = todo_T[~done_T], sums_TJ[~done_T]
+    return bounds_TK
+
+
+def _of_power_sums(sums_TJ: Array, steepest_T: Array) -> Array:
+    """log(1 + Σ (k-1-j) A_j): sums of sums, in the log domain."""
+    logs_TJ = np.log(sums_TJ) + np.arange(MOST_ORDER - 1) * steepest_T[:, None]
+    excess_TK = np.logaddexp.accumulate(np.logaddexp.accumulate(logs_TJ, axis=1), axis=1)
+    logs_TK: Array = np.logaddexp(0.0, excess_TK)
+    return logs_TK
+
+
+def _power_sums(law: Law, taus_T: Array, steepest_T: Array, at_N: Array) -> Array:
+    """A_j / sup(y)^j for j = 0..`MOST_ORDER` - 2, by the rule with equal weights at these nodes of [0, 1]: (T, J)."""
+    sums_TJ = np.empty((len(taus_T), MOST_ORDER - 1))
+    rows = max(1, _IN_CACHE // (len(at_N) * (3 if law.family == "variance_gamma" else 1)))
+    for start in range(0, len(taus_T), rows):
+        here = slice(start, start + rows)
+        tau_T1 = taus_T[here, None]
+        x_TN, weight_TN = _smooth(law, tau_T1, at_N) if law.family != "variance_gamma" else _kinked(law, tau_T1, at_N)
+        log_y_TN = law.log_ratio(x_TN, tau_T1)
+        term_TN = weight_TN * np.exp(law.log_density(x_TN)) * np.expm1(log_y_TN) ** 2
+        y_TN = np.exp(log_y_TN - steepest_T[here, None])
+        for j in range(MOST_ORDER - 1):
+            sums_TJ[here, j] = term_TN.sum(axis=1)
+            term_TN *= y_TN
+    return sums_TJ
+
+
+def _smooth(law: Law, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
+    """Nodes x and weights for an integrand that is analytic around the line.
+
+    x = c sinh(sinh w) for power tails, c sinh(w) for exponential ones, so that the integrand falls doubly
+    exponentially in w; the range ends where it is negligible beside what it is at the last extremum of y.
+    """
+    if law.family == "sech":
+        scale = math.pi / 2  # the distance of the poles
+        width_T1 = np.arcsinh((_TAIL + tau_T1) / scale)
+        w_TN = width_T1 * (2 * at_N - 1)
+        x_TN, slope_TN = scale * np.sinh(w_TN), scale * np.cosh(w_TN)
+    else:
+        df = law.shape or 1.0
+        scale = math.sqrt(df)
+        last_T1 = np.array([[law.turning_points(tau)[1] / scale] for tau in tau_T1[:, 0].tolist()])
+        width_T1 = np.arcsinh(np.arccosh(np.hypot(1.0, last_T1) * math.exp(_TAIL / (df + 2))))
+        w_TN = width_T1 * (2 * at_N - 1)
+        x_TN = scale * np.sinh(np.sinh(w_TN))
+        slope_TN = scale * np.cosh(np.sinh(w_TN)) * np.cosh(w_TN)
+    return x_TN, slope_TN * (2 * width_T1 / len(at_N))
+
+
+def _kinked(law: Law, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
+    """Nodes x and weights for one that is analytic but for 0 and τ: the double exponential rule on each piece.
+
+    The outer pieces end where exp(-x) y^k is negligible: y nears its limit like 1 - (λ-1)τ/x.
+    Source: Takahasi & Mori 1974.
+    """
+    shape = law.shape or 1.0
+    far_T1 = _TAIL + 8 * shape + 4 * np.sqrt(shape * MOST_ORDER * tau_T1)
+    low, high_T1 = -3.9, np.arcsinh(2 / math.pi * np.log(far_T1))
+    w_TN = low + (high_T1 - low) * at_N
+    away_TN = np.exp(math.pi / 2 * np.sinh(w_TN))
+    outer_TN = away_TN * (math.pi / 2) * np.cosh(w_TN) * ((high_T1 - low) / len(at_N))
+    w_N = 3.2 * (2 * at_N - 1)
+    share_N = 1 / (1 + np.exp(-math.pi * np.sinh(w_N)))
+    inner_N = share_N * (1 - share_N) * math.pi * np.cosh(w_N) * (6.4 / len(at_N))
+    x_TN = np.concatenate([-away_TN, tau_T1 * share_N, tau_T1 + away_TN], axis=1)
+    return x_TN, np.concatenate([outer_TN, tau_T1 * inner_N, outer_TN], axis=1)

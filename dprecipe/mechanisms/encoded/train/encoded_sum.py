@@ -1,0 +1,194 @@
+"""Encoded sums of per-unit gradients: each gradient is clipped, rank by rank, into the box of one codeword.
+
+Legend: U units of a physical batch, R of them at a time, P parameters, D coordinates of a group, n codewords, K levels.
+Source: Nasr, Shokri and Houmansadr 2020, Algorithms 1 and 2; docs/encoding.md lists what was repaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dprecipe.mechanisms.encoded.train.ranks import CELLS, LARGEST, SORTED, Ranking, by_counting, by_sorting, spread
+from dprecipe.training.engine.bookkeeping import filled
+from dprecipe.training.engine.clipped_sum import Batch, ClippedSum, Loss, Lot, parameters_of, per_unit_gradients
+from dprecipe.training.engine.sizes import one_size, wide
+
+BELOW = 1.0 - 2.0**-30
+"""Scaled codewords stay below their norm by more than float64 can round them up."""
+BLOCK = 1 << 19
+"""Coordinates that are encoded at a time on a CPU: few enough to stay in its cache."""
+
+
+class Group(Protocol):
+    """Coordinates `start` to `start + size`, ranked and clipped among themselves."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        """(K,): the first rank of each level; ranks count from 0, the smallest magnitude."""
+
+    @property
+    def levels(self) -> NDArray[np.float64]:
+        """(n, K): the bound at these ranks, ascending, >= 0."""
+
+
+class Codebook(Protocol):
+    """Codewords of L2 norm 1, as steps of the rank; its groups cover all parameters, in order."""
+
+    @property
+    def groups(self) -> Sequence[Group]: ...
+
+
+@final
+class _Part:
+    """One group, ready to rank and to clip."""
+
+    def __init__(self, group: Group, norm: float, device: torch.device) -> None:
+        levels_nK = torch.from_numpy(np.asarray(group.levels, dtype=np.float64))
+        self.columns = slice(group.start, group.start + group.size)
+        self.levels_nK = levels_nK.to(device)
+        self.bounds_nK = _single_below(levels_nK * (norm * BELOW)).to(device)
+        self._size = group.size
+        self._ranks_K = torch.from_numpy(np.asarray(group.ranks, dtype=np.int64)).to(device)
+        self._spread_D = spread(group.size, device) if group.size > SORTED else None
+
+    @property
+    def cells(self) -> int:
+        """Numbers that a gradient's ranking takes, or more."""
+        return self._size if self._spread_D is None else max(self._size, CELLS)
+
+    def ranking(self, bits_RP: Tensor) -> Ranking:
+        bits_RD = bits_RP[:, self.columns]
+        if self._spread_D is None:
+            return by_sorting(bits_RD, self._ranks_K)
+        return by_counting(bits_RD, self._ranks_K, self._spread_D)
+
+
+@final
+class Encoder:
+    """Clips gradients into the boxes of a codebook's codewords, scaled to L2 norm `norm`.
+
+    `exchanged`: a neighbour changes a unit's gradient instead of adding a unit, so one code replaces another.
+
+    Memory beyond the gradients: the codebook's levels as float64 and float32, 4 bytes a parameter, and about 24 bytes
+    for each coordinate of a block, which is `BLOCK` of them or one gradient on a CPU, 64 times that elsewhere.
+
+    Guarantees: in each group the magnitudes of an encoded gradient, sorted, are at most `norm` times those of one
+    codeword, the same for all groups, whatever the gradient; so its L2 norm is at most `norm`. It depends on that
+    gradient alone.
+
+    Raises:
+        ValueError: a codebook that bounds nothing: its groups leave gaps, a codeword does not ascend from zero or
+            above, or its norm is above 1.
+    """
+
+    def __init__(self, codebook: Codebook, norm: float, device: torch.device, *, exchanged: bool = False) -> None:
+        self.device = wide(device)
+        self.dimension = _sound(codebook)
+        self.bound = 2 * norm if exchanged else norm
+        """How far one neighbour moves a sum of encoded gradients, in L2 norm."""
+        self._parts = [_Part(group, norm, self.device) for group in codebook.groups]
+        self._words = len(self._parts[0].levels_nK)
+        block = BLOCK if self.device.type == "cpu" else BLOCK << 6
+        self._rows = max(1, block // sum(part.cells for part in self._parts))
+
+    def encode(self, grads_UP: Tensor) -> Tensor:
+        """(U, P) float64: the encoded gradients; one that is not finite as float32 becomes zero."""
+        self.check(grads_UP.shape[1])
+        encoded_UP = torch.empty(grads_UP.shape, dtype=torch.float64, device=self.device)
+        for start, grads_RP in self._blocks(grads_UP):
+            into_RP = encoded_UP[start : start + len(grads_RP)]
+            block_RP = into_RP if len(into_RP) == len(grads_RP) else into_RP.new_empty(grads_RP.shape)
+            self._encode(grads_RP, block_RP)
+            if block_RP is not into_RP:
+                into_RP.copy_(block_RP[: len(into_RP)])
+        return encoded_UP
+
+    def sum(self, gradients: Iterable[Tensor]) -> Tensor:
+        """(P,) float64: the sum of the encoded gradients of all (U, P)."""
+        total = torch.zeros(self.dimension, dtype=torch.float64, device=self.device)
+        block_RP = total.new_empty(self._rows, self.dimension)
+        ones_R = total.new_ones(self._rows)
+        for grads_UP in gradients:
+            self.check(grads_UP.shape[1])
+            for _, grads_RP in self._blocks(grads_UP):
+                rows = len(grads_RP)
+                self._encode(grads_RP, block_RP[:rows])
+                total.addmv_(block_RP[:rows].T, ones_R[:rows])
+        return total
+
+    def _blocks(self, grads_UP: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """(R, P) and where they start. Where parts have one size so have blocks: zeros follow the last gradients."""
+        for start in range(0, len(grads_UP), self._rows):
+            grads_RP = grads_UP[start : start + self._rows].to(self.device)
+            yield start, filled(grads_RP, self._rows) if one_size(self.device) else grads_RP
+
+    def _encode(self, grads_RP: Tensor, encoded_RP: Tensor) -> None:
+        bits_RP = grads_RP.abs().float().view(torch.int32)
+        finite_R1 = bits_RP.amax(1, keepdim=True) <= LARGEST
+        if not bool(finite_R1.all()):
+            grads_RP, bits_RP = torch.where(finite_R1, grads_RP, 0), torch.where(finite_R1, bits_RP, 0)
+        rankings = [part.ranking(bits_RP) for part in self._parts]
+        chosen_R = self._nearest(rankings)
+        for part, ranking in zip(self._parts, rankings, strict=True):
+            bounds_RD = ranking.bounds(part.bounds_nK[chosen_R])
+            encoded_RD = torch.minimum(grads_RP[:, part.columns], bounds_RD)
+            encoded_RP[:, part.columns] = torch.maximum(encoded_RD, bounds_RD.neg_(), out=encoded_RD)
+
+    def _nearest(self, rankings: list[Ranking]) -> Tensor:
+        """(R,): the codeword of largest cosine similarity; in float64, for they are nearly alike."""
+        products_Rn = torch.zeros(len(rankings[0].cells), self._words, dtype=torch.float64, device=self.device)
+        if self._words > 1:
+            for part, ranking in zip(self._parts, rankings, strict=True):
+                products_Rn.addmm_(ranking.weights(), part.levels_nK.T)
+        return products_Rn.argmax(1)
+
+    def check(self, parameters: int) -> None:
+        """Raises ValueError: the codebook is for another number of parameters."""
+        if parameters != self.dimension:
+            raise ValueError(f"a codebook for {self.dimension:,} parameters can't encode gradients of {parameters:,}")
+
+
+def encoded_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, encoder: Encoder, physical_batch: int) -> ClippedSum:
+    """Encode each unit's gradient and add them up, `physical_batch` records at a time.
+
+    A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
+
+    Guarantees: adding or removing one unit moves the result by a vector in the box of one codeword (see `Encoder`), but
+    for the rounding of float64 sums, and by at most the bound in L2 norm; an empty batch gives exactly zero, and the
+    model is not called; memory is that of one physical batch and the encoder's.
+    """
+    encoder.check(sum(p.numel() for p in parameters_of(model).values()))
+    return ClippedSum(encoder.sum(per_unit_gradients(model, loss, batch, physical_batch)), encoder.bound)
+
+
+def _single_below(values: Tensor) -> Tensor:
+    """The largest float32 that are at most these float64."""
+    single = values.float()
+    return torch.where(single.double() > values, torch.nextafter(single, torch.zeros_like(single)), single)
+
+
+def _sound(codebook: Codebook) -> int:
+    """How many parameters the codebook covers."""
+    covered = 0
+    squares_n: Any = 0.0
+    for group in codebook.groups:
+        starts = np.append(group.ranks, group.size)
+        if group.start != covered or starts[0] != 0 or (np.diff(starts) <= 0).any():
+            raise ValueError("the groups or the ranks of a codebook leave gaps")
+        if not (np.diff(group.levels, axis=1, prepend=0) >= 0).all():
+            raise ValueError("a codeword does not ascend from zero or above")
+        squares_n = squares_n + group.levels**2 @ np.diff(starts)
+        covered += group.size
+    if not (squares_n <= 1 + 1e-12).all():
+        raise ValueError("a codeword has a norm above 1")
+    return covered

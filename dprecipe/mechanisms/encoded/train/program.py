@@ -1,0 +1,144 @@
+"""The program of gradient encoding: encode, sum, add noise, denoise, step."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.encoded.codebook import Codebook
+from dprecipe.mechanisms.encoded.files import codebook_of
+from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
+from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
+from dprecipe.mechanisms.encoded.train.probe_codes import encoding_tests
+from dprecipe.mechanisms.noisy_sum.lots import Lot
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.entropy import Secrets
+from dprecipe.privacy.events import Event
+from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
+from dprecipe.training.engine.sizes import size_on
+from dprecipe.training.gate import Gate, law_of, multiplier_of
+from dprecipe.training.losses import cross_entropy
+from dprecipe.training.noisy_steps import NoisySteps, Step
+from dprecipe.training.probe.sums import SumTests
+from dprecipe.training.records import Store, StoredLot
+
+SLOTS = 1 << 62
+"""The number of the stream that deals units to micro-batches; no run has as many steps."""
+
+
+def build(plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secrets) -> NoisySteps:
+    """The program of a plan."""
+    slots, slot_of = plan.settings["slots"], None
+    if slots is not None:
+        # Dealt unit by unit from a stream of its own: one more unit moves no other.
+        slot_of = secrets.stream("sampling", SLOTS).integers(slots, store.units)
+    encoder = encoder_of(plan, model, codebook_of(plan))
+    return NoisySteps(plan, model, store, gate, secrets, Encoding(plan, encoder, slot_of))
+
+
+def tests(plan: Plan, model: nn.Module) -> SumTests:
+    """What the probe asks of this mechanism's sums."""
+    codebook = codebook_of(plan)
+    return encoding_tests(encoder_of(plan, model, codebook), codebook, float(plan.settings["codebook"]["norm"]))
+
+
+def encoder_of(plan: Plan, model: nn.Module, codebook: Codebook) -> Encoder:
+    """The encoder of a plan, on the model's device.
+
+    Raises:
+        RunFailed: the codebook is not for this model.
+    """
+    trained = parameters_of(model)
+    groups = list(plan.settings["groups"])
+    found = _layers(trained) if len(groups) > 1 else [sum(p.numel() for p in trained.values())]
+    if found != groups:
+        raise RunFailed(
+            f"the codebook is for the recipe's model, {_listed(groups)}; this one has {_listed(found)}",
+            "pass a model with the recipe's layers, or use mechanism dpsgd",
+        )
+    device = next(iter(trained.values())).device
+    norm, exchanged = float(plan.settings["codebook"]["norm"]), plan.settings["slots"] is not None
+    return Encoder(codebook, norm, device, exchanged=exchanged)
+
+
+def _listed(sizes: list[int]) -> str:
+    shown = ", ".join(f"{size:,}" for size in sizes)
+    return f"{shown} parameters" if len(sizes) == 1 else f"layers of {shown} parameters"
+
+
+def _layers(trained: dict[str, Tensor]) -> list[int]:
+    sizes: dict[str, int] = {}
+    for name, parameter in trained.items():
+        layer = name.rpartition(".")[0]
+        sizes[layer] = sizes.get(layer, 0) + parameter.numel()
+    return list(sizes.values())
+
+
+@final
+class Encoding:
+    """Algorithm 1 of Nasr et al. 2020, repaired: see docs/encoding.md."""
+
+    def __init__(self, plan: Plan, encoder: Encoder, slot_of: Lot | None) -> None:
+        self._encoder = encoder
+        self._slot_of = slot_of
+        self._physical_batch = size_on(encoder.device, plan.length.expected_lot, plan.runtime.physical_batch)
+        self._expected_lot = plan.length.expected_lot
+        self._denoise = plan.settings["denoise"]
+        self._sensitivity = float(plan.settings["sensitivity"])
+        self._groups = list(plan.settings["groups"])
+        relative = plan.settings["group_noise"]
+        self._relative = None
+        if relative is not None:
+            sizes = torch.tensor(self._groups)
+            self._relative = torch.repeat_interleave(torch.tensor(relative, dtype=torch.float64), sizes)
+
+    def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
+        if self._slot_of is None:
+            return store.lot(units, seed)
+        order = np.argsort(self._slot_of[units], kind="stable")
+        _, groups = np.unique(self._slot_of[units][order], return_inverse=True)
+        return store.lot(units[order], seed, groups)
+
+    def summed(self, model: nn.Module, lot: StoredLot, step: Step) -> ClippedSum:
+        encoded = encoded_sum(model, cross_entropy, lot, self._encoder, self._physical_batch)
+        if self._relative is None:
+            return encoded
+        # Coordinates in units of their own noise; `gradient` turns them back.
+        return ClippedSum(encoded.value / self._relative.to(encoded.value.device), self._sensitivity)
+
+    def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
+        noisy = noisy.cpu()  # the codes' distances are taken there
+        factor = self._factor(noisy, step.event)
+        return (noisy if self._relative is None else noisy * self._relative) / self._expected_lot, factor
+
+    def figures(self) -> dict[str, float]:
+        return {}
+
+    def remarks(self) -> tuple[str, ...]:
+        return ()
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        pass
+
+    def _factor(self, noisy: Tensor, event: Event) -> Tensor | float:
+        """The step multiplier κ, or one for each coordinate."""
+        if self._denoise is None:
+            return 1.0
+        by_group = self._denoise["per"] == "group"
+        factors = kolmogorov_smirnov(
+            noisy,
+            law_of(event),
+            multiplier_of(event) * self._sensitivity,
+            self._groups if by_group else None,
+            shrink=self._denoise["shrink"],
+        )
+        if not by_group:
+            return float(factors[0])
+        return torch.repeat_interleave(torch.as_tensor(factors, dtype=torch.float64), torch.tensor(self._groups))

@@ -1,0 +1,160 @@
+"""Which units take part in a step: the `sampling` block, and what it means for the length of a run.
+
+Shared by the mechanisms that step on noisy sums.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from dprecipe.language.base import Block, PositiveInt, form
+from dprecipe.language.schedules import Schedule
+from dprecipe.mechanisms.noisy_sum import staircase
+
+
+class PoissonSampling(Block):
+    """Each unit joins a lot independently, so that sampling amplifies privacy."""
+
+    scheme: Literal["poisson"]
+    batch_size: PositiveInt = Field(description="expected size of a lot, in units")
+
+
+class FullBatchSampling(Block):
+    """Every unit takes part in every step."""
+
+    scheme: Literal["full_batch"]
+
+
+class ShuffleSampling(Block):
+    """Each epoch deals every unit to one of its lots at random; accounted without amplification."""
+
+    scheme: Literal["shuffle"]
+    batch_size: PositiveInt = Field(description="expected size of a lot, in units")
+
+
+class LotSchedule(Schedule):
+    """An expected size of a lot that moves from one value to another, then stays."""
+
+    from_: Annotated[float, Field(ge=1, alias="from", description="at the first step")]
+    to: Annotated[float, Field(ge=1, description="at the last step of the schedule")]
+
+
+class MovingPoissonSampling(Block):
+    """Each unit joins a lot independently, at a rate that may move."""
+
+    scheme: Literal["poisson"]
+    batch_size: Annotated[
+        Annotated[PositiveInt, Tag("number")] | Annotated[LotSchedule, Tag("block")],
+        Discriminator(lambda value: "block" if form(value) == "block" else "number"),
+    ] = Field(description="expected size of a lot, in units: a number or a schedule")
+
+
+class TruncatedPoissonSampling(Block):
+    """As `poisson`, but of a lot that is too large units are dropped at random."""
+
+    scheme: Literal["truncated_poisson"]
+    batch_size: PositiveInt = Field(description="expected size of a lot before it is cut, in units")
+    max_batch_size: PositiveInt = Field(description="units that a lot has at most")
+
+
+class FixedSizeSampling(Block):
+    """Each lot is a uniformly random subset of one size, drawn without replacement; needs `replace_one`."""
+
+    scheme: Literal["fixed_size"]
+    batch_size: PositiveInt = Field(description="size of a lot, in units")
+
+
+Sampling = Annotated[PoissonSampling | FullBatchSampling | ShuffleSampling, Field(discriminator="scheme")]
+"""Of mechanisms whose steps are alike."""
+LotSampling = Annotated[
+    MovingPoissonSampling | TruncatedPoissonSampling | FixedSizeSampling | FullBatchSampling | ShuffleSampling,
+    Field(discriminator="scheme"),
+]
+"""Of DP-SGD, whose account knows more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A sampling scheme as arithmetic: how many steps an event covers, and how many make a pass over the data."""
+
+    steps_per_event: int
+    lots: tuple[tuple[int, Fraction], ...]
+    """(event, expected size of a lot from it on), from event 0."""
+    size: int
+    sampled: bool
+    """Whether amplification by sampling is claimed."""
+
+    @staticmethod
+    def of(sampling: LotSampling | Sampling, size: int, events: int = 1, stairs: int = 1) -> Pace:
+        """The pace over `size` units; `events` are those over which a schedule of lots moves, in about `stairs`."""
+        match sampling:
+            case MovingPoissonSampling(batch_size=LotSchedule() as moving):
+                first = sorted(staircase.starts(events, events, stairs))
+                return Pace(1, tuple((at, Fraction(moving.at(at, events))) for at in first), size, True)
+            case (
+                PoissonSampling(batch_size=int(lot))
+                | MovingPoissonSampling(batch_size=int(lot))
+                | TruncatedPoissonSampling(batch_size=lot)
+                | FixedSizeSampling(batch_size=lot)
+            ):
+                return Pace(1, ((0, Fraction(lot)),), size, True)
+            case FullBatchSampling():
+                return Pace(1, ((0, Fraction(size)),), size, False)
+            case ShuffleSampling(batch_size=lot):
+                count = math.ceil(Fraction(size, lot))
+                return Pace(count, ((0, Fraction(size, count)),), size, False)
+        raise TypeError(f"no lots are drawn by {sampling!r}")
+
+    @property
+    def expected_lot(self) -> float:
+        """Of the first step."""
+        return float(self.lots[0][1])
+
+    @property
+    def sampling_rate(self) -> float | None:
+        """Of the first step; `None`: no amplification is claimed."""
+        return float(self.lots[0][1] / self.size) if self.sampled else None
+
+    def lot(self, event: int) -> float:
+        """Expected size of the lots of an event."""
+        return float(next(lot for first, lot in reversed(self.lots) if first <= event))
+
+    def events_for(self, epochs: float | None, steps: int | None) -> int:
+        """Whole events that cover the asked length; a part of one counts as one."""
+        if steps is None:
+            # Exact decimals: 0.1 epochs of 60,000 records are 6,000 records, whatever binary makes of 0.1.
+            steps = self._steps_for(Fraction(str(epochs)))
+        return math.ceil(Fraction(steps, self.steps_per_event))
+
+    def passes(self, events: int) -> Fraction:
+        """Passes over the data that so many events make, on average."""
+        units, ends = Fraction(0), [first for first, _ in self.lots[1:]] + [math.inf]
+        for (first, lot), end in zip(self.lots, ends, strict=True):
+            units += lot * max(0, int(min(events, end)) - first)
+        return units * self.steps_per_event / self.size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of the first pass."""
+        return self._steps_for(Fraction(1))
+
+    def _steps_for(self, passes: Fraction) -> int:
+        left = passes * self.size
+        for (first, lot), (end, _) in pairwise(self.lots):
+            if left <= lot * (end - first):
+                return first + math.ceil(left / lot)
+            left -= lot * (end - first)
+        return self.lots[-1][0] + math.ceil(left / self.lots[-1][1])
+
+
+def lots_over(schedule: LotSchedule, size: int, epochs: float) -> int:
+    """Steps in which lots that follow a schedule make so many passes over `size` units; both kinds of schedule have the
+    mean of their ends."""
+    mean = (Fraction(schedule.from_) + Fraction(schedule.to)) / 2
+    return max(1, math.ceil(Fraction(str(epochs)) * size / mean))

@@ -1,0 +1,278 @@
+"""The free variable of a run of noisy steps: noise, length and budget are three faces of one equation.
+
+Shared by the mechanisms that step on noisy sums. Guarantees: the charges of a `Solution` spend at most the budget, by
+the accountant the budget names.
+
+The accountants are imported inside the functions that ask them: a recipe whose noise is `auto` validates without numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.noisy_sum.sampling import Pace
+from dprecipe.mechanisms.plan import Assumption, Length
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.screen import surely_within
+
+MOST_STEPS = 10_000_000
+LEAST_NOISE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A run with one unknown, or none.
+
+    `charges(multiplier, events)` is what `events` events release; the multiplier is that of the noise written at
+    `path`, the one that is solved where it is `auto` (`multiplier` is `None`) and offered as a remedy elsewhere. From
+    event `opening` on all events are alike, so that more of them can be counted; `None`: they never are, and a longer
+    run is another one.
+    """
+
+    facts: Facts
+    pace: Pace
+    charges: Callable[[float, int], tuple[Charge, ...]]
+    multiplier: float | None
+    path: str
+    opening: int | None = 0
+    remedy: Callable[[float], str] | None = None
+    """What sets the noise to a multiplier, where that is more than a number at `path`."""
+
+    @property
+    def events(self) -> int | None:
+        """How many events the recipe asks for; `None`: as many as the budget holds."""
+        training = self.facts.training
+        if training.epochs == "auto" or training.steps == "auto":
+            return None
+        return self.pace.events_for(training.epochs, training.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A run with nothing left to be solved."""
+
+    multiplier: float
+    charges: tuple[Charge, ...]
+    solved: dict[str, float | int]
+    length: Length
+
+
+def lots_that_fit(pace: Pace, facts: Facts) -> list[Finding]:
+    """Lots no larger than the data (P105), and a run of a length that can be planned (P109)."""
+    ends = {name: pace.lots[at][1] for name, at in (("", 0), (".from", 0), (".to", -1))}
+    for name in ("",) if len(pace.lots) == 1 else (".from", ".to"):
+        if ends[name] > facts.size:
+            return [
+                Finding(
+                    "P105",
+                    f"batch_size {float(ends[name]):,.10g} is larger than data.size {facts.size:,}",
+                    f"set batch_size{name} to at most {facts.size}, or use scheme: full_batch",
+                    f"mechanism.sampling.batch_size{name}",
+                )
+            ]
+    training = facts.training
+    if "auto" in (training.epochs, training.steps):
+        return []
+    steps = pace.events_for(training.epochs, training.steps) * pace.steps_per_event  # type: ignore[arg-type]
+    if steps <= MOST_STEPS:
+        return []
+    field = "steps" if training.steps is not None else "epochs"
+    return [
+        Finding(
+            "P109",
+            f"the run would be {steps:,} steps long; the most is {MOST_STEPS:,}",
+            f"lower training.{field} or raise mechanism.sampling.batch_size",
+            f"training.{field}",
+        )
+    ]
+
+
+def check(problem: Problem) -> list[Finding]:
+    """Whether a run with nothing to solve keeps its budget. Rényi first; the tighter accountant only where it
+    decides."""
+    facts, multiplier, events = problem.facts, problem.multiplier, problem.events
+    budget, cap = facts.budget, facts.cap
+    if cap is None or multiplier is None:
+        return []
+    if events is None:
+        events = (problem.opening or 0) + 1
+    charges = problem.charges(multiplier, events)
+    if surely_within(charges, cap, budget.delta, Neighbouring(budget.neighbouring)):
+        return []
+    for accountant in dict.fromkeys(("rdp", budget.accountant)):
+        if _epsilon(charges, facts, accountant) <= cap:
+            return []
+    return [_overspent(problem, multiplier, events)]
+
+
+def solve(problem: Problem, least: float = LEAST_NOISE) -> Solution:
+    """Solve the free variable; a multiplier below `least` is hardly any noise.
+
+    Raises:
+        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
+    """
+    from dprecipe.privacy import calibrate
+
+    facts, pace = problem.facts, problem.pace
+    multiplier, events = problem.multiplier, problem.events
+    budget, epsilon = facts.budget, facts.cap
+    relation = Neighbouring(budget.neighbouring)
+    solved: dict[str, float | int] = {}
+    if multiplier is None and events is not None and epsilon is not None:
+        count = events
+        terms = (epsilon, budget.delta, relation, budget.accountant)
+        try:
+            multiplier = calibrate.noise_multiplier(lambda sigma: problem.charges(sigma, count), *terms)
+        except calibrate.CalibrationError as error:
+            if error.reason == "too_tight":
+                raise PlanRefused([_too_tight(problem, error.tried)]) from None
+            raise PlanRefused([too_loose("is met without noise")]) from None
+        solved[problem.path] = multiplier
+        if not multiplier >= least:
+            raise PlanRefused([too_loose(f"is met with a noise multiplier of {multiplier:g}, hardly any noise")])
+    elif events is None and multiplier is not None and epsilon is not None:
+        opening = problem.opening or 0
+        most = opening + math.ceil(MOST_STEPS / pace.steps_per_event)
+        if _epsilon(problem.charges(multiplier, most), facts, "rdp") <= epsilon:
+            raise PlanRefused([too_loose(f"holds more than {MOST_STEPS:,} steps at this noise")])
+        further = _further(problem, multiplier, epsilon)
+        if further == 0:
+            raise PlanRefused([_overspent(problem, multiplier, opening + 1)])
+        events = opening + further
+        path = "training.steps" if facts.training.steps is not None else "training.epochs"
+        steps = events * pace.steps_per_event
+        solved[path] = steps if path.endswith("steps") else float(pace.passes(events))
+    elif multiplier is None or events is None:
+        raise PlanRefused([two_free_variables(problem.path)])
+    charges = problem.charges(multiplier, events)
+    if epsilon is not None and _epsilon(charges, facts, budget.accountant) > epsilon:
+        raise PlanRefused([_overspent(problem, multiplier, events)])
+    length = Length(events * pace.steps_per_event, pace.steps_per_epoch, pace.expected_lot)
+    return Solution(multiplier, charges, solved, length)
+
+
+def two_free_variables(path: str) -> Finding:
+    """The finding for a recipe with more than one `auto`."""
+    return Finding(
+        "R302",
+        "noise, length and budget are three faces of one equation: at most one of them can be `auto`",
+        f"give a number to all but one of {path}, training.epochs (or steps) and budget.epsilon",
+        path,
+    )
+
+
+def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...], tuple[Assumption, ...]]:
+    """What every mechanism of noisy sums rests on: what comes before its own assumptions, and what after."""
+    drawn = {
+        "poisson": "each unit joins each lot independently with the sampling rate, and who joined stays secret",
+        "truncated_poisson": "each unit joins each lot independently with the sampling rate; of a lot that is too "
+        "large a uniformly random part of the stated size remains, and who joined stays secret",
+        "fixed_size": "each lot is a uniformly random subset of the stated size, drawn anew, and who is in it stays "
+        "secret",
+        "full_batch": "every unit takes part in every step",
+        "shuffle": "each epoch deals every unit to exactly one lot, independently of the data",
+    }[scheme]
+    return (
+        (Assumption("sampling", drawn, "code"),),
+        (
+            Assumption("independence", "no record influences the gradient of another", "code"),
+            Assumption("divisor", "noisy sums are divided by the public expected lot size", "code"),
+            Assumption("size", f"the number of units, {facts.size}, is public", "declaration"),
+            Assumption(
+                "choices",
+                "the recipe's constants were chosen without looking at the private records",
+                "declaration",
+            ),
+            Assumption(
+                "floating_point",
+                "rounding of float64 noise and of gradients gives nothing away, and nobody measures timing: "
+                "docs/accounting.md#what-is-assumed",
+                "declaration",
+            ),
+        ),
+    )
+
+
+def _further(problem: Problem, multiplier: float, epsilon: float) -> int:
+    """How many events the budget holds beyond the opening; 0 where they are never alike."""
+    from dprecipe.privacy import calibrate
+
+    if problem.opening is None:
+        return 0
+    budget = problem.facts.budget
+    spent = problem.charges(multiplier, problem.opening)
+    event = problem.charges(multiplier, problem.opening + 1)[-1].event
+    relation = Neighbouring(budget.neighbouring)
+    return calibrate.count(event, epsilon, budget.delta, relation, budget.accountant, spent)
+
+
+def _epsilon(charges: Sequence[Charge], facts: Facts, accountant: str) -> float:
+    from dprecipe.privacy import accountants
+
+    return accountants.epsilon(charges, facts.budget.delta, Neighbouring(facts.budget.neighbouring), accountant)
+
+
+def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
+    """Say by how much, and which single change would mend it."""
+    from dprecipe.privacy import calibrate
+
+    facts, pace = problem.facts, problem.pace
+    budget = facts.budget
+    relation = Neighbouring(budget.neighbouring)
+    cap = float(budget.epsilon) if facts.cap is None else facts.cap
+    spent = _epsilon(problem.charges(multiplier, events), facts, budget.accountant)
+    further = _further(problem, multiplier, cap)
+    remedies = []
+    try:
+        sigma = calibrate.noise_multiplier(
+            lambda value: problem.charges(value, events), cap, budget.delta, relation, budget.accountant
+        )
+        remedies.append(f"set {problem.path} to {sigma:.6g}" if problem.remedy is None else problem.remedy(sigma))
+    except calibrate.CalibrationError as error:
+        if not problem.opening:
+            return _too_tight(problem, error.tried)
+    if further:
+        whole = (problem.opening or 0) + further
+        if facts.training.steps is not None:
+            remedies.insert(0, f"lower training.steps to {whole * pace.steps_per_event}")
+        else:
+            epochs = pace.passes(whole)
+            shown: float = math.floor(epochs)
+            if not shown or pace.events_for(shown, None) <= (problem.opening or 0):
+                shown = math.floor(epochs * 10_000) / 10_000
+            if shown and pace.events_for(shown, None) > (problem.opening or 0):
+                remedies.insert(0, f"lower training.epochs to {shown}")
+    code, start = ("P102", "") if further or problem.opening is None else ("P106", "not even one step fits: one ")
+    if code == "P106" and problem.opening:
+        start = "the earlier phases leave nothing for the last: with one step of it the run "
+    return Finding(
+        code,
+        f"{start}spends ε = {spent:.4g} of {cap:g} at δ = {budget.delta:g}",
+        ", or ".join(remedies) or "raise the noise of every phase",
+        "budget.epsilon",
+    )
+
+
+def _too_tight(problem: Problem, tried: float) -> Finding:
+    others = ", or raise the noise of the other phases" if problem.opening else ""
+    return Finding(
+        "P106",
+        f"no noise keeps this budget: even with {problem.path} = {tried:g} the run spends more",
+        f"raise budget.epsilon or budget.delta, or shorten the run{others}",
+        "budget.epsilon",
+    )
+
+
+def too_loose(what: str) -> Finding:
+    """A budget that asks for next to nothing, in the words of `what`."""
+    return Finding(
+        "P107",
+        f"the budget {what}: it protects next to nothing",
+        "lower budget.epsilon or budget.delta",
+        "budget.epsilon",
+    )

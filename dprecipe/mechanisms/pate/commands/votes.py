@@ -1,0 +1,246 @@
+"""`dprecipe votes`: what a PATE recipe will bring on simulated votes, so that nobody needs to look at private ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dprecipe.faults import UsageFault
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.pate.commands.forecast import Forecast, Release, Row, Stop, forecast
+from dprecipe.mechanisms.pate.commands.simulate import Agreement
+from dprecipe.mechanisms.pate.commands.votes_plot import plot
+from dprecipe.mechanisms.pate.rules import FEW_TEACHERS
+from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.planning.make import plan
+from dprecipe.recipe.read import read
+from dprecipe.screen import as_json, note, show, show_document
+
+SCHEMA = "dprecipe.votes/v1"
+FORMATS = ("text", "json")
+PATIENCE = 2.0
+"""Seconds between signs of life."""
+
+
+def votes(
+    recipe: Path,
+    overrides: Sequence[str] = (),
+    agreement: tuple[float, float] = (0.5, 1.0),
+    seed: int = 0,
+    output: str = "text",
+    out: Path | None = None,
+) -> None:
+    """Print what to expect of a recipe's queries; with `out`, also write `votes.json` and `votes.svg`.
+
+    Raises:
+        RecipeError, PlanRefused: what is wrong with the recipe.
+        UsageFault: an unknown format, another mechanism, shares or a seed out of range, a folder that can't be written.
+    """
+    if output not in FORMATS:
+        raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
+    try:
+        assumed = Agreement(*agreement)
+    except ValueError:
+        raise UsageFault(
+            f"no share of teachers lies between {agreement[0]:g} and {agreement[1]:g}",
+            "give --agreement LOW HIGH with 0 <= LOW <= HIGH <= 1",
+        ) from None
+    if seed < 0:
+        raise UsageFault(f"{seed} is no seed", "give --seed a whole number >= 0")
+    if out is not None:
+        _write(out, {})  # a folder that can't be written is known before the work
+    loaded = read(recipe, overrides)
+    spec = loaded.recipe.mechanism
+    if not isinstance(spec, Pate):
+        raise UsageFault(f"mechanism {spec.kind} has no votes", "use mechanism pate")
+    facts = Facts.of(loaded.recipe, loaded.source.attachments)
+    found = forecast(plan(loaded), spec, facts, assumed, seed, _progress())
+    document = {
+        "schema": SCHEMA,
+        "recipe": {"name": loaded.recipe.name, "digest": loaded.source.digest},
+        **found.to_json(),
+        "verdict": verdict(found),
+    }
+    written = as_json(document)
+    if out is not None:
+        _write(out, {"votes.json": written, "votes.svg": plot(found)})
+    show_document(written if output == "json" else text(loaded.recipe.name, found))
+    if out is not None and output == "text":
+        show(["", f"wrote {out / 'votes.json'} and {out / 'votes.svg'}"])
+
+
+def text(name: str, found: Forecast) -> str:
+    """What to expect and what follows from it, as a person reads it."""
+    parts = [_head(name, found), _expected(found)]
+    if found.suggested is not None:
+        parts.append(_suggestion(found.suggested))
+    if found.rows:
+        parts += [_table([HEAD, *(_row(row, found) for row in found.rows)]), list(LEGEND)]
+    parts.append([verdict(found)])
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _head(name: str, found: Forecast) -> list[str]:
+    voting, agreement = found.voting, found.agreement
+    lines = [
+        f"{name}: {found.aggregator} on simulated votes of {voting.teachers:,} teachers for {voting.classes:,} classes",
+        f"assumed: {agreement.low:.0%} to {agreement.high:.0%} of the teachers agree on a query, uniformly (seed "
+        f"{found.seed}); no data was read",
+    ]
+    if found.queries < found.planned:
+        lines.append(
+            f"first round only, {found.queries:,} of {found.planned:,} queries: what is asked later depends on what "
+            "the student has learnt"
+        )
+    return lines
+
+
+def _expected(found: Forecast) -> list[str]:
+    costs, at = found.costs, f"at δ = {found.delta:g}"
+    rows = [
+        ("answered", f"{found.answered:.1%} of the queries"),
+        ("right", f"{found.right:.1%} of the answers are the class with the most votes"),
+        ("ends", _ends(found.stop)),
+        ("worst case", f"ε = {found.worst_case:g} {at}: what the certificate claims"),
+        ("data-dependent", f"ε = {costs.papers:.3g} expected cost, the papers' currency: no bound"),
+        ("", f"ε = {costs.bound:.3g} bound, {'Theorem 6' if found.voting.family == 'gaussian' else 'moments'}"),
+    ]
+    if costs.exact is not None:
+        rows.append(("", f"ε = {costs.exact:.3g} bound, exact"))
+    if found.own is not None:
+        rows.append(("sanitised", f"{_epsilon(found.own)}, by the recipe's constants"))
+    if found.suggested is not None:
+        rows.append(("sanitised" if found.own is None else "", f"{_epsilon(found.suggested)}, by those suggested"))
+    width = max(len(name) for name, _ in rows)
+    return [f"  {name.ljust(width)}  {value}" for name, value in rows]
+
+
+def _epsilon(release: Release) -> str:
+    found = release.published
+    return f"ε = {found.epsilon:.3g} ± {found.deviation:.1g} at δ = {found.delta:g}"
+
+
+def _ends(stop: Stop) -> str:
+    after = f"after about {stop.queries:,.0f} queries and {stop.answers:,.0f} answers"
+    if stop.reason == "filter":
+        return f"{after}: the filter holds no more"
+    if stop.reason == "answers":
+        return f"{after}: that is all that was asked for"
+    held = "" if stop.held is None or stop.held < 1.01 * stop.queries else f"; the filter holds about {stop.held:,.0f}"
+    return f"{after}: all of these are put{held}"
+
+
+def _suggestion(release: Release) -> list[str]:
+    chosen = release.published.constants
+    constants = (
+        f"{{method: smooth_sensitivity, order: {chosen.order:g}, beta: {chosen.smoothness:g}, "
+        f"multiplier: {chosen.value_multiplier:g}, scale_multiplier: {chosen.sensitivity_multiplier:g}, "
+        f"delta: {chosen.failure:g}}}"
+    )
+    return [
+        "suggested, for mechanism with analysis: data_dependent",
+        f"  sanitize: {constants}",
+        f"  {_price(release)}",
+    ]
+
+
+def _price(release: Release) -> str:
+    """What publishing makes of the claim and of the answers."""
+    if release.worst_case is None or release.stop is None:
+        return "the budget does not hold such a release beside the queries"
+    stop = release.stop
+    return (
+        f"the claim is then ε = {release.worst_case:g}, and the run ends after about {stop.queries:,.0f} queries and "
+        f"{stop.answers:,.0f} answers"
+    )
+
+
+HEAD = ("threshold", "of N", "check σ₁", "noise σ₂", "answered", "right", "queries", "answers", "ε")
+LEGEND = (
+    "* the recipe's own. answered: share of the queries that pass the check. right: share of the answers that are the",
+    "class with the most votes. queries, answers: where the run ends. ε: the claim, in the worst case.",
+)
+
+
+def _row(row: Row, found: Forecast) -> tuple[str, ...]:
+    stop = row.stop
+    return (
+        f"{row.threshold:.5g}" + (" *" if row.chosen else "  "),
+        f"{row.threshold / found.voting.teachers:.0%}",
+        f"{row.deviation:.5g}",
+        "-" if row.multiplier is None else f"{row.multiplier:.5g}",
+        f"{row.answered:.1%}",
+        "-" if row.right is None else f"{row.right:.1%}",
+        "-" if stop is None else f"{stop.queries:,.0f}",
+        "-" if stop is None else f"{stop.answers:,.0f}",
+        "does not fit" if row.worst_case is None else f"{row.worst_case:g}",
+    )
+
+
+def verdict(found: Forecast) -> str:
+    """Whether a data-dependent ε is worth publishing, in plain words."""
+    release, teachers = found.release, found.voting.teachers
+    if release is None:
+        if found.queries < found.planned:
+            why = "what interactive queries cost depends on earlier answers, and has no smooth sensitivity"
+        else:
+            why = "the sensitivity of so many teachers' votes is not worked out"
+        return f"A data-dependent ε can't be published here: {why}.\nThe claim is the worst case."
+    published = release.published
+    whose = "the recipe's constants" if found.own is not None else "the constants suggested"
+    figures = (
+        f"With {whose} ε = {published.epsilon:.3g} at δ = {published.delta:g} is to be expected; the worst case is "
+        f"{found.unpublished:g} at δ = {found.delta:g}."
+    )
+    rule = f"below about {FEW_TEACHERS:,} teachers the noise that makes it publishable takes what agreement gains"
+    few = teachers < FEW_TEACHERS
+    if found.pays:
+        lines = ["Publishing a data-dependent ε would pay.", figures]
+        if release.worst_case is not None and found.own is not None:
+            lines.append(f"The claim for everyone, whatever the votes, is then ε = {release.worst_case:g}.")
+        lines.append("It holds for the votes of the run, not for other data; its constants must be chosen before them.")
+        if few:
+            lines.append(f"Do not rely on it: {rule}. Try less agreement.")
+    elif release.worst_case is None and published.epsilon < found.unpublished:
+        lines = ["Publishing a data-dependent ε does not fit this budget: the release alone is too dear.", figures]
+    else:
+        lines = ["Publishing a data-dependent ε does not pay.", figures]
+        lines += [f"That is the rule: {rule}."] if few else []
+        lines.append("A private report, `analysis: data_dependent` without `sanitize`, costs nothing.")
+    stop = found.stop
+    if stop.reason == "filter" and stop.queries < 0.99 * found.queries:
+        lines.append(
+            f"Data-dependent figures count all {found.queries:,} planned queries, the filter lets about "
+            f"{stop.queries:,.0f} through: plan fewer, and they shrink."
+        )
+    return "\n".join(lines)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def _progress() -> Callable[[str], None]:
+    """Says on stderr what is at work, where the last sign of life was some time ago."""
+    last = time.monotonic()
+
+    def report(what: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PATIENCE:
+            last = time.monotonic()
+            note(f"now {what}")
+
+    return report
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise UsageFault(f"{folder} can't be written: {error.strerror}", "name another folder with --out") from None

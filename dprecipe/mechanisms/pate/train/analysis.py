@@ -1,0 +1,179 @@
+"""What the votes cost: the private report, and what of it the recipe publishes.
+
+`private/analysis.json` and `private/consensus.svg` are functions of the votes, and stay where they are: nothing stops
+on them, nothing is chosen by them. What is published goes through `sanitised` alone, and is paid for.
+
+Axes: Q queries, M classes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dprecipe import durable
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate.aggregators import Counts
+from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensitivity, votes
+from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
+from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.mechanisms.pate.train.ballot import Ballot
+from dprecipe.mechanisms.pate.train.spending import Spending
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.draws import gaussian
+from dprecipe.noise.entropy import Stream
+from dprecipe.privacy import conversion, rounding
+from dprecipe.privacy.events import Charge, SanitisedCost
+from dprecipe.privacy.ledger import Ledger
+from dprecipe.release.claim import sanitiser
+from dprecipe.release.plots import CAP, MARK, svg
+
+NOTE = "a function of the private votes: never publish it, and choose nothing by it"
+EXACT = 10**7
+"""Queries times squared classes up to which answers are analysed exactly: a minute or two."""
+
+
+def voting_of(plan: Plan) -> Voting:
+    """How the queries of a plan are answered."""
+    settings = plan.settings
+    selection = None
+    if settings["threshold"] is not None:
+        selection = Selection(float(settings["threshold"]), float(settings["selection_multiplier"]))
+    return Voting(
+        int(settings["teachers"]),
+        int(settings["classes"]),
+        settings["noise_family"],
+        float(settings["noise_multiplier"]),
+        selection,
+    )
+
+
+def write(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
+    """The private report.
+
+    Raises:
+        RunFailed: the disk refuses.
+    """
+    costs = _realised(plan, counts_QM, ballot) if plan.settings["interaction"] else _costs(plan, counts_QM, ballot)
+    content = {
+        "schema": "dprecipe.pate-analysis/v1",
+        "note": NOTE,
+        "queries": {"planned": len(counts_QM), "put": ballot.put_so_far, "answered": ballot.answered},
+        "delta": plan.budget.delta,
+        **costs,
+    }
+    try:
+        text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
+        durable.replace(private / "analysis.json", text.encode())
+        durable.replace(private / "consensus.svg", consensus(plan, counts_QM).encode())
+    except OSError as error:
+        raise RunFailed(f"{private}: the analysis can't be written: {error.strerror}", "make room, resume") from None
+
+
+def consensus(plan: Plan, counts_QM: Counts) -> str:
+    """How many teachers agree, over all queries: a histogram, SVG."""
+    teachers, threshold = int(plan.settings["teachers"]), plan.settings["threshold"]
+
+    def draw(axes: Any) -> None:
+        axes.hist(counts_QM.max(axis=1), bins=min(50, teachers), range=(0, teachers), color=MARK)
+        if threshold is not None:
+            axes.axvline(threshold, color=CAP, linewidth=1.2, linestyle="--")
+        axes.set(xlabel=f"largest count of {teachers:,} votes", ylabel="queries", xlim=(0, teachers))
+
+    return svg("consensus", draw)
+
+
+def sanitised(
+    plan: Plan,
+    counts_QM: Counts,
+    ballot: Ballot,
+    spending: Spending,
+    streams: Iterator[Stream],
+    path: Path,
+    before: Ledger | None,
+) -> Sanitised | None:
+    """What the recipe publishes of the votes' cost, drawn once, rounded up to six digits and kept in the file `path`;
+    None where it publishes nothing, or where a crash took something: what was drawn and lost is in no sum over the
+    queries.
+
+    The sum runs over all planned queries, put or not: a run that stops early is post-processing of one that does not.
+
+    Raises:
+        RunFailed: the file is not of this ledger, or the disk refuses.
+    """
+    if plan.settings["sanitize"] is None:
+        return None
+    kept = _kept(path, before)
+    if kept is not None:
+        return kept
+    chosen, voting = sanitiser(plan), voting_of(plan)
+    event = SanitisedCost(chosen.smoothness, chosen.value_multiplier, chosen.sensitivity_multiplier)
+    if not spending.holds([Charge(event, 1)]):
+        return None
+    pairs = vote_sensitivity.two_largest(counts_QM)
+    value = float(vote_sensitivity.cost(*pairs, voting, chosen.order).sum())
+    table_ST = vote_sensitivity.local(vote_sensitivity.costs(voting, chosen.order))
+    log_smooth = vote_sensitivity.log_smooth(vote_sensitivity.at_distances(table_ST, *pairs), chosen.smoothness)
+    paid, published = spending.reserve(event, 1), None
+    if not ballot.lost:
+        drawn = sanitise.release(value, log_smooth, chosen, *gaussian(next(streams), 2).tolist())
+        # Of a double's last digits some can only come of certain costs: no more digits than noise fills by far.
+        published = Sanitised(rounding.up(drawn.value), rounding.up(drawn.log_sensitivity))
+        _keep(path, published, paid)
+    spending.settle(event, 1)
+    return published
+
+
+def _costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
+    """Of a list of queries that was fixed in advance."""
+    exact = len(counts_QM) * counts_QM.shape[1] ** 2 <= EXACT
+    delta = plan.budget.delta
+    analysis = vote_analysis.analyse(counts_QM, voting_of(plan), delta, answers=ballot.answered, exact=exact)
+    return {"list": "fixed in advance", "costs": asdict(analysis)}
+
+
+def _realised(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
+    """Of a list that depends on earlier answers: what was charged along this run, at the order that is best for the
+    data-independent cost of the plan, which is fixed before the run. Checks are charged what they cost at most."""
+    voting = voting_of(plan)
+    planned = vote_analysis.independent(voting, len(counts_QM), int(plan.settings["answers"]), votes.ORDERS)
+    order = conversion.epsilon(votes.ORDERS, planned, plan.budget.delta, "classic").order
+    charged_A = votes.answer(counts_QM[ballot.taught], voting, [order]).sum(axis=0)
+    if voting.selection is not None:
+        charged_A = charged_A + ballot.put_so_far * votes.independent_check(voting.selection, [order])
+    found = conversion.epsilon([order], charged_A, plan.budget.delta, "classic")
+    return {"list": "depends on earlier answers", "costs": {"order": order, "realised": found.value}}
+
+
+def _kept(path: Path, before: Ledger | None) -> Sanitised | None:
+    if not os.path.lexists(path):
+        return None
+    try:
+        content = json.loads(durable.read_bytes(path))
+        head, found = content["ledger"], Sanitised(float(content["value"]), float(content["log_sensitivity"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunFailed(f"{path}: damaged", "start the run anew in another folder") from None
+    if before is None or head not in before.heads:
+        raise RunFailed(f"{path}: not of this ledger", "put the run's own ledger back, or start anew")
+    return found
+
+
+def _keep(path: Path, published: Sanitised, paid: str) -> None:
+    try:
+        durable.replace(path, json.dumps({"ledger": paid, **asdict(published)}).encode())
+    except OSError as error:
+        raise RunFailed(
+            f"{path}: can't be written: {error.strerror}", "make room, then continue with --resume"
+        ) from None
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,109 @@
+"""Before a private record is seen: the program that will deal, train and answer is tried on made-up records."""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+import torch
+
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate.aggregators import noise
+from dprecipe.mechanisms.pate.train.learn import Floats, Labels, Lesson, Parts, votes
+from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, parts
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.schema import Trees
+from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.laws import Law
+from dprecipe.privacy.events import NoisyMax, NoisyThreshold
+from dprecipe.training.noise_check import DRAWS, held
+from dprecipe.training.probe.program import Check
+
+NAMES = 2000
+TEACHERS, RECORDS, QUERIES = 4, 24, 64
+STEPS, TREES = 20, 5
+"""As much as a made-up teacher learns."""
+
+
+def noise_scale(plan: Plan) -> Check:
+    """The noise of every kind of event, drawn as the ballot draws it, has the planned law, scale and symmetry.
+
+    Raises:
+        RunFailed: it does not.
+    """
+    events = dict.fromkeys(c.event for c in plan.events if isinstance(c.event, NoisyMax | NoisyThreshold))
+    root = Secrets()
+    return held(
+        (
+            noise(event, root.stream("noise", number), DRAWS),
+            Law(event.family if isinstance(event, NoisyMax) else "gaussian"),
+            event.noise_multiplier,
+        )
+        for number, event in enumerate(events)
+    )
+
+
+def parts_disjoint(teachers: int) -> Check:
+    """Made-up units are dealt to one teacher each, and one that is added, removed or renamed moves no other.
+
+    Raises:
+        RunFailed: they are not.
+    """
+    key, names = secrets.token_bytes(KEY_BYTES), [f"unit {number}" for number in range(NAMES)]
+    dealt = parts(names, key, teachers)
+    ensemble = Parts.of(dealt, teachers)
+    taken = np.concatenate([ensemble[teacher] for teacher in range(teachers)])
+    whole = sorted(taken.tolist()) == list(range(NAMES))
+    changed = ["added", *names[: NAMES // 2], "renamed", *names[NAMES // 2 + 2 :]]
+    before = dict(zip(names, dealt.tolist(), strict=True))
+    after = dict(zip(changed, parts(changed, key, teachers).tolist(), strict=True))
+    still = all(after[name] == part for name, part in before.items() if name in after)
+    if not (whole and still):
+        raise RunFailed("units are not dealt to one teacher each", "don't trust this installation")
+    text = "each unit goes to one teacher, and none to another when units are added, removed or renamed"
+    return Check("parts_disjoint", text, True, f"{NAMES:,} made-up units, {teachers} teachers")
+
+
+def one_vote(lesson: Lesson, device: torch.device) -> Check:
+    """A made-up record that is replaced, and one that is removed, changes the votes of its own teacher alone.
+
+    Raises:
+        RunFailed: another's change too.
+    """
+    size = lesson.model.trees if isinstance(lesson.model, Trees) else 0
+    short = {"steps": min(lesson.steps, STEPS), "model": lesson.model}
+    if size > TREES:
+        short["model"] = lesson.model.model_copy(update={"trees": TREES})
+    lesson = lesson.model_copy(update=short)
+    generator = np.random.default_rng(0)
+    features = generator.random((RECORDS, *lesson.shape), dtype=np.float32)
+    labels = generator.integers(lesson.classes, size=RECORDS)
+    queries = generator.random((QUERIES, *lesson.shape), dtype=np.float32)
+    dealt = np.arange(RECORDS) % TEACHERS
+
+    def voted(features: Floats, labels: Labels, dealt: Labels) -> Labels:
+        ensemble = Parts.of(dealt, TEACHERS)
+        return votes(lesson, range(TEACHERS), ensemble, lambda i: (features[i], labels[i]), queries, device)
+
+    before = voted(features, labels, dealt)
+    other_features, other_labels = features.copy(), labels.copy()
+    other_features[0], other_labels[0] = 1 - features[0], (labels[0] + 1) % lesson.classes
+    for after in (voted(other_features, other_labels, dealt), voted(features[1:], labels[1:], dealt[1:])):
+        if not np.array_equal(before[1:], after[1:]):
+            raise RunFailed("a record of one teacher changed another's votes", "don't trust this installation")
+    return Check(
+        "one_vote",
+        "a record that is replaced or removed changes the votes of its own teacher alone",
+        True,
+        f"{TEACHERS} teachers of {RECORDS // TEACHERS} made-up records, {QUERIES} queries",
+    )
+
+
+def votes_add_up(queries: int, teachers: int) -> Check:
+    """What was read of a file of votes; the reader refuses all else."""
+    return Check(
+        "votes_add_up",
+        "on every query each teacher votes once, for one of the declared classes",
+        True,
+        f"{queries:,} queries, {teachers} teachers",
+    )

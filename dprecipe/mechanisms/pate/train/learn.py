@@ -1,0 +1,270 @@
+"""How teachers learn, and what they vote: each from its own part of the private records and from public constants.
+
+Guarantees: a teacher's votes are a function of its part, its number and the `Lesson`. Nothing passes from one teacher
+to another: seeds are made of the number alone, the length is fixed, and where teachers learn together their weights,
+gradients and batches are rows that no operation mixes, and as many of them whatever the parts hold.
+
+A teacher without records votes for class 0 on every query, as does one whose training left the finite numbers; one that
+is fitted to records of a single class votes for that. All of this concerns its own part alone.
+
+Axes: T teachers of a group, B records of a batch, Q queries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state
+
+from dprecipe.data.augment import augmentation
+from dprecipe.data.facts import vocabulary
+from dprecipe.data.schema import Classes, Shape, Step
+from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
+from dprecipe.mechanisms.pate.schema import TeacherTraining
+from dprecipe.mechanisms.plan import Length
+from dprecipe.models.build import build
+from dprecipe.models.schema import LogisticRegression, Mlp, Model
+from dprecipe.training.losses import cross_entropy
+from dprecipe.training.optimise import decay, learning_rate, optimizer_of
+
+Floats = NDArray[np.float32]
+Labels = NDArray[np.int64]
+Take = Callable[[NDArray[np.int64]], tuple[Floats, Labels]]
+"""Records by their numbers: features (B, …) and labels (B,)."""
+
+SMALL = 100_000
+"""Networks of fewer parameters learn faster together on a CPU too: 5 times at 8,000, twice at 50,000, no longer at
+200,000. Convolutions never do."""
+TOGETHER = 64
+"""Teachers of a group on a CPU."""
+MEMORY = 1 << 28
+"""Numbers that a group may hold on a GPU."""
+
+
+class Lesson(Block):
+    """What every teacher is told. All of it is public."""
+
+    model: Model
+    training: TeacherTraining | None
+    shape: Shape
+    classes: Classes
+    preprocess: tuple[Step, ...]
+    seed: NonNegativeInt
+    steps: PositiveInt
+    steps_per_epoch: PositiveInt
+    physical_batch: PositiveInt
+
+    def group(self, device: torch.device) -> int:
+        """How many teachers learn together."""
+        if self.training is None or augmentation(self.preprocess, torch.Generator()) is not None:
+            return 1
+        parameters = sum(p.numel() for p in self.initial(0).parameters())
+        if device.type == "cuda":
+            width = max(parameters, 8 * self.training.batch_size * math.prod(self.shape))
+            return max(1, MEMORY // (4 * width))
+        return TOGETHER if isinstance(self.model, LogisticRegression | Mlp) and parameters < SMALL else 1
+
+    def initial(self, teacher: int) -> nn.Module:
+        """A teacher's network before it has learned anything."""
+        seed = self.seed_of(teacher, "weights")
+        return build(self.model, self.shape, self.classes, seed, vocabulary=vocabulary(self.preprocess))
+
+    def seed_of(self, teacher: int, purpose: str) -> int:
+        """A seed of 63 bits that no other teacher and no other purpose has."""
+        digest = hashlib.sha256(f"teacher {teacher}, {purpose}, seed {self.seed}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Which records each teacher learns from: the numbers order[starts[i]:starts[i + 1]]."""
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    @staticmethod
+    def of(parts_R: NDArray[np.int64], teachers: int) -> Parts:
+        """From the part of each record."""
+        counts = np.bincount(parts_R, minlength=teachers)
+        return Parts(np.argsort(parts_R, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, teacher: int) -> NDArray[np.int64]:
+        return self.order[self.starts[teacher] : self.starts[teacher + 1]]
+
+
+def votes(
+    lesson: Lesson, teachers: Sequence[int], parts: Parts, take: Take, queries: Floats, device: torch.device
+) -> NDArray[np.int64]:
+    """Train these teachers and ask them: the class that each votes for on each query, (T, Q)."""
+    with repeatable(device):
+        return _votes(lesson, teachers, parts, take, queries, device)
+
+
+@contextmanager
+def repeatable(device: torch.device) -> Iterator[None]:
+    """On a GPU the same teachers vote the same again: kernels are chosen that add up in a fixed order. Without it the
+    votes of one could change with nothing, and not with its part alone."""
+    if device.type != "cuda":
+        yield
+        return
+    cudnn: Any = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    strict, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    cudnn.deterministic, cudnn.benchmark = True, False
+    torch.use_deterministic_algorithms(True, warn_only=not strict or warned)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*does not have a deterministic implementation")
+            warnings.filterwarnings("ignore", "(?s).*CUBLAS_WORKSPACE_CONFIG")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warned)
+        cudnn.deterministic, cudnn.benchmark = before
+
+
+def _votes(
+    lesson: Lesson, teachers: Sequence[int], parts: Parts, take: Take, queries: Floats, device: torch.device
+) -> NDArray[np.int64]:
+    voted = np.zeros((len(teachers), len(queries)), np.int64)
+    held = [len(parts[teacher]) > 0 for teacher in teachers]
+    if lesson.training is None:
+        for row in np.flatnonzero(held).tolist():
+            features, labels = take(parts[teachers[row]])
+            voted[row] = _fitted(lesson, teachers[row], features, labels, queries, device)
+        return voted
+    size = lesson.group(device)
+    for first in range(0, len(teachers), size):
+        group = teachers[first : first + size]
+        # Without records too: how many rows are computed on decides how the others' sums are rounded.
+        records = [take(part) if len(part := parts[teacher]) else _stand_in(lesson) for teacher in group]
+        pupils = [_Pupil(lesson, teacher, *read, device) for teacher, read in zip(group, records, strict=True)]
+        learned = together(lesson, pupils) if size > 1 else (alone(lesson, pupil) for pupil in pupils)
+        for row, module in enumerate(learned, first):
+            if held[row]:
+                voted[row] = predictions(module, queries, lesson.physical_batch, device)
+    return voted
+
+
+def _stand_in(lesson: Lesson) -> tuple[Floats, Labels]:
+    """One record, in the place of none."""
+    return np.zeros((1, *lesson.shape), np.float32), np.zeros(1, np.int64)
+
+
+@final
+class _Pupil:
+    """A teacher's records, and the order in which it reads them."""
+
+    def __init__(self, lesson: Lesson, teacher: int, features: Floats, labels: Labels, device: torch.device) -> None:
+        self.module = lesson.initial(teacher).to(device).train()
+        self.features = torch.from_numpy(features).to(device)
+        self.labels = torch.from_numpy(labels).to(device)
+        self._generator = np.random.default_rng(lesson.seed_of(teacher, "order"))
+        self._ahead = np.empty(0, np.int64)
+        drawn = torch.Generator(device).manual_seed(lesson.seed_of(teacher, "augmentation"))
+        self._augment = augmentation(lesson.preprocess, drawn)
+
+    def numbers(self, size: int) -> NDArray[np.int64]:
+        """The records of the next batch, (B,): one random order of the part after the other, cut every `size`."""
+        while len(self._ahead) < size:
+            self._ahead = np.concatenate([self._ahead, self._generator.permutation(len(self.labels))])
+        chosen, self._ahead = self._ahead[:size], self._ahead[size:]
+        return chosen
+
+    def batch(self, size: int) -> tuple[Tensor, Tensor]:
+        """The next batch, augmented."""
+        chosen = torch.from_numpy(self.numbers(size))
+        features, labels = self.features[chosen], self.labels[chosen]
+        return (features if self._augment is None else self._augment(features)), labels
+
+
+def alone(lesson: Lesson, pupil: _Pupil) -> nn.Module:
+    """One teacher's network, trained."""
+    module, training = pupil.module, _training(lesson)
+    for optimizer in _steps(lesson, module):
+        features, labels = pupil.batch(training.batch_size)
+        optimizer.zero_grad()
+        torch.autograd.backward(cross_entropy(module(features), labels).mean())
+        _step(lesson, optimizer)
+    return module
+
+
+def together(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
+    """The networks of several, trained at once: what `alone` makes of each, to rounding."""
+    training, shell = _training(lesson), pupils[0].module
+    stacked, _ = stack_module_state([pupil.module for pupil in pupils])
+    features = torch.cat([pupil.features for pupil in pupils])
+    labels = torch.cat([pupil.labels for pupil in pupils])
+    sizes = [len(pupil.labels) for pupil in pupils]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    held = nn.ParameterList(stacked.values())
+    weights = dict(zip(stacked, held, strict=True))
+    outputs = torch.func.vmap(lambda weights, batch: functional_call(shell, weights, (batch,)))
+    for optimizer in _steps(lesson, held):
+        numbers = [start + pupil.numbers(training.batch_size) for start, pupil in zip(starts, pupils, strict=True)]
+        chosen_TB = torch.from_numpy(np.stack(numbers)).to(labels.device)
+        optimizer.zero_grad()
+        logits = outputs(weights, features[chosen_TB])
+        # A sum over teachers: the gradient of each one's weights is that of its own mean loss.
+        losses = cross_entropy(logits.flatten(0, 1), labels[chosen_TB].flatten())
+        torch.autograd.backward(losses.sum() / training.batch_size)
+        _step(lesson, optimizer)
+    for row, pupil in enumerate(pupils):
+        pupil.module.load_state_dict({name: value[row].detach() for name, value in weights.items()})
+        yield pupil.module
+
+
+def predictions(module: nn.Module, queries: Floats, physical_batch: int, device: torch.device) -> NDArray[np.int64]:
+    """The class that a module finds most likely for each query, (Q,); 0 for all where not every logit is finite."""
+    found, module = np.zeros(len(queries), np.int64), module.eval()
+    with torch.no_grad():
+        for start in range(0, len(queries), physical_batch):
+            logits = module(torch.from_numpy(queries[start : start + physical_batch]).to(device))
+            if not bool(torch.isfinite(logits).all()):
+                return np.zeros(len(queries), np.int64)
+            found[start : start + physical_batch] = logits.argmax(1).cpu().numpy()
+    return found
+
+
+def _fitted(
+    lesson: Lesson, teacher: int, features: Floats, labels: Labels, queries: Floats, device: torch.device
+) -> NDArray[np.int64]:
+    from dprecipe.mechanisms.pate.train.fitted import fit
+
+    module = fit(lesson.model, features, labels, lesson.classes, lesson.seed_of(teacher, "fit"))  # type: ignore[arg-type]
+    return predictions(module.to(device), queries, lesson.physical_batch, device)
+
+
+def _training(lesson: Lesson) -> TeacherTraining:
+    if lesson.training is None:
+        raise ValueError("this teacher is fitted at once")
+    return lesson.training
+
+
+def _steps(lesson: Lesson, module: nn.Module) -> Iterator[torch.optim.Optimizer]:
+    """The optimiser at each step of the lesson, its learning rate set."""
+    spec = _training(lesson).optimizer
+    rate = learning_rate(spec, Length(lesson.steps, lesson.steps_per_epoch, 1.0))
+    optimizer = optimizer_of(spec, module)
+    for step in range(lesson.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step)
+        yield optimizer
+
+
+def _step(lesson: Lesson, optimizer: torch.optim.Optimizer) -> None:
+    decay(_training(lesson).optimizer, optimizer, optimizer.param_groups[0]["lr"])
+    optimizer.step()

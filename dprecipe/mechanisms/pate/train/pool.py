@@ -1,0 +1,132 @@
+"""Processes that train teachers beside each other, one thread each; the parent's half of `worker`.
+
+Subprocesses of the interpreter, and no `multiprocessing`: it would run a script again that has no `__main__` guard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, final
+
+from dprecipe.faults import RunFailed
+
+COMMAND = "from dprecipe.mechanisms.pate.train.worker import main; main()"
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+_ROOT = Path(__file__).resolve().parents[3]
+_POLL_SECONDS = 0.2
+_KILL = 9
+
+
+def cpus() -> int:
+    """How many CPUs this process may use: by its affinity, and by what its control group allows."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return max(1, min(allowed, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or no limit: "max"
+        return allowed
+
+
+@final
+class Pool:
+    """Workers on one job; a context manager, which ends them whatever happens."""
+
+    def __init__(self, workers: int, folder: Path, store: Path) -> None:
+        """`folder` holds the job, `store` takes the votes."""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
+        self._done: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        self._processes: list[subprocess.Popen[str]] = []
+        self._job = json.dumps({"folder": str(folder.resolve()), "store": str(store.resolve())})
+        self._workers = workers
+
+    def __enter__(self) -> Pool:
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        try:
+            for number in range(self._workers):
+                process = subprocess.Popen(
+                    [sys.executable, "-c", COMMAND],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors,
+                    text=True,
+                    env={**os.environ, **THREADS, "PYTHONPATH": path},
+                )
+                self._processes.append(process)
+                threading.Thread(target=self._listen, args=(number, process.stdout), daemon=True).start()
+                self._say(number, self._job)
+        except OSError as error:
+            self.__exit__(None, None, None)
+            raise RunFailed(f"a process for teachers can't be started: {error.strerror}") from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with suppress(BrokenPipeError):  # one that ended by itself may not have read what it was told
+                        stream.close()
+        self._errors.close()
+
+    def each(self, groups: Sequence[Sequence[int]], stop: Callable[[], bool]) -> Iterator[list[int]]:
+        """Have every group of teachers trained; yields each when it is on disk, in the order in which they end.
+
+        Ends at once, the teachers in hand left untrained, when `stop` says so.
+
+        Raises:
+            RunFailed: a worker failed.
+        """
+        waiting, busy = list(reversed(groups)), 0
+        for number in range(self._workers):
+            if waiting:
+                self._say(number, json.dumps(list(waiting.pop())))
+                busy += 1
+        while busy and not stop():
+            try:
+                number, line = self._done.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if not line:
+                raise RunFailed(
+                    f"a process that trained teachers ended: {self._last_words(number)}", "continue with --resume"
+                )
+            busy -= 1
+            if waiting:
+                self._say(number, json.dumps(list(waiting.pop())))
+                busy += 1
+            yield json.loads(line)
+
+    def _say(self, number: int, line: str) -> None:
+        stream = self._processes[number].stdin
+        try:
+            if stream is not None:
+                stream.write(line + "\n")
+                stream.flush()
+        except OSError:  # it ended: its listener has said so
+            return
+
+    def _listen(self, number: int, stream: IO[str]) -> None:
+        for line in stream:
+            self._done.put((number, line))
+        self._done.put((number, ""))
+
+    def _last_words(self, number: int) -> str:
+        code = self._processes[number].wait()
+        if code < 0:
+            return f"it was ended by signal {-code}" + (", perhaps for lack of memory" if -code == _KILL else "")
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"it gave no reason (exit code {code})"

@@ -1,0 +1,245 @@
+"""A plan to what a run of PATE needs: records read and named, queries chosen, the program tried. Nothing is spent here.
+
+Axes: R public records, Q queries, M classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dprecipe.data.facts import facts
+from dprecipe.data.raw import wrong_size
+from dprecipe.data.records import Records
+from dprecipe.data.units import Identities
+from dprecipe.faults import DataFault, UsageFault
+from dprecipe.mechanisms.pate import votes_file
+from dprecipe.mechanisms.pate.aggregators import Counts
+from dprecipe.mechanisms.pate.schema import Teachers
+from dprecipe.mechanisms.pate.train import checks
+from dprecipe.mechanisms.pate.train.learn import Floats, Lesson, Parts, Take
+from dprecipe.mechanisms.pate.train.partition import parts
+from dprecipe.mechanisms.pate.train.queries import Queries, queries
+from dprecipe.mechanisms.pate.train.teachers import train
+from dprecipe.mechanisms.pate.train.vote_store import VoteStore
+from dprecipe.mechanisms.plan import Plan, canonical_json
+from dprecipe.training.draft import hold_publishable
+from dprecipe.training.probe.program import Check
+from dprecipe.training.program import device_of, hold_unit
+from dprecipe.training.publish import device_name
+from dprecipe.training.records import RecordSource
+from dprecipe.training.released import refuse_python_tensors, tensors_of, trained_names
+from dprecipe.training.run import Given
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """Teachers that are trained in the run, on private records that have names."""
+
+    lesson: Lesson
+    teachers: int
+    records: RecordSource
+    identities: Identities
+
+    def dealt(self, key: bytes) -> NDArray[np.int64]:
+        """The teacher of each record."""
+        of_name = parts(self.identities.texts(), key, self.teachers)
+        return of_name[self.identities.of_record]
+
+    def private(self, key: bytes) -> tuple[NDArray[Any], ...] | None:
+        """What a commitment covers: the records and who learns from which; None for a kind of our own."""
+        if not isinstance(self.records, Records):
+            return None
+        return self.records.features, self.records.labels, self.dealt(key)
+
+    def counts(
+        self, key: bytes, asked: Floats, folder: Path, device: torch.device, stop: Callable[[], bool]
+    ) -> Counts | None:
+        """The votes on the queries `asked`; None where `stop` came first. `folder` keeps each teacher's."""
+        ensemble = Parts.of(self.dealt(key), self.teachers)
+        store = VoteStore(folder, len(asked), self.lesson.classes)
+        take = cast(Take, self.records.batch)  # numeric labels were refused: these are classes
+        return train(self.lesson, ensemble, take, asked, store, device, stop)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Voted:
+    """Votes on the queries, (Q, M), of teachers that were trained elsewhere."""
+
+    votes: Counts
+
+    def private(self, key: bytes) -> tuple[NDArray[Any], ...]:
+        """What a commitment covers."""
+        return (self.votes,)
+
+    def counts(
+        self, key: bytes, asked: Floats, folder: Path, device: torch.device, stop: Callable[[], bool]
+    ) -> Counts | None:
+        """The votes."""
+        return self.votes
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """What a run needs besides its ledger."""
+
+    ensemble: Trained | Voted
+    public: Floats
+    """(R, …), prepared."""
+    queries: Queries
+    test: RecordSource | None
+    given: Given
+    device: torch.device
+    checks: tuple[Check, ...]
+
+    @property
+    def asked(self) -> Floats:
+        """The features of the queries, (Q, …)."""
+        return self.public[self.queries.records]
+
+
+def prepare(plan: Plan, root: Path, given: Given) -> Program:
+    """Try the program on made-up records, and only then bring in its records.
+
+    Raises:
+        DataFault: the data or the votes are not what the recipe declares.
+        UsageFault: there are training records, and votes that were cast elsewhere; or a student with tensors that the
+            recipe refuses.
+        RunFailed: the program does not do what the accounting assumes.
+    """
+    if given.model is not None:
+        refuse_python_tensors(plan, given.model)
+    teachers, device = teachers_of(plan), device_of(plan.runtime.device)
+    lesson = None if teachers.votes is not None else lesson_of(plan, teachers)
+    if lesson is None and given.train is not None:
+        raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
+    tried = [checks.noise_scale(plan)]
+    if lesson is not None:
+        tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
+    public = features_of(plan, given.records("public", plan, root))
+    chosen = queries(public, int(plan.settings["queries"]))
+    ensemble: Trained | Voted
+    if lesson is None:
+        ensemble = _voted(plan, teachers, root, chosen)
+        tried.append(checks.votes_add_up(len(ensemble.votes), teachers.count))
+    else:
+        ensemble = _trained(plan, teachers, lesson, given.records("train", plan, root))
+    test = given.records("test", plan, root)
+    student = (
+        () if given.model is None else tensors_of(given.model.state_dict(), trained_names(given.model), True, False)
+    )
+    hold_publishable(
+        plan,
+        student,
+        "recipe" if given.model is None else "python",
+        "recipe" if given.train is None and given.public is None and given.test is None else "python",
+        tried,
+        device_name(device),
+    )
+    return Program(ensemble, public, chosen, test, given, device, tuple(tried))
+
+
+def teachers_of(plan: Plan) -> Teachers:
+    """Who votes."""
+    return Teachers.model_validate_json(canonical_json(plan.settings["ensemble"]))
+
+
+def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
+    """What every teacher of a plan is told."""
+    found, training = facts(plan.data), teachers.training
+    if teachers.model is None:
+        raise ValueError("the votes are read, nobody is taught")
+    # As many steps for a small part as for a large one: the length is public.
+    an_epoch = 1 if training is None else math.ceil(plan.length.expected_lot / training.batch_size)
+    steps = 1
+    if training is not None:
+        steps = training.steps or max(1, round((training.epochs or 0) * an_epoch))
+    return Lesson(
+        model=teachers.model,
+        training=training,
+        shape=found.shape,
+        classes=found.classes,
+        preprocess=plan.data.preprocess,
+        seed=plan.runtime.seed,
+        steps=steps,
+        steps_per_epoch=an_epoch,
+        physical_batch=plan.runtime.physical_batch,
+    )
+
+
+def features_of(plan: Plan, records: RecordSource | None) -> Floats:
+    """The public records' features, (R, …); of labels nothing is ever read.
+
+    Raises:
+        DataFault: there are none, or they have another shape.
+    """
+    if records is None:
+        raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
+    features, _ = records.batch(slice(None))
+    expected = facts(plan.data).shape
+    if features.shape[1:] != expected:
+        raise DataFault(
+            f"public records have the shape {list(features.shape[1:])}, those of the recipe {list(expected)}",
+            "pass records of the recipe's shape, prepared alike",
+        )
+    return features
+
+
+def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: Queries) -> Voted:
+    if teachers.votes is None:
+        raise ValueError("the teachers are trained, no votes are read")
+    classes = int(plan.settings["classes"])
+    votes_RM = votes_file.read(teachers.votes, root, len(chosen.of_record), teachers.count, classes)
+    return Voted(votes_RM[chosen.records])
+
+
+def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, records: RecordSource | None) -> Trained:
+    if records is None:
+        raise DataFault("there are no training records", "name data.train, or pass train=")
+    if records.unit_count != plan.data.size:
+        raise wrong_size(plan.data, records.unit_count)
+    hold_unit(plan, records)
+    identities = records.identities if isinstance(records, Records) else None
+    if identities is None:
+        if plan.settings["partition_by"] != "record number":
+            raise DataFault(
+                f"the training records have no names, and the plan deals them by {plan.settings['partition_by']!r}",
+                "give Records.identities: Identities.named(…)",
+            )
+        identities = Identities.numbered(len(records))
+    _hold_names(records, identities)
+    return Trained(lesson, teachers.count, records, identities)
+
+
+def _hold_names(records: RecordSource, identities: Identities) -> None:
+    """Every record has a name, and those of a unit have one name: else a unit would go to several teachers.
+
+    Raises:
+        DataFault: it is otherwise.
+    """
+    names, units = identities.of_record, records.units
+    if len(names) != len(records):
+        raise DataFault(
+            "not every training record has a name",
+            "name each of them in Records.identities",
+            f"{len(names)} of {len(records)}",
+        )
+    if units is None:
+        return
+    of_unit = np.zeros(records.unit_count, np.int64)
+    of_unit[units] = names
+    if not np.array_equal(of_unit[units], names):
+        raise DataFault(
+            "a unit's training records have several names, so they would go to several teachers",
+            "give all records of a unit one name: Records.identities and Records.units have to agree",
+        )

@@ -1,0 +1,234 @@
+"""PATE's program: train teachers on their parts, put the queries, train the student, publish.
+
+From the ballot on, everything is computed from public records and released labels: the student's modules are handed
+nothing else.
+
+Axes: R public records, Q queries, M classes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from torch import nn
+
+from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of
+from dprecipe.mechanisms.pate.train import analysis, checks
+from dprecipe.mechanisms.pate.train.answers import UNASKED, AnswersFile
+from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
+from dprecipe.mechanisms.pate.train.learn import Parts, votes
+from dprecipe.mechanisms.pate.train.partition import held_key
+from dprecipe.mechanisms.pate.train.pool import cpus
+from dprecipe.mechanisms.pate.train.program import Program, lesson_of, prepare, teachers_of
+from dprecipe.mechanisms.pate.train.spending import Spending
+from dprecipe.mechanisms.pate.train.taught import scores, taught
+from dprecipe.mechanisms.pate.train.teachers import one_thread
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.entropy import Secrets
+from dprecipe.privacy import accountants
+from dprecipe.release import labels
+from dprecipe.release.facts import commit
+from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.lost import hold_trained
+from dprecipe.training.program import device_of
+from dprecipe.training.publish import Finished, hold_identity, identity_of, publish
+from dprecipe.training.released import trained_names
+from dprecipe.training.run import Rehearsal, Run, Start, interrupted
+from dprecipe.training.signals import stopping_on_signals
+
+__all__ = ["attempt", "prepare", "rehearse"]
+
+REHEARSED = 100
+"""Queries that a rehearsal asks."""
+
+
+def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
+    """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
+    insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
+    key = held_key(folder.private / "partition.key", insecure)
+    given = program.given
+    identity = identity_of(
+        folder,
+        program.ensemble.private(key),
+        "recipe" if given.model is None else "python",
+        "recipe" if given.train is None and given.public is None and given.test is None else "python",
+    ) | {
+        "public": commit(folder.commitment_key, program.public.data),
+        "partition": commit(folder.commitment_key, key),
+    }
+    opened = {"insecure_seed": insecure, **identity}
+    ledger = folder.open_ledger(plan, opened, lambda before: hold_identity(identity, before))
+    clock, stopped = time.monotonic(), threading.Event()
+    try:
+        with stopping_on_signals(stopped.set, "part of the run"):
+            counts_QM = program.ensemble.counts(
+                key, program.asked, folder.private / "teachers", program.device, stopped.is_set
+            )
+            if counts_QM is None:
+                ledger.close("interrupted")
+                raise interrupted(plan, folder, "some of the teachers")
+            spending, streams = Spending(plan, ledger), noise_streams(Secrets(insecure, ledger.attempt))
+            ballot = Ballot(
+                counts_QM,
+                aggregator_of(plan.settings),
+                int(plan.settings["answers"]),
+                spending,
+                streams,
+                AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
+            )
+            charged = voting.queries(spending.charged)
+            hold_trained(
+                plan,
+                "queries",
+                charged,
+                ballot.put_so_far,
+                str(folder.private / "answers.jsonl"),
+                start.accept_lost_steps,
+            )
+            student = _Student(plan, program, stopped)
+            _put(plan, ballot, student, stopped, lambda module: _score(plan, folder, program, module, ballot, spending))
+            module = None if stopped.is_set() else student.learned(ballot)
+        if module is None or ballot.stop_reason is None:
+            ledger.close("interrupted")
+            raise interrupted(plan, folder, f"{ballot.put_so_far} of {plan.length.steps} queries")
+        published = analysis.sanitised(
+            plan, counts_QM, ballot, spending, streams, folder.private / "sanitised.json", ledger.before
+        )
+        spending.charge_rest()
+        ledger.close(ballot.stop_reason)
+    finally:
+        ledger.abandon()
+    seconds = time.monotonic() - clock
+    remarks = [f"answered {ballot.answered:,} of {plan.length.steps:,} queries"]
+    if plan.settings["analysis"] == "data_dependent":
+        analysis.write(plan, counts_QM, ballot, folder.private)
+        remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
+    score = _score(plan, folder, program, module, ballot, spending)
+    finished = Finished(
+        weights=module.state_dict(),
+        trained=trained_names(module, fitted=given.model is None and plan.training.optimizer is None),
+        model=plan.model if given.model is None else None,
+        identity=identity,
+        checks=program.checks,
+        device=program.device,
+        score=score,
+        test_from_python=given.test is not None,
+        sanitised=published,
+        steps_lost=voting.queries(spending.charged) - ballot.put_so_far,
+        write=lambda path: _write_labels(plan, program, ballot, path),
+    )
+    made = publish(plan, folder, start.moment, finished)
+    return Run(
+        folder.path,
+        folder.release,
+        plan,
+        made.epsilon,
+        ballot.stop_reason,
+        score,
+        seconds,
+        tuple(remarks),
+        made.verified,
+    )
+
+
+@final
+class _Student:
+    """The student, as far as answers have come; trained again where it is asked for."""
+
+    def __init__(self, plan: Plan, program: Program, stopped: threading.Event) -> None:
+        self._plan = plan
+        self._public = program.public
+        self._queries = program.queries
+        self._model = program.given.model
+        self._device = program.device
+        self._stopped = stopped
+
+    def learned(self, ballot: Ballot) -> nn.Module | None:
+        """The student of all labels so far; None where a stop came first.
+
+        Raises:
+            RunFailed: there is no label.
+        """
+        labels_R = self._queries.labels(ballot.outcomes)
+        return taught(self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set)
+
+    def expects(self, module: nn.Module, queries: range) -> Scores:
+        """What it expects of these queries."""
+        features = self._public[self._queries.records[queries.start : queries.stop]]
+        return scores(module, features, self._device, self._plan.runtime.physical_batch)
+
+
+def _put(
+    plan: Plan, ballot: Ballot, student: _Student, stopped: threading.Event, judge: Callable[[nn.Module], object]
+) -> None:
+    """Put all queries, as far as the budget goes: at once, or in rounds with a student's expectations in between, which
+    `judge` is shown. A student without a label expects nothing."""
+    interaction = plan.settings["interaction"]
+    edges = np.linspace(0, len(ballot.outcomes), 1 + (1 if interaction is None else int(interaction["rounds"])))
+    for first, end in itertools.pairwise(edges.round().astype(int).tolist()):
+        part, expected = range(first, end), None
+        waiting = ballot.stop_reason is None and bool((ballot.outcomes[first:end] == UNASKED).any())
+        if first > 0 and waiting and bool((ballot.outcomes >= 0).any()):
+            module = student.learned(ballot)
+            if module is not None:
+                judge(module)
+                expected = student.expects(module, part)
+        ballot.put(part, expected, stopped.is_set)
+        if stopped.is_set():
+            return
+
+
+def _score(
+    plan: Plan, folder: RunFolder, program: Program, module: nn.Module, ballot: Ballot, spending: Spending
+) -> Score | None:
+    if program.test is None:
+        return None
+    held_out = HeldOut(module, program.test, program.device, plan.runtime.physical_batch)
+    score = held_out.score({name: value.clone() for name, value in module.state_dict().items()})
+    budget = plan.budget
+    epsilon = accountants.epsilon(spending.charged, budget.delta, budget.neighbouring, budget.accountant)
+    folder.record(ballot.put_so_far, epsilon, score.metrics)
+    return score
+
+
+def _write_labels(plan: Plan, program: Program, ballot: Ballot, folder: Path) -> None:
+    """`labels.csv`: a row for each answer. Records that equal one that was asked are left to whoever has them."""
+    if not plan.release.labels:
+        return
+    first, names = labels.first_record(plan, program.given.public is not None), labels.names(plan)
+    rows = [
+        (first + int(program.queries.records[query]), names[int(ballot.outcomes[query])])
+        for query in np.flatnonzero(ballot.taught)
+    ]
+    (folder / labels.LABELS).write_text(labels.text(rows), encoding="utf-8", newline="\n")
+
+
+def rehearse(plan: Plan) -> Rehearsal:
+    """A group of teachers on made-up records, who vote on a few made-up queries: see `training.run.rehearse`."""
+    teachers, device = teachers_of(plan), device_of(plan.runtime.device)
+    tried = [checks.noise_scale(plan)]
+    if teachers.votes is not None:
+        return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
+    lesson, size = lesson_of(plan, teachers), max(1, round(plan.length.expected_lot))
+    tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
+    group = min(lesson.group(device), teachers.count)
+    generator = np.random.default_rng(0)
+    ensemble = Parts.of(np.arange(group * size) % group, group)
+    features = generator.random((group * size, *lesson.shape), dtype=np.float32)
+    labels = generator.integers(lesson.classes, size=len(features))
+    queries = generator.random((min(REHEARSED, plan.length.steps), *lesson.shape), dtype=np.float32)
+    clock = time.monotonic()
+    with one_thread():
+        votes(lesson, range(group), ensemble, lambda numbers: (features[numbers], labels[numbers]), queries, device)
+    seconds = (time.monotonic() - clock) / group
+    beside = 1 if device.type != "cpu" and lesson.training is not None else cpus()
+    done = f"{group} of {teachers.count} teachers on made-up records: {seconds:.2g} s a teacher"
+    return Rehearsal(done, seconds * teachers.count / beside, tuple(tried))

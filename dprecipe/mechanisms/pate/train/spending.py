@@ -1,0 +1,86 @@
+"""What a run of PATE may still spend, asked before noise is drawn, and the ledger that it is spent on.
+
+Where every query is answered, the plan's own events fit; further ones, after a crash, as far as the budget holds them.
+Where votes decide which are answered, the Gaussian filter of the plan holds them, and at the end what it has left is
+charged: the ledger then adds up to the filter's limit, whatever was answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import final
+
+from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, Event, FilterRest, SanitisedCost
+from dprecipe.privacy.ledger import LedgerWriter
+
+
+@final
+class Spending:
+    """Stands between a run's votes and its ledger."""
+
+    def __init__(self, plan: Plan, ledger: LedgerWriter) -> None:
+        limit = plan.settings["filter"]
+        self._filter = None if limit is None else GaussianFilter(float(limit))
+        self._planned = _counted(plan.events)
+        self._budget = plan.budget
+        self._ledger = ledger
+        self._charged = _counted(ledger.before.charges if ledger.before is not None else ())
+
+    @property
+    def charged(self) -> tuple[Charge, ...]:
+        """What counts as spent, in all attempts."""
+        return tuple(Charge(event, count) for event, count in self._charged.items())
+
+    def count(self, event: Event) -> int:
+        """How many of these events count as spent."""
+        return self._charged[event]
+
+    def holds(self, wanted: Iterable[Charge]) -> bool:
+        """Whether all these events may be spent on top."""
+        after = self._charged + _counted(wanted)
+        if self._filter is not None:
+            return self._filter.holds(_gaussian(after)) and _others(after) <= _others(self._planned)
+        if after <= self._planned:
+            return True
+        budget = self._budget
+        charges = [Charge(event, count) for event, count in (after | _others(self._planned)).items()]
+        return accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon
+
+    def reserve(self, event: Event, count: int) -> str:
+        """Put events on record that are about to be spent; the line of the ledger that holds them."""
+        self._ledger.reserve(event, count)
+        self._charged[event] += count
+        return self._ledger.head
+
+    def settle(self, event: Event, count: int) -> None:
+        """Put on record that they were."""
+        self._ledger.settle(event, count)
+
+    def charge_rest(self) -> None:
+        """Charge what the filter has left: from now on it holds nothing more."""
+        if self._filter is None:
+            return
+        rest: FilterRest | None = self._filter.rest(_gaussian(self._charged))
+        if rest is not None:
+            self.reserve(rest, 1)
+            self.settle(rest, 1)
+
+
+def _counted(charges: Iterable[Charge]) -> Counter[Event]:
+    counts: Counter[Event] = Counter()
+    for charge in charges:
+        counts[charge.event] += charge.count
+    return counts
+
+
+def _others(counts: Counter[Event]) -> Counter[Event]:
+    """The events that are no votes of the filter."""
+    return Counter({event: count for event, count in counts.items() if isinstance(event, SanitisedCost)})
+
+
+def _gaussian(counts: Counter[Event]) -> list[Charge]:
+    return [Charge(event, count) for event, count in counts.items() if not isinstance(event, SanitisedCost)]

@@ -1,0 +1,150 @@
+"""The student: a network that learns from public records, and from the labels that were released for some of them.
+
+Guarantees: a function of its arguments, on a CPU; among them is nothing private, so all that is done here is
+post-processing of what the ledger holds. The global generator of random numbers is left as it was found.
+
+Axes: R public records, L labelled ones, B records of a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dprecipe.faults import RunFailed
+from dprecipe.language.training import Training
+from dprecipe.mechanisms.pate.train.vat import unsupervised_loss
+from dprecipe.mechanisms.plan import Length
+from dprecipe.training.losses import generalised_cross_entropy
+from dprecipe.training.moves import moves
+from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
+from dprecipe.training.seeded import drawing_from
+
+Floats = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+BATCH = 32
+"""Labelled records of an update where the recipe does not say."""
+LOOK = 100
+"""Updates between two looks at whether the loss is still finite."""
+
+
+def length(spec: Training, labelled: int, public: int) -> Length:
+    """How long a student learns: an epoch is a pass over what it learns from, the public records if they all count."""
+    semi = spec.semi_supervised
+    size = labelled / (spec.batch_size or BATCH) if semi is None else public / semi.batch_size
+    an_epoch = max(1, math.ceil(size))
+    steps = spec.steps if isinstance(spec.steps, int) else max(1, round(float(spec.epochs or 1) * an_epoch))
+    return Length(steps, an_epoch, float(spec.batch_size or BATCH))
+
+
+def train(
+    model: nn.Module,
+    features: Floats,
+    labels: Labels,
+    public: Floats,
+    spec: Training,
+    seed: int,
+    device: torch.device,
+    progress: Callable[[int, int], None] = lambda done, steps: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> nn.Module | None:
+    """The model, trained and in evaluation mode, with the weights that are released; None where `stop` came first.
+
+    `features` (L, …) and `labels` (L,) are what was answered; `public` (R, …) is read by semi-supervised training only.
+    `progress` is told the updates that are done, and how many there will be.
+
+    Raises:
+        RunFailed: there is no label, or the training left the finite numbers.
+    """
+    if not len(labels):
+        raise RunFailed(
+            "no query was answered, so there is nothing to learn from",
+            "lower mechanism.aggregator.selection.threshold, and start anew: what was spent stays spent",
+        )
+    with drawing_from(seed, device), flushing_denormals():
+        return _trained(model.to(device), features, labels, public, spec, seed, device, progress, stop)
+
+
+def _trained(
+    model: nn.Module,
+    features: Floats,
+    labels: Labels,
+    public: Floats,
+    spec: Training,
+    seed: int,
+    device: torch.device,
+    progress: Callable[[int, int], None],
+    stop: Callable[[], bool],
+) -> nn.Module | None:
+    semi, extent = spec.semi_supervised, length(spec, len(labels), len(public))
+    optimizer, rate = optimizer_of(spec.descent, model), learning_rate(spec.descent, extent)
+    average = Average(spec.average, extent.steps)
+    generator = torch.Generator(device).manual_seed(seed)
+    move = None if spec.augment is None else moves(spec.augment, generator)
+    labelled = _shuffled(len(labels), spec.batch_size or BATCH, seed, "labelled")
+    unlabelled = _shuffled(len(public), 1 if semi is None else semi.batch_size, seed, "unlabelled")
+    model.train()
+    for step in range(extent.steps):
+        if stop():
+            return None
+        chosen = next(labelled)
+        x, y = (torch.from_numpy(array[chosen]).to(device) for array in (features, labels))
+        outputs = model(x if move is None else move(x))
+        loss = generalised_cross_entropy(outputs, y, spec.robustness).mean()
+        if semi is not None:
+            x = torch.from_numpy(public[next(unlabelled)]).to(device)
+            grown = min(1.0, (step + 1) / (semi.ramp * extent.steps)) if semi.ramp else 1.0
+            loss = loss + grown * unsupervised_loss(model, x, semi, generator, move)
+        if step % LOOK == 0 and not bool(torch.isfinite(loss)):
+            raise _diverged(step, extent.steps)
+        lr = rate(step)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        decay(spec.descent, optimizer, lr)
+        optimizer.step()
+        average.take(step, model)
+        progress(step + 1, extent.steps)
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
+        raise _diverged(extent.steps, extent.steps)
+    if average.value is not None:
+        with torch.no_grad():
+            nn.utils.vector_to_parameters(average.value, [p for p in model.parameters() if p.requires_grad])
+    return model.eval()
+
+
+def _diverged(step: int, steps: int) -> RunFailed:
+    return RunFailed(
+        f"the student's training left the finite numbers, by update {step} of {steps}",
+        "lower training.optimizer.lr, and start anew: what was spent stays spent",
+    )
+
+
+def _shuffled(count: int, size: int, seed: int, purpose: str) -> Iterator[NDArray[np.int64]]:
+    """Numbers below `count`, (size,) at a time: one random order of all of them after the other."""
+    generator = np.random.default_rng([seed, *purpose.encode()])
+    ahead = np.empty(0, np.int64)
+    while True:
+        while len(ahead) < size:
+            ahead = np.concatenate([ahead, generator.permutation(count)])
+        yield ahead[:size]
+        ahead = ahead[size:]
+
+
+@contextmanager
+def flushing_denormals() -> Iterator[None]:
+    """Numbers below 1e-38 count as zero: gradients of confident predictions hold many, and CPUs are slow at them."""
+    before = float(torch.full((1,), 1e-30) * 1e-10) == 0.0
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)

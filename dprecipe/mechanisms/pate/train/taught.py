@@ -1,0 +1,81 @@
+"""The student of a plan: trained on public records and released labels, of whatever kind it is.
+
+Nothing here is handed a private record, a vote or a name of where they are.
+
+Axes: R public records, K queries, M classes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dprecipe.data.facts import facts
+from dprecipe.data.preprocess import Floats
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate.aggregators import Scores
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.build import build
+from dprecipe.progress import Progress
+
+
+def taught(
+    plan: Plan,
+    module: nn.Module | None,
+    public: Floats,
+    labels_R: NDArray[np.int64],
+    device: torch.device,
+    stop: Callable[[], bool],
+) -> nn.Module | None:
+    """The student, in evaluation mode; None where `stop` came first.
+
+    `module` takes the place of the recipe's model. `labels_R` holds a label, or a number below 0 for a public record
+    that has none.
+
+    Guarantees: a function of its arguments; two calls give the same student, on a CPU.
+
+    Raises:
+        RunFailed: no record has a label.
+    """
+    labelled = np.flatnonzero(labels_R >= 0)
+    if not len(labelled):
+        raise RunFailed(
+            "no query was answered, so there is nothing to learn from",
+            "lower mechanism.aggregator.selection.threshold, and start anew: what was spent stays spent",
+        )
+    features, labels, seed, found = public[labelled], labels_R[labelled], plan.runtime.seed, facts(plan.data)
+    if module is None and plan.training.optimizer is None:
+        from dprecipe.mechanisms.pate.train.fitted import fit
+
+        return fit(plan.model, features, labels, found.classes, seed).to(device)  # type: ignore[arg-type]
+    from dprecipe.mechanisms.pate.train.student import train
+
+    # Trained from its first weights on, however often it is asked for.
+    if module is None:
+        fresh = build(plan.model, found.shape, found.classes, seed, vocabulary=found.vocabulary)
+    else:
+        fresh = copy.deepcopy(module)
+    shown: list[Progress] = []
+
+    def show(done: int, steps: int) -> None:
+        if not shown:
+            shown.append(Progress("student", "update", steps))
+        (shown[0].end if done == steps else shown[0].show)(done)
+
+    return train(fresh, features, labels, public, plan.training, seed, device, show, stop)
+
+
+def scores(module: nn.Module, features: Floats, device: torch.device, physical_batch: int) -> Scores:
+    """What a student expects of each class, (K, M) float64."""
+    with torch.no_grad():
+        parts = [
+            torch.softmax(module(torch.from_numpy(features[start : start + physical_batch]).to(device)).double(), 1)
+            for start in range(0, len(features), physical_batch)
+        ]
+    expected: Scores = torch.cat(parts).cpu().numpy()
+    return expected

@@ -1,0 +1,125 @@
+"""The ensemble: every teacher trained on its part and asked once, its votes kept and nothing else of it.
+
+A few teachers show how long all will take; where that is long, processes of their own train the rest.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate.aggregators import Counts
+from dprecipe.mechanisms.pate.train.learn import Floats, Lesson, Parts, Take, votes
+from dprecipe.mechanisms.pate.train.pool import Pool, cpus
+from dprecipe.mechanisms.pate.train.vote_store import VoteStore, put_all
+from dprecipe.mechanisms.pate.train.worker import Job
+from dprecipe.progress import Progress
+
+PATIENCE = 15.0
+"""Seconds that the teachers which are left may take in this process: starting others takes a few."""
+
+
+def train(
+    lesson: Lesson,
+    parts: Parts,
+    take: Take,
+    queries: Floats,
+    store: VoteStore,
+    device: torch.device,
+    stop: Callable[[], bool] = lambda: False,
+) -> Counts | None:
+    """The counts of their votes on every query, (Q, M), once each teacher has voted; None where `stop` said so before.
+
+    Teachers whose votes are in the store are not trained again.
+
+    Raises:
+        RunFailed: the disk refuses, or a process failed; the votes of the others are kept.
+    """
+    teachers = len(parts)
+    missing = store.missing(teachers)
+    size = lesson.group(device)
+    groups = [missing[first : first + size] for first in range(0, len(missing), size)]
+    done = teachers - len(missing)
+    if groups:
+        progress = Progress("teachers", "teacher", teachers, done)
+        with one_thread():
+            for group in _trained(lesson, groups, parts, take, queries, store, device, stop):
+                done += len(group)
+                progress.show(done)
+        progress.end(done)
+    return store.counts(teachers) if done == teachers else None
+
+
+def _trained(
+    lesson: Lesson,
+    groups: Sequence[Sequence[int]],
+    parts: Parts,
+    take: Take,
+    queries: Floats,
+    store: VoteStore,
+    device: torch.device,
+    stop: Callable[[], bool],
+) -> Iterator[Sequence[int]]:
+    """The groups, each when its votes are in the store."""
+    workers = 1 if device.type != "cpu" and lesson.training is not None else cpus()
+    started = time.monotonic()
+    for number, group in enumerate(groups):
+        # The first group warms up, and does not count where there is a second.
+        left = (time.monotonic() - started) / max(1, number - 1) * (len(groups) - number)
+        if number > 1 and workers > 1 and left > PATIENCE:
+            yield from _by_workers(lesson, groups[number:], parts, take, queries, store, workers, stop)
+            return
+        if stop():
+            return
+        if number == 1:
+            started = time.monotonic()
+        put_all(store, group, votes(lesson, group, parts, take, queries, device))
+        yield group
+
+
+def _by_workers(
+    lesson: Lesson,
+    groups: Sequence[Sequence[int]],
+    parts: Parts,
+    take: Take,
+    queries: Floats,
+    store: VoteStore,
+    workers: int,
+    stop: Callable[[], bool],
+) -> Iterator[Sequence[int]]:
+    with _work_folder(store.folder / ".work") as folder:
+        try:
+            Job.write(folder, lesson, parts, take, queries)
+        except OSError as error:
+            raise RunFailed(
+                f"{folder}: can't be written: {error.strerror}", "make room on the disk, then continue with --resume"
+            ) from None
+        with Pool(min(workers, len(groups)), folder, store.folder) as pool:
+            yield from pool.each(groups, stop)
+
+
+@contextmanager
+def _work_folder(path: Path) -> Iterator[Path]:
+    """A folder in `private/` that is gone afterwards; what a killed run left is removed first."""
+    shutil.rmtree(path, ignore_errors=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: teachers are too small for more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

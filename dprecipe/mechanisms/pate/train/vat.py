@@ -1,0 +1,83 @@
+"""Virtual adversarial training: what a model predicts for a record shall not change nearby.
+
+Nearby is a ball around the record, or around a moved copy of it, and in the ball the direction that changes the
+prediction most, found by power iteration on the divergence. No label is needed. What is smoothed is the function that
+is released: layers that draw (dropout) are still.
+
+Source: T. Miyato, S. Maeda, M. Koyama, S. Ishii, "Virtual Adversarial Training: A Regularization Method for Supervised
+and Semi-Supervised Learning", IEEE TPAMI 41(8), 2019, algorithm 1 and section 3.3.
+
+Axes: B records of a batch, M classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from dprecipe.language.training import Vat
+
+Move = Callable[[Tensor], Tensor]
+
+
+def unsupervised_loss(
+    model: nn.Module, features: Tensor, spec: Vat, generator: torch.Generator, move: Move | None = None
+) -> Tensor:
+    """The mean over records (B, …) of `weight` × divergence + `entropy` × entropy; its gradient reaches the weights.
+
+    The divergence is between the prediction for the record, taken as given, and that for the worst neighbour of the
+    record as `move` leaves it. `generator` is on the device of the features.
+    """
+    with _still(model):
+        log_p = log_softmax(model(features), 1)
+        moved = features if move is None else move(features)
+        worst = moved + adversarial(model, moved, log_p.detach(), spec, generator)
+        apart = divergence(log_p.detach(), model(worst)).mean()
+    return spec.weight * apart - spec.entropy * (log_p.exp() * log_p).sum(1).mean()
+
+
+def adversarial(model: nn.Module, features: Tensor, log_p: Tensor, spec: Vat, generator: torch.Generator) -> Tensor:
+    """The change of each record, of L2 length `radius`, that moves the prediction furthest from `log_p` (B, M).
+
+    Only the gradient for the features is worked out: those of the weights stay as they are.
+    """
+    direction = _unit(torch.randn(features.shape, generator=generator, device=features.device, dtype=features.dtype))
+    for _ in range(spec.power_iterations):
+        probe = (spec.xi * direction).requires_grad_()
+        with torch.enable_grad():
+            apart = divergence(log_p, model(features.detach() + probe)).sum()
+        (steepest,) = torch.autograd.grad(apart, probe)
+        # Where the prediction does not move at all, one direction is as good as another.
+        still = (steepest.flatten(1) == 0).all(1).view(-1, *[1] * (features.ndim - 1))
+        direction = torch.where(still, direction, _unit(steepest))
+    return spec.radius * direction
+
+
+def divergence(log_p: Tensor, outputs: Tensor) -> Tensor:
+    """KL(p ‖ softmax(outputs)) of each record, (B,); both arguments are (B, M)."""
+    return (log_p.exp() * (log_p - log_softmax(outputs, 1))).sum(1)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Each record scaled to L2 length 1; by its largest entry first, or the squares of a tiny gradient vanish."""
+    flat = x.flatten(1)
+    tiny = torch.finfo(x.dtype).tiny
+    flat = flat / flat.abs().amax(1, keepdim=True).clamp_min(tiny)
+    scaled: Tensor = flat / torch.linalg.vector_norm(flat, dim=1, keepdim=True).clamp_min(tiny)
+    return scaled.view_as(x)
+
+
+@contextmanager
+def _still(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode, and back as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

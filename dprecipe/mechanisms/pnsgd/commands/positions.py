@@ -1,0 +1,235 @@
+"""`dprecipe positions`: what protects a record at its place in the order, by every bound, as a table and a plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from dprecipe.faults import UsageFault
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.theory import contraction, hidden
+from dprecipe.mechanisms.pnsgd.theory.positions import shown
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.privacy import rounding
+from dprecipe.privacy.events import ProjectedDescent
+from dprecipe.recipe.read import read
+from dprecipe.screen import as_json, show_document
+
+SCHEMA = "dprecipe.positions/v1"
+FORMATS = ("text", "json", "csv")
+PLOTS = (".svg", ".png")
+COMPARISONS = ("proposition_1", "theorem_4")
+"""Of the paper that the mechanism comes from: shown beside the bounds, and never the guarantee."""
+MOST_ROWS = 40
+MOST_EPSILONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """δ at one ε of the records at one place."""
+
+    epsilon: float
+    delta: float
+    """The least of the bounds."""
+    bound: str
+    """Which of them it is."""
+    bounds: dict[str, float]
+    comparisons: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What protects the records at one place."""
+
+    position: int
+    epsilon: float | None
+    """At the budget's δ; None: infinite."""
+    bound: str
+    at: tuple[At, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The places of a recipe's run, had it gone through the file in order to its last step; and the run as it is."""
+
+    plan: Plan
+    event: ProjectedDescent
+    rows: tuple[Row, ...]
+    own: tuple[At, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document `dprecipe.positions/v1`, but for the schema and the recipe."""
+        guarantee = self.plan.guarantee
+        return {
+            "mechanism": self.plan.mechanism,
+            "size": self.event.size,
+            "steps": self.event.steps,
+            "steps_per_pass": self.event.lots,
+            "delta": guarantee.delta,
+            "own": {
+                "order": self.event.order,
+                "stop": self.event.stop,
+                "epsilon": guarantee.epsilon,
+                "bound": guarantee.accountant,
+                "at": [_without_comparisons(at) for at in self.own],
+            },
+            "positions": [asdict(row) for row in self.rows],
+        }
+
+
+def positions(
+    recipe: Path,
+    overrides: Sequence[str] = (),
+    epsilons: Sequence[float] = (),
+    output: str = "text",
+    plot: Path | None = None,
+    every: bool = False,
+) -> None:
+    """Print the guarantee by position; with `plot`, also draw it.
+
+    Raises:
+        RecipeError, PlanRefused: what is wrong with the recipe.
+        UsageFault: an unknown format, a mechanism without positions, an ε that is none, a file that can't be written.
+    """
+    if output not in FORMATS:
+        raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
+    if plot is not None and plot.suffix not in PLOTS:
+        raise UsageFault(f"{plot}: a plot is an .svg or a .png", "name a file that ends so with --plot")
+    if len(epsilons) > MOST_EPSILONS or not all(0 <= e < math.inf for e in epsilons):
+        raise UsageFault("--epsilon takes up to eight finite numbers >= 0", "for example --epsilon 0.5 --epsilon 1")
+    loaded = read(recipe, overrides)
+    if loaded.recipe.mechanism.kind != "pnsgd":
+        raise UsageFault(
+            f"mechanism {loaded.recipe.mechanism.kind} protects all records alike: it has no positions to compare",
+            "use mechanism pnsgd, or see `dprecipe plan`",
+        )
+    made = make_plan(loaded)
+    found = curve(made, tuple(dict.fromkeys(epsilons)) or (made.budget.epsilon,), every)
+    if plot is not None:
+        _draw(plot, found)
+    if output == "json":
+        recipe_facts = {"name": made.name, "digest": made.source.digest}
+        document = {"schema": SCHEMA, "recipe": recipe_facts, **found.to_json()}
+        show_document(as_json(document))
+    else:
+        show_document(text(found) if output == "text" else table(found))
+
+
+def curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
+    """Every place where there are at most 40, else as many; with `every`, all of them. All δ are rounded up."""
+    event = cast("ProjectedDescent", plan.events[0].event)
+    ordered = replace(event, order="sequential", stop="last")
+    delta, paper = plan.budget.delta, _paper_contraction(plan)
+    rows, of_lot = [], dict[int, Row]()
+    for position in shown(event, event.size if every else MOST_ROWS, MOST_ROWS):
+        lot = (position - 1) // event.lot
+        if lot not in of_lot:
+            least = hidden.epsilon_at(ordered, position, delta)
+            of_lot[lot] = Row(
+                position,
+                rounding.up(least.value) if least.value < math.inf else None,
+                least.name,
+                tuple(_at(ordered, position, epsilon, paper) for epsilon in epsilons),
+            )
+        rows.append(replace(of_lot[lot], position=position))
+    return Curve(plan, event, tuple(rows), tuple(_at(event, None, epsilon, None) for epsilon in epsilons))
+
+
+def _paper_contraction(plan: Plan) -> float | None:
+    """M as the paper has it, where its conditions hold and all steps are alike."""
+    settings = plan.settings
+    if len(settings["stages"]) > 1:
+        return None
+    try:
+        return contraction.paper_contraction(
+            settings["stages"][0]["learning_rate"], settings["strong_convexity"], settings["smoothness"]
+        )
+    except ValueError:
+        return None
+
+
+def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: float | None) -> At:
+    """δ at ε, of a position or of the event as a whole."""
+
+    def asked(bound: str | None) -> hidden.Bound:
+        if position is None:
+            return hidden.delta(event, epsilon, bound)
+        return hidden.delta_at(event, position, epsilon, bound)
+
+    least = asked(None)
+    compared = {}
+    if position is not None and paper is not None:
+        compared = hidden.comparison_at(event, position, epsilon, paper)
+    return At(
+        epsilon,
+        _up(least.value),
+        least.name,
+        {name: _up(asked(name).value) for name in hidden.bounds(event)},
+        {name: _up(compared[name]) for name in COMPARISONS if name in compared},
+    )
+
+
+def _up(value: float) -> float:
+    return min(1.0, rounding.up(value))
+
+
+def _without_comparisons(at: At) -> dict[str, Any]:
+    return {key: value for key, value in asdict(at).items() if key != "comparisons"}
+
+
+def text(found: Curve) -> str:
+    """A table for each ε, and what the recipe's own order gives."""
+    plan, event = found.plan, found.event
+    lines = [
+        f"{plan.name}: δ by position, {event.steps:,} steps, {event.lots:,} a pass; "
+        f"ε at δ = {plan.budget.delta:g} in the last column"
+    ]
+    names, compared = hidden.bounds(event), [name for name in COMPARISONS if name in found.rows[0].at[0].comparisons]
+    for index, own in enumerate(found.own):
+        head = ("position", *names, *(f"({name})" for name in compared), "least", "ε")
+        rows = [head, *(_cells(row, index, compared) for row in found.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += ["", f"at ε = {own.epsilon:g}"]
+        lines += ["  " + "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines.append(f"  this recipe ({event.order} order, stop {event.stop}): δ = {own.delta:g}, by {own.bound}")
+    lines += ["", f"this recipe: ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g}"]
+    if len(found.rows) < event.size:
+        lines.append(f"{len(found.rows):,} of {event.size:,} positions are shown; --all shows every one")
+    if compared:
+        lines.append("in brackets: the curves that Asoodeh, Diaz & Calmon 2020 draw, with their M; not the guarantee")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Row, index: int, compared: Sequence[str]) -> tuple[str, ...]:
+    at = row.at[index]
+    deltas = [*at.bounds.values(), *(at.comparisons[name] for name in compared)]
+    epsilon = "infinite" if row.epsilon is None else f"{row.epsilon:g}"
+    return (str(row.position), *(f"{delta:.4g}" for delta in deltas), at.bound, epsilon)
+
+
+def table(found: Curve) -> str:
+    """CSV: a line for each position and ε."""
+    names = hidden.bounds(found.event)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["position", "epsilon", "delta", "bound", *names, *COMPARISONS, "epsilon_at_budget_delta"])
+    for row in found.rows:
+        for at in row.at:
+            compared = [at.comparisons.get(name, "") for name in COMPARISONS]
+            last = "" if row.epsilon is None else row.epsilon
+            writer.writerow([row.position, at.epsilon, at.delta, at.bound, *at.bounds.values(), *compared, last])
+    return out.getvalue()
+
+
+def _draw(path: Path, found: Curve) -> None:
+    from dprecipe.mechanisms.pnsgd.commands.positions_plot import plot
+
+    try:
+        path.write_bytes(plot(found, path.suffix.removeprefix(".")))
+    except OSError as error:
+        raise UsageFault(f"{path} can't be written: {error.strerror}", "name another file with --plot") from None

@@ -1,0 +1,58 @@
+"""The steps of a projected descent in torch, on an accelerator.
+
+The formulas are those of the processor's, in double precision as well; blocks of features and of noise, which comes
+from the same streams, are moved over, and nothing is read back before it is asked for, so that steps queue up.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dprecipe.mechanisms.pnsgd.train.descent import ROUNDING, Floats, Objective
+
+
+@final
+class OnDevice:
+    """Steps in torch (`dprecipe.mechanisms.pnsgd.train.descent.Where`)."""
+
+    def __init__(self, objective: Objective, device: torch.device) -> None:
+        self._objective = objective
+        self._device = device
+
+    def place(self, w: Floats) -> None:
+        self._w = torch.tensor(w, device=self._device)
+
+    def fetch(self) -> Floats:
+        fetched: Floats = self._w.cpu().numpy().copy()
+        return fetched
+
+    def gradient(self, x_BD: Floats, y_B: NDArray[Any]) -> Tensor:
+        return self._of(self._moved(x_BD), self._moved(y_B))
+
+    def step(self, gradient: Tensor, shrink: float, noise_P: Floats) -> None:
+        self._step(gradient, shrink, self._moved(noise_P))
+
+    def steps(self, x_TBD: Floats, y_TB: NDArray[Any], factor: float, shrink: float, noise_TP: Floats) -> None:
+        lots = zip(self._moved(x_TBD), self._moved(y_TB), self._moved(noise_TP), strict=True)
+        for x_BD, y_B, noise_P in lots:
+            self._step(self._of(x_BD, y_B).mul_(factor), shrink, noise_P)
+
+    def _moved(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+    def _of(self, x_BD: Tensor, y_B: Tensor) -> Tensor:
+        gradient: Tensor = self._objective.gradient(self._w, x_BD, y_B, torch)
+        return gradient
+
+    def _step(self, gradient: Tensor, shrink: float, noise_P: Tensor) -> None:
+        objective = self._objective
+        self._w.mul_(shrink).add_(gradient).add_(noise_P.reshape(gradient.shape))
+        if objective.bound is not None:
+            self._w.clamp_(-objective.bound, objective.bound)
+        elif objective.radius is not None:
+            most = objective.radius * (1 - ROUNDING)
+            self._w.mul_(most / self._w.norm().clamp_min(most))

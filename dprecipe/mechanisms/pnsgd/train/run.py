@@ -1,0 +1,331 @@
+"""The program of projected noisy SGD: descend out of sight, publish the last iterate.
+
+One event covers the run, whatever number of attempts it takes. It is reserved before the first noise is drawn and
+settled after the last step; what an attempt that broke off had done of it nobody saw, so that the next one carries the
+reservation on. With a state on disk it goes on from there, with noise of its own for the steps that are left; without
+one it starts over, with a new order, a new stop and new noise. Either way one transcript is released: that of the last
+iterate, all of whose steps had independent noise of the planned scale, in an order and up to a stop that were drawn
+once, before its first step. Once the event is settled, nothing more is drawn: the release is made of the final state,
+which is kept, and can be made again.
+
+Guarantees: before the end, what depends on private records is written only into the encrypted state (and, where the
+recipe asks for it, the loss into `private/losses.csv`), and shown nowhere: progress counts steps.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dprecipe.data.facts import DataFacts, facts
+from dprecipe.data.raw import wrong_size
+from dprecipe.faults import BudgetSpent, DataFault, RunFailed, UsageFault
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.schedule import Stage
+from dprecipe.mechanisms.pnsgd.train import checks
+from dprecipe.mechanisms.pnsgd.train.descent import Descent, Floats, Noise, Objective, OnCpu, State, Where
+from dprecipe.mechanisms.pnsgd.train.hidden_state import HiddenState
+from dprecipe.mechanisms.pnsgd.train.losses import loss_of
+from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
+from dprecipe.models.build import build
+from dprecipe.models.schema import Location
+from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.laws import Law
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.progress import Progress
+from dprecipe.release.facts import Origin
+from dprecipe.training import log
+from dprecipe.training.draft import hold_publishable
+from dprecipe.training.evaluate import HeldOut, Score
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.probe.program import Check
+from dprecipe.training.program import Sets, Synthetic, declared, device_of, hold_unit
+from dprecipe.training.publish import Finished, device_name, hold_identity, identity_of, private_of, publish
+from dprecipe.training.records import RecordSource
+from dprecipe.training.run import Given, Rehearsal, Run, Start, interrupted
+from dprecipe.training.signals import stopping_on_signals
+
+REHEARSED_SECONDS = 1.0
+WORTH_MOVING = 1 << 20
+"""Products of a step from which on `device: auto` takes an accelerator, if there is one: it needs some ten launches a
+step, as long as a processor needs for so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a run needs besides its ledger."""
+
+    objective: Objective
+    stages: tuple[Stage, ...]
+    sets: Sets
+    facts: DataFacts
+    device: torch.device
+    checks: tuple[Check, ...]
+
+    def where(self) -> Where:
+        """What makes the steps."""
+        return _where(self.objective, self.device)
+
+
+def prepare(plan: Plan, root: Path, given: Given) -> Program:
+    """Probe the engine on made-up records, and only then bring in the plan's own, or those that were given.
+
+    Raises:
+        UsageFault: a model was given, whose constants nobody has proved, or public records.
+        DataFault: the data is not what the recipe declares.
+        RunFailed: the engine does not do what the accounting assumes.
+    """
+    if given.model is not None:
+        raise UsageFault("nothing is proved of a model from Python", "leave `model` out: the recipe names one")
+    if given.public is not None:
+        raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
+    program = _prepared(plan, lambda: declared(plan, root, given))
+    data: Origin = "python" if program.sets.from_python else "recipe"
+    hold_publishable(plan, (), "recipe", data, program.checks, device_name(program.device))
+    return program
+
+
+def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
+    data_facts, objective, stages = facts(plan.data), objective_of(plan), stages_of(plan)
+    device = _device(plan, objective)
+    tried = checks.probe(objective, plan.settings, plan.budget.neighbouring, stages, lambda: _where(objective, device))
+    sets = records()
+    if len(sets.train) != plan.data.size:
+        raise wrong_size(plan.data, len(sets.train))
+    hold_unit(plan, sets.train)
+    features, _ = sets.train.batch(slice(0, 1))
+    if math.prod(features.shape[1:]) != data_facts.width:
+        raise DataFault(
+            f"a training record has {math.prod(features.shape[1:])} features, the recipe declares {data_facts.width}",
+            "pass the records the recipe declares",
+        )
+    return Program(objective, stages, sets, data_facts, device, tried)
+
+
+def objective_of(plan: Plan) -> Objective:
+    """What the plan descends, and where."""
+    settings, data_facts = plan.settings, facts(plan.data)
+    constraint, location = settings["constraint"], isinstance(plan.model, Location)
+    return Objective(
+        loss=loss_of(plan.model, data_facts.classes),
+        width=0 if location else data_facts.width,
+        bias=location or bool(settings["bias"]),
+        feature_norm=0.0 if location else float(settings["feature_norm"]),
+        l2=float(settings["l2"]),
+        radius=constraint.get("radius"),
+        bound=constraint.get("bound"),
+    )
+
+
+def stages_of(plan: Plan) -> tuple[Stage, ...]:
+    """The plan's stages, which its event was made of."""
+    return tuple(
+        Stage(int(row["steps"]), float(row["learning_rate"]), float(row["noise_scale"]))
+        for row in plan.settings["stages"]
+    )
+
+
+def _device(plan: Plan, objective: Objective) -> torch.device:
+    numbers = int(plan.settings["batch_size"]) * math.prod(objective.shape)
+    if plan.runtime.device == "auto" and numbers < WORTH_MOVING:
+        return torch.device("cpu")
+    return device_of(plan.runtime.device)
+
+
+def _where(objective: Objective, device: torch.device) -> Where:
+    return OnCpu(objective) if device.type == "cpu" else OnDevice(objective, device)
+
+
+def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
+    """Go on from where the folder is: unless the run has ended, in which case its release is made."""
+    insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
+    identity = identity_of(
+        folder, private_of(program.sets.train), "recipe", "python" if program.sets.from_python else "recipe"
+    )
+    kept = HiddenState(folder.private / "checkpoints" / "last.hidden", folder.private / "checkpoint.key", plan.digest)
+    (event,) = (charge.event for charge in plan.events)
+    state: State | None = None
+
+    def hold(before: Ledger | None) -> None:
+        nonlocal state
+        hold_identity(identity, before)
+        state = kept.load(before)
+        _hold_standing(plan, event, before, state)
+
+    clock, stopped = time.monotonic(), threading.Event()
+    ledger = folder.open_ledger(plan, {"insecure_seed": insecure, **identity}, hold)
+    try:
+        if not _settled(event, ledger.before):
+            secrets = Secrets(insecure, ledger.attempt)
+            if _left(event, ledger.before):
+                ledger.carry(event)
+            else:
+                ledger.reserve(event, 1)
+            state = _descend(plan, program, secrets, state, kept, ledger, folder, stopped)
+            if not state.finished:
+                ledger.close("interrupted")
+                raise interrupted(plan, folder, f"{state.step} of {state.stop} steps")
+            ledger.settle(event, 1)
+        ledger.close("completed")
+    finally:
+        ledger.abandon()
+    seconds = time.monotonic() - clock
+    assert state is not None  # noqa: S101
+    weights, score = weights_of(plan, program.facts, state.iterate), None
+    if program.sets.test is not None:
+        score = _score(plan, folder, program, program.sets.test, weights, state.step)
+    finished = Finished(
+        weights=weights,
+        trained=frozenset(weights),
+        model=plan.model,
+        identity=identity,
+        checks=program.checks,
+        device=program.device,
+        score=score,
+        test_from_python=program.sets.custom_test,
+    )
+    made = publish(plan, folder, start.moment, finished)
+    return Run(folder.path, folder.release, plan, made.epsilon, "completed", score, seconds, verified=made.verified)
+
+
+def _settled(event: Event, before: Ledger | None) -> bool:
+    """Whether an earlier attempt made the last step."""
+    return before is not None and any(charge.event == event for charge in before.settled)
+
+
+def _left(event: Event, before: Ledger | None) -> bool:
+    """Whether an earlier attempt reserved the event and did not settle it: this one goes on with it."""
+    return before is not None and before.unsettled[-1:] == (Charge(event, 1),)
+
+
+def _hold_standing(plan: Plan, event: Event, before: Ledger | None, state: State | None) -> None:
+    """What the ledger and the state say together is something that an attempt can go on from.
+
+    Raises:
+        RunFailed: the run has ended, and its final state is gone.
+        BudgetSpent: the budget does not hold the event.
+    """
+    if _settled(event, before):
+        if state is None or not state.finished:
+            raise RunFailed(
+                "this run has ended, and its final state is not in private/: there is nothing to publish, and to "
+                "descend once more would be to spend once more",
+                "put the run's own files back, or start anew in another folder",
+            )
+        return
+    if _left(event, before):
+        return
+    budget = plan.budget
+    charges = [*(() if before is None else before.charges), Charge(event, 1)]
+    if not accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon:
+        raise BudgetSpent("the ledger leaves no room for this run", "start anew in another folder")
+
+
+def _descend(
+    plan: Plan,
+    program: Program,
+    secrets: Secrets,
+    state: State | None,
+    kept: HiddenState,
+    ledger: LedgerWriter,
+    folder: RunFolder,
+    stopped: threading.Event,
+) -> State:
+    """Make the steps that are left, or as many as come before a stop; the state of the end is kept before it returns.
+
+    The event has to be reserved.
+    """
+    settings, train, objective = plan.settings, program.sets.train, program.objective
+    if state is None:
+        state = State.fresh(
+            objective.shape,
+            len(train),
+            plan.length.steps,
+            secrets,
+            permuted=settings["order"] == "permuted",
+            random_stop=settings["stop"] == "random",
+        )
+    noise = Noise(Law(str(settings["noise_family"])), secrets, math.prod(objective.shape))
+    descent = Descent(objective, program.stages, int(settings["batch_size"]), train, noise, state, program.where())
+    encrypted, saved = settings["checkpoint"] == "encrypted", time.monotonic()
+    progress = Progress("descent", "step", state.stop, state.step)
+    with stopping_on_signals(stopped.set, "block of steps"):
+        while not (state.finished or stopped.is_set()):
+            descent.advance()
+            progress.show(descent.step)
+            if settings["private_log"] and descent.pass_ended:
+                loss = objective.mean_loss(descent.state.iterate, train)
+                log.append(folder.private / "losses.csv", {"step": descent.step, "loss": loss})
+            if encrypted and time.monotonic() - saved >= plan.runtime.checkpoint_seconds:
+                kept.save(descent.state, ledger.head)
+                saved = time.monotonic()
+        progress.end(descent.step)
+        state = descent.state
+        if encrypted or state.finished:
+            kept.save(state, ledger.head)
+    return state
+
+
+def weights_of(plan: Plan, data_facts: DataFacts, iterate: Floats) -> dict[str, Tensor]:
+    """The state of the module that the plan's model builds, in single precision.
+
+    Where a classifier of two classes has one predictor, the outputs of its module are 0 and that predictor.
+    """
+    state = _module(plan, data_facts).state_dict()
+    bias = bool(plan.settings["bias"])
+    for name, tensor in state.items():
+        part = iterate
+        if name.endswith("weight") and bias:
+            part = iterate[..., :-1]
+        elif name.endswith("bias"):
+            part = iterate[..., -1]
+        filled = np.zeros(tensor.shape)
+        if filled.size == part.size:
+            filled[...] = part.reshape(filled.shape)
+        else:
+            filled[1] = part
+        state[name] = torch.from_numpy(filled).to(tensor.dtype)
+    return state
+
+
+def _module(plan: Plan, data_facts: DataFacts) -> nn.Module:
+    return build(plan.model, data_facts.shape, data_facts.classes, plan.runtime.seed, data_facts.target)
+
+
+def _score(
+    plan: Plan, folder: RunFolder, program: Program, test: RecordSource, weights: dict[str, Tensor], step: int
+) -> Score:
+    """Of the model that is released, after the ledger was closed."""
+    held_out = HeldOut(
+        _module(plan, program.facts), test, torch.device("cpu"), plan.runtime.physical_batch, program.facts.target
+    )
+    score = held_out.score(weights)
+    folder.record(step, plan.guarantee.epsilon, score.metrics)
+    return score
+
+
+def rehearse(plan: Plan) -> Rehearsal:
+    """Some steps on made-up records: see `training.run.rehearse`."""
+    program = _prepared(plan, lambda: Sets(Synthetic(plan)))
+    objective, secrets, batch_size = program.objective, Secrets(), int(plan.settings["batch_size"])
+    state = State(np.zeros(objective.shape), 0, plan.length.steps, None)
+    noise = Noise(Law(str(plan.settings["noise_family"])), secrets, math.prod(objective.shape))
+    where = program.where()
+    descent = Descent(objective, program.stages, batch_size, program.sets.train, noise, state, where)
+    clock = time.monotonic()
+    while time.monotonic() - clock < REHEARSED_SECONDS and not state.finished:
+        descent.advance()
+    where.fetch()
+    seconds = (time.monotonic() - clock) / descent.step
+    done = f"{descent.step} steps on made-up records: {seconds * 1e6:.3g} µs a step"
+    return Rehearsal(done, seconds * plan.length.steps, program.checks)

@@ -1,0 +1,42 @@
+"""What a list of events guarantees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dprecipe.privacy.adjacency import Neighbouring
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """(ε, δ) for a list of events: upper bounds, rounded up, by a named accountant and a second one."""
+
+    epsilon: float
+    delta: float
+    neighbouring: Neighbouring
+    unit: str
+    accountant: str
+    cross_check_accountant: str
+    cross_check_epsilon: float
+    profile: tuple[tuple[float, float], ...]
+    by_position: tuple[tuple[int, float, float], ...] = ()
+    """(position, ε at δ, δ at ε) of records whose place in the file decides what protects them; `epsilon` is the
+    worst."""
+
+    def to_json(self) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "neighbouring": self.neighbouring.value,
+            "unit": self.unit,
+            "accountant": self.accountant,
+            "cross_check": {"accountant": self.cross_check_accountant, "epsilon": self.cross_check_epsilon},
+            "profile": [{"epsilon": epsilon, "delta": delta} for epsilon, delta in self.profile],
+        }
+        if self.by_position:
+            content["by_position"] = [
+                {"position": position, "epsilon": epsilon, "delta": delta}
+                for position, epsilon, delta in self.by_position
+            ]
+        return content

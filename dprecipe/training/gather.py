@@ -1,0 +1,108 @@
+"""All records of a run, opened and checked before anything is built: the faults of all sources at once. No torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast, final
+
+from dprecipe import durable
+from dprecipe.data.apart import hold_apart
+from dprecipe.data.facts import Role
+from dprecipe.data.given import given
+from dprecipe.data.load import read
+from dprecipe.data.problems import together
+from dprecipe.data.raw import wrong_size
+from dprecipe.data.records import Records, RecordSource
+from dprecipe.data.schema import AnySource
+from dprecipe.data.tally import Tally, as_text
+from dprecipe.faults import DataFault, UsageFault
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.screen import note
+
+T = TypeVar("T")
+
+
+@final
+@dataclass(slots=True)
+class Gathered:
+    """The records of each role, whose steps of preprocessing may not have been taken yet, and what became of those
+    that were read from files."""
+
+    sources: dict[Role, RecordSource] = field(default_factory=dict)
+    tallies: dict[Role, Tally] = field(default_factory=dict)
+
+    def prepared(self, role: Role) -> RecordSource | None:
+        """The records of a role as a run reads them; None where there are none. They are kept once."""
+        source = self.sources.get(role)
+        if isinstance(source, Records):
+            source = self.sources[role] = source.prepared()
+        return source
+
+    def write(self, private: Path) -> None:
+        """`data-check.json` and `data-check.txt`, counts of private records, into a run's private folder."""
+        content = {
+            "schema": "dprecipe.data-check/v1",
+            "sources": {role: tally.as_json() for role, tally in self.tallies.items()},
+        }
+        for name, text in (
+            ("data-check.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n"),
+            ("data-check.txt", as_text(self.tallies)),
+        ):
+            try:
+                durable.replace(private / name, text.encode())
+            except OSError as error:  # no run needs it
+                note(f"{private / name}: can't be written ({error.strerror}); the run goes on without it")
+
+
+def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None = None) -> Gathered:
+    """What a plan reads, from its files or from the `objects` that Python passed in their place.
+
+    Raises:
+        UsageFault: an object is nothing to read from.
+        DataFault: anything is not what the recipe declares: all faults of all sources.
+    """
+    objects = objects or {}
+    ensemble: Mapping[str, Any] = plan.settings.get("ensemble") or {}
+    if objects.get("public") is not None and not mechanism_of(plan.mechanism).student:
+        raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
+    if objects.get("train") is not None and ensemble.get("votes") is not None:
+        raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
+    found = Gathered()
+    faults: list[DataFault] = []
+
+    def attempt(action: Callable[[], T]) -> T | None:
+        try:
+            return action()
+        except DataFault as fault:
+            faults.append(fault)
+            return None
+
+    for role in cast("tuple[Role, ...]", ("train", "public", "test")):
+        value = objects.get(role)
+        if value is not None:
+            source = attempt(lambda value=value, role=role: given(value, plan.data, role))  # type: ignore[misc]
+            if source is not None:
+                found.sources[role] = source
+    if "train" in found.sources and found.sources["train"].unit_count != plan.data.size:
+        faults.append(wrong_size(plan.data, found.sources["train"].unit_count))
+    declared: dict[Role, AnySource | None] = {
+        # Votes that were cast elsewhere stand for the training records.
+        "train": None if ensemble.get("votes") is not None else plan.data.train,
+        "public": plan.data.public,
+        "test": plan.data.test,
+    }
+    attempt(lambda: hold_apart(plan.data, root))
+    for role, block in declared.items():
+        if block is None or objects.get(role) is not None:
+            continue
+        identity = ensemble.get("identity") if role == "train" else None
+        both = attempt(lambda block=block, role=role, identity=identity: read(block, plan.data, root, role, identity))  # type: ignore[misc]
+        if both is not None:
+            found.sources[role], found.tallies[role] = both
+    if faults:
+        raise together(faults)
+    return found

@@ -1,0 +1,268 @@
+"""Modules from Python as the engine calls them: one tensor of features in, one of logits out.
+
+Axes: N records, K fields, L places of a record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from dprecipe.models.form import Form
+from dprecipe.training.probe.draws import SEEDS, shared_draws
+from dprecipe.training.probe.reads import reading
+from dprecipe.training.seeded import draw_from, drawing_from
+
+IDS, MASK = "input_ids", "attention_mask"
+TRIED, MORE = 3, 7
+"""Records of a trial, and what a module may raise there, whose code is the user's, is anything."""
+
+
+@final
+class Adapted(nn.Module):
+    """`module`, under the names of its own parameters, for features (N, …) as float32.
+
+    - Tokens come as int64, and what is none of them as the nearest one; a record that is not finite has outputs of NaN.
+    - Fields come by their names, as int64. A module that takes an `attention_mask` and was given none gets 1 where a
+      token is not padding, and at the first place.
+    - Of what it returns `.logits` is taken, where it returns no tensor.
+    - `single`: records go through it one by one.
+    """
+
+    def __init__(self, module: nn.Module, form: Form, *, whole: bool, mask: str = "", single: bool = False) -> None:
+        """`mask`: "added" to the scores, (N, 1, L, L), or "counts", (N, L), where the module takes one."""
+        super().__init__()
+        # The module's own, so that names, states and devices are its own; it is reached through no name of ours.
+        self._parameters, self._buffers = module._parameters, module._buffers
+        self._modules = module._modules
+        object.__setattr__(self, "_kept", (module,))
+        self._non_persistent_buffers_set = module._non_persistent_buffers_set
+        self._form, self._whole, self._mask, self._single = form, whole, mask, single
+        padding = getattr(getattr(module, "config", None), "pad_token_id", None)
+        self._padding = padding if isinstance(padding, int) else 0
+        self.training = module.training
+
+    @property
+    def module(self) -> nn.Module:
+        """The module as it came."""
+        found: nn.Module = vars(self)["_kept"][0]
+        return found
+
+    @property
+    def single(self) -> bool:
+        """Records go through it one by one, each with draws of its own."""
+        return self._single
+
+    def train(self, mode: bool = True) -> Adapted:
+        self.module.train(mode)
+        self.training = mode
+        return self
+
+    def forward(self, features: Tensor) -> Tensor:
+        if self._single:
+            if torch._C._functorch.peek_interpreter_stack() is not None:
+                # `vmap` runs Python once for all records, with one answer of Python's and numpy's generators.
+                raise RuntimeError("records go through this module one by one")
+            if not len(features):
+                return self._called(features)
+            return torch.cat([self._called(features[i : i + 1]) for i in by_record(len(features), features.device)])
+        return self._called(features)
+
+    def _called(self, features: Tensor) -> Tensor:
+        if self._form.tokens is None:
+            plain: Tensor = logits_of(self.module(features))
+            return plain
+        limited = self._form.limited(features)
+        given = limited.long() if self._whole else limited
+        if len(self._form.fields) and given.dim() == len(self._form.shape) + 1:
+            named = dict(zip(self._form.fields, given.unbind(1), strict=True))
+            found = logits_of(self.module(**named))
+        elif self._mask:
+            found = logits_of(self.module(given, **{MASK: self._counted(given)}))
+        else:
+            found = logits_of(self.module(given))
+        # No table shows what was looked up in it, so that a record without numbers is marked.
+        marked: Tensor = found + (0.0 * features).flatten(1).sum(1).view(-1, *[1] * (found.dim() - 1))
+        return marked
+
+    def _counted(self, tokens_NL: Tensor) -> Tensor:
+        places_L = torch.arange(tokens_NL.shape[1], device=tokens_NL.device)
+        counts_NL = (tokens_NL != self._padding) | (places_L == 0)
+        if self._mask == "counts":
+            return counts_NL.long()
+        # As it is added to the scores: a library then makes no mask of its own, which might look at all records.
+        added = torch.where(counts_NL, 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
+        return added.expand(-1, 1, len(places_L), -1)
+
+
+def by_record(count: int, device: torch.device) -> Iterator[int]:
+    """0 … count - 1, each with draws of its own, of torch, Python and numpy: how many a record takes moves nothing of
+    what others draw."""
+    seeds = torch.randint(SEEDS, (count,)).tolist()
+    with drawing_from(0, device):
+        for number, seed in enumerate(seeds):
+            draw_from(seed)
+            yield number
+
+
+def logits_of(answer: Any) -> Any:
+    """The tensor of logits in what a module returns: itself, or the `logits` of an object or a mapping."""
+    if isinstance(answer, Tensor):
+        return answer
+    found = answer.get("logits") if isinstance(answer, dict) else getattr(answer, "logits", None)
+    return found if isinstance(found, Tensor) else answer
+
+
+def adapt(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
+    """The module as the engine calls it, the form of its records with the number of tokens that its tables have, and
+    why its records go through it one by one (empty: they need not).
+
+    Where it is known that records are tokens, and not how many, tables of the module tell. Quantities are taken for
+    tokens where the module takes no others. All of it is found on synthetic records. A module that takes and returns
+    plain tensors comes back as it is.
+    """
+    with _undisturbed(module):
+        if form.tokens is None and _tried(module, form) is None and _tried(module, form, 1) is None:
+            tokens = Form(form.shape, _tokens_of(module, form), form.fields)
+            form = tokens if isinstance(_tried(_called_as(module, tokens), tokens), Tensor) else form
+        elif form.tokens is not None and not any(form.tokens):
+            form = Form(form.shape, _tokens_of(module, form), form.fields)
+        made = _called_as(module, form)
+        single = _by_single_records(made, form)
+    if single:
+        whole, mask = (made._whole, made._mask) if isinstance(made, Adapted) else (False, "")
+        made = Adapted(module, form, whole=whole, mask=mask, single=True)
+    if isinstance(made, Adapted):
+        made.training = module.training
+    return made, form, single
+
+
+def _called_as(module: nn.Module, form: Form) -> nn.Module:
+    """The first way of calling the module that works."""
+    if form.tokens is None:
+        plain = _tried(module, form)
+        return module if plain is None or isinstance(plain, Tensor) else Adapted(module, form, whole=False)
+    takes_mask = not form.fields and MASK in _parameters(module)
+    masks = ("added", "counts") if takes_mask and _of_library(module) else ("counts",) if takes_mask else ("",)
+    # Tables want whole numbers, layers of quantities do not.
+    ways = [Adapted(module, form, whole=whole, mask=mask) for whole in (True, False) for mask in masks]
+    for way in ways:
+        if isinstance(_tried(way, form), Tensor) and (way._mask != "added" or _same_mask(way, form)):
+            return way
+    return ways[len(masks) - 1]  # none: the probe says what it raises
+
+
+def _same_mask(way: Adapted, form: Form) -> bool:
+    """Whether the library understands a mask that is added to the scores as it does one of counts."""
+    with _resting_layers(way):
+        other = Adapted(way.module, form, whole=way._whole, mask="counts")
+        one, two = _tried(way, form), _tried(other, form)
+    return isinstance(one, Tensor) and isinstance(two, Tensor) and bool(torch.allclose(one, two, rtol=1e-4, atol=1e-5))
+
+
+def _by_single_records(module: nn.Module, form: Form) -> str:
+    """Why records can't go through the module together, if so: one record would decide for the others."""
+    records = _records(module, form)
+    try:
+        reads = reading(module, records)
+    except Exception:  # of the module, whose code is the user's
+        return "it takes one record at a time" if isinstance(_tried(module, form, 1), Tensor) else ""
+    return reads or shared_draws(module, (records, _records(module, form, MORE)))
+
+
+def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:
+    """How many tokens the tables have that the module looks its records up in: for each field, 0 where it has none."""
+    small = Form(form.shape, (0,) * max(1, len(form.fields)), form.fields)
+    made = _called_as(module, small)
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    zeros = torch.zeros((TRIED, *form.shape), device=device)
+    for number, name in enumerate(form.fields):
+        zeros[:, number] = float("mask" in name)
+    before = _lookups(made, zeros)
+    found = []
+    for number in range(max(1, len(form.fields))):
+        ones = zeros.clone()
+        (ones[:, number] if form.fields else ones).fill_(1.0)
+        after = _lookups(made, ones)
+        changed = [key for key in before.keys() & after.keys() if not _equal(before[key][1], after[key][1])]
+        found.append(min((before[key][0] for key in changed), default=0))
+    return tuple(found)
+
+
+def _lookups(module: nn.Module, records: Tensor) -> dict[int, tuple[int, Tensor]]:
+    """Of each table how many rows it has, and what was looked up last."""
+    seen: dict[int, tuple[int, Tensor]] = {}
+
+    def hook(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        if args and isinstance(args[0], Tensor):
+            seen[id(layer)] = cast(nn.Embedding, layer).num_embeddings, args[0].detach().clone()
+
+    tables = [layer for layer in module.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag)]
+    hooks = [layer.register_forward_pre_hook(hook) for layer in tables]
+    with contextlib.suppress(Exception):  # of the module, whose code is the user's: the probe says what it raises
+        module(records)
+    for handle in hooks:
+        handle.remove()
+    return seen
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(torch.equal(one, other))
+
+
+def _tried(module: nn.Module, form: Form, count: int = TRIED) -> Any:
+    """What it returns for synthetic records; None where it raises."""
+    try:
+        with torch.no_grad():
+            return module(_records(module, form, count))
+    except Exception:  # of the module, whose code is the user's
+        return None
+
+
+def _records(module: nn.Module, form: Form, count: int = TRIED) -> Tensor:
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    return form.draw(count, torch.Generator().manual_seed(0)).to(device)
+
+
+def _parameters(module: nn.Module) -> set[str]:
+    return set(inspect.signature(module.forward).parameters)
+
+
+def _of_library(module: nn.Module) -> bool:
+    """Of transformers, whose encoders take a mask that is added to the scores."""
+    return any(kind.__module__.partition(".")[0] == "transformers" for kind in type(module).__mro__)
+
+
+@contextmanager
+def _resting_layers(module: nn.Module) -> Iterator[None]:
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
+
+
+@contextmanager
+def _undisturbed(module: nn.Module) -> Iterator[None]:
+    """Generators, buffers and modes are left as they were."""
+    devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
+    modes = [(layer, layer.training, dict(layer._buffers)) for layer in module.modules()]
+    contents = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    with drawing_from(0, next(iter(devices), torch.device("cpu"))):
+        module.train()
+        try:
+            yield
+        finally:
+            for layer, mode, buffers in modes:
+                layer.training = mode
+                layer._buffers.update(buffers)
+            with torch.no_grad():
+                for buffer, content in contents:
+                    buffer.copy_(content)

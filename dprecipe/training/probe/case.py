@@ -1,0 +1,319 @@
+"""A program under probe: a copy of the module, its loss, and synthetic records to hold against each other.
+
+Legend: B records, P parameters, C classes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dprecipe.models.form import Form
+from dprecipe.training.engine.clipped_sum import Loss
+from dprecipe.training.engine.resting import resting
+from dprecipe.training.probe.adapted import Adapted
+from dprecipe.training.probe.draws import drawn_by, shared_draws
+from dprecipe.training.probe.place import named
+from dprecipe.training.seeded import drawing_from
+
+ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError, KeyError)
+"""What a module or a loss can raise when it can't be called as training calls it."""
+ROUNDING = 1e-5
+TOLERANCE = 1e-4
+"""Largest relative error: single precision adds up in another order, no more."""
+ProbeTest = tuple[str, str, Callable[[], str]]
+"""Id, what is expected, and a test that answers in words what it measured, or raises `Failed`."""
+Function = Callable[[Tensor, Tensor], Tensor]
+"""(features (B, …), labels (B,)) -> (B, …)."""
+
+
+class Failed(Exception):
+    """A check did not hold; the message says what was measured, `remedy` what to do about this very thing."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """What the checks of the probe share. `others` replaces a record, to see whom it influences."""
+
+    module: nn.Module
+    loss: Loss
+    form: Form
+    features: Tensor
+    others: Tensor
+    labels: Tensor
+    other_labels: Tensor
+    classes: int
+    before: dict[str, Tensor]
+    seed: int
+
+    @staticmethod
+    def of(
+        module: nn.Module, loss: Loss, form: Form, classes: int, records: int, seed: int, device: torch.device
+    ) -> Case:
+        generator = torch.Generator().manual_seed(seed)
+        features = form.draw(records, generator).to(device)
+        others = form.draw(records, generator, distant=True).to(device)
+        labels = torch.arange(records, device=device) % classes
+        before = {name: tensor.detach().clone() for name, tensor in _held(module).items()}
+        return Case(module, loss, form, features, others, labels, (labels + 1) % classes, classes, before, seed)
+
+    def more(self, records: int, *, distant: bool = False) -> tuple[Tensor, Tensor]:
+        """So many records, and their labels."""
+        generator = torch.Generator().manual_seed(self.seed + 1 + distant)
+        features = self.form.draw(records, generator, distant=distant).to(self.features.device)
+        return features, torch.arange(records, device=self.labels.device) % self.classes
+
+    def drawing(self, seed: int = 0) -> AbstractContextManager[None]:
+        """What layers draw is drawn from this seed."""
+        return drawing_from(self.seed + seed, self.features.device)
+
+    @cached_property
+    def random(self) -> bool:
+        """Whether layers draw at all, however seldom that changes an output."""
+        with self.drawing():
+            return self.single or bool(drawn_by(self.module, self.features))
+
+    @property
+    def single(self) -> bool:
+        """Records go through the module one by one, each with draws of its own."""
+        return isinstance(self.module, Adapted) and self.module.single
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """Let draws rest, where there are any: a record by itself can be compared with the same in company. What Python
+        and numpy draw is the same in each call."""
+        if not self.random:
+            yield
+            return
+
+        def again(*_: object) -> None:
+            random.seed(self.seed)
+            np.random.seed([self.seed, 0])
+
+        handle = self.module.register_forward_pre_hook(again)
+        try:
+            with self.drawing(), resting():
+                yield
+        finally:
+            handle.remove()
+
+    def output(self) -> str:
+        outputs = self.outputs(self.features, self.labels)
+        expected = (len(self.labels), self.classes)
+        if outputs.shape != expected:
+            raise Failed(f"shape {list(outputs.shape)}, expected {list(expected)}")
+        if not bool(torch.isfinite(outputs).all()):
+            raise Failed("an output is not finite")
+        again = self.outputs(self.features, self.labels)
+        if not float((again - outputs).abs().max()) <= ROUNDING * float(outputs.abs().max()):
+            raise Failed(
+                "the same records, with the same draws of torch, numpy and random, give other outputs the second "
+                f"time{self._first_difference(self.features, slice(None))}",
+                "draw from torch's global generator (no `generator=` of the layer's own), and keep nothing between "
+                "calls",
+            )
+        with self.drawing():
+            shared = "" if self.single else shared_draws(self.module, (self.features, self.features[:5]))
+        if shared:
+            raise Failed(
+                f"records share draws{self._first_difference(self.features, slice(None), 1)}: {shared}",
+                "draw for each record by itself, with torch, as many numbers more as there are more records",
+            )
+        drawn = "; what layers draw they draw for each record by itself" if self.random else ""
+        return f"shape {list(outputs.shape)}{drawn}"
+
+    def loss_per_record(self) -> str:
+        losses = self._losses(self.features, self.labels)
+        if losses.shape != self.labels.shape:
+            raise Failed(f"shape {list(losses.shape)} for {len(self.labels)} records")
+        if not bool(torch.isfinite(losses).all()):
+            raise Failed("a loss is not finite")
+        return f"shape {list(losses.shape)}"
+
+    def outputs_independent(self) -> str:
+        return self.independent(self.outputs, "output", locate=True)
+
+    def losses_independent(self) -> str:
+        return self.independent(self._losses, "loss", locate=False)
+
+    def independent(self, function: Function, what: str, *, locate: bool) -> str:
+        """Replace each record in turn, by another and by NaN, and leave it alone: the other rows stay.
+
+        NaN shows any arithmetic that mixes records, however small the weight; other values show what compares
+        or sorts. A record on its own shows what depends on how many there are. Layers that draw draw the same each
+        time; where records are more or fewer, draws rest.
+        """
+        expected = function(self.features, self.labels)
+        scale = float(expected.abs().max()) + 1e-30
+        worst = 0.0
+        for j in range(len(self.labels)):
+            rest = torch.arange(len(self.labels), device=self.labels.device) != j
+            for replacement in (self.others[j], torch.full_like(self.others[j], torch.nan)):
+                features, labels = self.features.clone(), self.labels.clone()
+                features[j], labels[j] = replacement, self.other_labels[j]
+                error = float((function(features, labels) - expected)[rest].abs().max()) / scale
+                if not error <= ROUNDING:
+                    where = self._first_difference(features, rest) if locate else ""
+                    raise Failed(f"record {j} changes another's {what} by {error:.1e} of its size{where}")
+                worst = max(worst, error)
+        with self.rest():
+            expected = function(self.features, self.labels)
+            for j in range(len(self.labels)):
+                alone = function(self.features[j : j + 1], self.labels[j : j + 1])
+                error = float((alone[0] - expected[j]).abs().max()) / scale
+                if not error <= 10 * ROUNDING:  # another batch size can add up in another order
+                    raise Failed(f"the {what} of record {j} alone differs by {error:.1e} of its size")
+        return f"largest relative change {worst:.1e}"
+
+    def buffers_unmoved(self) -> str:
+        self._losses(self.features, self.labels)
+        self.module.eval()  # as it is scored: a buffer may move then only
+        try:
+            self._losses(self.features, self.labels)
+        finally:
+            self.module.train()
+        after = _held(self.module)
+        moved = [
+            name
+            for name in sorted(self.before.keys() | after.keys())
+            if name not in after or name not in self.before or not _same(self.before[name], after[name])
+        ]
+        if moved:
+            places = [f"{name.rpartition('.')[2]!r} of {named(self.module, name.rpartition('.')[0])}" for name in moved]
+            raise Failed(
+                f"moved: {', '.join(places)}",
+                "keep nothing of a record: build the layer without statistics (nn.GroupNorm, nn.LayerNorm), and write "
+                "to no buffer or weight in forward",
+            )
+        return f"{len(after)} buffers and weights, none moved"
+
+    @cached_property
+    def single_gradients(self) -> Tensor:
+        """(B, P): the gradient of each record by itself, one after the other, by plain backpropagation.
+
+        Raises:
+            Failed: one is not finite.
+        """
+        return self.gradients_of(self.features, self.labels)
+
+    def gradients_of(self, features: Tensor, labels: Tensor) -> Tensor:
+        """(B, P): as `single_gradients`, of these records.
+
+        Raises:
+            Failed: one is not finite.
+        """
+        result = self._looped(self.module, features, labels)
+        if not bool(torch.isfinite(result).all()):
+            raise Failed("a gradient of a single record is not finite")
+        return result
+
+    @cached_property
+    def rounding(self) -> Tensor:
+        """(B, P): how far single precision is from double in the same loop; zero where there is no double.
+
+        Where a gradient is a small difference of large numbers, two right engines differ by this much.
+        """
+        try:
+            double = self._looped(copy.deepcopy(self.module).double(), self.features.double(), self.labels)
+        except ERRORS:
+            return torch.zeros_like(self.single_gradients)
+        return (self.single_gradients - double).abs().to(self.single_gradients.dtype)
+
+    def _looped(self, module: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        rows = []
+        for i in range(len(labels)):
+            losses = self.loss(module(features[i : i + 1]), labels[i : i + 1])
+            grads = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
+            parts = [
+                (torch.zeros_like(parameter) if grad is None else grad).flatten()
+                for parameter, grad in zip(parameters, grads, strict=True)
+            ]
+            rows.append(torch.cat(parts))
+        return torch.stack(rows)
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Where each trained parameter lies in a flat gradient."""
+        start = 0
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad:
+                size = math.prod(parameter.shape)
+                yield name, slice(start, start + size)
+                start += size
+
+    def outputs(self, features: Tensor, _: Tensor, seed: int = 0) -> Tensor:
+        """What the module makes of these records, its layers drawing from this seed."""
+        with torch.no_grad(), self.drawing(seed):
+            outputs = self.module(features)
+        if not isinstance(outputs, Tensor):
+            raise Failed(
+                f"the module returns a {type(outputs).__name__}, expected a tensor of logits",
+                "return the logits alone, or an object that has them as .logits",
+            )
+        return outputs
+
+    def _losses(self, features: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad(), self.drawing():
+            losses = self.loss(self.module(features), labels)
+        if not isinstance(losses, Tensor):
+            raise Failed(f"the loss returns a {type(losses).__name__}, expected a tensor")
+        if losses.shape != labels.shape:
+            raise Failed(f"the loss has shape {list(losses.shape)} for {len(labels)} records")
+        return losses
+
+    def _first_difference(self, features: Tensor, rest: Tensor | slice, seed: int = 0) -> str:
+        """The first layer, in order of execution, whose rows for the untouched records differ; in words."""
+        one, other = self._traced(self.features), self._traced(features, seed)
+        for (name, expected), (_, found) in zip(one, other, strict=False):
+            if expected.shape == found.shape and expected.dim() > 0 and len(expected) == len(self.labels):
+                change = (found - expected)[rest].abs().max() if expected.numel() else torch.tensor(0.0)
+                if not float(change) <= ROUNDING * (float(expected.abs().max()) + 1e-30):
+                    return f", first in layer {name!r}"
+        return ", outside its layers"
+
+    def _traced(self, features: Tensor, seed: int = 0) -> list[tuple[str, Tensor]]:
+        trace: list[tuple[str, Tensor]] = []
+
+        def remember(name: str) -> Callable[[nn.Module, object, object], None]:
+            def hook(_: nn.Module, __: object, output: object) -> None:
+                first = output[0] if isinstance(output, tuple) and output else output
+                if isinstance(first, Tensor):
+                    trace.append((name, first.detach().clone()))
+
+            return hook
+
+        hooks = [
+            layer.register_forward_hook(remember(f"{name} ({type(layer).__name__})"))
+            for name, layer in self.module.named_modules()
+            if name
+        ]
+        try:
+            self.outputs(features, self.labels, seed)
+        finally:
+            for handle in hooks:
+                handle.remove()
+        return trace
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and bool(torch.equal(one, other))
+
+
+def _held(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers, and the weights, which a layer could move by itself (`nn.Embedding` with `max_norm` does)."""
+    return {**dict(module.named_buffers()), **dict(module.named_parameters())}

@@ -1,0 +1,199 @@
+"""The probe: before a program sees a private record, it shows on made-up ones that it treats records one by
+one.
+
+Legend: B records, P parameters, C classes. Everything runs on a copy of the module: the probe moves nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dprecipe.faults import RunFailed
+from dprecipe.models.form import Form
+from dprecipe.training.engine.bookkeeping import filled
+from dprecipe.training.engine.clipped_sum import Loss
+from dprecipe.training.engine.full_precision import in_full_precision
+from dprecipe.training.engine.sizes import one_size
+from dprecipe.training.probe.case import ERRORS, TOLERANCE, Case, Failed, ProbeTest
+from dprecipe.training.probe.place import located, named
+from dprecipe.training.probe.sizes import larger_batches
+from dprecipe.training.probe.sums import SumTests
+
+PerRecordGradients = Callable[[nn.Module, Loss, Tensor, Tensor], Tensor]
+"""(module, loss, features (B, …), labels (B,)) -> gradients (B, P), of the trained parameters in order."""
+
+RECORDS = 6
+LARGEST = 33
+"""Records that the engine takes at once, where nobody says."""
+ROUNDINGS = 10
+"""How many times the measured rounding of an entry is allowed on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tested on this very program, and what came out. `measured` is in words."""
+
+    id: str
+    text: str
+    passed: bool
+    measured: str
+    remedy: str = ""
+    """Of this very failure, where there is one."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "text": self.text, "passed": self.passed, "measured": self.measured}
+
+
+def probe(
+    module: nn.Module,
+    loss: Loss,
+    records: Form | Sequence[int],
+    classes: int,
+    per_record_gradients: PerRecordGradients | None = None,
+    sums: SumTests | None = None,
+    *,
+    seed: int = 0,
+    largest: int = LARGEST,
+) -> tuple[Check, ...]:
+    """The checks of `examine`, all passed.
+
+    Raises:
+        RunFailed: one did not; names each, what was measured, and the layer where that can be told.
+    """
+    checks = examine(module, loss, records, classes, per_record_gradients, sums, seed=seed, largest=largest)
+    failed = [check for check in checks if not check.passed]
+    if failed:
+        raise RunFailed(
+            f"{named(module, '')} failed the probe on synthetic records; no private record was used:\n"
+            + "\n".join(f"- expected: {check.text}; found: {check.measured}" for check in failed),
+            next((check.remedy for check in failed if check.remedy), "")
+            or "use layers and losses that treat each record on its own: GroupNorm in place of batch "
+            "norm, no statistics "
+            "of the batch, no term of the loss that records share",
+        )
+    return checks
+
+
+def examine(
+    module: nn.Module,
+    loss: Loss,
+    records: Form | Sequence[int],
+    classes: int,
+    per_record_gradients: PerRecordGradients | None = None,
+    sums: SumTests | None = None,
+    *,
+    seed: int = 0,
+    largest: int = LARGEST,
+) -> tuple[Check, ...]:
+    """What the program does with synthetic records of this form (or of quantities of this shape), check by check, in a
+    fixed order.
+
+    Each half of the engine that is given is checked against a loop over single records. A module that differs from
+    itself when it draws anew is random, not mixing: it draws the same again where records are replaced, and draws rest
+    where numbers of records are compared. `largest`: how many records the engine may take at once.
+
+    Guarantees: `module`, its buffers and the global generators are left as they were.
+    """
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        in_full_precision(),
+        torch.enable_grad(),
+    ):
+        torch.manual_seed(seed)
+        subject = copy.deepcopy(module).train()
+        form = records if isinstance(records, Form) else Form.of(records)
+        if per_record_gradients is not None and one_size(device):
+            per_record_gradients = _of_one_size(per_record_gradients)
+        case = Case.of(subject, loss, form, classes, RECORDS, seed, device)
+        return tuple(_examined(case, per_record_gradients, sums, largest))
+
+
+def _of_one_size(gradients_of: PerRecordGradients) -> PerRecordGradients:
+    """Of as many records each time, as training has it where parts have one size."""
+
+    def filled_up(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
+        return gradients_of(module, loss, filled(features, RECORDS), filled(labels, RECORDS))[: len(labels)]
+
+    return filled_up
+
+
+def _examined(
+    case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int
+) -> Iterator[Check]:
+    for number, (name, text, test) in enumerate(_tests(case, gradients_of, sums, largest)):
+        remedy = ""
+        try:
+            yield Check(name, text, True, test())
+            continue
+        except Failed as failure:
+            measured, remedy = str(failure), failure.remedy
+        except ERRORS as error:  # of the module or the loss, whose code is the user's
+            measured = located(error, case.module)
+        yield Check(name, text, False, measured, remedy)
+        if number == 0:
+            return  # a program without outputs has nothing further to show
+
+
+def _tests(
+    case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int
+) -> Iterator[ProbeTest]:
+    yield "output", "finite outputs, one row of logits for each record", case.output
+    yield "loss_per_record", "one finite loss for each record, nothing added up", case.loss_per_record
+    yield "records_independent", "no record influences another's output", case.outputs_independent
+    yield "losses_independent", "no record influences another's loss", case.losses_independent
+    if gradients_of is not None:
+        yield (
+            "per_record_gradients",
+            "per-record gradients equal those of a loop over single records",
+            _resting(case, lambda: _gradients_equal(case, gradients_of)),
+        )
+        yield (
+            "gradients_independent",
+            "no record influences another's gradient",
+            lambda: case.independent(lambda x, y: _drawn(case, gradients_of, x, y), "gradient", locate=False),
+        )
+    if sums is not None:
+        for name, text, test in sums(case):
+            yield name, text, _resting(case, test)
+    text = "no output and no sum depends on how many records there are, up to what the engine takes at once"
+    yield "larger_batches", text, lambda: larger_batches(case, largest)
+    # The last one: by now the module has been through everything that training does.
+    yield "buffers_unmoved", "no buffer moves in training, nor a weight by itself", case.buffers_unmoved
+
+
+def _resting(case: Case, test: Callable[[], str]) -> Callable[[], str]:
+    def tested() -> str:
+        with case.rest():
+            return test()
+
+    return tested
+
+
+def _drawn(case: Case, gradients_of: PerRecordGradients, features: Tensor, labels: Tensor) -> Tensor:
+    with case.drawing():
+        return gradients_of(case.module, case.loss, features, labels)
+
+
+def _gradients_equal(case: Case, gradients_of: PerRecordGradients) -> str:
+    expected = case.single_gradients
+    found = gradients_of(case.module, case.loss, case.features, case.labels)
+    if found.shape != expected.shape:
+        raise Failed(f"shape {list(found.shape)}, expected {list(expected.shape)}")
+    # Each parameter on its own scale, so that a small one can't hide behind a large one.
+    floor = 1e-6 * float(expected.abs().max()) + 1e-30
+    worst = 0.0
+    for name, part in case.slices():
+        scale = max(float(expected[:, part].abs().max()), floor)
+        difference = (found[:, part] - expected[:, part]).abs()
+        error = float((difference - ROUNDINGS * case.rounding[:, part]).clamp_min(0.0).max()) / scale
+        if not error <= TOLERANCE:
+            raise Failed(f"relative error {error:.1e} in parameter {name!r}, at most {TOLERANCE:.0e} is rounding")
+        worst = max(worst, error)
+    return f"largest relative error {worst:.1e}"

@@ -1,0 +1,258 @@
+"""DP-SGD's program: it runs the events on record, with the lots they draw, and divides by public constants only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dprecipe.data.records import Records
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.dpsgd.train import program as train
+from dprecipe.mechanisms.dpsgd.train.program import LEAST_NORM, MOST_NORM, ClippedSums, adapted, clipping_of
+from dprecipe.mechanisms.noisy_sum.lots import draw
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.entropy import Secrets
+from dprecipe.planning.make import plan
+from dprecipe.privacy.events import Charge, PoissonGaussian
+from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.recipe.read import read_text
+from dprecipe.training import noisy_steps
+from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
+from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.gate import Gate
+from dprecipe.training.losses import cross_entropy
+from dprecipe.training.noisy_steps import NoisySteps, Step
+from dprecipe.training.records import Store
+from dprecipe.training.stepwise import fit
+from dprecipe.training.watch import lightning
+
+RECIPE = """\
+recipe: dprecipe/v1
+name: small
+data:
+  train: {source: npz, path: absent.npz, shape: [3], classes: 2}
+  size: 40
+model: {kind: logistic_regression}
+mechanism:
+  kind: dpsgd
+  clip: {norm: 1.0}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 10}
+budget: {epsilon: 3.0, delta: 1e-4}
+training:
+  steps: 25
+  optimizer: {kind: sgd, lr: 1.0}
+"""
+SEED = 5
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Callable[..., tuple[Plan, NoisySteps]]]:
+    """The small recipe's program over 40 made-up records, with known secrets."""
+    ledgers = []
+
+    def make(*overrides: str) -> tuple[Plan, NoisySteps]:
+        made = plan(read_text(RECIPE, "small.yaml", overrides))
+        generator = np.random.default_rng(0)
+        records = Records(generator.random((40, 3), dtype=np.float32), generator.integers(2, size=40))
+        ledgers.append(LedgerWriter(tmp_path / f"ledger-{len(ledgers)}.jsonl", made.digest))
+        secrets = Secrets(SEED)
+        gate = Gate(made.events, made.budget, ledgers[-1], secrets)
+        model = nn.Linear(3, 2)
+        nn.init.zeros_(model.weight)
+        nn.init.zeros_(model.bias)
+        return made, train.build(made, model, Store(records, torch.device("cpu")), gate, secrets)
+
+    yield make
+    for ledger in ledgers:
+        ledger.abandon()
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).double()
+
+
+def test_t2_the_lots_of_a_run_are_drawn_by_the_events_on_record(
+    program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, module = program()
+    lots: list[NDArray[np.int64]] = []
+    real = Store.lot
+
+    seeds: list[int] = []
+
+    def seeing(self: Store, units: NDArray[np.int64], seed: int) -> Any:
+        lots.append(units)
+        seeds.append(seed)
+        return real(self, units, seed)
+
+    monkeypatch.setattr(Store, "lot", seeing)
+    fit(module, lightning.Callback(), torch.device("cpu"), 25)
+    # Augmentation and dropout draw anew in every lot, or one record would decide what is drawn for the next.
+    assert len(set(seeds)) == 25
+    (charge,) = made.events
+    assert charge == Charge(PoissonGaussian(0.25, made.settings["noise_multiplier"]), 25)
+    secrets = Secrets(SEED)
+    expected = [next(draw(charge.event, 40, secrets.stream("sampling", index))) for index in range(1, 26)]
+    assert [lot.tolist() for lot in lots] == [lot.tolist() for lot in expected]
+    assert len({len(lot) for lot in lots}) > 3  # Poisson lots vary in size
+
+
+def test_t1_t16_every_noisy_sum_is_divided_by_the_public_lot_size(
+    program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With lr 1 and no momentum, a step moves the weights by exactly the noisy sum over 10, for lots of 0 to 40."""
+    made, module = program()
+    sizes = [0, 1, 7, 40] * 6 + [0]
+    lots = iter([np.arange(size) for size in sizes])
+    monkeypatch.setattr(noisy_steps, "draw", lambda event, units, stream: iter([next(lots)]))
+    sums: list[Tensor] = []
+    moves: list[Tensor] = []
+    real = Gate.release
+
+    def seeing(self: Gate, ticket: Any, clipped: Any) -> Tensor:
+        sums.append(real(self, ticket, clipped))
+        moves.append(-flat(module.model))
+        return sums[-1].clone()
+
+    monkeypatch.setattr(Gate, "release", seeing)
+
+    class Ends(lightning.Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            if len(moves) > len(done):
+                done.append(-(moves[-1] + flat(module.model)))
+
+    done: list[Tensor] = []
+    fit(module, Ends(), torch.device("cpu"), 25)
+    assert made.length.expected_lot == 10.0
+    assert len(done) == len(sums) == 25
+    for size, noisy, moved in zip(sizes, sums, done, strict=True):
+        torch.testing.assert_close(moved, noisy / 10.0, rtol=1e-4, atol=1e-6, msg=f"a lot of {size}")
+
+
+def test_t9_a_step_that_was_cut_short_leaves_nothing_in_the_next(
+    program: Callable[[], tuple[Plan, NoisySteps]],
+) -> None:
+    """The second half of a lot fails; the next sum is that of its own lot alone."""
+
+    class Torn:
+        gradients = 8
+
+        def parts(self, size: int) -> Iterator[Batch]:
+            yield Batch(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))
+            raise OSError("a disk went away")
+
+    _, module = program()
+    whole = Batch(torch.eye(3), torch.tensor([0, 1, 0]))
+    clean = clipped_sum(module.model, cross_entropy, whole, Clipping.flat(1.0), 2).value
+    with pytest.raises(OSError, match="went away"):
+        clipped_sum(module.model, cross_entropy, Torn(), Clipping.flat(1.0), 2)
+    assert torch.equal(clipped_sum(module.model, cross_entropy, whole, Clipping.flat(1.0), 2).value, clean)
+
+
+ADAPTIVE = "mechanism.clip={mode: adaptive, norm: 0.5, quantile: 0.3, learning_rate: 0.4, count_noise: 2.0}"
+
+
+def sums(*overrides: str, model: nn.Module | None = None) -> tuple[Plan, ClippedSums]:
+    made = plan(read_text(RECIPE, "small.yaml", overrides))
+    return made, ClippedSums(made, nn.Linear(3, 2) if model is None else model)
+
+
+def test_the_noisy_count_moves_the_clip_norm_of_the_next_step_by_public_constants_alone() -> None:
+    made, adaptive = sums(ADAPTIVE)
+    step = Step(3, made.events[0].event)
+    before = adaptive.clipping(step)
+    assert before.thresholds == (0.5,)
+    multiplier = made.settings["noise_multiplier"]
+    assert before.counted == 2.0 / multiplier
+    noisy = torch.tensor([5.0] * 8 + [3.0], dtype=torch.float64)
+    gradient, factor = adaptive.gradient(noisy, step)
+    assert (gradient.tolist(), factor) == ([0.5] * 8, 1.0)
+    # 3 of an expected lot of 10 above one half: 0.8 of them within the norm.
+    assert adaptive.clipping(step).thresholds == pytest.approx((0.5 * math.exp(-0.4 * (0.8 - 0.3)),))
+    assert adaptive.figures() == {"clip_norm": adaptive.clipping(step).thresholds[0]}
+
+
+@pytest.mark.parametrize("share", [1e9, -1e9, math.inf, -math.inf, math.nan])
+def test_an_adaptive_clip_norm_stays_within_bounds_whatever_the_noise(share: float) -> None:
+    norm = 0.5
+    for _ in range(3):
+        norm = adapted(norm, share, 0.5, 10.0)
+        assert LEAST_NORM * (1 - 1e-12) <= norm <= MOST_NORM * (1 + 1e-12)
+
+
+def test_what_noisy_counts_decided_goes_into_checkpoints_and_comes_back_exactly() -> None:
+    made, adaptive = sums(ADAPTIVE)
+    step = Step(0, made.events[0].event)
+    adaptive.gradient(torch.arange(9, dtype=torch.float64), step)
+    _, resumed = sums(ADAPTIVE)
+    resumed.restore(adaptive.state())
+    assert resumed.clipping(step) == adaptive.clipping(step) != sums(ADAPTIVE)[1].clipping(step)
+    for clip_norm in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="clip norm"):
+            resumed.restore({"clip_norm": clip_norm})
+    with pytest.raises(KeyError):
+        resumed.restore({})
+
+
+def test_a_run_resumes_with_the_clip_norm_of_its_checkpoint(program: Callable[..., tuple[Plan, NoisySteps]]) -> None:
+    _, first = program(ADAPTIVE)
+    fit(first, lightning.Callback(), torch.device("cpu"), 25)
+    state = first.state()
+    assert state["sums"] == first.figures() != {"clip_norm": 0.5}
+    _, second = program(ADAPTIVE)
+    second.restore(state)
+    assert second.figures() == first.figures()
+
+
+def test_each_step_takes_the_constants_of_its_phase_and_no_other_event_pays_for_it() -> None:
+    made, phased = sums("mechanism.clip.norm={schedule: linear, from: 1.0, to: 0.5}")
+    step = 0
+    for phase in made.settings["phases"]:
+        for number in (step, step + phase["steps"] - 1):
+            assert phased.clipping(Step(number, made.events[0].event)).thresholds == (phase["clip_norm"],)
+        step += phase["steps"]
+    assert step == made.length.steps
+    with pytest.raises(RunFailed, match="pays for a step"):
+        phased.clipping(Step(0, PoissonGaussian(0.25, 0.1)))
+
+
+def test_per_layer_norms_are_those_of_the_models_own_layers() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    clip = {"mode": "per_layer", "norm_kind": "l2", "norms": None}
+    shared = clipping_of(clip, model, 2.0, 1.0)
+    assert shared.groups == (0, 0, 1, 1)
+    assert shared.thresholds == pytest.approx((math.sqrt(2),) * 2)
+    assert clipping_of({**clip, "norm_kind": "l1"}, model, 2.0, 1.0).thresholds == (1.0, 1.0)
+    assert clipping_of({**clip, "norms": [0.2, 0.7]}, model, 1.0, 1.0).thresholds == (0.2, 0.7)
+    with pytest.raises(RunFailed, match="3 layers, this model has 2"):
+        clipping_of({**clip, "norms": [1.0, 1.0, 1.0]}, model, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("unit", ["record", "{column: who, max_records: 2}"])
+def test_what_the_engine_is_told(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among how many processes rounding is shared, and that units of several shapes have no compiled program."""
+    told: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(train, "world_size", lambda: 3)
+    monkeypatch.setattr(train, "clipped_sum", lambda *given: told.append(given) or clipped_sum(*given))
+    made = plan(read_text(RECIPE.replace("  size: 40\n", f"  size: 40\n  unit: {unit}\n")))
+    model = nn.Linear(3, 2)
+    sums = ClippedSums(made, model)
+    lot = Store(Records(np.zeros((40, 3), np.float32), np.zeros(40, np.int64)), torch.device("cpu")).lot(
+        np.arange(9), 0
+    )
+    sums.summed(model, lot, Step(0, made.events[0].event))
+    (given,) = told
+    assert given[-1] == 3
+    assert (given[-2]._hindrance, given[-2]._processes) == ("" if unit == "record" else HINDRANCE, 3)
+
+
+HINDRANCE = "units have different numbers of records"

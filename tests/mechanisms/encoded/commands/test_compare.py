@@ -1,0 +1,277 @@
+"""The comparison of noise laws: at equal privacy, in any dimension, against golden figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dprecipe.faults import PlanRefused, UsageFault
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.encoded.codebook import fitted
+from dprecipe.mechanisms.encoded.commands import compare as module
+from dprecipe.mechanisms.encoded.commands.compare import (
+    GAUSSIAN,
+    LAWS,
+    MOST_L1_GAIN,
+    Compared,
+    Comparison,
+    compare,
+    name_of,
+    noise_of,
+)
+from dprecipe.mechanisms.encoded.schema import Encoded
+from dprecipe.mechanisms.plan import canonical_json
+from dprecipe.noise.laws import Law
+from dprecipe.noise.schema import shape_of
+from dprecipe.planning.make import plan
+from dprecipe.privacy import accountants
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.recipe.read import Loaded, read_text
+
+GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "encoding.json").read_text(encoding="utf-8"))
+RECIPE = """\
+recipe: dprecipe/v1
+name: small
+data:
+  train: {{source: npz, path: absent.npz, shape: [{inputs}], classes: 2}}
+  size: 10000
+model: {{kind: logistic_regression}}
+mechanism:
+  kind: encoded
+  codebook: {codebook}
+  noise: {{family: gaussian, multiplier: auto}}
+  denoise: none
+  sampling: {{scheme: poisson, batch_size: 100}}
+budget: {{epsilon: {epsilon}, delta: 1e-5}}
+training:
+  steps: {steps}
+  optimizer: {{kind: sgd, lr: 1.0}}
+"""
+DRAWN = "{source: gaussian, size: 1}"
+STUDENT_T = Law("student_t", 9.0)
+TERMS = module.Terms(3.0, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld", 10, 0.01, 100.0, 10, 1.0, 1, 1.0, False)
+
+
+def loaded(
+    *overrides: str,
+    dimension: int = 10,
+    codebook: str = DRAWN,
+    steps: int = 100,
+    epsilon: float = 2.0,
+    codeword: NDArray[np.float64] | None = None,
+) -> Loaded:
+    """A recipe with an even number of parameters; with `codeword`, one whose codebook holds just that."""
+    files = []
+    if codeword is not None:
+        dimension, codebook = len(codeword), "{source: file, path: absent.npz}"
+        files = [("codebook", canonical_json(fitted(codeword[None], [dimension]).box.to_json()))]
+    text = RECIPE.format(inputs=dimension // 2 - 1, codebook=codebook, steps=steps, epsilon=epsilon)
+    return read_text(text, "small.yaml", overrides, attachments=files)
+
+
+def compared(found: Loaded) -> Comparison:
+    assert isinstance(found.recipe.mechanism, Encoded)
+    return compare(found.recipe.mechanism, Facts.of(found.recipe, found.source.attachments))
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *laws: Law) -> None:
+    monkeypatch.setattr(module, "LAWS", (GAUSSIAN, *laws))
+
+
+def of(found: Comparison, law: Law) -> Compared:
+    (row,) = (row for row in found.laws if row.law == law)
+    return row
+
+
+def codeword(name: str) -> NDArray[np.float64]:
+    if name.startswith("const"):
+        dimension = int(name.removeprefix("const"))
+        return np.full(dimension, dimension**-0.5)
+    if name == "single":
+        return np.append(np.zeros(9), 1.0)
+    vector = np.random.default_rng(0).standard_normal(10_000)
+    vector[np.abs(vector) < 1e-5] = 0
+    return vector
+
+
+@pytest.mark.parametrize(
+    "record", GOLDEN["A_equal_eps"], ids=[f"{r['codeword']}-{r['family']}" for r in GOLDEN["A_equal_eps"]]
+)
+def test_golden_errors_at_equal_privacy(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibration stops within 1e-4 of ε, which is 1e-4 of a scale, about."""
+    law = Law(record["family"], 9.0 if record["family"] == "student_t" else None)
+    only(monkeypatch, law)
+    found = compared(loaded(codeword=codeword(record["codeword"]), steps=6000, epsilon=record["eps_pld"]))
+    assert (found.terms.steps, found.terms.sampling_rate) == (6000, record["q"])
+    row = of(found, law)
+    assert row.multiplier == pytest.approx(record["scale_equal_eps"], rel=3e-4)
+    assert row.l1_ratio == pytest.approx(record["L1_ratio_vs_gauss"], rel=3e-4)
+    assert row.l2_ratio == pytest.approx(record["L2_ratio_vs_gauss"], rel=3e-4)
+    assert of(found, GAUSSIAN).multiplier == pytest.approx(math.sqrt(1.2), rel=3e-4)
+
+
+def test_what_is_compared_is_what_a_plan_solves(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, STUDENT_T)
+    recipe = loaded("mechanism.codebook.norm=0.5")
+    found = compared(recipe)
+    for law, noise in ((GAUSSIAN, "family: gaussian"), (STUDENT_T, "family: student_t, df: 9")):
+        made = plan(loaded("mechanism.codebook.norm=0.5", f"mechanism.noise={{{noise}, multiplier: auto}}"))
+        row = of(found, law)
+        assert row.multiplier == made.solved["mechanism.noise.multiplier"]
+        assert (row.epsilon, row.accountant) == (made.guarantee.epsilon, made.guarantee.accountant)
+        assert row.cross_check_epsilon == made.guarantee.cross_check_epsilon
+        assert row.cross_check_accountant == made.guarantee.cross_check_accountant
+        assert row.scale == made.settings["noise_scale"]
+        assert row.l2 == pytest.approx(made.settings["noise_std"])
+
+
+def test_figures_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, STUDENT_T)
+    found = compared(loaded("mechanism.codebook.norm=0.5"))
+    row, terms = of(found, STUDENT_T), found.terms
+    assert row.scale == pytest.approx(0.5 * row.multiplier)
+    assert row.l1 == pytest.approx(0.873079 * row.scale, rel=1e-5)
+    assert row.l2 == pytest.approx(math.sqrt(9 / 7) * row.scale)
+    assert row.equal_fisher_scale == pytest.approx(math.sqrt(12 / 10) * row.scale)
+    # A lot of 100 codewords of norm 0.5, all alike, against noise over 10 coordinates.
+    assert row.signal_to_noise == pytest.approx(100 * 0.5 / (row.l2 * math.sqrt(10)))
+    assert (terms.dimension, terms.norm, terms.words, terms.codes) == (10, 0.5, 1, 100)
+    assert row.l1_ratio == row.l1 / of(found, GAUSSIAN).l1
+    assert [r.chosen for r in found.laws] == [r.law == GAUSSIAN for r in found.laws]
+
+
+def test_relative_noise_of_layers_is_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
+    layers = ["model={kind: mlp, hidden: [3]}", "mechanism.groups=layer", "mechanism.group_noise=[1.0, 2.0]"]
+    found = compared(loaded(*layers))
+    (row,) = found.laws  # (4 + 1) · 3 coordinates with noise of scale 1, (3 + 1) · 2 with 2
+    assert row.l2 == pytest.approx(row.scale * math.sqrt((15 + 8 * 4) / 23))
+    assert row.l1 == pytest.approx(row.scale * math.sqrt(2 / math.pi) * (15 + 8 * 2) / 23)
+
+
+def test_micro_batches_hold_fewer_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
+    one, four = (compared(loaded(f"mechanism.microbatch={size}")) for size in (1, 4))
+    assert (one.terms.codes, four.terms.codes) == (100, 25)
+    # A quarter of the codes, twice the noise.
+    assert one.laws[0].signal_to_noise == pytest.approx(8 * four.laws[0].signal_to_noise, rel=1e-3)
+
+
+def test_a_given_multiplier_sets_the_budget_to_compare_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
+    for budget in ("auto", "9.0"):
+        recipe = loaded("mechanism.noise.multiplier=1.5", f"budget.epsilon={budget}")
+        found = compared(recipe)
+        assert found.terms.epsilon == plan(recipe).guarantee.epsilon < 9
+        assert found.laws[0].multiplier == pytest.approx(1.5, rel=2e-4)
+        assert found.laws[0].epsilon <= found.terms.epsilon
+
+
+def test_a_free_length_is_that_of_the_recipes_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
+    recipe = loaded("mechanism.noise.multiplier=1.5", "training.steps=auto")
+    found = compared(recipe)
+    assert found.terms.steps == plan(recipe).length.steps
+    assert found.laws[0].multiplier == pytest.approx(1.5, rel=1e-3)
+
+
+def test_phases_are_compared_as_one_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
+    noise = (
+        "mechanism.noise=[{family: student_t, df: 4, multiplier: 3, steps: 10}, {family: gaussian, multiplier: auto}]"
+    )
+    found = compared(loaded(noise))
+    assert {name_of(row.law): row.chosen for row in found.laws} == {"gaussian": True, "student_t(4)": True}
+    assert of(found, GAUSSIAN).multiplier == compared(loaded()).laws[0].multiplier
+
+
+def test_laws_that_the_budget_refuses_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At so large a budget a step over four coordinates needs hardly any noise with exponential tails."""
+    only(monkeypatch, Law("variance_gamma", 4.0))
+    found = compared(loaded("budget.epsilon=12", "training.steps=1", dimension=4))
+    ((law, why),) = found.left_out
+    assert law == Law("variance_gamma", 4.0)
+    assert "multiplier" in why
+    assert [row.law for row in found.laws] == [GAUSSIAN]
+
+
+def test_what_can_not_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
+    with pytest.raises(PlanRefused, match="P107"):
+        compared(loaded("budget.epsilon=1e6"))
+    with pytest.raises(UsageFault, match="nothing to compare"):
+        compared(loaded("mechanism.noise.multiplier=1e6", "budget.epsilon=auto", "training.steps=1"))
+
+
+def row(law: Law, l1: float, l2: float) -> Compared:
+    return Compared(law, False, 1, 1, l1, l2, l1, l2, 1, 1, 1, "pld", 1, "rdp")
+
+
+@pytest.mark.parametrize(
+    ("l1", "l2", "least_l1", "least_l2", "matters"),
+    [
+        (0.9989, 1.0351, "student_t(9)", "gaussian", False),
+        (1 - MOST_L1_GAIN, 1.01, "student_t(9)", "gaussian", False),
+        (0.9997, 0.9997, "gaussian", "gaussian", False),
+        (0.985, 1.02, "student_t(9)", "gaussian", True),
+        (0.995, 0.99, "student_t(9)", "student_t(9)", True),
+        (math.inf, math.inf, "gaussian", "gaussian", False),
+    ],
+)
+def test_the_choice_matters_where_more_than_information_counts(
+    l1: float, l2: float, least_l1: str, least_l2: str, matters: bool
+) -> None:
+    found = Comparison(TERMS, (row(GAUSSIAN, 1.0, 1.0), row(STUDENT_T, l1, l2)), ())
+    assert (name_of(found.least_l1.law), name_of(found.least_l2.law), found.matters) == (least_l1, least_l2, matters)
+
+
+def test_the_bound_on_the_l1_gain_is_that_of_the_airy_density() -> None:
+    """The density ψ² has Fisher information 4∫ψ'². Where that is given, E|x| is least for the ground state of
+    -ψ'' + |x|ψ, whose energy is minus the first zero of Ai': a third of it is ∫ψ'², two thirds are E|x| (virial)."""
+    from scipy.special import ai_zeros
+
+    energy = -float(ai_zeros(1)[1][0])
+    ratio = (2 * energy / 3) * math.sqrt(4 * energy / 3) / math.sqrt(2 / math.pi)
+    assert ratio == pytest.approx(1 - MOST_L1_GAIN, abs=5e-5)
+    assert ratio > 1 - MOST_L1_GAIN
+
+
+@pytest.mark.parametrize("law", LAWS, ids=name_of)
+def test_each_law_has_a_noise_block_and_no_better_error_at_equal_information(law: Law) -> None:
+    block = noise_of(law)
+    assert Law(block.family, shape_of(block)) == law
+    assert block.multiplier == "auto"
+    assert law.standard_deviation * math.sqrt(law.fisher) >= 1  # Cramér and Rao
+    assert law.mean_absolute * math.sqrt(law.fisher) >= (1 - MOST_L1_GAIN) * math.sqrt(2 / math.pi)
+
+
+@pytest.mark.slow
+def test_every_law_is_compared_and_stays_within_the_budget() -> None:
+    seen: list[tuple[int, int, Law]] = []
+    recipe = loaded(dimension=10, steps=20)
+    spec = recipe.recipe.mechanism
+    assert isinstance(spec, Encoded)
+    found = compare(spec, Facts.of(recipe.recipe), lambda done, of_all, law: seen.append((done, of_all, law)))
+    assert [law for _, _, law in seen] == list(LAWS)
+    assert {row.law for row in found.laws} == set(LAWS)
+    assert found.left_out == ()
+    assert all(0.999 * 2 <= row.epsilon <= 2 for row in found.laws)
+    errors = [(row.l2, row.l1) for row in found.laws]
+    assert errors == sorted(errors)
+    assert found.laws[-1].law.family == "cauchy"
+    assert found.to_json()["laws"][-1]["l2"] is None
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_the_error_of_the_solver_is_below_the_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch)
+    (row,) = compared(loaded()).laws
+    recipe = loaded(f"mechanism.noise.multiplier={row.multiplier * (1 - module.RESOLUTION)}", "budget.epsilon=auto")
+    relation = Neighbouring.ADD_OR_REMOVE_ONE
+    assert accountants.epsilon(plan(recipe).events, 1e-5, relation, "pld") > 2.0

@@ -1,0 +1,189 @@
+"""Codebooks from public gradients: the right records, the right magnitudes, a batch at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from dprecipe.data.load import load as load_records
+from dprecipe.faults import DataFault, RunFailed
+from dprecipe.mechanisms.encoded.codebook import CodebookError, fitted, fitted_in_batches
+from dprecipe.mechanisms.encoded.schema import Encoded
+from dprecipe.mechanisms.encoded.train import fit as module
+from dprecipe.mechanisms.encoded.train.fit import fit, public_records
+from dprecipe.models.build import build
+from dprecipe.recipe.read import read_text
+from dprecipe.recipe.root import Recipe
+
+DIGITS = """\
+recipe: dprecipe/v1
+name: digits
+data:
+  train: {source: digits, split: train}
+  test: {source: digits, split: test, access: public}
+  size: 1438
+model: {kind: mlp, hidden: [12]}
+mechanism:
+  kind: encoded
+  codebook: {source: gaussian}
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 64}
+budget: {epsilon: 3.0, delta: 1e-5}
+training:
+  steps: 5
+  optimizer: {kind: sgd, lr: 1.0}
+runtime: {device: cpu, physical_batch: 64}
+"""
+SIZES = (64 * 12 + 12, 12 * 10 + 10)
+
+
+def recipe(*overrides: str, text: str = DIGITS) -> tuple[Recipe, Encoded]:
+    found = read_text(text, "digits.yaml", overrides).recipe
+    assert isinstance(found.mechanism, Encoded)
+    return found, found.mechanism
+
+
+def gradients(found: Recipe) -> NDArray[np.float32]:
+    """(N, D): of every public record, one backward pass each."""
+    assert found.data.test is not None
+    records = load_records(found.data.test, found.data, Path(), "test")
+    model = build(found.model, (1, 8, 8), 10, found.runtime.seed)
+    rows = []
+    for index in range(len(records)):
+        features, labels = records.batch(slice(index, index + 1))
+        loss = torch.nn.functional.cross_entropy(model(torch.from_numpy(features)), torch.from_numpy(labels))
+        grads = torch.autograd.grad(loss, list(model.parameters()))
+        rows.append(torch.cat([grad.flatten() for grad in grads]).numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("groups", ["model", "layer"])
+def test_codewords_are_the_sorted_gradients_of_the_public_records(groups: str) -> None:
+    found, spec = recipe(f"mechanism.groups={groups}")
+    made = fit(found, spec, Path(), 1000, Path())
+    sizes = (sum(SIZES),) if groups == "model" else SIZES
+    direct = fitted(gradients(found), sizes)
+    assert made.codebook.sizes == sizes
+    assert made.codebook.words == direct.words == 359
+    for one, other in zip(made.codebook.groups, direct.groups, strict=True):
+        np.testing.assert_allclose(one.levels, other.levels, atol=2e-5)  # two steps of a whole number
+
+
+def test_fewer_codewords_are_a_draw_with_the_public_seed() -> None:
+    found, spec = recipe()
+    some, again = fit(found, spec, Path(), 20, Path()), fit(found, spec, Path(), 20, Path())
+    assert some.codebook.words == 20
+    assert some.codebook.digest == again.codebook.digest
+    every = fit(found, spec, Path(), 359, Path()).codebook.whole[0]
+    held = {row.tobytes() for row in every}
+    assert all(row.tobytes() in held for row in some.codebook.whole[0])
+    first_twenty = {row.tobytes() for row in every[:20]}
+    assert {row.tobytes() for row in some.codebook.whole[0]} != first_twenty
+    other, spec = recipe("runtime.seed=1")
+    assert fit(other, spec, Path(), 20, Path()).codebook.digest != some.codebook.digest
+
+
+def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (fit(*recipe(f"runtime.physical_batch={size}"), Path(), 50, Path()).codebook for size in (7, 512))
+    np.testing.assert_allclose(one.groups[0].levels, other.groups[0].levels, atol=2e-5)
+    held: list[int] = []
+    real = module.fitted_in_batches
+    monkeypatch.setattr(
+        module,
+        "fitted_in_batches",
+        lambda batches, sizes: real((held.append(len(batch)) or batch for batch in batches), sizes),
+    )
+    monkeypatch.setattr(module, "HELD", 3 * sum(SIZES) + 1)
+    few = fit(*recipe(), Path(), 50, Path()).codebook
+    np.testing.assert_allclose(few.groups[0].levels, other.groups[0].levels, atol=2e-5)
+    assert held == [3] * 16 + [2]
+
+
+def test_batches_are_one_array() -> None:
+    vectors = np.random.default_rng(0).standard_normal((30, 400))
+    whole = fitted(vectors, [390, 10])
+    assert fitted_in_batches(iter(np.split(vectors, [1, 17])), [390, 10]).digest == whole.digest
+    assert fitted_in_batches([vectors[:0], vectors], [390, 10]).digest == whole.digest
+
+
+def test_extreme_values_keep_their_shape() -> None:
+    vectors = np.random.default_rng(0).random((3, 50))
+    for factor in (1e-300, 1e300):
+        assert fitted(vectors * factor, [50]).digest == fitted(vectors, [50]).digest
+
+
+def test_too_many_batches_are_refused_while_they_come() -> None:
+    def endless() -> object:
+        while True:
+            yield np.ones((50_000, 2))
+
+    with pytest.raises(CodebookError, match="may hold"):
+        fitted_in_batches(endless(), [2])  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """A text of a recipe over npz files: of ten public records, half have features of zeros."""
+    features = np.random.default_rng(0).random((10, 5)).astype(np.float32)
+    features[::2] = 0
+    np.savez(tmp_path / "test.npz", features=features, labels=np.arange(10) % 3)
+    return tmp_path
+
+
+NPZ = DIGITS.replace(
+    "train: {source: digits, split: train}", "train: {source: npz, path: train.npz, shape: [5], classes: 3}"
+).replace(
+    "test: {source: digits, split: test, access: public}",
+    "test: {source: npz, path: test.npz, shape: [5], classes: 3, access: public}",
+)
+
+
+def no_biases(monkeypatch: pytest.MonkeyPatch, scale: float = 1.0) -> None:
+    """Without a bias, features of zeros have a gradient of zeros."""
+
+    def built(*_: object, **__: object) -> torch.nn.Module:
+        layer = torch.nn.Linear(5, 3, bias=False)
+        torch.nn.init.constant_(layer.weight, scale)
+        return layer
+
+    monkeypatch.setattr("dprecipe.models.build.build", built)
+    monkeypatch.setattr(module, "groups_of", lambda *_: (15,))
+
+
+def test_records_without_a_gradient_are_left_out(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_biases(monkeypatch)
+    made = fit(*recipe(text=NPZ), records, 1000, records)
+    assert (made.codebook.words, made.without_gradient) == (5, 5)
+
+
+def test_without_any_gradient_there_is_no_codebook(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_biases(monkeypatch, float("nan"))
+    with pytest.raises(RunFailed, match="none of 10 public records"):
+        fit(*recipe(text=NPZ), records, 1000, records)
+
+
+def test_the_training_file_under_another_name_is_not_public(records: Path) -> None:
+    (records / "train.npz").hardlink_to(records / "test.npz")
+    with pytest.raises(DataFault, match="same file"):
+        fit(*recipe(text=NPZ), records, 1000, records)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        (", access: public}", "}", "data.test.access"),
+        ("  test: {source: digits, split: test, access: public}\n", "", "data"),
+    ],
+)
+def test_records_that_are_not_public_are_refused(old: str, new: str, path: str) -> None:
+    assert old in DIGITS
+    found, spec = recipe(text=DIGITS.replace(old, new))
+    (finding,) = public_records(found.data)
+    assert (finding.code, finding.path, finding.is_error) == ("P130", path, True)
+    with pytest.raises(DataFault, match="public"):
+        fit(found, spec, Path(), 10, Path())
+    assert list(public_records(recipe()[0].data)) == []

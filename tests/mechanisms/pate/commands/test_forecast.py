@@ -1,0 +1,165 @@
+"""What `dprecipe votes` works out: the same figures as a run's own analysis and other plans of the recipe give."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.pate.commands import forecast as module
+from dprecipe.mechanisms.pate.commands import simulate
+from dprecipe.mechanisms.pate.commands.forecast import Forecast, forecast
+from dprecipe.mechanisms.pate.commands.simulate import Agreement
+from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.mechanisms.pate.theory import vote_analysis, votes
+from dprecipe.mechanisms.pate.train.analysis import voting_of
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.planning.make import plan
+from dprecipe.recipe.read import read_text
+
+FINE = (Path(__file__).parents[3] / "golden" / "rules" / "fine-pate.yaml").read_text("utf-8")
+GNMAX = "mechanism.aggregator={kind: gnmax, noise: {family: gaussian, multiplier: 40}}"
+LNMAX = "mechanism.aggregator={kind: lnmax, noise: {family: laplace, multiplier: 40}}"
+INTERACTIVE = (
+    "mechanism.aggregator={kind: interactive_gnmax, noise: {family: gaussian, multiplier: 20}, "
+    "selection: {threshold: 60, noise: {family: gaussian, multiplier: 40}}, interaction: {rounds: 4}}"
+)
+SANITIZE = (
+    "mechanism.analysis=data_dependent",
+    "mechanism.sanitize={method: smooth_sensitivity, order: 6, beta: 0.02, multiplier: 9, scale_multiplier: 9}",
+)
+FEW = "mechanism.queries.max=20"
+
+
+@cache
+def planned(*overrides: str) -> Plan:
+    return plan(read_text(FINE, overrides=overrides))
+
+
+@cache
+def forecast_of(*overrides: str) -> Forecast:
+    recipe = read_text(FINE, overrides=overrides).recipe
+    assert isinstance(recipe.mechanism, Pate)
+    return forecast(planned(*overrides), recipe.mechanism, Facts.of(recipe), Agreement(), 0, lambda what: None)
+
+
+@pytest.mark.parametrize("overrides", [(), (GNMAX, FEW), (LNMAX, FEW)])
+def test_costs_are_those_of_the_analysis(overrides: tuple[str, ...]) -> None:
+    found, made = forecast_of(*overrides), planned(*overrides)
+    counts_QM = simulate.counts(100, 10, int(made.settings["queries"]), Agreement(), 0)
+    expected = vote_analysis.analyse(counts_QM, voting_of(made), 1e-5)
+    assert found.costs.papers == pytest.approx(expected.expected_cost.classic.value, rel=1e-12)
+    assert found.costs.bound == pytest.approx(expected.bound.improved.value, rel=1e-12)
+    assert found.costs.exact == (None if expected.exact is None else pytest.approx(expected.exact.improved.value))
+    assert found.answered * found.queries == pytest.approx(expected.expected_answers, rel=1e-12)
+    assert found.worst_case == found.unpublished == made.guarantee.epsilon
+
+
+def test_many_queries_cost_what_their_mean_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 100 of 200 queries: within a sixth of what all of them say."""
+    monkeypatch.setattr(module, "SIMULATED", 100)
+    few, all_of_them = forecast_of.__wrapped__(), forecast_of()
+    assert few.costs.bound != all_of_them.costs.bound
+    assert few.costs.bound == pytest.approx(all_of_them.costs.bound, rel=0.15)
+    assert few.stop.answers == pytest.approx(all_of_them.stop.answers, rel=0.1)
+
+
+def test_the_run_ends_where_its_filter_does() -> None:
+    """2,000 runs of the rule of a ballot, query by query: their mean, within 1 %."""
+    found, settings = forecast_of(), planned().settings
+    assert found.stop.reason == "filter"
+    selection = found.voting.selection
+    assert selection is not None
+    counts_QM = simulate.counts(100, 10, 200, Agreement(), 0)
+    pass_Q = np.exp(votes.log_pass(counts_QM.max(axis=1), selection)[0])
+    random = np.random.default_rng(1)
+    check, answer = 1 / 40**2, 2 / 20**2
+    put, answered = [], []
+    for _ in range(2000):
+        passed_Q = random.random(200) < random.permutation(pass_Q)
+        spent, count = 0.0, 0
+        while count < 200 and spent + check + answer <= settings["filter"] * (1 + 1e-12):
+            spent += check + answer * passed_Q[count]
+            count += 1
+        put.append(count)
+        answered.append(passed_Q[:count].sum())
+    assert found.stop.queries == pytest.approx(np.mean(put), rel=0.01)
+    assert found.stop.answers == pytest.approx(np.mean(answered), rel=0.02)
+
+
+def test_other_ends() -> None:
+    every = forecast_of(GNMAX, FEW).stop
+    assert (every.queries, every.answers, every.reason, every.held) == (20, 20, "queries", None)
+    enough = forecast_of("mechanism.queries={max: 200, answers: 5}").stop
+    assert (enough.answers, enough.reason) == (5, "answers")
+    assert enough.queries == pytest.approx(5 / forecast_of().answered)
+
+
+def test_rows_are_the_recipe_with_another_check() -> None:
+    found = forecast_of(FEW, "budget.epsilon=auto")
+    (own,) = (row for row in found.rows if row.chosen)
+    assert (own.threshold, own.deviation, own.multiplier) == (60, 40, 20)
+    assert (own.answered, own.right, own.stop) == (found.answered, found.right, found.stop)
+    assert len(found.rows) == 4 * len(module.THRESHOLDS)
+    other = "mechanism.aggregator.selection.noise.multiplier=25"
+    expected = planned(FEW, "budget.epsilon=auto", other, "mechanism.aggregator.selection.threshold=75")
+    (row,) = (row for row in found.rows if (row.threshold, row.deviation) == (75, 25))
+    assert row.worst_case == expected.guarantee.epsilon
+    assert own.worst_case == found.worst_case != row.worst_case
+    by_threshold = [row.answered for row in found.rows if row.deviation == 25]
+    assert by_threshold == sorted(by_threshold, reverse=True)
+
+
+def test_rows_that_do_not_fit_and_noise_that_is_solved() -> None:
+    tight = forecast_of(FEW, "budget.epsilon=0.5", "mechanism.aggregator.noise.multiplier=auto")
+    assert {row.deviation for row in tight.rows if row.worst_case is None} == {25}
+    assert {row.multiplier for row in tight.rows if row.worst_case is None} == {None}
+    solved = {row.deviation: row.multiplier for row in tight.rows if row.multiplier is not None}
+    assert solved[40] == tight.voting.multiplier > solved[50] > solved[75] > 0  # type: ignore[operator]
+
+
+def test_what_the_recipe_publishes_and_what_it_is_told_to() -> None:
+    found = forecast_of(*SANITIZE, FEW, "budget.epsilon=auto")
+    assert found.own is not None
+    assert found.suggested is not None
+    assert found.own.worst_case == found.worst_case
+    assert found.unpublished == planned(FEW, "budget.epsilon=auto").guarantee.epsilon < found.worst_case
+    assert found.release is found.own
+    assert found.suggested.published.epsilon < found.own.published.epsilon
+    chosen = found.suggested.published.constants
+    block = (
+        f"mechanism.sanitize={{method: smooth_sensitivity, order: {chosen.order}, beta: {chosen.smoothness}, "
+        f"multiplier: {chosen.value_multiplier}, scale_multiplier: {chosen.sensitivity_multiplier}}}"
+    )
+    assert found.suggested.worst_case == planned(SANITIZE[0], block, FEW, "budget.epsilon=auto").guarantee.epsilon
+    assert found.pays is False
+
+
+def test_a_release_that_the_budget_does_not_hold() -> None:
+    found = forecast_of(GNMAX.replace("40", "20"), FEW, "budget.epsilon=1.25")
+    assert found.suggested is not None
+    assert found.suggested.worst_case is found.suggested.stop is None
+    assert found.pays is False
+
+
+def test_of_interactive_runs_the_first_round() -> None:
+    found = forecast_of(INTERACTIVE)
+    assert (found.planned, found.queries) == (200, 50)
+    assert found.own is found.suggested is found.release is None
+    assert found.points[-1].queries == 50
+    assert all(row.stop is not None and row.stop.queries <= 50 for row in found.rows)
+
+
+def test_points_end_in_the_figures() -> None:
+    found = forecast_of()
+    last = found.points[-1]
+    assert found.suggested is not None
+    assert (last.queries, last.worst_case) == (200, found.worst_case)
+    assert last.data_dependent == found.costs.bound
+    assert last.sanitised == pytest.approx(found.suggested.published.epsilon, rel=1e-9)
+    for name in ("queries", "worst_case", "data_dependent", "sanitised"):
+        values = [getattr(point, name) for point in found.points]
+        assert values == sorted(values), name

@@ -1,0 +1,239 @@
+"""A teacher's votes come from its own part, its number and public constants, however the teachers are trained."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dprecipe.language.training import Adam, LearningRateSchedule, Sgd
+from dprecipe.mechanisms.pate.schema import TeacherTraining
+from dprecipe.mechanisms.pate.train import learn
+from dprecipe.mechanisms.pate.train.learn import Lesson, Parts, alone, repeatable, together, votes
+
+CPU = torch.device("cpu")
+LOGISTIC: dict[str, Any] = {"kind": "logistic_regression"}
+MLP: dict[str, Any] = {"kind": "mlp", "hidden": (7,)}
+LENET: dict[str, Any] = {"kind": "cnn", "preset": "lenet"}
+FOREST: dict[str, Any] = {"kind": "random_forest", "trees": 3}
+SCHEDULE = LearningRateSchedule(**{"schedule": "cosine", "from": 0.05, "to": 0.0})
+ADAM = Adam(kind="adam", lr=0.01, weight_decay=0.01)
+SGD = Sgd(kind="sgd", lr=SCHEDULE, momentum=0.9, weight_decay=0.01)
+
+
+def lesson(model: dict[str, Any], optimizer: Adam | Sgd | None = ADAM, **changes: Any) -> Lesson:
+    training = None if optimizer is None else TeacherTraining(steps=30, batch_size=8, optimizer=optimizer)
+    fields: dict[str, Any] = {
+        "model": model,
+        "training": None if training is None else training.model_dump(by_alias=True),
+        "shape": (1, 16, 16) if model is LENET else (1, 4, 4),
+        "classes": 3,
+        "preprocess": (),
+        "seed": 0,
+        "steps": 30,
+        "steps_per_epoch": 3,
+        "physical_batch": 13,
+    }
+    return Lesson(**(fields | changes))
+
+
+class Class:
+    """Records of eight teachers: teacher i has i of them, so the first has none."""
+
+    def __init__(self, shape: tuple[int, ...] = (1, 4, 4), seed: int = 0) -> None:
+        generator = np.random.default_rng(seed)
+        self.dealt = generator.permutation(np.repeat(np.arange(8), 3 * np.arange(8)))
+        self.features = generator.random((len(self.dealt), *shape), dtype=np.float32)
+        self.labels = generator.integers(3, size=len(self.dealt))
+        self.queries = np.random.default_rng(1).random((40, *shape), dtype=np.float32)
+        self.parts = Parts.of(self.dealt, 8)
+
+    def take(self, numbers: Any) -> Any:
+        return self.features[numbers], self.labels[numbers]
+
+    def votes(self, told: Lesson, teachers: Any = range(8)) -> Any:
+        return votes(told, teachers, self.parts, self.take, self.queries, CPU)
+
+
+def flat(module: torch.nn.Module) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+
+
+def test_parts_are_disjoint_and_whole() -> None:
+    parts = Parts.of(np.array([2, 0, 2, 2, 0]), 4)
+    assert [parts[i].tolist() for i in range(len(parts))] == [[1, 4], [], [0, 2, 3], []]
+
+
+@pytest.mark.parametrize("optimizer", [ADAM, SGD])
+@pytest.mark.parametrize("model", [LOGISTIC, MLP, LENET])
+def test_together_is_alone_to_rounding(model: dict[str, Any], optimizer: Adam | Sgd) -> None:
+    told = lesson(model, optimizer)
+    room = Class(tuple(told.shape))
+    pupils = [[learn._Pupil(told, i, *room.take(room.parts[i]), CPU) for i in range(1, 8)] for _ in range(2)]
+    started = [flat(pupil.module).clone() for pupil in pupils[0]]
+    trained = zip((alone(told, pupil) for pupil in pupils[0]), together(told, pupils[1]), strict=True)
+    for initial, (one, both) in zip(started, trained, strict=True):
+        moved = (flat(one) - initial).norm()
+        # Of Adam's first steps, the sign of a gradient that is hardly there may be rounding.
+        assert (flat(both) - flat(one)).norm() < 1e-3 * moved
+        assert moved > 0.01
+
+
+@pytest.mark.parametrize("model", [LOGISTIC, MLP])
+def test_in_whichever_group_a_teacher_votes_the_same(model: dict[str, Any]) -> None:
+    told, room = lesson(model), Class()
+    assert told.group(CPU) > 1
+    every = room.votes(told)
+    assert np.array_equal(every[[5, 2]], room.votes(told, [5, 2]))
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer"), [(LOGISTIC, ADAM), (MLP, SGD), (LENET, ADAM), (FOREST, None), (LOGISTIC, None)]
+)
+@pytest.mark.parametrize("others", ["other records", "not a number", "removed"])
+def test_nothing_passes_between_teachers(model: dict[str, Any], optimizer: Any, others: str) -> None:
+    told = lesson(model, optimizer, **({"shape": (16,)} if model is FOREST else {}))
+    room = Class(tuple(told.shape))
+    before, mine = room.votes(told), room.dealt == 4
+    if others == "removed":
+        kept = mine | (np.arange(len(mine)) % 2 == 0)
+        room.features, room.labels = room.features[kept], room.labels[kept]
+        room.parts = Parts.of(room.dealt[kept], 8)
+    else:
+        room.features[~mine] = np.nan if others == "not a number" else 5 - room.features[~mine]
+        room.labels[~mine] = (room.labels[~mine] + 1) % 3
+    after = room.votes(told)
+    assert np.array_equal(before[4], after[4])
+    assert not np.array_equal(before, after)
+
+
+@pytest.mark.parametrize(("model", "optimizer"), [(LOGISTIC, ADAM), (LENET, SGD), (FOREST, None), (LOGISTIC, None)])
+def test_who_can_not_learn_votes_for_one_class(model: dict[str, Any], optimizer: Any) -> None:
+    told = lesson(model, optimizer, **({"shape": (16,)} if model is FOREST else {}))
+    room = Class(tuple(told.shape))
+    room.labels[room.dealt == 6] = room.labels[room.dealt == 3] = 2
+    assert room.votes(told)[3].any()
+    room.features[room.dealt == 3] = np.nan
+    voted = room.votes(told)
+    assert not voted[[0, 3]].any()
+    if optimizer is None:
+        assert (voted[6] == 2).all()
+
+
+def test_as_many_learn_together_whether_a_part_is_empty_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first record of a part would change the shape, and so the rounding, of what the others compute."""
+    groups: list[int] = []
+    real = learn.together
+
+    def counted(told: Lesson, pupils: Any) -> Any:
+        groups.append(len(pupils))
+        return real(told, pupils)
+
+    monkeypatch.setattr(learn, "together", counted)
+    told, room = lesson(MLP), Class()
+    before = room.votes(told)
+    room.parts = Parts.of(np.where(np.arange(len(room.dealt)) == 0, 0, room.dealt), 8)
+    after = room.votes(told)
+    assert groups == [8, 8]
+    assert not before[0].any()
+    assert after[0].any()
+
+
+def test_seeds_are_of_the_number_and_the_purpose_alone() -> None:
+    told = lesson(MLP)
+    seeds = [told.seed_of(i, what) for i in range(500) for what in ("weights", "order", "augmentation", "fit")]
+    assert len(set(seeds)) == 2000
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    first, second = (flat(told.initial(i)) for i in (0, 1))
+    assert not torch.equal(first, second)
+    assert torch.equal(second, flat(lesson(MLP, SGD).initial(1)))
+
+
+def test_a_small_part_takes_as_many_steps_as_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: dict[int, int] = {}
+    real = learn._Pupil.numbers
+
+    def counted(self: Any, size: int) -> Any:
+        read[len(self.labels)] = read.get(len(self.labels), 0) + size
+        return real(self, size)
+
+    monkeypatch.setattr(learn._Pupil, "numbers", counted)
+    for told in (lesson(LOGISTIC), lesson(LENET)):
+        read.clear()
+        room = Class(tuple(told.shape))
+        room.votes(told)
+        assert read == {len(room.parts[i]) or 1: 30 * 8 for i in range(8)}
+
+
+def test_each_pass_reads_every_record_once() -> None:
+    told, room = lesson(LOGISTIC), Class()
+    pupil = learn._Pupil(told, 5, *room.take(room.parts[5]), CPU)  # 15 records
+    read = np.concatenate([pupil.numbers(8) for _ in range(15)])
+    passes = read.reshape(8, 15)
+    assert (np.sort(passes, axis=1) == np.arange(15)).all()
+    assert len({tuple(order) for order in passes.tolist()}) == 8
+
+
+def test_augmentation_moves_images_and_is_repeatable() -> None:
+    told = lesson(LENET, preprocess=({"crop": {"padding": 4}}, {"flip": {}}))
+    room = Class(tuple(told.shape))
+    assert told.group(CPU) == told.group(torch.device("cuda")) == 1
+    pupils = [learn._Pupil(told, 7, *room.take(room.parts[7]), CPU) for _ in range(2)]
+    first, second = (pupil.batch(8) for pupil in pupils)
+    assert torch.equal(first[0], second[0])
+    chosen = learn._Pupil(lesson(LENET), 7, *room.take(room.parts[7]), CPU).batch(8)
+    assert torch.equal(first[1], chosen[1])
+    assert not torch.equal(first[0], chosen[0])
+
+
+def test_who_learns_together() -> None:
+    cuda = torch.device("cuda")
+    assert lesson(MLP).group(CPU) == learn.TOGETHER
+    assert lesson({"kind": "mlp", "hidden": (10_000,)}).group(CPU) == 1
+    assert lesson(LENET).group(CPU) == 1
+    assert lesson(LENET).group(cuda) > 100
+    assert lesson(FOREST, None).group(cuda) == 1
+
+
+def test_a_lesson_travels_as_json() -> None:
+    told = lesson(LENET, SGD, preprocess=({"scale": {"mean": 0.5, "std": 0.5}},))
+    assert Lesson.model_validate_json(told.model_dump_json(by_alias=True)) == told
+
+
+def test_logits_that_are_no_numbers_are_no_votes() -> None:
+    class Broken(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            logits = torch.ones(len(x), 3) * torch.tensor([0.0, 0.0, 1.0])
+            logits[x.flatten(1)[:, 0] > 0.5] = math.nan
+            return logits
+
+    queries = np.zeros((30, 2), np.float32)
+    assert (learn.predictions(Broken(), queries, 7, CPU) == 2).all()
+    queries[29] = 1
+    assert not learn.predictions(Broken(), queries, 7, CPU).any()
+
+
+def test_teachers_on_a_gpu_are_trained_by_kernels_that_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN's filter gradients add up in any order unless told; then a teacher's votes change with nothing."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+
+    def told() -> tuple[bool, bool, bool, bool]:
+        cudnn = torch.backends.cudnn
+        strict = torch.are_deterministic_algorithms_enabled()
+        return cudnn.deterministic, cudnn.benchmark, strict, torch.is_deterministic_algorithms_warn_only_enabled()
+
+    before = told()
+    with repeatable(CPU):
+        assert told() == before
+    with repeatable(torch.device("cuda")):
+        assert told() == (True, False, True, True)
+    assert told() == before
+    asked = []
+    monkeypatch.setattr(learn, "repeatable", lambda device: asked.append(device) or repeatable(device))
+    learn.votes(
+        lesson(LOGISTIC), [], Parts.of(np.zeros(0, np.int64), 1), lambda _: pytest.fail("none"), np.zeros((1, 3)), CPU
+    )
+    assert asked == [CPU]

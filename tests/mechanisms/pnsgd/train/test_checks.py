@@ -1,0 +1,151 @@
+"""The probe: true constants pass, smaller ones and a broken engine are found."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pnsgd.constants import contraction, prove
+from dprecipe.mechanisms.pnsgd.schedule import Stage
+from dprecipe.mechanisms.pnsgd.schema import Ball, Box
+from dprecipe.mechanisms.pnsgd.train import checks, losses
+from dprecipe.mechanisms.pnsgd.train.descent import Noise, Objective, OnCpu
+from dprecipe.mechanisms.pnsgd.train.losses import loss_of
+from dprecipe.models.schema import (
+    HuberRegression,
+    HuberSvm,
+    LeastSquares,
+    Location,
+    LogisticRegression,
+    SoftmaxRegression,
+)
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.release.checks import CHECKS
+
+LOGISTIC = LogisticRegression(kind="logistic_regression", l2=0.01)
+MODELS: list[tuple[Any, int]] = [
+    (LOGISTIC, 2),
+    (SoftmaxRegression(kind="softmax_regression", l2=0.1), 4),
+    (HuberSvm(kind="huber_svm", width=0.1, bias=False), 2),
+    (LeastSquares(kind="least_squares", l2=0.5), 1),
+    (HuberRegression(kind="huber_regression", threshold=0.2), 1),
+    (Location(kind="location"), 1),
+    (Location(kind="location", threshold=0.3), 1),
+]
+SETS = [Ball(kind="ball", radius=1.5), Box(kind="box", bound=0.7)]
+R = 2.0
+
+
+def case(
+    model: Any, classes: int, within: Ball | Box, relation: Neighbouring = Neighbouring.REPLACE_ONE, lot: int = 1
+) -> tuple[Objective, dict[str, Any], tuple[Stage, ...]]:
+    location = isinstance(model, Location)
+    width = 0 if location else 5
+    proven = prove(model, width, classes, R, within, relation)
+    stages = (Stage(10, 1.5 / proven.smoothness, 0.4), Stage(10, 0.5 / proven.smoothness, 2.0))
+    objective = Objective(
+        loss_of(model, classes), width, location or model.bias, R, 0.0 if location else model.l2,
+        getattr(within, "radius", None), getattr(within, "bound", None),
+    )  # fmt: skip
+    settings = {
+        "lipschitz": proven.lipschitz,
+        "moved": proven.moved,
+        "smoothness": proven.smoothness,
+        "strong_convexity": proven.strong_convexity,
+        "contraction": max(contraction(stage.learning_rate, proven) for stage in stages),
+        "largest_norm": proven.largest_norm,
+        "diameter": proven.diameter,
+        "batch_size": lot,
+        "noise_family": "gaussian" if lot > 1 else "laplace",
+    }
+    return objective, settings, stages
+
+
+def probed(objective: Objective, settings: dict[str, Any], stages: tuple[Stage, ...], **rest: Any) -> Any:
+    relation = rest.get("relation", Neighbouring.REPLACE_ONE)
+    return checks.probe(objective, settings, relation, stages, lambda: OnCpu(objective), seed=rest.get("seed", 0))
+
+
+@pytest.mark.parametrize("within", SETS, ids=lambda s: s.kind)
+@pytest.mark.parametrize(("model", "classes"), MODELS, ids=lambda m: getattr(m, "kind", ""))
+def test_proven_constants_pass_every_check(
+    model: Any, classes: int, within: Ball | Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_noise_scale", lambda *_: checks.Check("noise_scale", "", True, ""))
+    for seed, lot in enumerate((1, 7, 200)):
+        for relation in (Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT_ONE):
+            found = probed(*case(model, classes, within, relation, lot), relation=relation, seed=seed)
+            assert {check.id for check in found} == CHECKS["pnsgd"]
+            assert all(check.passed for check in found)
+
+
+@pytest.mark.parametrize(
+    ("key", "factor", "check"),
+    [
+        ("lipschitz", 0.9, "gradient is longer"),
+        ("moved", 0.9, "gradient is longer"),
+        ("smoothness", 0.5, "moves by at most β"),
+        ("strong_convexity", 1.5, "rises by at least ρ"),
+        ("contraction", 0.9, "no farther apart than M"),
+        ("largest_norm", 0.99, "moved to the nearest"),
+        ("diameter", 0.99, "moved to the nearest"),
+    ],
+)
+@pytest.mark.parametrize("model", [LOGISTIC, MODELS[3][0]], ids=lambda m: m.kind)
+def test_a_constant_that_promises_too_much_is_found(model: Any, key: str, factor: float, check: str) -> None:
+    objective, settings, stages = case(model, 2, SETS[0])
+    if key == "strong_convexity":
+        settings[key] = 0.01
+        factor = 1.5 if model is LOGISTIC else 60.0
+        objective = Objective(**{
+            name: getattr(objective, name) for name in ("loss", "width", "bias", "feature_norm", "radius", "bound")
+        }, l2=0.001)  # fmt: skip
+    settings[key] *= factor
+    with pytest.raises(RunFailed, match="no private record was used") as refused:
+        probed(objective, settings, stages)
+    assert check in refused.value.message
+
+
+BROKEN: dict[str, tuple[int, Any, str, Any, str]] = {
+    "slope of one": (
+        1, losses.Logistic, "slope_of_one", lambda self, z, y: 0.49 * (math.tanh(0.5 * z) - y), "difference quotients"
+    ),
+    "slope": (
+        4, losses.Logistic, "slope", lambda self, z, y, xp=np: 0.49 * (xp.tanh(0.5 * z) - y), "difference quotients"
+    ),
+    "projection": (1, Objective, "project", lambda self, w: np.clip(w, -0.6, 0.6, out=w), "nearest"),
+    "rows": (
+        1, Objective, "rows", lambda self, x, y: (np.hstack([x, np.ones((len(x), 1))]), self.loss.targets(y)),
+        "longer than L",
+    ),
+    "noise": (
+        1, Noise, "scaled", lambda self, step, count, stage: 0.97 * stage.noise_scale * self.of(step, count),
+        "noise is not what the plan says",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_engine_is_found(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lot, owner, name, by, message = BROKEN[broken]
+    engine = case(LOGISTIC, 2, SETS[0], lot=lot)
+    assert probed(*engine)
+    monkeypatch.setattr(owner, name, by)
+    with pytest.raises(RunFailed, match=message):
+        probed(*engine)
+
+
+def test_the_divisor_of_a_short_lot_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, settings, stages = case(LOGISTIC, 2, SETS[0], lot=4)
+    honest = checks.Descent._gradient
+
+    def own_divisor(self: Any, first: int, end: int) -> Any:
+        return honest(self, first, end) * (self._lot / (end - first))
+
+    monkeypatch.setattr(checks.Descent, "_gradient", own_divisor)
+    with pytest.raises(RunFailed, match="short lot keeps its divisor"):
+        probed(objective, settings, stages)
