@@ -1,15 +1,20 @@
 # make demo       sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
 # make test       sets everything up and runs the tests, but for the long ones
-# make test-all   runs all tests, the long ones too
+# make test-long  runs the long tests only: many kills, many examples, several processes, compiled models
+# make test-all   runs all tests but those that take a GPU
+# make test-room  runs the tests of one mechanism's room: make test-room ROOM=dpsgd
+# make check      holds the code against ruff (lint and format) and mypy (strict types)
 # make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
 # make gpu-check  tests and times what runs on a GPU; takes one (docs/gpu.md)
+# make bench      times what the project promises to be fast
+# make schemas    writes the JSON Schemas in schemas/ anew
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo test test-all chaos gpu-check lint bench schemas
+.PHONY: demo test test-long test-all test-room check chaos gpu-check bench schemas
 
 $(BIN)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,19 +36,25 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 test: $(BIN)/.dev
 	$(PYTEST)
 
-test-all: $(BIN)/.dev
-	$(PYTEST) -m "not gpu"
+test-long: $(BIN)/.dev
+	$(PYTEST) -m "slow and not gpu"
 
-gpu-check: $(BIN)/.dev
-	$(BIN)/python benchmarks/gpu_check.py
+test-all: test test-long
+
+ROOM ?= $(error name a room: make test-room ROOM=dpsgd, or encoded, pate, pnsgd)
+test-room: $(BIN)/.dev
+	$(PYTEST) tests/mechanisms/$(ROOM)
+
+check: $(BIN)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 chaos: $(BIN)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/chaos.py
 
-lint: $(BIN)/.dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+gpu-check: $(BIN)/.dev
+	$(BIN)/python benchmarks/gpu_check.py
 
 bench: $(BIN)/.dev
 	for file in $(filter-out benchmarks/gpu%.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file; done

@@ -50,6 +50,7 @@ def test_a_broken_library_is_named_with_the_command_that_mends_it(tmp_path: Path
         assert f"pip install 'torchvision==0.{minor + 15}.*'" in done.stderr
 
 
+@pytest.mark.slow
 def test_from_python_it_is_a_fault_too(tmp_path: Path) -> None:
     code = f"""
 import dprecipe

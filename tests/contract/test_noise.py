@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "dprecipe"
@@ -13,6 +14,7 @@ VOTES = PACKAGE / "mechanisms" / "pate" / "train"
 HIDDEN = PACKAGE / "mechanisms" / "pnsgd" / "train"
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Every dotted name that a module imports."""
     names: set[str] = set()

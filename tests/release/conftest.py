@@ -16,9 +16,10 @@ import pytest
 from dprecipe.faults import CertificateInvalid
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.privacy import accountants, second_opinion
+from dprecipe.privacy import accountants, calibrate, second_opinion
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 from dprecipe.recipe.read import read_text
+from dprecipe.release import claim
 from dprecipe.release.certificate import to_bytes
 from dprecipe.release.checks import CHECKS
 from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, package_versions
@@ -145,10 +146,17 @@ def copy(finished: Finished, tmp_path: Path) -> Finished:
 @pytest.fixture(autouse=True)
 def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The accountants are pure: asked the same, they answer from memory. They are the real ones."""
-    for module, name in ((accountants, "epsilon_answer"), (accountants, "profile"), (second_opinion, "opinion")):
+    for module, name in REMEMBERED:
         monkeypatch.setattr(module, name, _remember(getattr(module, name)))
 
 
+REMEMBERED = (
+    (accountants, "epsilon_answer"),
+    (accountants, "profile"),
+    (calibrate, "_cost"),
+    (claim, "gaussian_bound"),
+    (second_opinion, "opinion"),
+)
 _MEMORY: dict[Any, Any] = {}
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -356,9 +357,17 @@ OF_PYTHON = (
 )
 
 
+@pytest.fixture(scope="module")
+def made_of_python(tmp_path_factory: pytest.TempPathFactory, plan_of: Any, facts_of: Any, finish: Any) -> Any:
+    facts = facts_of(model="python", data="python", tensors=OF_PYTHON)
+    return finish(tmp_path_factory.mktemp("python") / "run", plan_of(), facts)
+
+
 @pytest.fixture
-def of_python(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> Any:
-    return finish(tmp_path / "run", plan_of(), facts_of(model="python", data="python", tensors=OF_PYTHON))
+def of_python(tmp_path: Path, made_of_python: Any) -> Any:
+    """A run folder of one's own."""
+    shutil.copytree(made_of_python.path, tmp_path / "run")
+    return replace(made_of_python, path=tmp_path / "run")
 
 
 def test_verify_card_and_report_name_what_no_noisy_step_made(of_python: Any) -> None:

@@ -29,6 +29,7 @@ budget: {epsilon: 3.0, delta: 1e-5}
 training:
   steps: 30
   optimizer: {kind: sgd, lr: 1.0}
+release: {report: false}
 """
 
 

@@ -37,11 +37,23 @@ def nothing_hangs() -> Iterator[None]:
     signal.alarm(0)
 
 
-def spent(plan: Plan, out: Path) -> Path:
-    """A run whose budget is spent, and whose release is still to be made."""
-    run(plan, out)
-    shutil.rmtree(out / "release")
-    return out
+Spent = Callable[[Plan, Path], Path]
+
+
+@pytest.fixture(scope="module")
+def spent(tmp_path_factory: pytest.TempPathFactory) -> Spent:
+    """A run whose budget is spent, and whose release is still to be made: run once for each plan, and copied."""
+    runs: dict[str, Path] = {}
+
+    def copied(plan: Plan, out: Path) -> Path:
+        if plan.digest not in runs:
+            runs[plan.digest] = tmp_path_factory.mktemp("spent") / "run"
+            run(plan, runs[plan.digest])
+            shutil.rmtree(runs[plan.digest] / "release")
+        shutil.copytree(runs[plan.digest], out)
+        return out
+
+    return copied
 
 
 def predicate(release: Path) -> Any:
@@ -53,7 +65,7 @@ TORN = [b"", b"step", b"step,epsilon,accuracy,loss\n1,0.", b"\xff\xfe\x00\n\n,,,
 
 
 @pytest.mark.parametrize("content", TORN, ids=range(len(TORN)))
-def test_no_log_is_needed_for_a_release(small: Small, tmp_path: Path, content: bytes) -> None:
+def test_no_log_is_needed_for_a_release(small: Small, spent: Spent, tmp_path: Path, content: bytes) -> None:
     plan = small("training.steps=9")
     out = spent(plan, tmp_path / "run")
     (out / "private" / "metrics.csv").write_bytes(content)
@@ -64,7 +76,7 @@ def test_no_log_is_needed_for_a_release(small: Small, tmp_path: Path, content: b
 
 
 def test_damaged_lines_are_counted_in_words(
-    small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small: Small, spent: Spent, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = small("training.steps=9")
     out = spent(plan, tmp_path / "run")
@@ -104,8 +116,10 @@ def test_a_release_that_does_not_verify_is_none(small: Small, tmp_path: Path, mo
     dprecipe.verify(done.release)
 
 
-def test_a_model_without_most_of_its_steps_is_released_on_demand_alone(small: Small, tmp_path: Path) -> None:
-    plan = small("training.steps=20")
+def test_a_model_without_most_of_its_steps_is_released_on_demand_alone(
+    small: Small, spent: Spent, tmp_path: Path
+) -> None:
+    plan = small("training.steps=20", "release.report=true")
     out = spent(plan, tmp_path / "run")
     (out / "private" / "checkpoints" / "last.pt").unlink()
     ledger = (out / "private" / "ledger.jsonl").read_bytes()
@@ -132,7 +146,7 @@ def test_what_the_model_lacks_is_held_against_the_ledger(small: Small, tmp_path:
 
 
 def test_a_late_resume_leaves_a_finished_run_alone(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Small, spent: Spent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was reading its records while another resume made the release."""
     plan = small("training.steps=9")
@@ -234,7 +248,9 @@ def test_a_file_system_without_locks_is_told_as_one(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     "name", ["ledger.jsonl", "commitment.key", "checkpoints/last.pt", "metrics.csv", "overrides.json"]
 )
-def test_a_pipe_in_the_place_of_a_private_file_makes_nobody_wait(small: Small, tmp_path: Path, name: str) -> None:
+def test_a_pipe_in_the_place_of_a_private_file_makes_nobody_wait(
+    small: Small, spent: Spent, tmp_path: Path, name: str
+) -> None:
     plan = small("training.steps=9")
     path = spent(plan, tmp_path / "run") / "private" / name
     path.unlink()
@@ -308,7 +324,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_data_check_that_cannot_be_written_stops_no_run(
-    small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Small, spent: Spent, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = small("training.steps=9")
     out = spent(plan, tmp_path / "run")

@@ -40,7 +40,7 @@ def begun(small: Small, tmp_path: Path) -> Small:
 
 
 def test_the_file_is_in_certificate_ledger_report_and_card(begun: Small, tmp_path: Path) -> None:
-    plan, file = begun(), tmp_path / "start" / "model.safetensors"
+    plan, file = begun("release.report=true"), tmp_path / "start" / "model.safetensors"
     done = run(plan, tmp_path / "run")
     dprecipe.verify(done.release)
     digest = "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest()

@@ -30,6 +30,7 @@ training:
   steps: %d
   optimizer: {kind: sgd, lr: 1.0}
 runtime: {checkpoint_seconds: 0.02}
+release: {report: false}
 """
 
 

@@ -34,6 +34,7 @@ budget: {{epsilon: 8.0, delta: 1e-4}}
 training:
   steps: 40
   optimizer: {{kind: adam, lr: 0.02}}
+release: {{report: false}}
 """
 
 

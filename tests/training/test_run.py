@@ -31,7 +31,7 @@ Small = Callable[..., Plan]
 
 
 def test_a_run_writes_the_folder_of_the_contract_and_it_verifies(small: Small, tmp_path: Path) -> None:
-    plan, out = small(), tmp_path / "run"
+    plan, out = small("release.report=true"), tmp_path / "run"
     done = run(plan, out)
     assert done.stop_reason == "completed"
     assert 0.999 * 3 <= done.epsilon <= 3

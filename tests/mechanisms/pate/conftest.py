@@ -56,6 +56,7 @@ mechanism:
     selection: {threshold: 15, noise: {family: gaussian, multiplier: 16}}
   queries: {max: 100}
 budget: {epsilon: auto, delta: 1e-5, neighbouring: zero_out_one}
+release: {report: false}
 """
 AGGREGATORS = {
     "lnmax": "{kind: lnmax, noise: {family: laplace, multiplier: 20}}",

@@ -35,6 +35,7 @@ training:
   steps: 4
   optimizer: {kind: sgd, lr: 1.0}
 runtime: {device: cpu}
+release: {report: false}
 """
 
 

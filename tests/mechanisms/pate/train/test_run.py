@@ -44,7 +44,7 @@ def events(plan: Plan, out: Path) -> dict[str, int]:
 
 
 def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Path) -> None:
-    plan, out = digits("release.labels=true"), tmp_path / "run"
+    plan, out = digits("release.report=true", "release.labels=true"), tmp_path / "run"
     done = run(plan, out)
     assert done.stop_reason == "completed"
     assert done.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-5)
@@ -84,7 +84,7 @@ def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Pat
     ],
 )
 def test_every_aggregator_runs_and_verifies(digits: Planned, tmp_path: Path, aggregator: str) -> None:
-    plan = digits(f"mechanism.aggregator={aggregator}", "release.report=false", "release.labels=true")
+    plan = digits(f"mechanism.aggregator={aggregator}", "release.labels=true")
     done = run(plan, tmp_path / "run")
     assert done.stop_reason == "completed"
     counted = events(plan, tmp_path / "run")
@@ -182,7 +182,7 @@ def test_records_are_dealt_by_their_names(digits: Planned, tmp_path: Path, monke
     names = [f"name {number // 2}" for number in range(1000)]
     named = Records(records.features, records.labels, None, (), Identities.named(names))
     for number, given in enumerate((records, named)):
-        run(digits(INSECURE, "release.report=false"), tmp_path / str(number), train=given)
+        run(digits(INSECURE), tmp_path / str(number), train=given)
     by_number, by_name = [parts for parts in dealt if len(parts) == 1000]
     assert (by_name[::2] == by_name[1::2]).all()
     assert not (by_number[::2] == by_number[1::2]).all()
@@ -270,7 +270,7 @@ def test_labels_of_public_records_are_never_read(digits: Planned, tmp_path: Path
     other = Records(one.features, (one.labels + 1) % 10)
     weights = []
     for number, public in enumerate((one, other)):
-        done = run(digits(INSECURE, "release.report=false"), tmp_path / str(number), public=public)
+        done = run(digits(INSECURE), tmp_path / str(number), public=public)
         weights.append((done.release / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
 
