@@ -83,7 +83,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("path", [p for p in RIGHT_OF_THE_WALL if p.parts[-2] != "zoo" and p.stem != "fit"], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [p for p in RIGHT_OF_THE_WALL if p.parts[-2] != "zoo" and p.stem != "fit"], ids=lambda p: p.stem
+)
 def test_after_the_plan_nobody_reads_the_recipes_privacy_fields(path: Path) -> None:
     """The runtime obeys the plan: it may not import what would let it read the mechanism or budget block."""
     forbidden = {"Recipe", "Budget", "Dpsgd", "Loaded", "read_recipe"}

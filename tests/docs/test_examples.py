@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 FINDINGS = ROOT / "docs" / "findings"
 DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), FINDINGS / "README.md"]
 PAGES = sorted(path for path in FINDINGS.glob("*.md") if path.name != "README.md")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXECUTED = ("README.md", "docs/guide.md", "docs/dpsgd.md", "docs/models.md")
 LONG = ("docs/guide.md", "docs/dpsgd.md", "docs/models.md")
@@ -110,9 +111,21 @@ def test_commands_and_flags_exist(path: Path) -> None:
 
 def test_the_readme_names_targets_that_exist() -> None:
     readme, makefile = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "Makefile"))
-    named = set(re.findall(r"^make (\w+)$", readme, re.MULTILINE))
-    assert named == {"demo", "test"}
+    named = set(re.findall(r"^make ([\w-]+)$", readme, re.MULTILINE))
+    assert named == {"demo", "test", "check", "test-long"}
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
+
+
+def test_ci_runs_what_the_readme_says_it_runs() -> None:
+    (given,) = (text.split("\n") for text in re.findall(r"what CI runs:\n\n```\n(.*?)\n```", README, re.DOTALL))
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert re.findall(r"^make .*$", script, re.MULTILINE) == given
+
+
+def test_every_target_of_the_makefile_has_its_line_of_help() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert set(re.findall(r"^# make ([\w-]+) +\S", makefile, re.MULTILINE)) == set(phony.split())
 
 
 def slug(heading: str) -> str:
