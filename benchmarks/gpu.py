@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,7 @@ from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.models.zoo.wide_resnet import wide_resnet
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
+from dprecipe.training import noise
 from dprecipe.training.chacha import Keystream
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
@@ -248,11 +250,20 @@ def timed(work: Callable[[], object], device: torch.device, repeats: int = 5) ->
 
 
 def noise_of(count: int, device: torch.device) -> dict[str, float]:
-    """Nanoseconds a number."""
+    """Nanoseconds a number. From where on noise that is made there takes less than noise that is copied,
+    `noise.MIN_ON_DEVICE` should be."""
     zeros, law = torch.zeros(count, dtype=torch.float64, device=device), Law("gaussian")
     blocks, key = min(math.ceil(12 * (count // 2) / 64), 1 << 20), bytes(range(32))
+
+    def added(law: Law, least: int) -> None:
+        with mock.patch.object(noise, "MIN_ON_DEVICE", least):
+            add_noise(zeros, law, 1.0, Secrets().stream("noise", 1))
+
     works: dict[str, tuple[Callable[[], object], float]] = {
-        "add_noise": (lambda: add_noise(zeros, law, 1.0, Secrets().stream("noise", 1)), count),
+        "made there": (lambda: added(law, 0), count),
+        "copied": (lambda: added(law, count + 1), count),
+        "laplace, made there": (lambda: added(Law("laplace"), 0), count),
+        "laplace, copied": (lambda: added(Law("laplace"), count + 1), count),
         "keystream": (lambda: Keystream(key, device).next(blocks), blocks * 64 / 6),
         "randn": (lambda: torch.randn(count, dtype=torch.float64, device=device), count),
     }

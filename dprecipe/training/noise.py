@@ -23,7 +23,8 @@ bits of a result tell them apart (Mironov 2012). Here a result is a multiple of 
    2^-32 more or less, a part of 2^-10. Beyond 7.8, which a draw passes with probability 6e-15, an interval has about
    2^74 φ(z) of the 2^95 pairs (u, θ), φ being the normal density: 2^26 at 8, and 2^14 at 9. The last draw is at 9.4.
 
-For the other families, which `dprecipe.noise.draws` makes from a u of as many bits, each interval holds a draw up to 29
+For the other families, which `dprecipe.noise.draws` makes from a u of as many bits, and `training.device_draws` on a
+GPU, each interval holds a draw up to 29
 scales for laplace, sech and variance_gamma, passed with probability 2^-42 (variance_gamma: λ times as much); up to
 2^20 for cauchy, passed with probability 2^-20; for student_t, by its radius alone, up to where it is passed with
 probability 2^-38 for df = 9 and 2^-21 for df = 1.
@@ -52,6 +53,7 @@ from dprecipe.noise.draws import draw
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 from dprecipe.training.chacha import BLOCK, Keystream
+from dprecipe.training.device_draws import draw_from
 
 FINE = 20
 """The lattice has at least 2^20 points in a scale of the noise."""
@@ -60,6 +62,9 @@ CHUNK = (1 << 16) - 32
 on half of them to one thread; their pairs take whole blocks of the keystream."""
 LEAST = 4
 """No thread is asked for less than so many chunks."""
+MIN_ON_DEVICE = 1 << 18
+"""A GPU makes the noise of no fewer numbers: the kernels of a chunk take some milliseconds to start, however short the
+chunk is, and a CPU draws so many numbers in two. An estimate; `benchmarks/gpu.py` measures it."""
 _PAIR = 12
 """Bytes of the keystream for two normal draws."""
 Adding = Callable[[Tensor, float | Tensor], None]
@@ -69,9 +74,10 @@ Adding = Callable[[Tensor, float | Tensor], None]
 def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) -> Tensor:
     """Add noise of this law and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
-    Guarantees: each number of the result is on the lattice of its own scale. On a CUDA device Gaussian noise is made
-    there, from a keystream that is made there as well; on a CPU by as many threads as torch has, which changes no
-    number. The other families are drawn on the CPU, by one.
+    Guarantees: each number of the result is on the lattice of its own scale. For a sum on a CUDA device noise is made
+    there, from a keystream that is made there as well; but for fewer than `MIN_ON_DEVICE` numbers it is drawn on the
+    CPU and copied. Which of them is decided by their count alone, so it is the same in each step. For a sum on a CPU
+    Gaussian noise is drawn by as many threads as torch has, which changes no number; that of other families by one.
 
     Raises:
         ValueError: a scale is not positive, or too small or too large for doubles to have such a lattice.
@@ -81,10 +87,10 @@ def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) 
     if isinstance(scale, Tensor) and size:
         spacing(float(scale.min())), spacing(float(scale.max()))  # raises where one has no lattice
     with _LOCK:
-        if law.family != "gaussian":
-            _in_chunks(value_P, scale, CHUNK, _others(law, stream))
-        elif device.type != "cpu":
-            _in_chunks(value_P, scale, CHUNK << 6, _on_device(stream, device, min(CHUNK << 6, size)))
+        if device.type != "cpu":
+            _in_chunks(value_P, scale, CHUNK << 6, _elsewhere(law, stream, device, size))
+        elif law.family != "gaussian":
+            _in_chunks(value_P, scale, CHUNK, _drawn(lambda count: torch.from_numpy(draw(law, stream, count))))
         else:
             chunks = math.ceil(size / CHUNK)
             threads = max(1, min(torch.get_num_threads(), chunks // LEAST))
@@ -148,17 +154,41 @@ _EXPONENT = 0x7FF << 52
 """Where a double has its exponent."""
 
 
-def _others(law: Law, stream: Stream) -> Adding:
-    """Of another law, drawn on the CPU."""
+def _elsewhere(law: Law, stream: Stream, device: torch.device, size: int) -> Adding:
+    """To `size` numbers on another device, at most `CHUNK` << 6 at a time."""
+    if size < MIN_ON_DEVICE:
+        return _drawn(lambda count: _copied(law, stream, count, device))
+    if law.family == "gaussian":
+        return _on_device(stream, device, min(CHUNK << 6, size))
+    stream.shared(())  # nobody else draws from it
+    blocks = Keystream(stream.key, device)
+    return _drawn(lambda count: draw_from(law, blocks, count))
+
+
+def _drawn(draws: Callable[[int], Tensor]) -> Adding:
+    """Adds scale × draws of scale 1, of which there are as many as asked for."""
 
     def add(value: Tensor, scale: float | Tensor) -> None:
-        noise = torch.from_numpy(draw(law, stream, value.numel())).to(value.device)
+        noise = draws(value.numel())
         if isinstance(scale, Tensor):
             value.addcmul_(noise, scale)
         else:
             value.add_(noise, alpha=scale)
 
     return add
+
+
+def _copied(law: Law, stream: Stream, count: int, device: torch.device) -> Tensor:
+    """Draws of scale 1, from the CPU, as they are: onto the lattice goes nothing but their sum with a value. The device
+    is not waited for; what it still copies, torch does not use again."""
+    drawn = torch.zeros(count, dtype=torch.float64, pin_memory=device.type == "cuda")
+    if law.family == "gaussian":
+        add = _on_cpu(stream, _room(drawn.device, min(CHUNK, count)))
+        for part in torch.split(drawn, CHUNK):
+            add(part, 1.0)
+    else:
+        drawn.copy_(torch.from_numpy(draw(law, stream, count)))
+    return drawn.to(device, non_blocking=True)
 
 
 def _on_cpu(stream: Stream, room: _Room) -> Adding:

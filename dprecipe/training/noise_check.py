@@ -22,6 +22,7 @@ from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.sizes import wide
 from dprecipe.training.gate import Gate, law_of, multiplier_of, norm_of
+from dprecipe.training.noise import MIN_ON_DEVICE
 from dprecipe.training.probe.program import Check
 
 DRAWS = 200_000
@@ -37,7 +38,7 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
     """Every noise of the plan, added to zeros, has the planned law and scale, and both signs.
 
     The zeros are on `device`: noise is made where the sum is. Where that is no CPU, the keystream that noise is made of
-    there is compared with OpenSSL's first.
+    there is compared with OpenSSL's first; and there are few of them, and many, for whose noise is made otherwise.
 
     Nothing is spent: the gate writes to a ledger of its own, which is thrown away, and the sum is made of zeros.
 
@@ -48,7 +49,12 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
     place = wide(device)
     if place.type != "cpu":
         keystream_known(place)
-    check = held((_drawn(plan, charge, place), law, scale) for (law, scale, _), charge in noises.items())
+    counts = (DRAWS,) if place.type == "cpu" else (DRAWS, max(DRAWS, MIN_ON_DEVICE))
+    check = held(
+        (_drawn(plan, charge, place, count), law, scale)
+        for (law, scale, _), charge in noises.items()
+        for count in counts
+    )
     if place.type == "cpu":
         return check
     return replace(check, measured=f"{check.measured}; its keystream, made on {place.type}, is OpenSSL's")
@@ -74,7 +80,7 @@ def keystream_known(device: torch.device) -> None:
 
 
 def held(draws: Iterable[tuple[NDArray[np.float64], Law, float]]) -> Check:
-    """The check of noise that was drawn, `DRAWS` numbers at a time, each with its law and scale.
+    """The check of noise that was drawn, some number of draws at a time, each with its law and scale.
 
     Raises:
         RunFailed: one is not of its law.
@@ -85,29 +91,30 @@ def held(draws: Iterable[tuple[NDArray[np.float64], Law, float]]) -> Check:
     )
 
 
-def _drawn(plan: Plan, charge: Charge, device: torch.device) -> NDArray[np.float64]:
+def _drawn(plan: Plan, charge: Charge, device: torch.device, count: int) -> NDArray[np.float64]:
     with tempfile.TemporaryDirectory() as folder:
         ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
         gate = Gate([charge], plan.budget, ledger, Secrets())
         ticket = gate.admit()
         if ticket is None:
             raise RunFailed("the gate admits not even one event of the plan")
-        zeros = torch.zeros(DRAWS, dtype=torch.float64, device=wide(device))
+        zeros = torch.zeros(count, dtype=torch.float64, device=wide(device))
         drawn: NDArray[np.float64] = gate.release(ticket, ClippedSum(zeros, 1.0, norm_of(charge.event))).cpu().numpy()
         ledger.abandon()
     return drawn
 
 
 def _measured(drawn: NDArray[np.float64], law: Law, scale: float) -> str:
+    count = len(drawn)
     # Magnitudes show an error of the scale best: by about a half of it.
     sizes = np.sort(np.abs(drawn)) / scale
     expected = 2 * law.cdf(sizes) - 1
-    ranks = np.arange(DRAWS)
-    distance = float(max((expected - ranks / DRAWS).max(), ((ranks + 1) / DRAWS - expected).max()))
+    ranks = np.arange(count)
+    distance = float(max((expected - ranks / count).max(), ((ranks + 1) / count - expected).max()))
     positive = float((drawn > 0).mean())
     measured = (
-        f"{law.family}: distance {distance:.5f} from the planned law over {DRAWS:,} draws, {positive:.2%} positive"
+        f"{law.family}: distance {distance:.5f} from the planned law over {count:,} draws, {positive:.2%} positive"
     )
-    if not (distance < DISTANCE / math.sqrt(DRAWS) and abs(positive - 0.5) < ERRORS * 0.5 / math.sqrt(DRAWS)):
+    if not (distance < DISTANCE / math.sqrt(count) and abs(positive - 0.5) < ERRORS * 0.5 / math.sqrt(count)):
         raise RunFailed(f"the noise is not what the plan says: {measured}", "don't trust this installation")
     return measured

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -13,12 +13,15 @@ from torch import Tensor
 
 from dprecipe.data.records import Records
 from dprecipe.data.records import RecordSource as RecordSource
+from dprecipe.training.ahead import beside, carried, one_ahead, pinned
 from dprecipe.training.engine.clipped_sum import Batch, count_of, physical
 from dprecipe.training.engine.several import FILLED
 from dprecipe.training.engine.sizes import keeps_records, one_size, room_for_records
 
 Augment = Callable[[Tensor], Tensor]
 Indices = NDArray[np.int64]
+Fetched = tuple[Tensor, Tensor]
+"""Features and labels of some records: on the device, or about to be copied there."""
 AT_ONCE = 4096
 """Records that are brought to a device together."""
 
@@ -85,16 +88,31 @@ class Store:
 
     def batch(self, indices: Indices, units: Tensor | None = None, copies: int = 1) -> Batch:
         """These records on the device, each `copies` times in a row, each copy augmented by itself."""
-        if self._resident is None:
-            features, labels = (torch.from_numpy(array).to(self.device) for array in self._records.batch(indices))
-        else:
-            chosen = torch.from_numpy(indices).to(self.device)
-            features, labels = (held.index_select(0, chosen) for held in self._resident)
+        return self.made_of(self._fetch(indices), units, copies)
+
+    def fetched(self, parts: Iterable[Indices]) -> Iterator[Fetched]:
+        """The records of each part, for `made_of`: where a device computes by itself and they are not there yet, one
+        part ahead, in a thread. Records that come from somewhere else than memory may not like another thread."""
+        if self._resident is None and beside(self.device) and isinstance(self._records, Records):
+            return one_ahead(self._fetch, parts)
+        return map(self._fetch, parts)
+
+    def made_of(self, fetched: Fetched, units: Tensor | None = None, copies: int = 1) -> Batch:
+        """As `batch`, of records that were fetched. To be called in the order of the parts: augmentation draws here."""
+        features, labels = (carried(tensor, self.device) for tensor in fetched)
         if copies > 1:
             features, labels = features.repeat_interleave(copies, 0), labels.repeat_interleave(copies, 0)
         if self._augment is not None:
             features = self._augment(features)
-        return Batch(features, labels, None if units is None else units.to(self.device))
+        return Batch(features, labels, None if units is None else carried(units, self.device))
+
+    def _fetch(self, indices: Indices) -> Fetched:
+        if self._resident is None:
+            features, labels = self._records.batch(indices)
+            return pinned(features, self.device), pinned(labels, self.device)
+        features_on, labels_on = self._resident
+        chosen = carried(torch.from_numpy(indices), self.device)
+        return features_on.index_select(0, chosen), labels_on.index_select(0, chosen)
 
 
 @final
@@ -111,8 +129,10 @@ class StoredLot:
         return count_of(self.units, len(self.indices))
 
     def parts(self, size: int) -> Iterator[Batch]:
-        for part, units in physical(self.units, len(self.indices), size):
-            yield self.store.batch(self.indices[part], units)
+        parts = list(physical(self.units, len(self.indices), size))
+        fetched = self.store.fetched(self.indices[part] for part, _ in parts)
+        for (_, units), records in zip(parts, fetched, strict=True):
+            yield self.store.made_of(records, units)
 
 
 @final
@@ -133,6 +153,18 @@ class LotOfSeveral:
         return self.lot.gradients
 
     def parts(self, size: int) -> Iterator[Batch]:
+        cut = list(self._cut(size))
+        for (_, counts_U, records), fetched in zip(cut, self.lot.store.fetched(part for part, *_ in cut), strict=True):
+            batch = self.lot.store.made_of(fetched, copies=self.copies)
+            shape = (len(counts_U), records * self.copies)
+            filled_UR = torch.from_numpy(np.arange(records) >= counts_U[:, None])
+            filled_UR = carried(filled_UR.repeat_interleave(self.copies, 1), batch.labels.device)
+            labels_UR = torch.unflatten(batch.labels, 0, shape).masked_fill(filled_UR, FILLED)
+            yield Batch(torch.unflatten(batch.features, 0, shape), labels_UR)
+
+    def _cut(self, size: int) -> Iterator[tuple[Indices, Indices, int]]:
+        """Of each part: its records, those of one unit after the other; how many each unit has; and to how many each is
+        filled up, by repetition of its last one."""
         indices = self.lot.indices
         if self.lot.units is None:
             starts_U, counts_U = np.arange(len(indices)), np.ones(len(indices), dtype=np.int64)
@@ -147,12 +179,7 @@ class LotOfSeveral:
             if one_size(self.lot.store.device):  # a unit's shape is its own: another's does not decide it
                 units = units[[_rounded_up(int(count)) == records for count in counts_U[units]]]
             within_UR = np.minimum(np.arange(records), counts_U[units][:, None] - 1)
-            batch = self.lot.store.batch(indices[starts_U[units][:, None] + within_UR].ravel(), copies=self.copies)
-            shape = (len(units), records * self.copies)
-            filled_UR = torch.from_numpy(np.arange(records) >= counts_U[units][:, None])
-            filled_UR = filled_UR.repeat_interleave(self.copies, 1).to(batch.labels.device)
-            labels_UR = torch.unflatten(batch.labels, 0, shape).masked_fill(filled_UR, FILLED)
-            yield Batch(torch.unflatten(batch.features, 0, shape), labels_UR)
+            yield indices[starts_U[units][:, None] + within_UR].ravel(), counts_U[units], records
             start += len(units)
 
 

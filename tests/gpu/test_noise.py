@@ -16,17 +16,20 @@ from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.draws import draw
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.laws import Law
 from dprecipe.training import noise
 from dprecipe.training.chacha import BLOCK, Keystream
+from dprecipe.training.device_draws import draw_from
 from dprecipe.training.engine.full_precision import largest_error
-from dprecipe.training.noise import CHUNK, add_noise, spacing
+from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, spacing
 from dprecipe.training.noise_check import keystream_known, noise_scale
 from dprecipe.training.precision_check import MAX_ERROR, single_precision
 
 pytestmark = pytest.mark.gpu
 GAUSSIAN = Law("gaussian")
+LAWS = [GAUSSIAN, Law("laplace"), Law("student_t", 9.0), Law("cauchy"), Law("variance_gamma", 2.0), Law("sech")]
 ON_DEVICE = CHUNK << 6
 
 
@@ -52,35 +55,44 @@ def test_01_the_known_answer_of_a_run(gpu: torch.device) -> None:
     keystream_known(gpu)
 
 
+@pytest.mark.parametrize("few", [False, True])
 def test_02_the_noise_check_measures_the_device(
-    cuda: torch.device, small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+    cuda: torch.device, small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:
+    """The noise of many numbers, made there, and that of few, copied there."""
     assert "made on cuda" in noise_scale(small(), cuda).measured
-    real = noise._on_device
+    real, copied = noise._on_device, noise._copied
 
     def wrong(stream: Stream, device: torch.device, most: int) -> noise.Adding:
         add = real(stream, device, most)
         return lambda value, scale: add(value, 1.05 * scale)
 
-    monkeypatch.setattr(noise, "_on_device", wrong)
+    if few:
+        monkeypatch.setattr(noise, "_copied", lambda *given: 1.05 * copied(*given))
+    else:
+        monkeypatch.setattr(noise, "_on_device", wrong)
     noise_scale(small(), torch.device("cpu"))
     with pytest.raises(RunFailed, match="not what the plan says"):
         noise_scale(small(), cuda)
 
 
+@pytest.mark.parametrize("count", [50_000, 100_000])  # copied, and made there
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
 @pytest.mark.parametrize("each", [False, True])
-def test_03_results_are_on_the_lattice(gpu: torch.device, each: bool) -> None:
-    scales = torch.tensor([0.3, 1.7, 900.0], dtype=torch.float64).repeat_interleave(50_000)
+def test_03_results_are_on_the_lattice(gpu: torch.device, each: bool, law: Law, count: int) -> None:
+    scales = torch.tensor([0.3, 1.7, 900.0], dtype=torch.float64).repeat_interleave(count)
     value = torch.randn(len(scales), dtype=torch.float64, device=gpu) * 100
     scale = scales.to(gpu) if each else 1.7
-    result = add_noise(value, GAUSSIAN, scale, Secrets().stream("noise", 1)).cpu()
+    result = add_noise(value, law, scale, Secrets().stream("noise", 1)).cpu()
     spacings = torch.tensor([spacing(float(s)) for s in (scales if each else [1.7])], dtype=torch.float64)
     steps = result / spacings
     assert torch.equal(steps, steps.round())
     assert not bool(torch.signbit(result[result == 0]).any())
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, ON_DEVICE - 1, ON_DEVICE, ON_DEVICE + 1, 10_000_000])
+@pytest.mark.parametrize(
+    "count", [1, 2, 7, MIN_ON_DEVICE - 1, MIN_ON_DEVICE, ON_DEVICE - 1, ON_DEVICE, ON_DEVICE + 1, 10_000_000]
+)
 def test_04_every_chunk_has_the_distribution(gpu: torch.device, count: int) -> None:
     result = add_noise(torch.zeros(count, dtype=torch.float64, device=gpu), GAUSSIAN, 1.0, Secrets().stream("noise", 2))
     assert result.device == gpu
@@ -94,18 +106,52 @@ def test_04_every_chunk_has_the_distribution(gpu: torch.device, count: int) -> N
         assert not np.array_equal(one[:least], other[:least])
 
 
-@pytest.mark.parametrize("family", ["laplace", "sech"])
-def test_05_other_families_are_those_of_the_cpu(gpu: torch.device, family: str) -> None:
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+@pytest.mark.parametrize("count", [1, 1001, MIN_ON_DEVICE - 1])
+def test_05_noise_of_few_numbers_is_that_of_the_cpu(gpu: torch.device, law: Law, count: int) -> None:
+    """But for a few sums that a product in one step with them rounds to a neighbour on the lattice."""
     found, expected = (
-        add_noise(
-            torch.zeros(200_001, dtype=torch.float64, device=device),
-            Law(family),  # type: ignore[arg-type]
-            0.7,
-            Secrets(5).stream("noise", 1),
-        )
+        add_noise(torch.zeros(count, dtype=torch.float64, device=device), law, 0.7, Secrets(5).stream("noise", 1)).cpu()
         for device in (gpu, torch.device("cpu"))
     )
-    assert torch.equal(found.cpu(), expected)
+    apart = (found - expected).abs() / spacing(0.7)
+    assert float(apart.max()) <= 1
+    assert int((apart > 0).sum()) <= 3
+
+
+@pytest.mark.parametrize("law", LAWS[1:], ids=lambda law: law.family)
+def test_05_other_families_have_their_distribution_and_their_words(gpu: torch.device, law: Law) -> None:
+    """Of many numbers they are made on the device, from the words that the CPU would take for them."""
+    count = 1 << 15
+    made = draw_from(law, Keystream(bytes(range(32)), gpu), count)
+    assert made.device == gpu
+    np.testing.assert_allclose(made.cpu().numpy(), draw(law, Stream(bytes(range(32))), count), rtol=1e-11, atol=1e-12)
+    zeros = torch.zeros(2 * ON_DEVICE + 7, dtype=torch.float64, device=gpu)
+    drawn = add_noise(zeros, law, 1.0, Secrets().stream("noise", 3)).cpu().numpy()
+    for chunk in (drawn[:ON_DEVICE:9], drawn[ON_DEVICE : 2 * ON_DEVICE : 9]):
+        assert distance(chunk, law) < 3.3
+    assert not np.array_equal(drawn[:ON_DEVICE], drawn[ON_DEVICE : 2 * ON_DEVICE])
+
+
+def test_05_copied_noise_waits_for_nobody_and_is_not_overwritten(cuda: torch.device) -> None:
+    """The memory that a GPU still copies from is used for nothing else: of 50 steps, none has another's noise."""
+    zeros = torch.zeros(100_000, dtype=torch.float64, device=cuda)
+    busy = torch.randn(4096, 4096, device=cuda)
+    add_noise(zeros.clone(), GAUSSIAN, 1.0, Secrets(5).stream("noise", 0))
+    sums = [zeros.clone() for _ in range(50)]
+    torch.cuda.synchronize(cuda)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for number, total in enumerate(sums):
+            busy = busy @ busy  # what is copied waits behind it
+            add_noise(total, GAUSSIAN, 1.0, Secrets(5).stream("noise", number))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for number, total in enumerate(sums):
+        expected = add_noise(
+            torch.zeros(100_000, dtype=torch.float64), GAUSSIAN, 1.0, Secrets(5).stream("noise", number)
+        )
+        assert float((total.cpu() - expected).abs().max()) <= spacing(1.0)
 
 
 def test_06_single_precision_is_single_precision(gpu: torch.device) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from dprecipe.language.training import Adam
 from dprecipe.mechanisms.encoded import codebook
+from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train.checks import one_vote
@@ -15,6 +16,7 @@ from dprecipe.mechanisms.pate.train.learn import Lesson, Parts, votes
 from dprecipe.mechanisms.pnsgd.train.descent import Objective, OnCpu
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic, Loss, Softmax, Squared
 from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
+from dprecipe.noise.laws import Law
 
 pytestmark = pytest.mark.gpu
 CPU = torch.device("cpu")
@@ -34,6 +36,31 @@ def test_21_codes_are_those_of_the_cpu_and_of_each_gradient_alone(gpu: torch.dev
     assert torch.allclose(there.sum([gradients.to(gpu)]), codes.sum(0), atol=1e-9)
     for chosen in ([3], [3, 4, 5], [39, 3, *range(20)]):
         assert torch.equal(there.encode(gradients[chosen].to(gpu))[chosen.index(3)], codes[3])
+
+
+@pytest.mark.parametrize("size", [300, 20_000])
+def test_21_an_encoder_waits_for_nobody(cuda: torch.device, size: int) -> None:
+    """It was asked for the largest cell, and whether all gradients are finite, block by block."""
+    encoder = Encoder(codebook.gaussian((size, 5), 6, 1e-5, 0), 0.7, cuda)
+    gradients = torch.randn(40, size + 5, device=cuda)
+    gradients[7, 3] = torch.nan
+    encoder.sum([gradients])
+    torch.cuda.synchronize(cuda)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        total = encoder.sum([gradients])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert bool(torch.isfinite(total).all())
+
+
+@pytest.mark.parametrize("groups", [None, (1, 17, 99_982)])
+def test_21_a_noisy_sum_is_sorted_where_it_is(gpu: torch.device, groups: tuple[int, ...] | None) -> None:
+    """And the factor has the bits that it has on the CPU."""
+    noisy = 1.7 * torch.randn(100_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.3
+    for law in (Law("gaussian"), Law("laplace")):
+        found = kolmogorov_smirnov(noisy.to(gpu), law, 1.3, groups, shrink=True)
+        assert found == kolmogorov_smirnov(noisy, law, 1.3, groups, shrink=True)
 
 
 def lesson(model: dict[str, object], shape: tuple[int, ...]) -> Lesson:

@@ -11,17 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import dprecipe
+from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.lora import Adapted
 from dprecipe.models.schema import Lora
 from dprecipe.privacy.ledger import read
-from dprecipe.training import noisy_steps
+from dprecipe.training import noisy_steps, records
+from dprecipe.training.records import LotOfSeveral, Store
 from dprecipe.training.run import rehearse, run
 
 pytestmark = pytest.mark.gpu
@@ -86,6 +89,33 @@ def test_16_a_run_is_stopped_and_goes_on(
     state = modules[-1].state()["optimizer"]["state"]
     assert {slot["step"].device.type for slot in state.values()} == {"cpu"}
     assert {slot["exp_avg"].device.type for slot in state.values()} == {gpu.type}
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_26_records_fetched_ahead_arrive_whole(
+    gpu: torch.device, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    """Records that have no room on the device, while it is busy: no part is overwritten by the one after it."""
+    generator = np.random.default_rng(0)
+    units = np.sort(generator.integers(300, size=4000)) if several else None
+    units = units if units is None else np.unique(units, return_inverse=True)[1]
+    held = Records(generator.random((4000, 3, 16, 16), dtype=np.float32), generator.integers(10, size=4000), units)
+    monkeypatch.setattr(records, "room_for_records", lambda device: 0)
+    there, here = Store(held, gpu), Store(held, torch.device("cpu"))
+    busy = torch.randn(2048, 2048, device=gpu)
+    for seed in range(3):
+        chosen = np.flatnonzero(generator.random(there.units) < 0.5)
+        lots = [store.lot(chosen, seed) for store in (there, here)]
+        found = []
+        for part in (LotOfSeveral(lots[0]) if several else lots[0]).parts(128):
+            found.append(part)
+            busy = torch.nn.functional.normalize(busy @ busy)
+        expected = list((LotOfSeveral(lots[1]) if several else lots[1]).parts(128))
+        assert len(found) == len(expected) > 3
+        for one, other in zip(found, expected, strict=True):
+            assert one.features.device == gpu
+            assert torch.equal(one.features.cpu(), other.features)
+            assert torch.equal(one.labels.cpu(), other.labels)
 
 
 def test_17_memory_that_does_not_suffice_costs_nothing(cuda: torch.device, small: Small, tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from scipy.special import ndtr
 from scipy.stats import binom
 from torch import Tensor
 
+from dprecipe.noise.draws import draw
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 from dprecipe.training import noise
 from dprecipe.training.chacha import Keystream
-from dprecipe.training.noise import CHUNK, add_noise, onto_lattice, spacing
+from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, onto_lattice, spacing
 
 GAUSSIAN = Law("gaussian")
 LAWS = [GAUSSIAN, Law("laplace"), Law("student_t", 9.0), Law("cauchy"), Law("variance_gamma", 2.0), Law("sech")]
@@ -267,6 +268,77 @@ def test_a_device_s_own_keystream_makes_the_same_noise(count: int) -> None:
         given.words(1)
     with pytest.raises(ValueError, match="only before anything"):
         noise._on_device(given, device, count)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+@pytest.mark.parametrize("count", [1, 2, 7, CHUNK + 1, MIN_ON_DEVICE - 1])
+def test_noise_of_few_numbers_is_the_cpu_s_copied(law: Law, count: int) -> None:
+    """What a sum on CUDA gets, made here: for few numbers the draws of the CPU, to which nothing was done."""
+    expected = torch.zeros(count, dtype=torch.float64)
+    given = stream("few")
+    if law.family == "gaussian":
+        for part in torch.split(expected, CHUNK):
+            noise._on_cpu(given, noise._Room(torch.device("cpu"), CHUNK))(part, 1.0)
+    else:
+        expected += torch.from_numpy(draw(law, given, count))
+    found, given = torch.zeros(count, dtype=torch.float64), stream("few")
+    noise._elsewhere(law, given, torch.device("cpu"), count)(found, 1.0)
+    assert torch.equal(found, expected)
+    with pytest.raises(ValueError, match="only before anything"):
+        given.shared(())  # the device draws nothing more from it
+    scale = torch.linspace(0.5, 2.0, count, dtype=torch.float64)
+    each = torch.zeros(count, dtype=torch.float64)
+    noise._elsewhere(law, stream("few"), torch.device("cpu"), count)(each, scale)
+    torch.testing.assert_close(each, expected * scale, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+def test_noise_of_many_numbers_is_made_on_the_device(law: Law, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a count from `MIN_ON_DEVICE` on, whatever the numbers are; its stream is nobody else's then."""
+    monkeypatch.setattr(noise, "_copied", lambda *given: pytest.fail("drawn on the CPU"))
+    for start in (0.0, math.nan):
+        value, given = torch.full((MIN_ON_DEVICE,), start, dtype=torch.float64), stream("many")
+        noise._in_chunks(value, SCALE, CHUNK << 6, noise._elsewhere(law, given, torch.device("cpu"), len(value)))
+        with pytest.raises(ValueError, match="was shared"):
+            given.words(1)
+        if start == 0.0:
+            steps = value / spacing(SCALE)
+            assert torch.equal(steps, steps.round())
+            assert distance(value.numpy() / SCALE, law) < math.sqrt(math.log(2 / 1e-9) / 2 / len(value))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+@pytest.mark.parametrize("count", [1, 1000, MIN_ON_DEVICE])
+def test_a_sum_elsewhere_is_noised_onto_the_lattice_of_the_cpu(
+    law: Law, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`add_noise` as for a sum on CUDA: the numbers are those of the CPU, but for a few that round to a neighbour."""
+
+    class Elsewhere(Tensor):
+        @property
+        def device(self) -> torch.device:
+            return torch.device("meta")
+
+        def detach(self) -> Tensor:
+            return self
+
+    real = noise._elsewhere
+    asked = []
+    monkeypatch.setattr(
+        noise,
+        "_elsewhere",
+        lambda law, stream, device, size: asked.append(device.type) or real(law, stream, torch.device("cpu"), size),
+    )
+    start = torch.linspace(-3, 1 / 3, count, dtype=torch.float64)
+    value = start.clone().as_subclass(Elsewhere)
+    found = add_noise(value, law, SCALE, stream("both")).as_subclass(Tensor)
+    assert asked == ["meta"]
+    steps = found / spacing(SCALE)
+    assert torch.equal(steps, steps.round())
+    if count < MIN_ON_DEVICE:
+        apart = (found - add_noise(start, law, SCALE, stream("both"))).abs() / spacing(SCALE)
+        assert float(apart.max()) <= 1
+        assert int((apart > 0).sum()) <= 1
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -13,8 +13,8 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 from dprecipe.training.chacha import Keystream
-from dprecipe.training.noise import add_noise
-from dprecipe.training.noise_check import keystream_known, noise_scale
+from dprecipe.training.noise import MIN_ON_DEVICE, add_noise
+from dprecipe.training.noise_check import DRAWS, keystream_known, noise_scale
 
 CPU = torch.device("cpu")
 
@@ -46,20 +46,25 @@ def test_noise_with_a_mean_stops_the_run(small: Callable[..., Plan], monkeypatch
         noise_scale(small(), CPU)
 
 
-def test_noise_is_drawn_on_the_device_of_the_run(small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A generator that is wrong on an accelerator, and right on the CPU, has to stop the run."""
-    asked = []
+@pytest.mark.parametrize("few", [True, False])
+def test_noise_is_drawn_on_the_device_of_the_run(
+    small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """A generator that is wrong on an accelerator, and right on the CPU, has to stop the run; also one that is wrong
+    for few numbers alone, or for many, whose noise is made otherwise."""
+    asked: list[tuple[str, torch.dtype, int]] = []
 
     def elsewhere(value: Tensor, law: Law, scale: float, stream: Stream) -> Tensor:
-        asked.append((value.device.type, value.dtype))
+        asked.append((value.device.type, value.dtype, value.numel()))
         drawn = add_noise(torch.zeros(value.shape, dtype=value.dtype), law, scale, stream)
-        return drawn if value.device.type == "cpu" else 1.1 * drawn
+        return drawn if value.device.type == "cpu" or (value.numel() < MIN_ON_DEVICE) != few else 1.1 * drawn
 
     monkeypatch.setattr("dprecipe.training.gate.add_noise", elsewhere)
     monkeypatch.setattr("dprecipe.training.noise_check.keystream_known", lambda device: None)
     with pytest.raises(RunFailed, match="not what the plan says"):
         noise_scale(small(), torch.device("meta"))
-    assert asked == [("meta", torch.float64)]
+    assert asked == [("meta", torch.float64, count) for count in ([DRAWS] if few else [DRAWS, MIN_ON_DEVICE])]
+    assert DRAWS < MIN_ON_DEVICE
 
 
 def test_a_device_s_keystream_is_compared_with_another_s(

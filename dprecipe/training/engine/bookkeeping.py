@@ -205,10 +205,10 @@ def weighed(squares_GN: Tensor, clipping: Clipping, total_P: Tensor) -> Tensor:
     return clipping.weights(norms_GN)
 
 
-def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int = TIMED) -> Plan:
+def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int = TIMED, sums: int = 0) -> Plan:
     """The plan for records like these, of which only shapes and types are looked at; made once.
 
-    `wanted`: how many of them will go through the model at once.
+    `wanted`: how many will go through the model at once; `sums`: of how many at a time sums are in single precision.
 
     Raises:
         Unplanned: there is none.
@@ -222,7 +222,7 @@ def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, want
     plans = _PLANS.setdefault(model, {})
     if key not in plans:
         try:
-            plans[key] = _made(model, loss, features, labels, wanted)
+            plans[key] = _made(model, loss, features, labels, wanted, sums)
         except Unplanned as unplanned:
             plans[key] = str(unplanned)
         except Exception as error:  # a model may raise anything; it is then left to the other engine
@@ -293,10 +293,10 @@ def shares_of(
     plan: Plan,
     *,
     groups: tuple[int, ...] | None = None,
-    timed: bool = False,
+    timed: int = 0,
     source: Source | None = None,
 ) -> list[Share]:
-    """The parameters that the losses reach, each once. `timed`: find out which of several ways is the fastest."""
+    """The parameters that the losses reach, each once. `timed`: find out which way is the fastest to add so many."""
     answered = found(model, loss, features, labels, plan) if source is None else source.found(features, labels)
     return shared(answered, model, len(labels), features.device, plan, groups=groups, timed=timed)
 
@@ -309,7 +309,7 @@ def shared(
     plan: Plan,
     *,
     groups: tuple[int, ...] | None = None,
-    timed: bool = False,
+    timed: int = 0,
 ) -> list[Share]:
     """As `shares_of`, of what was found in the pass of `count` records."""
     by_name: dict[str, list[Term]] = {}
@@ -324,7 +324,7 @@ def shared(
         size = where.stop - where.start
         ways = candidates(of_name, count, size, like, room, plan.stores.setdefault(name, Store()))
         if timed and len(ways) > 1:
-            weights = Weights(torch.ones(count, dtype=torch.float64, device=device), sound=True, together=count)
+            weights = Weights(torch.ones(count, dtype=torch.float64, device=device), sound=True, together=timed)
             plan.ways[name] = cheapest(ways, weights, size)
         chosen = plan.ways.get(name, "")
         chosen = chosen if chosen in ways else next(iter(ways))
@@ -393,7 +393,7 @@ def channels_last(images: Tensor) -> Tensor:
     return images.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
 
 
-def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int) -> Plan:
+def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int, sums: int) -> Plan:
     with left_alone(features.device):
         few, more = (_traced(model, *made_up(features, labels, count), count) for count in TRACED)
         if len(few) != len(more) or any(a.layer is not b.layer for a, b in zip(few, more, strict=True)):
@@ -406,9 +406,9 @@ def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted
             plan.channels_last = _faster_last(model, loss, *made_up(features, labels, count), plan)
         with resting():  # dropout does not draw twice the same
             _check(model, loss, *made_up(features, labels, TRACED[0]), plan)
-        shares = shares_of(model, loss, *made_up(features, labels, count), plan, timed=True)
-    by_rows = [share.wheres[0] for share in shares if share.chosen in ("kept", "twice")]
-    kept = sum(where.stop - where.start for where in by_rows)
+        together = min(sums or count, count) if one_size(features.device) else count
+        shares = shares_of(model, loss, *made_up(features, labels, count), plan, timed=together)
+    kept = sum(at.stop - at.start for share in shares if share.chosen in ("kept", "twice") for at in share.wheres[:1])
     plan.most = max(FEW, plan.room // max(1, kept))
     for share in shares:
         if share.chosen != "kept":  # it was tried
@@ -418,7 +418,7 @@ def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted
 
 def _timed(device: torch.device, held: int, wanted: int) -> int:
     """How many records to time the ways with, where the gradients of so many can be held. On a GPU as many as will go
-    through the model: a few would measure how long it takes to start anything there."""
+    through the model, added up as in a run: a few would measure how long it takes to start anything there."""
     return min(wanted, max(FEW, held)) if one_size(device) else min(TIMED, max(2, held))
 
 

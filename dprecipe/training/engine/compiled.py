@@ -461,7 +461,7 @@ class Passes:
             raise Uncompiled(self._hindrance)
         if lacking := missing(features.device) if self._compiler is inductor else None:
             raise Uncompiled(lacking)
-        plan = plan_of(model, loss, features, labels, size_for(self._expected, most))
+        plan = plan_of(model, loss, features, labels, n := size_for(self._expected, most), self.parts.together(n))
         size = size_for(self._expected, min(most, plan.most))
         parts = math.ceil(self._expected / size)
         usual = made_up(features, labels, math.ceil(self._expected / parts))

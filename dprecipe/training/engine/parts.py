@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, final
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from dprecipe.training.engine.bookkeeping import FEW, plan_of
 from dprecipe.training.engine.sizes import numbers_kept, one_size, size_for
 from dprecipe.training.engine.taps import Unplanned, trained_of
+from dprecipe.training.engine.ways import Reserve
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 MIXED = 32
@@ -37,12 +39,17 @@ class Parts:
             self._sizes[key] = self._size(features, labels, max(1, most // labels[0].numel()))
         return self._sizes[key]
 
+    def together(self, count: int) -> int:
+        """How many records at a time most parts of `count` records may add up in single precision (`ways.Reserve`)."""
+        reserve, parts = Reserve(math.ceil(self.expected)), max(1, math.ceil(self.expected / count))
+        return sorted(reserve.together(count) for _ in range(parts))[parts // 2]
+
     def _size(self, features: Tensor, labels: Tensor, most: int) -> int:
         trained = sum(parameter.numel() for parameter in trained_of(self._model).values())
         room = max(FEW, numbers_kept(features.device) // max(1, trained))
         wanted = self._of(most)
         try:
-            plan = plan_of(self._model, self._loss, features, labels, wanted)
+            plan = plan_of(self._model, self._loss, features, labels, wanted, self.together(wanted))
         except Unplanned:  # gradients of single records, all held at once
             return self._of(min(most, room))
         return self._of(min(most, plan.most))

@@ -180,6 +180,68 @@ def test_ways_are_timed_on_as_many_records_as_will_be_taken(monkeypatch: pytest.
     assert timed == [56]
 
 
+def positions() -> tuple[nn.Module, Tensor, Tensor]:
+    """A layer whose norms are cheaper by pairs of positions, and not far cheaper than by rows."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 40, bias=False), nn.Tanh(), nn.Flatten(), nn.Linear(160, 3))
+    return model, torch.zeros(5, 4, 40), torch.zeros(5, dtype=torch.int64)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("slow", "chosen"), [("Ghost", ("kept", "twice")), ("Kept", ("ghost",))])
+@pytest.mark.parametrize("expected", [60.0, 60_000.0])
+def test_where_double_precision_is_slow_rows_are_taken(
+    slow: str, chosen: tuple[str, ...], expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of positions take products in double precision: on many a GPU 64 times as long. Both are tried there, by
+    the clock, and either is sound."""
+    time = [0.0]
+    monkeypatch.setattr(ways, "clock", lambda device: time[0])
+    real = getattr(ways, slow)
+
+    class Slow(real):  # type: ignore[misc, valid-type]
+        def squares(self) -> Tensor:
+            time[0] += 1.0
+            return super().squares()  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(ways, slow, Slow)
+    model, features, labels = positions()
+    passes = Passes(model, cross_entropy, False, expected, 10)
+    passes.parts.size(features, labels, 64)
+    plan = plan_of(model, cross_entropy, features, labels)
+    assert plan.ways["0.weight"] in chosen
+    batch = Batch(torch.randn(70, 4, 40), torch.arange(70) % 3)
+    found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 64, passes).value
+    right = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.3), 64).value
+    assert float((found - right).norm() / right.norm()) < 1e-5
+
+
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize(("expected", "single"), [(60.0, True), (60_000.0, False)])
+def test_ways_are_timed_as_a_batch_will_be_added_up(
+    one: bool, expected: float, single: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large batch, in double precision; on a CPU as before."""
+    for module in (parts, clipped_sum_module, bookkeeping):
+        monkeypatch.setattr(module, "one_size", lambda device: one)
+    seen = []
+    real = bookkeeping.cheapest
+    monkeypatch.setattr(
+        bookkeeping,
+        "cheapest",
+        lambda tried, weights, size: seen.append((len(weights.exact), weights.together)) or real(tried, weights, size),
+    )
+    monkeypatch.setattr(ways, "LIKELY", 32)
+    model, features, labels = positions()
+    passes = Passes(model, cross_entropy, False, expected, 10)
+    if one:
+        passes.parts.size(features, labels, 64)
+    else:
+        plan_of(model, cross_entropy, features, labels)
+    size = 64 if expected > 1000 else 40
+    assert seen == [(size, size if single else 1) if one else (16, 16)]
+
+
 def test_plans_of_a_model_share_their_memory() -> None:
     """One plan for each shape of units kept its own."""
     model = nn.Sequential(nn.Conv1d(2, 8, 3), nn.Tanh(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 3))

@@ -9,9 +9,10 @@ Source: Nasr, Shokri and Houmansadr 2020, Algorithm 1; docs/encoding.md, denoisi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,6 +22,8 @@ NULL = 0.87
 """D draws are on average this over sqrt(D), or just less, from their own law: sqrt(π/2) log 2, Kolmogorov's mean."""
 STRIDE = 16
 """Of the sorted values, one in this many is held against the law at first."""
+At = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+"""Ranks, from 0, to the values there."""
 
 
 def kolmogorov_smirnov(
@@ -33,31 +36,51 @@ def kolmogorov_smirnov(
 ) -> tuple[float, ...]:
     """Kolmogorov-Smirnov distance of the coordinates of a noisy sum from its noise: one, or one for each group.
 
-    `noisy`: (P,) float64 on the CPU, the sum before it is divided by anything; `law` has scale 1 and `scale` is the
-    noise's; `groups`: how many coordinates each group has, in order; `shrink` takes off what noise alone is expected to
-    show, `NULL` / sqrt(coordinates).
+    `noisy`: (P,) float64, the sum before it is divided by anything; `law` has scale 1 and `scale` is the noise's;
+    `groups`: how many coordinates each group has, in order; `shrink` takes off what noise alone is expected to show,
+    `NULL` / sqrt(coordinates).
 
-    Guarantees: each is in [0, 1].
+    Guarantees: each is in [0, 1], and the same wherever the sum is: where it is on a GPU it is sorted there, and one
+    value in `STRIDE` is fetched, and few more.
     """
-    values_P = np.asarray(noisy) / scale
-    parts = [values_P] if groups is None else np.split(values_P, np.cumsum(groups)[:-1])
-    return tuple(max(0.0, _distance(part, law) - (NULL / math.sqrt(len(part)) if shrink else 0.0)) for part in parts)
+    sizes = [len(noisy)] if groups is None else list(groups)
+    ordered: Iterator[At]
+    if isinstance(noisy, Tensor) and sorts(noisy.device):
+        # By a tensor: by a number, a GPU multiplies with its reciprocal, which may round otherwise.
+        values = noisy / noisy.new_full((), scale)
+        ordered = (_fetching(part.sort().values) for part in torch.split(values, sizes))
+    else:
+        values_P = np.asarray(noisy) / scale
+        parts = [values_P] if groups is None else np.split(values_P, np.cumsum(groups)[:-1])
+        ordered = (np.sort(part).__getitem__ for part in parts)
+    return tuple(
+        max(0.0, _distance(at, size, law) - (NULL / math.sqrt(size) if shrink else 0.0))
+        for at, size in zip(ordered, sizes, strict=True)
+    )
 
 
-def _distance(values_D: NDArray[np.float64], law: Law) -> float:
-    """The largest difference of the empirical distribution function from the law's, on either side of a value.
+def sorts(device: torch.device) -> bool:
+    """Whether a sum is sorted on this device."""
+    return device.type == "cuda"
+
+
+def _fetching(ordered_D: Tensor) -> At:
+    return lambda ranks: ordered_D[torch.from_numpy(ranks).to(ordered_D.device)].cpu().numpy()
+
+
+def _distance(at: At, size: int, law: Law) -> float:
+    """The largest difference of the empirical distribution function from the law's, on either side of a value; `at`
+    answers some of the `size` values, in order.
 
     Both functions ascend, so every `STRIDE`-th value tells between which of them the largest difference may be.
     """
-    values_D = np.sort(values_D)
-    size = len(values_D)
     some = np.append(np.arange(0, size - 1, STRIDE), size - 1)
-    cdf = law.cdf(values_D[some])
+    cdf = law.cdf(at(some))
     largest = _largest(some, cdf, size)
     most = np.maximum(some[1:] / size - cdf[:-1], cdf[1:] - (some[:-1] + 1) / size)
     between = np.add.outer(some[:-1][most > largest], np.arange(1, STRIDE)).ravel()
     between = between[between < size]
-    return max(largest, _largest(between, law.cdf(values_D[between]), size))
+    return max(largest, _largest(between, law.cdf(at(between)), size))
 
 
 def _largest(ranks: NDArray[np.int64], cdf: NDArray[np.float64], size: int) -> float:

@@ -17,12 +17,19 @@ from torch import Tensor, nn
 from dprecipe.mechanisms.encoded.train.ranks import CELLS, LARGEST, SORTED, Ranking, by_counting, by_sorting, spread
 from dprecipe.training.engine.bookkeeping import filled
 from dprecipe.training.engine.clipped_sum import Batch, ClippedSum, Loss, Lot, parameters_of, per_unit_gradients
-from dprecipe.training.engine.sizes import one_size, wide
+from dprecipe.training.engine.sizes import free_bytes, one_size, wide
 
 BELOW = 1.0 - 2.0**-30
 """Scaled codewords stay below their norm by more than float64 can round them up."""
 BLOCK = 1 << 19
-"""Coordinates that are encoded at a time on a CPU: few enough to stay in its cache."""
+"""Coordinates that are encoded at a time on a CPU: few enough to stay in its cache. Elsewhere 64 times as many, or as
+many as have room in a part of the memory that is free."""
+MAX_BLOCK = 1 << 28
+"""Coordinates that are encoded at a time anywhere: the cells of a block are numbered in 32 bits."""
+BLOCK_SHARE = 16
+"""A block takes at most one part in so many of the memory that is free."""
+BLOCK_BYTES = 64
+"""What a coordinate takes while it is encoded on a GPU, or more."""
 
 
 class Group(Protocol):
@@ -79,8 +86,8 @@ class Encoder:
 
     `exchanged`: a neighbour changes a unit's gradient instead of adding a unit, so one code replaces another.
 
-    Memory beyond the gradients: the codebook's levels as float64 and float32, 4 bytes a parameter, and about 24 bytes
-    for each coordinate of a block, which is `BLOCK` of them or one gradient on a CPU, 64 times that elsewhere.
+    Memory beyond the gradients: the codebook's levels as float64 and float32, 4 bytes a parameter, and for each
+    coordinate of a block (`block_of`, or one gradient) about 24 bytes on a CPU, `BLOCK_BYTES` elsewhere.
 
     Guarantees: in each group the magnitudes of an encoded gradient, sorted, are at most `norm` times those of one
     codeword, the same for all groups, whatever the gradient; so its L2 norm is at most `norm`. It depends on that
@@ -98,8 +105,7 @@ class Encoder:
         """How far one neighbour moves a sum of encoded gradients, in L2 norm."""
         self._parts = [_Part(group, norm, self.device) for group in codebook.groups]
         self._words = len(self._parts[0].levels_nK)
-        block = BLOCK if self.device.type == "cpu" else BLOCK << 6
-        self._rows = max(1, block // sum(part.cells for part in self._parts))
+        self._rows = max(1, block_of(self.device) // sum(part.cells for part in self._parts))
 
     def encode(self, grads_UP: Tensor) -> Tensor:
         """(U, P) float64: the encoded gradients; one that is not finite as float32 becomes zero."""
@@ -135,7 +141,8 @@ class Encoder:
     def _encode(self, grads_RP: Tensor, encoded_RP: Tensor) -> None:
         bits_RP = grads_RP.abs().float().view(torch.int32)
         finite_R1 = bits_RP.amax(1, keepdim=True) <= LARGEST
-        if not bool(finite_R1.all()):
+        # To ask a GPU takes longer than to replace nothing.
+        if one_size(self.device) or not bool(finite_R1.all()):
             grads_RP, bits_RP = torch.where(finite_R1, grads_RP, 0), torch.where(finite_R1, bits_RP, 0)
         rankings = [part.ranking(bits_RP) for part in self._parts]
         chosen_R = self._nearest(rankings)
@@ -169,6 +176,13 @@ def encoded_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, encoder: Encod
     """
     encoder.check(sum(p.numel() for p in parameters_of(model).values()))
     return ClippedSum(encoder.sum(per_unit_gradients(model, loss, batch, physical_batch)), encoder.bound)
+
+
+def block_of(device: torch.device) -> int:
+    """How many coordinates are encoded at a time: a function of the device and its free memory."""
+    if device.type == "cpu":
+        return BLOCK
+    return min(MAX_BLOCK, max(BLOCK << 6, free_bytes(device) // BLOCK_SHARE // BLOCK_BYTES))
 
 
 def _single_below(values: Tensor) -> Tensor:

@@ -95,6 +95,7 @@ class Encoding:
         if relative is not None:
             sizes = torch.tensor(self._groups)
             self._relative = torch.repeat_interleave(torch.tensor(relative, dtype=torch.float64), sizes)
+            self._relative = self._relative.to(encoder.device)
 
     def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
         if self._slot_of is None:
@@ -108,10 +109,9 @@ class Encoding:
         if self._relative is None:
             return encoded
         # Coordinates in units of their own noise; `gradient` turns them back.
-        return ClippedSum(encoded.value / self._relative.to(encoded.value.device), self._sensitivity)
+        return ClippedSum(encoded.value / self._relative, self._sensitivity)
 
     def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
-        noisy = noisy.cpu()  # the codes' distances are taken there
         factor = self._factor(noisy, step.event)
         return (noisy if self._relative is None else noisy * self._relative) / self._expected_lot, factor
 
@@ -141,4 +141,5 @@ class Encoding:
         )
         if not by_group:
             return float(factors[0])
-        return torch.repeat_interleave(torch.as_tensor(factors, dtype=torch.float64), torch.tensor(self._groups))
+        each = torch.repeat_interleave(torch.as_tensor(factors, dtype=torch.float64), torch.tensor(self._groups))
+        return each.to(noisy.device)

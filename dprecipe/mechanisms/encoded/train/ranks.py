@@ -68,7 +68,7 @@ def by_sorting(bits_RD: Tensor, ranks_K: Tensor) -> Ranking:
         packed_RD = packed_RD.sort(dim=1).values
     order_RD = packed_RD & 0xFFFFFFFF
     cells_RD = torch.arange(count * size, dtype=torch.int32, device=bits_RD.device).view(count, size)
-    widths_K = torch.diff(ranks_K, append=ranks_K.new_tensor([size]))
+    widths_K = torch.diff(ranks_K, append=ranks_K.new_full((1,), size))
     return Ranking(
         torch.empty_like(cells_RD).scatter_(1, order_RD, cells_RD),
         widths_K.expand(count, -1),
@@ -87,6 +87,20 @@ def spread(size: int, device: torch.device) -> Tensor:
     return ((turns * (SPREAD << SHIFT)) >> 32).int().to(device)
 
 
+def counted(cells: Tensor, size: int) -> Tensor:
+    """(size,) int64: how often each number below `size` occurs. In whatever order they are added: these are whole."""
+    if cells.device.type == "cpu":
+        return torch.bincount(cells, minlength=size)
+    return added_up(cells, size)
+
+
+def added_up(cells: Tensor, size: int) -> Tensor:
+    """As `counted`, without asking which number is the largest: a GPU would have to be waited for."""
+    return torch.zeros(size, dtype=torch.int64, device=cells.device).scatter_add_(
+        0, cells.long(), torch.ones((), dtype=torch.int64, device=cells.device).expand(len(cells))
+    )
+
+
 def by_counting(bits_RD: Tensor, ranks_K: Tensor, spread_D: Tensor) -> Ranking:
     """Cells of nearly equal magnitude, counted and not sorted: `CELLS` of them, below the largest magnitude.
 
@@ -98,7 +112,7 @@ def by_counting(bits_RD: Tensor, ranks_K: Tensor, spread_D: Tensor) -> Ranking:
     largest_R1 = bits_RD.amax(1, keepdim=True)
     cells_RD = bits_RD.sub_(largest_R1).add_(spread_D).bitwise_right_shift_(SHIFT).add_(CELLS - SPREAD).clamp_(min=0)
     cells_RD += CELLS * torch.arange(count, dtype=torch.int32, device=bits_RD.device)[:, None]
-    counts_RC = torch.bincount(cells_RD.flatten(), minlength=count * CELLS).view(count, CELLS)
+    counts_RC = counted(cells_RD.flatten(), count * CELLS).view(count, CELLS)
     lowest_RC = counts_RC.cumsum(1).sub_(counts_RC)
     first_RK = torch.searchsorted(lowest_RC, ranks_K.expand(count, -1).contiguous())
     below_C = torch.arange(-CELLS, 0, dtype=torch.int32, device=bits_RD.device).add_(SPREAD // 2) << SHIFT

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
+from torch import Tensor
 
+from dprecipe.mechanisms.encoded.train import denoise
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.noise.draws import draw
 from dprecipe.noise.entropy import Stream
@@ -54,6 +56,36 @@ def test_equals_the_definition(count: int, law: Law, mean: float, scale: float, 
     values = np.round(mean + scale * np.random.default_rng(seed).standard_normal(count), decimals)
     (distance,) = kolmogorov_smirnov(torch.from_numpy(values), law, 1.0)
     assert distance == pytest.approx(plainly(values, law), abs=1e-12)
+
+
+@pytest.mark.parametrize("shrink", [False, True])
+@pytest.mark.parametrize("groups", [None, (1, 16, 17, 4000, 966)])
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+def test_sorted_on_a_device_it_is_the_same_to_the_bit(
+    law: Law, groups: tuple[int, ...] | None, shrink: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a sum on CUDA goes through; little of it is fetched."""
+    noisy = torch.from_numpy(1.7 * draw(law, Stream(b"on a device".ljust(32)), 5000)) + 0.3
+    noisy[::7] = noisy[::7].round()
+    before = noisy.clone()
+    expected = kolmogorov_smirnov(noisy, law, 1.7, groups, shrink=shrink)
+    fetched = []
+    real = denoise._fetching
+
+    def noted(ordered: Tensor) -> denoise.At:
+        at = real(ordered)
+        return lambda ranks: fetched.append(len(ranks)) or at(ranks)  # type: ignore[func-returns-value, return-value]
+
+    monkeypatch.setattr(denoise, "_fetching", noted)
+    monkeypatch.setattr(denoise, "sorts", lambda device: True)
+    assert kolmogorov_smirnov(noisy, law, 1.7, groups, shrink=shrink) == expected
+    assert torch.equal(noisy, before)
+    assert 5000 / 16 <= sum(fetched) < 5000 / 2
+
+
+def test_on_a_cpu_sums_are_sorted_by_numpy() -> None:
+    assert not denoise.sorts(torch.device("cpu"))
+    assert denoise.sorts(torch.device("cuda"))
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from dprecipe.mechanisms.encoded import codebook
 from dprecipe.mechanisms.encoded.train import encoded_sum as engine
+from dprecipe.mechanisms.encoded.train import ranks
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.mechanisms.encoded.train.ranks import CELLS, SHIFT, SORTED, spread
 from dprecipe.privacy.adjacency import Neighbouring
@@ -437,3 +438,40 @@ def test_a_codebook_for_another_model_is_refused() -> None:
 def test_a_codebook_that_bounds_nothing_is_refused(group: Steps, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Encoder(Book([group]), 1.0, CPU)
+
+
+@pytest.mark.parametrize("size", [1, 40, CELLS])
+def test_cells_are_counted_on_a_device_as_they_are_here(size: int) -> None:
+    """Without the largest being asked for: a GPU would be waited for twice a block."""
+    cells = torch.randint(size, (5000,), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    found = ranks.added_up(cells, size + 3)
+    assert found.dtype == torch.int64
+    assert torch.equal(found, torch.bincount(cells, minlength=size + 3))
+    assert torch.equal(found, ranks.counted(cells, size + 3))
+    assert ranks.counted(cells.to("meta"), size).shape == (size,)  # bincount can't say how many it answers
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_on_a_device_that_is_not_asked_codes_are_the_same(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There all gradients go through what replaces those that are not finite, and cells are counted otherwise."""
+    book = codebook.gaussian((300, 5), 6, 1e-5, 3)
+    gradients = torch.randn(40, 305, generator=torch.Generator().manual_seed(0))
+    for spoilt in (gradients, torch.where(torch.arange(40)[:, None] == 7, math.nan, gradients)):
+        expected = encoder_of(book, counted=counted).encode(spoilt)
+        with monkeypatch.context() as patched:
+            patched.setattr(engine, "one_size", lambda device: True)
+            patched.setattr(ranks, "counted", ranks.added_up)
+            encoder = encoder_of(book, counted=counted)
+            assert torch.equal(encoder.encode(spoilt), expected)
+            assert torch.equal(encoder.sum([spoilt]), encoder_of(book, counted=counted).sum([spoilt]))
+
+
+def test_a_block_has_room_in_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU it is what the cache holds, whatever is free."""
+    cuda = torch.device("cuda")
+    for free, expected in ((0, engine.BLOCK << 6), (64 << 30, 1 << 26), (1 << 50, engine.MAX_BLOCK)):
+        monkeypatch.setattr(engine, "free_bytes", lambda device, free=free: free)
+        assert engine.block_of(cuda) == expected
+        assert engine.block_of(CPU) == engine.BLOCK
+    # The number of a cell, and that of a coordinate, fit into 32 bits, with one gradient more.
+    assert engine.MAX_BLOCK <= 2**31 // 8
