@@ -129,8 +129,8 @@ def draw_path(p: Palette) -> Drawing:
         1000,
         560,
         "From a recipe to a certificate",
-        "A recipe becomes a Recipe, then a Plan, without torch. The Plan crosses the wall to the run, which alone reads "
-        "private records. The run reserves each event in the ledger before it draws noise. Ledger, plan and recipe "
+        "A recipe becomes a Recipe, then a Plan, without torch. The Plan crosses the wall to the run, which alone "
+        "reads private records. The run reserves each event in the ledger before it draws noise. Ledger, plan and recipe "
         "become the certificate, without torch again, and anyone can verify it.",
         p,
     )
@@ -195,7 +195,11 @@ LAYERS: list[tuple[str, str, str]] = [
     ("release", "certificate, verify, sign, report", "box"),
     ("planning", "Recipe to Plan, rules across blocks", "box"),
     ("recipe", "root of the recipe, reading, wording", "box"),
-    ("mechanisms", "contract, plan, table, noisy_sum; each room's schema, events, account, theory, certificate", "room"),
+    (
+        "mechanisms",
+        "contract, plan, table, noisy_sum; each room's schema, events, account, theory, certificate",
+        "room",
+    ),
     ("models", "the zoo, and what a model may not contain", "box"),
     ("data", "sources, preprocessing, units", "box"),
     ("privacy", "events, accountants, calibration, ledger", "box"),
