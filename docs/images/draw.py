@@ -130,7 +130,7 @@ def draw_path(p: Palette) -> Drawing:
         560,
         "From a recipe to a certificate",
         "A recipe becomes a Recipe, then a Plan, without torch. The Plan crosses the wall to the run, which alone "
-        "reads private records. The run reserves each event in the ledger before it draws noise. Ledger, plan and recipe "
+        "reads private records. It reserves each event in the ledger before it draws noise. Ledger, plan and recipe "
         "become the certificate, without torch again, and anyone can verify it.",
         p,
     )

@@ -20,7 +20,12 @@ from dprecipe.recipe.read import read_text
 
 ROOT = Path(__file__).parents[2]
 FINDINGS = ROOT / "docs" / "findings"
-DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), FINDINGS / "README.md"]
+DOCS = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    FINDINGS / "README.md",
+    *sorted((ROOT / "dprecipe").rglob("README.md")),
+]
 PAGES = sorted(path for path in FINDINGS.glob("*.md") if path.name != "README.md")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

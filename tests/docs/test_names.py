@@ -99,6 +99,12 @@ def test_every_target_that_is_named_exists(document: Path) -> None:
     assert set(TARGET.findall(read_text(document))) <= targets
 
 
+def test_the_guide_for_contributors_lists_every_target() -> None:
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", read_text(ROOT / "Makefile"), re.MULTILINE)
+    listed = re.findall(r"^\| `make ([\w-]+)[^`]*` \|", read_text(ROOT / "CONTRIBUTING.md"), re.MULTILINE)
+    assert sorted(listed) == sorted(set(phony.split()) - {"demo"})
+
+
 @pytest.mark.parametrize("package", sorted(PACKAGE.rglob("__init__.py")), ids=identify)
 def test_every_package_says_what_lies_in_it(package: Path) -> None:
     said = ast.get_docstring(ast.parse(read_text(package)))
@@ -128,6 +134,6 @@ def test_old_words_do_not_come_back() -> None:
     """Of the pages that a newcomer reads first; the table stands in docs/glossary.md."""
     old = re.compile(r"\b(second opinion|hidden run|staircase|made-up records|foreign|lots?)\b", re.IGNORECASE)
     pages = ["CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md"]
-    for name in pages:
+    for name in [*pages, *(f"{identify(room)}/README.md" for room in ROOMS)]:
         text = re.sub(r"`[^`]+`|\([^)]*\.md[^)]*\)", "", read_text(ROOT / name))
         assert not old.search(text), f"{name}: {old.search(text)}"
