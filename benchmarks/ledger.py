@@ -12,7 +12,6 @@ from pathlib import Path
 
 import lightning.pytorch as lightning
 
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import take_first
@@ -20,6 +19,7 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read
 from dprecipe.training.gate import Gate
 from dprecipe.training.program import Sets, Synthetic, prepare
+from dprecipe.training.runner import runner_of
 from dprecipe.training.stepwise import fit
 
 ROOT = Path(__file__).parents[1]
@@ -57,13 +57,12 @@ def main() -> None:
     print(f"{'program':34} {'steps':>6} {'ms a step':>10} {'ledger':>8}")
     for name, ((file, *overrides), steps) in CASES.items():
         plan = make_plan(read(ROOT / "recipes" / file, overrides))
-        program = prepare(plan, lambda plan=plan: Sets(Synthetic(plan)))
+        runner = runner_of(plan)
+        program = prepare(plan, runner.tests, lambda plan=plan: Sets(Synthetic(plan)))
         with tempfile.TemporaryDirectory(dir=ROOT) as folder:
             ledger = Timed(Path(folder) / "ledger.jsonl", plan.digest)
             gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets())
-            module = (
-                mechanism_of(plan.mechanism).import_trainer().build(plan, program.model, program.store, gate, Secrets())
-            )
+            module = runner.build(plan, program.model, program.store, gate, Secrets())
             clock = Clock()
             fit(module, clock, program.device, steps)
             gate.close()

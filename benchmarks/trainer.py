@@ -17,7 +17,6 @@ import torch
 
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import take_first
@@ -27,6 +26,7 @@ from dprecipe.training.gate import Gate
 from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.program import Program, Sets, Synthetic, prepare
 from dprecipe.training.records import Store
+from dprecipe.training.runner import runner_of
 from dprecipe.training.stepwise import fit
 from dprecipe.training.watch import SpentCurve, Watch
 
@@ -59,7 +59,7 @@ class Timed(Watch):
     """The callback of a run, and a clock."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan, SpentCurve(plan), None, lambda *_: None, lambda _: None)
+        super().__init__(plan, SpentCurve(plan), None, lambda *_: None, lambda _: None, shown=False)
         self.clock = Clock()
 
     def on_train_batch_end(self, trainer: lightning.Trainer, module: Any, *_: Any) -> None:
@@ -71,10 +71,8 @@ class Timed(Watch):
 def built(plan: Plan, program: Program, folder: Path, steps: int) -> NoisySteps:
     ledger = LedgerWriter(folder / f"{time.monotonic_ns()}.jsonl", plan.digest)
     gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets(1))
-    made: NoisySteps = (
-        mechanism_of(plan.mechanism).import_trainer().build(plan, program.model, program.store, gate, Secrets(1))
-    )
-    return made
+    module: NoisySteps = runner_of(plan).build(plan, program.model, program.store, gate, Secrets(1))
+    return module
 
 
 def trained(plan: Plan, program: Program, folder: Path, steps: int) -> float:
@@ -100,7 +98,7 @@ def main() -> None:
     print(f"{'program':34} {'bare':>9} {'trainer':>9}   overhead")
     for name, ((file, *overrides), steps) in CASES.items():
         plan = make_plan(read(ROOT / "recipes" / file, overrides))
-        program = prepare(plan, lambda plan=plan: Sets(Synthetic(plan)))
+        program = prepare(plan, runner_of(plan).tests, lambda plan=plan: Sets(Synthetic(plan)))
         made = Synthetic(plan).batch(slice(0, plan.data.size))
         program = replace(program, store=Store(Records(*made), program.device))
         with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dprecipe.mechanisms.plan import Plan
     from dprecipe.release.verify import Verified
-    from dprecipe.training.run import Run
+    from dprecipe.training.runner import Run
 
 
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded:

@@ -2,7 +2,7 @@
 
 - `schema.py`: a frozen model tagged by `kind`; structure only.
 - `account.py`: `check` and `plan`, pure arithmetic: the events that a run will cause, every free variable solved.
-- `train.py`, behind the wall: a program that runs exactly those events, through a gate.
+- `train/run.py`, behind the wall: a `RUNNER` that runs exactly those events, through a gate.
 """
 
 from __future__ import annotations
@@ -113,8 +113,6 @@ class Mechanism:
     block: type[Block]
     summary: str
     """What it does, in a line."""
-    runner: str = "dprecipe.training.stepwise"
-    """The module that carries a plan out: `prepare`, `attempt` and `rehearse`."""
     reads_files: bool = False
     """Whether `<package>.files` summarises files that the recipe names."""
     student: bool = False
@@ -131,19 +129,15 @@ class Mechanism:
         """Its accounting."""
         return cast(Account, import_module(f"{self.package}.account"))
 
-    def import_trainer(self) -> Any:
-        """Its training; imports torch."""
-        with importing():
-            return import_module(f"{self.package}.train.program")
-
-    def import_runner(self) -> Any:
-        """What carries its plans out; imports torch.
+    def import_runner(self) -> object:
+        """What carries its plans out, `RUNNER` of `<package>.train.run`: see `dprecipe.training.runner`. Imports torch.
 
         Raises:
             RunFailed: a library that it needs can't be imported.
         """
         with importing():
-            return import_module(self.runner)
+            runner: object = import_module(f"{self.package}.train.run").RUNNER
+        return runner
 
     def read_attachments(self, recipe: Recipe, folder: Path) -> tuple[Mapping[str, str], list[Finding]]:
         """What the files that the recipe names say, as text, and what is wrong with them; most name none."""

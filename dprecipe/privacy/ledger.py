@@ -236,6 +236,8 @@ class LedgerWriter:
         """
         self.before: Ledger | None = None
         """The ledger as this attempt found it, read under the lock."""
+        self.stop_reason: StopReason | None = None
+        """Why this attempt ended; None while it goes on."""
         self._path = path
         self._seq = 0
         self._head = GENESIS
@@ -288,6 +290,7 @@ class LedgerWriter:
     def close(self, reason: StopReason) -> None:
         """End the attempt and let go of the file."""
         self._append({"type": "close", "reason": reason})
+        self.stop_reason = reason
         self.abandon()
 
     def abandon(self) -> None:

@@ -10,16 +10,15 @@ from pydantic import ValidationError
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.pnsgd import certificate as hiding
-from dprecipe.models.origin import InitialWeights
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import total
 from dprecipe.release import certificate, tensors
 from dprecipe.release.claim import Numbers, numbers
-from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, Spent, package_versions
+from dprecipe.release.facts import ReleasedTensor, Spent
 from dprecipe.release.folder import released_files
 from dprecipe.release.schema import Accountant, Statement
 from dprecipe.release.untrusted import MAX_BYTES, ContentError, validate
-from dprecipe.training.probe.program import Check
+from dprecipe.training.provenance import Provenance
 
 _ROOM = 1 << 20
 """Bytes that a certificate of a run may be longer than its draft: more attempts, scores, bounds by position."""
@@ -35,15 +34,7 @@ _REMEDIES = {
 _REMEDY = "shorten what the recipe has there"
 
 
-def hold_publishable(
-    plan: Plan,
-    released: Sequence[ReleasedTensor],
-    model: Origin,
-    data: Origin,
-    checks: Sequence[Check],
-    device: str,
-    initial: InitialWeights | None = None,
-) -> None:
+def check_publishable(plan: Plan, provenance: Provenance, released: Sequence[ReleasedTensor] = ()) -> None:
     """A certificate of this run has room for all that it has to state. Ask before anything is spent.
 
     `released`: all tensors, or none where they are the recipe's own and known only after training. ε is left as the
@@ -53,18 +44,7 @@ def hold_publishable(
         UsageFault: it has not; names what is too long or too much, and the remedy.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    facts = RunFacts(
-        checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in checks),
-        versions=package_versions(),
-        device=device,
-        started=now,
-        finished=now,
-        commitment="0" * 64,
-        model=model,
-        data=data,
-        initial=initial,
-        tensors=tuple(released) or (ReleasedTensor("weight", (1,), "noisy_steps"),),
-    )
+    facts = provenance.facts(released or (ReleasedTensor("weight", (1,), "noisy_steps"),), "0" * 64, now, now)
     spent = Spent(plan.events, f"sha256:{'0' * 64}", 1, "completed", total(plan.events), 0, torn=False)
     try:
         made = certificate.assemble(plan, spent, facts, _numbers(plan))
@@ -111,7 +91,7 @@ def _fault(what: str) -> UsageFault:
 
 def _numbers(plan: Plan) -> Numbers:
     """What the accountants will say, as far as its length goes; hidden runs have bounds of their own, soon asked."""
-    if plan.mechanism == hiding.NAME:
+    if mechanism_of(plan.mechanism).hidden:
         return numbers(plan, plan.events)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")
     return Numbers(plan.budget.epsilon, (), None, (row, row, row))

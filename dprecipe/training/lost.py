@@ -7,7 +7,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.progress import say
 
 
-def hold_trained(plan: Plan, what: str, charged: int, trained: int, files: str, accepted: bool) -> None:
+def check_trained(plan: Plan, what: str, charged: int, trained: int, files: str, accepted: bool) -> None:
     """An attempt goes on with a model that lacks some of the steps charged; not, unless that is `accepted`, with one
     that lacks more than half of the steps planned: it would be published as a model, and hold next to nothing.
 

@@ -19,7 +19,6 @@ from dprecipe.data.raw import Labels
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
@@ -27,15 +26,16 @@ from dprecipe.progress import say
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.sizes import is_out_of_memory, largest
 from dprecipe.training.gate import Gate
+from dprecipe.training.noisy_steps import Build
 from dprecipe.training.program import Synthetic
-from dprecipe.training.publish import UNTESTED
+from dprecipe.training.provenance import UNTESTED
 from dprecipe.training.records import Store
 
 Step = Callable[[int], None]
 """A made-up step with parts of so many records."""
 
 
-def hold_in_memory(plan: Plan, model: nn.Module, records: RecordSource, device: torch.device) -> None:
+def check_memory(plan: Plan, build: Build, model: nn.Module, records: RecordSource, device: torch.device) -> None:
     """One made-up step, with parts as large as the run's, fits into the device's memory; said is how much it takes.
 
     On a CPU nothing is tried: its memory is the machine's, which pages.
@@ -51,12 +51,14 @@ def hold_in_memory(plan: Plan, model: nn.Module, records: RecordSource, device: 
         return
     say(f"{device}: {UNTESTED}; `make gpu-check` tries what a run relies on")
     torch.cuda.reset_peak_memory_stats(device)
-    hold_step(plan.runtime.physical_batch, lambda most: made_up_step(plan, model, records, device, most), device)
+    check_step(
+        plan.runtime.physical_batch, lambda most: made_up_step(plan, build, model, records, device, most), device
+    )
     taken, there = torch.cuda.max_memory_allocated(device), torch.cuda.mem_get_info(device)[1]
     say(f"a step takes {taken / 2**30:.1f} GiB of the {there / 2**30:.0f} GiB of {device}")
 
 
-def hold_step(records: int, step: Step, device: torch.device) -> None:
+def check_step(records: int, step: Step, device: torch.device) -> None:
     """A step with parts of so many records has room.
 
     Raises:
@@ -107,7 +109,9 @@ class Zeros:
         return np.repeat(features, count, 0), np.repeat(labels, count, 0)
 
 
-def made_up_step(plan: Plan, model: nn.Module, records: RecordSource, device: torch.device, most: int) -> None:
+def made_up_step(
+    plan: Plan, build: Build, model: nn.Module, records: RecordSource, device: torch.device, most: int
+) -> None:
     """The sum, the noise and the update of a step on made-up records, at most so many at once; all is thrown away."""
     # Not compiled: that is done once, where its program is kept.
     runtime = plan.runtime.model_copy(update={"physical_batch": most, "compile": False})
@@ -117,7 +121,7 @@ def made_up_step(plan: Plan, model: nn.Module, records: RecordSource, device: to
         ledger, secrets = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest), Secrets()
         try:
             gate = Gate(take_first(plan.events, 1), plan.budget, ledger, secrets)
-            module = mechanism_of(plan.mechanism).import_trainer().build(plan, model, store, gate, secrets)
+            module = build(plan, model, store, gate, secrets)
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")

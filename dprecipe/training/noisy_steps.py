@@ -6,7 +6,7 @@ optimiser moved. A transaction that is cut short is never continued; what it was
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
@@ -221,6 +221,10 @@ class NoisySteps(lightning.LightningModule):
             parts = _parts(self.average.value, [parameter for _, parameter in named])
             copy.update((name, part.clone()) for (name, _), part in zip(named, parts, strict=True))
         return copy
+
+
+Build = Callable[[Plan, nn.Module, Store, Gate | Led, Secrets], NoisySteps]
+"""Makes a mechanism's program of a plan, a model and its records."""
 
 
 def _parts(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:

@@ -64,7 +64,7 @@ class Processes(Protocol):
     def seed(self, stream: Stream) -> int:
         """A seed of this process's own."""
 
-    def hold_alike(self, what: str, value: object) -> None:
+    def check_same(self, what: str, value: object) -> None:
         """Every process has the same value.
 
         Raises:
@@ -93,7 +93,7 @@ class Alone:
     def seed(self, stream: Stream) -> int:
         return stream.seed()
 
-    def hold_alike(self, what: str, value: object) -> None:
+    def check_same(self, what: str, value: object) -> None:
         return
 
 
@@ -135,7 +135,7 @@ class Together:
     def seed(self, stream: Stream) -> int:
         return int(stream.words(self.count)[self.rank] >> 1)
 
-    def hold_alike(self, what: str, value: object) -> None:
+    def check_same(self, what: str, value: object) -> None:
         held: list[Any] = [None] * self.count
         with reaching():
             distributed.all_gather_object(held, value, group=self._objects)

@@ -19,7 +19,6 @@ from dprecipe.data.raw import Labels, wrong_size
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.build import build
 from dprecipe.models.form import Form
 from dprecipe.models.hub_config import Config
@@ -35,10 +34,12 @@ from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.precision_check import single_precision
 from dprecipe.training.probe.adapted import adapt
 from dprecipe.training.probe.program import Check, probe
+from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import among, local_rank
+from dprecipe.training.provenance import Provenance
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
-from dprecipe.training.run import Given
+from dprecipe.training.runner import Given
 from dprecipe.training.worth_moving import device_for
 
 DEVIATIONS = 8
@@ -80,14 +81,29 @@ class Program:
     config: Config | None = None
     """Of a model of transformers: what it is built from."""
 
+    @property
+    def provenance(self) -> Provenance:
+        """What the certificate says of it."""
+        return Provenance(
+            self.checks,
+            self.device,
+            "python" if self.custom_model else "recipe",
+            "python" if self.sets.from_python else "recipe",
+            self.initial,
+        )
+
 
 def prepare(
-    plan: Plan, records: Callable[[], Sets], model: nn.Module | None = None, given: object | None = None
+    plan: Plan,
+    tests: Callable[[Plan, nn.Module], SumTests],
+    records: Callable[[], Sets],
+    model: nn.Module | None = None,
+    given: object | None = None,
 ) -> Program:
     """Build the model, probe the program on synthetic records, and only then bring in its records.
 
-    `given`: training records from Python. Their shape, the type of their numbers and the names of their fields decide
-    how a module from Python is called; no value is looked at.
+    `tests`: what the probe asks of the mechanism's sums. `given`: training records from Python. Their shape, the type
+    of their numbers and the names of their fields decide how a module from Python is called; no value is looked at.
 
     Raises:
         DataFault: the data is not what the recipe declares.
@@ -113,14 +129,14 @@ def prepare(
         if single:
             say(f"records go through the module one by one, which is slow: {single}")
     say("checking the program and its noise on synthetic records")
-    sums = mechanism_of(plan.mechanism).import_trainer().tests(plan, built)
+    sums = tests(plan, built)
     largest = records_at_once(plan)
     checks = probe(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest)
     checks = (*checks, single_precision(device), noise_scale(plan, device))
     sets = records()
     if sets.train.unit_count != plan.data.size:
         raise wrong_size(plan.data, sets.train.unit_count)
-    hold_unit(plan, sets.train)
+    check_units(plan, sets.train)
     store = Store(sets.train, device, lambda generator: augmentation(plan.data.preprocess, generator))
     config = built.config if isinstance(built, SequenceClassifier) and model is None else None
     return Program(built, model is not None, store, sets, data_facts, device, checks, initial, config)
@@ -178,7 +194,7 @@ def own(plan: Plan, model: nn.Module) -> nn.Module:
     return model
 
 
-def hold_unit(plan: Plan, train: RecordSource) -> None:
+def check_units(plan: Plan, train: RecordSource) -> None:
     """Records from Python have to be grouped as the guarantee says.
 
     Raises:

@@ -7,20 +7,21 @@ import logging
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import lightning.pytorch as lightning
 import numpy as np
 import torch
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from numpy.typing import NDArray
+from torch import nn
 from torch.utils.data import DataLoader
 
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.lora import merged
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import take_first
@@ -29,133 +30,136 @@ from dprecipe.progress import say
 from dprecipe.release.certificate import steps_charged
 from dprecipe.release.origins import quoted
 from dprecipe.training import checkpoint
-from dprecipe.training.draft import hold_publishable
+from dprecipe.training.attempt import opened
+from dprecipe.training.draft import check_publishable
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
 from dprecipe.training.kept import Kept
-from dprecipe.training.lost import hold_trained
-from dprecipe.training.memory_check import hold_in_memory
+from dprecipe.training.lost import check_trained
+from dprecipe.training.memory_check import check_memory
+from dprecipe.training.noisy_steps import Build, NoisySteps
+from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import Led, Processes, join
 from dprecipe.training.program import Program, Sets, Synthetic, declared
-from dprecipe.training.program import prepare as prepared
-from dprecipe.training.publish import Finished, device_name, hold_identity, identity_of, private_of, publish
+from dprecipe.training.program import prepare as program_of
+from dprecipe.training.provenance import private_of
+from dprecipe.training.publish import Finished
 from dprecipe.training.released import tensors_of, trained_names
-from dprecipe.training.run import Given, Rehearsal, Run, Start, interrupted
+from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
 
-def prepare(plan: Plan, root: Path, given: Given) -> Program:
-    """The program of a plan, on its own records or those that were given: see `training.program.prepare`."""
-    if given.public is not None:
-        raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-    program = prepared(plan, lambda: declared(plan, root, given), given.model, given.train)
-    hold_in_memory(plan, program.model, program.sets.train, program.device)
-    hold_publishable(
-        plan,
-        tensors_of(
-            merged(program.model, program.model.state_dict()),
-            trained_names(program.model),
-            program.custom_model,
-            program.initial is not None,
-        ),
-        "python" if program.custom_model else "recipe",
-        "python" if program.sets.from_python else "recipe",
-        program.checks,
-        device_name(program.device),
-        program.initial,
-    )
-    return program
+@final
+@dataclass(frozen=True, slots=True)
+class StepwiseRunner(Runner[Program]):
+    """The runner of every mechanism that steps on noisy sums, given its module and what tests it."""
 
+    build: Build
+    tests: Callable[[Plan, nn.Module], SumTests]
+    """What the probe asks of its sums."""
 
-def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
-    """Train from where the folder is to the end of the plan or of the budget, and publish."""
-    processes = processes_of(plan, program)
-    insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
-    identity = identity_of(
-        folder,
-        private_of(program.sets.train),
-        "python" if program.custom_model else "recipe",
-        "python" if program.sets.from_python else "recipe",
-        program.initial,
-    )
-    state: dict[str, Any] | None = None
-
-    def hold(before: Ledger | None) -> None:
-        nonlocal state
-        hold_identity(identity, before)
-        state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint), before)
-        if before is not None:
-            charged, trained = steps_charged(plan, before.charges), checkpoint.steps_of(state)
-            hold_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
-
-    ledger = folder.open_ledger(plan, {"insecure_seed": insecure, **identity}, hold)
-    try:
-        secrets = Secrets(insecure, ledger.attempt)
-        charged = ledger.before.charges if ledger.before is not None else ()
-        gate = Gate(plan.events, plan.budget, ledger, secrets, charged)
-        module = mechanism_of(plan.mechanism).import_trainer().build(plan, program.model, program.store, gate, secrets)
-        if state is not None:
-            checkpoint.restore(module, state, folder.checkpoint)
-        module.processes, module.kept = processes, kept_of(program)
+    def prepare(self, plan: Plan, root: Path, given: Given) -> Program:
+        """The program of a plan, on its own records or those that were given: see `training.program.prepare`."""
+        if given.public is not None:
+            raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
+        program = program_of(plan, self.tests, lambda: declared(plan, root, given), given.model, given.train)
+        check_memory(plan, self.build, program.model, program.sets.train, program.device)
+        weights = merged(program.model, program.model.state_dict())
         trained = trained_names(program.model)
-        processes.agree(lambda: (secrets, state))
-        watch = watch_of(plan, folder, program, SpentCurve(plan, charged, module.events_done), ledger)
-        clock = time.monotonic()
-        fit(module, watch, program.device, module.steps_left)
-        watch.save(module)
-        reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
-        processes.agree(lambda: reason)
-    finally:
-        ledger.abandon()
-    seconds = time.monotonic() - clock
-    if reason == "interrupted":
-        raise interrupted(plan, folder, f"{module.steps_done} of {plan.length.steps} steps")
-    score = watch.score(module)
+        tensors = tensors_of(weights, trained, program.custom_model, program.initial is not None)
+        check_publishable(plan, program.provenance, tensors)
+        return program
+
+    def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
+        """Train from where the folder is to the end of the plan or of the budget, and publish."""
+        processes = processes_of(plan, program)
+        state: dict[str, Any] | None = None
+
+        def check(before: Ledger | None) -> None:
+            nonlocal state
+            state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint), before)
+            if before is not None:
+                charged, trained = steps_charged(plan, before.charges), checkpoint.steps_of(state)
+                check_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
+
+        private = {"commitment": private_of(program.sets.train)}
+        with opened(plan, folder, start, program.provenance, private, check) as attempt:
+            gate = Gate(plan.events, plan.budget, attempt.ledger, attempt.secrets, attempt.charged)
+            module = self.build(plan, program.model, program.store, gate, attempt.secrets)
+            if state is not None:
+                checkpoint.restore(module, state, folder.checkpoint)
+            module.processes, module.kept = processes, kept_of(program)
+            trained = trained_names(program.model)
+            processes.agree(lambda: (attempt.secrets, state))
+            curve = SpentCurve(plan, attempt.charged, module.events_done)
+            watch = watch_of(plan, folder, program, curve, attempt.ledger)
+            fit(module, watch, program.device, module.steps_left)
+            watch.save(module)
+            reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
+            processes.agree(lambda: reason)
+            if reason == "interrupted":
+                raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
+        score = watch.score(module)
+        say_moved(module)
+        finished = Finished(
+            weights=merged(program.model, module.released_state()),
+            trained=trained,
+            model=None if program.custom_model else plan.model,
+            score=score,
+            test_from_python=program.sets.custom_test,
+            config=program.config,
+            steps_lost=steps_charged(plan, gate.spent) - module.steps_done,
+        )
+        done = attempt.publish(finished)
+        return processes.agree(lambda: done)
+
+    def follow(self, plan: Plan, program: Program) -> Run:
+        """Take part in an attempt that another process leads; what it made of it.
+
+        Raises:
+            Interrupted: it was stopped.
+        """
+        processes = processes_of(plan, program)
+        # What the leader has drawn and read, sent by itself: no file of anybody's.
+        secrets, state = processes.agree(answered_by_the_leader)
+        module = self.build(plan, program.model, program.store, Led(), secrets)
+        if state is not None:
+            module.restore(state)
+        module.processes, module.kept = processes, kept_of(program)
+        fit(module, lightning.Callback(), program.device, module.steps_left)
+        if processes.agree(answered_by_the_leader) == "interrupted":
+            raise Interrupted("stopped by the process that leads")
+        done: Run = processes.agree(answered_by_the_leader)
+        return done
+
+    def rehearse(self, plan: Plan, steps: int = 5) -> Rehearsal:
+        """A few steps on synthetic records."""
+        program = program_of(plan, self.tests, lambda: Sets(Synthetic(plan)))
+        with tempfile.TemporaryDirectory() as folder:
+            ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
+            secrets = Secrets()
+            gate = Gate(take_first(plan.events, steps), plan.budget, ledger, secrets)
+            module = self.build(plan, program.model, program.store, gate, secrets)
+            stopwatch = Stopwatch()
+            fit(module, stopwatch, program.device, steps)
+            ledger.abandon()
+        seconds = stopwatch.seconds_per_step
+        done = f"{module.steps_done} steps on made-up records: {seconds * 1000:.0f} ms a step"
+        with in_full_precision():
+            remarks = module.remarks()
+        return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
+
+
+def say_moved(module: NoisySteps) -> None:
+    """Name the tensors that a module from Python wrote to by itself, which are not released as they are now."""
     moved = () if module.kept is None else module.kept.moved()
     if moved:
         say(
             f"the module from Python wrote to tensors that no noisy step makes: {quoted(moved)}; released are the "
             "values from before training, and no tensor that was not there then"
         )
-    finished = Finished(
-        weights=merged(program.model, module.released_state()),
-        trained=trained,
-        model=None if program.custom_model else plan.model,
-        identity=identity,
-        checks=program.checks,
-        device=program.device,
-        score=score,
-        test_from_python=program.sets.custom_test,
-        initial=program.initial,
-        config=program.config,
-        steps_lost=steps_charged(plan, gate.spent) - module.steps_done,
-    )
-    made = publish(plan, folder, start.moment, finished)
-    return processes.agree(
-        lambda: Run(folder.path, folder.release, plan, made.epsilon, reason, score, seconds, verified=made.verified)
-    )
-
-
-def follow(plan: Plan, program: Program) -> Run:
-    """Take part in an attempt that another process leads; what it made of it.
-
-    Raises:
-        Interrupted: it was stopped.
-    """
-    processes = processes_of(plan, program)
-    # What the leader has drawn and read, sent by itself: no file of anybody's.
-    secrets, state = processes.agree(answered_by_the_leader)
-    module = mechanism_of(plan.mechanism).import_trainer().build(plan, program.model, program.store, Led(), secrets)
-    if state is not None:
-        module.restore(state)
-    module.processes, module.kept = processes, kept_of(program)
-    fit(module, lightning.Callback(), program.device, module.steps_left)
-    if processes.agree(answered_by_the_leader) == "interrupted":
-        raise Interrupted("stopped by the process that leads")
-    made: Run = processes.agree(answered_by_the_leader)
-    return made
 
 
 def kept_of(program: Program) -> Kept | None:
@@ -177,10 +181,10 @@ def processes_of(plan: Plan, program: Program) -> Processes:
     """
     processes = join(program.device)
     if processes.count > 1:
-        processes.hold_alike("plan", plan.digest)
-        processes.hold_alike("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
+        processes.check_same("plan", plan.digest)
+        processes.check_same("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
         private = private_of(program.sets.train)
-        processes.hold_alike("set of records", None if private is None else digest_of(private))
+        processes.check_same("set of records", None if private is None else digest_of(private))
     return processes
 
 
@@ -253,24 +257,6 @@ def put_back(module: Any, device: torch.device) -> None:
         for name, value in state.items():
             if isinstance(value, torch.Tensor) and name != "step":
                 state[name] = value.to(device)
-
-
-def rehearse(plan: Plan, steps: int = 5) -> Rehearsal:
-    """A few steps on made-up records: see `run.rehearse`."""
-    made = prepared(plan, lambda: Sets(Synthetic(plan)))
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
-        secrets = Secrets()
-        gate = Gate(take_first(plan.events, steps), plan.budget, ledger, secrets)
-        module = mechanism_of(plan.mechanism).import_trainer().build(plan, made.model, made.store, gate, secrets)
-        stopwatch = Stopwatch()
-        fit(module, stopwatch, made.device, steps)
-        ledger.abandon()
-    seconds = stopwatch.seconds_per_step
-    done = f"{module.steps_done} steps on made-up records: {seconds * 1000:.0f} ms a step"
-    with in_full_precision():
-        remarks = module.remarks()
-    return Rehearsal(done, seconds * plan.length.steps, made.checks, remarks)
 
 
 class Stopwatch(lightning.Callback):

@@ -53,7 +53,8 @@ from dprecipe.recipe.read import read_text  # noqa: E402
 from dprecipe.release import report  # noqa: E402, F401
 from dprecipe.training import gate, noise  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402
-from dprecipe.training.run import Given, run  # noqa: E402
+from dprecipe.training.run import run  # noqa: E402
+from dprecipe.training.runner import Given  # noqa: E402
 from recipes import recipes  # noqa: E402
 
 INTERNAL = 70
@@ -142,7 +143,7 @@ class Case:
             hold()
             return target.program
 
-        target.runner.prepare = prepared
+        type(target.runner).prepare = prepared
         self.disk.install(fault, largest)
         on = self.out.exists() if resume is None else resume
         run(target.plan, self.out, resume=on, accept_lost_steps=accept)

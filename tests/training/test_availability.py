@@ -21,9 +21,10 @@ from dprecipe.faults import BudgetSpent, CertificateInvalid, RunFailed, UsageFau
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.ledger import LedgerWriter, held, read
 from dprecipe.release import verify as verifying
-from dprecipe.training import publish, stepwise
+from dprecipe.training import provenance, publish
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.run import run
+from dprecipe.training.stepwise import StepwiseRunner
 
 Small = Callable[..., Plan]
 
@@ -101,8 +102,8 @@ def test_a_clock_that_is_set_back_has_no_say(small: Small, tmp_path: Path, monke
 
 def test_a_release_that_does_not_verify_is_none(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, out = small("training.steps=9"), tmp_path / "run"
-    versions = publish.package_versions()
-    monkeypatch.setattr(publish, "package_versions", lambda: {**versions, "dp-accounting": "0.0.1"})
+    versions = provenance.package_versions()
+    monkeypatch.setattr(provenance, "package_versions", lambda: {**versions, "dp-accounting": "0.0.1"})
     with pytest.raises(RunFailed, match=r"does not verify, so there is none: .*dp-accounting") as failed:
         run(plan, out)
     assert failed.value.exit_code == 4
@@ -150,7 +151,7 @@ def test_a_late_resume_leaves_a_finished_run_alone(
 ) -> None:
     """One that was reading its records while another resume made the release."""
     plan = small("training.steps=9")
-    out, honest, calls = spent(plan, tmp_path / "run"), stepwise.prepare, []
+    out, honest, calls = spent(plan, tmp_path / "run"), StepwiseRunner.prepare, []
 
     def slow(*given: Any) -> Any:
         program = honest(*given)
@@ -159,7 +160,7 @@ def test_a_late_resume_leaves_a_finished_run_alone(
             run(plan, out, resume=True)
         return program
 
-    monkeypatch.setattr(stepwise, "prepare", slow)
+    monkeypatch.setattr(StepwiseRunner, "prepare", slow)
     with pytest.raises(UsageFault, match="complete"):
         run(plan, out, resume=True)
     assert len(calls) == 2

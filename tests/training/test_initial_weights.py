@@ -19,10 +19,10 @@ from dprecipe.cli.main import app
 from dprecipe.data.facts import facts
 from dprecipe.faults import CertificateInvalid, Interrupted, UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.build import build
 from dprecipe.models.load import load
 from dprecipe.release.certificate import to_bytes
+from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.run import run
 
 Small = Callable[..., Plan]
@@ -75,14 +75,7 @@ def test_a_certificate_can_neither_hide_nor_make_up_initial_weights(begun: Small
 
 def test_a_resumed_run_needs_the_same_file(begun: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, out, file = begun(), tmp_path / "run", tmp_path / "start" / "model.safetensors"
-    real = mechanism_of("dpsgd").import_trainer().build
-
-    def stopped(*arguments: object) -> object:
-        module = real(*arguments)  # type: ignore[arg-type]
-        module.request_stop()
-        return module
-
-    monkeypatch.setattr(mechanism_of("dpsgd").import_trainer(), "build", stopped)
+    monkeypatch.setattr(NoisySteps, "on_train_start", lambda module: module.request_stop())
     with pytest.raises(Interrupted):
         run(plan, out)
     monkeypatch.undo()

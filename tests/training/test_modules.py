@@ -128,11 +128,10 @@ def test_fields_by_name(tmp_path: Path) -> None:
 
 
 def prepared(tmp_path: Path, module: nn.Module, records: Records | None = None):
-    from dprecipe.training.run import Given
-    from dprecipe.training.stepwise import prepare
+    from dprecipe.training.runner import Given, runner_of
 
     plan = plan_in(tmp_path, runtime_physical_batch=32)
-    return prepare(plan, tmp_path, Given(module, records or Records(*reviews())))
+    return runner_of(plan).prepare(plan, tmp_path, Given(module, records or Records(*reviews())))
 
 
 @pytest.mark.parametrize("build", [Encoder, Recurrent, WithMask], ids=lambda build: build.__name__)

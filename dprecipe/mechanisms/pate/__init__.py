@@ -10,6 +10,5 @@ MECHANISM = Mechanism(
     package="dprecipe.mechanisms.pate",
     block=Pate,
     summary="teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
-    runner="dprecipe.mechanisms.pate.train.run",
     student=True,
 )

@@ -10,7 +10,6 @@ MECHANISM = Mechanism(
     package="dprecipe.mechanisms.pnsgd",
     block=Pnsgd,
     summary="plain noisy steps on a convex loss, projected; nobody sees an iterate but the last",
-    runner="dprecipe.mechanisms.pnsgd.train.run",
     hidden=True,
     relations=("replace_one", "zero_out_one"),
 )

@@ -23,6 +23,7 @@ from dprecipe.mechanisms.pate.train.answers import AnswersFile
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import read
+from dprecipe.training import attempt
 from dprecipe.training.run import run
 
 Planned = Callable[..., Plan]
@@ -148,11 +149,10 @@ def test_a_run_is_resumed_with_what_it_was_started_with(
 def test_a_finished_ballot_is_published_without_another_charge(
     digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dprecipe.mechanisms.pate.train import run as train
 
     plan, out = digits("runtime.insecure={seed: 1}"), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(train, "publish", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
+        patch.setattr(attempt, "publish", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
         with pytest.raises(RunFailed):
             run(plan, out)
     charges = read(out / "private" / "ledger.jsonl").charges

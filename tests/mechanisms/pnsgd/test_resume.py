@@ -26,7 +26,9 @@ from dprecipe.mechanisms.pnsgd.train.descent import Descent, State
 from dprecipe.mechanisms.pnsgd.train.hidden_state import HiddenState
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.ledger import Ledger, read
+from dprecipe.training import attempt
 from dprecipe.training.run import run
+from dprecipe.training.runner import Given
 
 Planned = Callable[..., Plan]
 DRIVER = Path(__file__).resolve().parents[2] / "training" / "kill_driver.py"
@@ -114,7 +116,7 @@ def test_a_run_goes_on_as_if_it_had_not_been_stopped(
 ) -> None:
     """With the noise of an uninterrupted one, which only a fixed seed and a fixed attempt can give it."""
     plan = hidden("runtime.insecure={seed: 3}", "mechanism.stop=random")
-    monkeypatch.setattr(train, "Secrets", lambda seed, attempt: Secrets(seed, 1))
+    monkeypatch.setattr(attempt, "Secrets", lambda seed, attempt: Secrets(seed, 1))
     iterates = []
     for stop in (0, 2):
         out = tmp_path / f"run{stop}"
@@ -141,12 +143,12 @@ def test_order_and_stop_stay_where_a_run_goes_on_and_its_noise_never_does(
         drawn.append(self._noise.of(self.step, 1).tobytes())
         ctrl_c()
 
-    program = train.prepare(plan, tmp_path, train.Given())
+    program = train.prepare(plan, tmp_path, Given())
     monkeypatch.setattr(train, "prepare", lambda *_: program)
     monkeypatch.setattr(Descent, "advance", watched)
-    for attempt in range(3):
+    for tried in range(3):
         with pytest.raises(Interrupted):
-            run(plan, out, resume=attempt > 0)
+            run(plan, out, resume=tried > 0)
     first, *others = states
     assert first.order is not None
     for other in others:
@@ -180,7 +182,7 @@ def test_a_run_that_has_ended_is_published_again_without_a_draw(
 ) -> None:
     plan, out = hidden("mechanism.checkpoint=none"), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(train, "publish", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
+        patch.setattr(attempt, "publish", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
         with pytest.raises(RunFailed):
             run(plan, out)
     assert ledger_of(out).stop_reason == "completed"
@@ -236,7 +238,7 @@ import torch; torch.set_num_threads(1)
 from dprecipe.mechanisms.pnsgd.train.descent import Descent
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.training import progress
+from dprecipe import progress
 from dprecipe.training.run import run
 progress.LINE_SECONDS = 0.0
 honest, seen = Descent.advance, []

@@ -26,14 +26,14 @@ from dprecipe.training.gate import Gate, multiplier_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps, Step
 from dprecipe.training.probe.sums import SumTests, clipping_tests
-from dprecipe.training.processes import world_size
+from dprecipe.training.processes import Led, world_size
 from dprecipe.training.records import LotOfSeveral, Store, StoredLot
 
 LEAST_NORM, MOST_NORM = 1e-6, 1e6
 """An adaptive clip norm stays between these, as any clip norm of a recipe."""
 
 
-def build(plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secrets) -> NoisySteps:
+def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets) -> NoisySteps:
     """The program of a plan.
 
     Raises:

@@ -24,13 +24,14 @@ from dprecipe.training.gate import Gate, law_of, multiplier_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps, Step
 from dprecipe.training.probe.sums import SumTests
+from dprecipe.training.processes import Led
 from dprecipe.training.records import Store, StoredLot
 
 SLOTS = 1 << 62
 """The number of the stream that deals units to micro-batches; no run has as many steps."""
 
 
-def build(plan: Plan, model: nn.Module, store: Store, gate: Gate, secrets: Secrets) -> NoisySteps:
+def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets) -> NoisySteps:
     """The program of a plan."""
     slots, slot_of = plan.settings["slots"], None
     if slots is not None:

@@ -30,13 +30,12 @@ from dprecipe.mechanisms.pate.train.queries import Queries, queries
 from dprecipe.mechanisms.pate.train.teachers import train
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.mechanisms.plan import Plan, canonical_json
-from dprecipe.training.draft import hold_publishable
-from dprecipe.training.probe.program import Check
-from dprecipe.training.program import device_of, hold_unit
-from dprecipe.training.publish import device_name
+from dprecipe.training.draft import check_publishable
+from dprecipe.training.program import check_units, device_of
+from dprecipe.training.provenance import Provenance
 from dprecipe.training.records import RecordSource
 from dprecipe.training.released import refuse_python_tensors, tensors_of, trained_names
-from dprecipe.training.run import Given
+from dprecipe.training.runner import Given
 
 
 @final
@@ -99,8 +98,12 @@ class Program:
     queries: Queries
     test: RecordSource | None
     given: Given
-    device: torch.device
-    checks: tuple[Check, ...]
+    provenance: Provenance
+
+    @property
+    def device(self) -> torch.device:
+        """Where teachers and students learn."""
+        return self.provenance.device
 
     @property
     def asked(self) -> Floats:
@@ -135,18 +138,13 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     else:
         ensemble = _trained(plan, teachers, lesson, given.records("train", plan, root))
     test = given.records("test", plan, root)
-    student = (
-        () if given.model is None else tensors_of(given.model.state_dict(), trained_names(given.model), True, False)
+    model, ours = given.model, given.train is None and given.public is None and given.test is None
+    provenance = Provenance(
+        tuple(tried), device, "recipe" if model is None else "python", "recipe" if ours else "python"
     )
-    hold_publishable(
-        plan,
-        student,
-        "recipe" if given.model is None else "python",
-        "recipe" if given.train is None and given.public is None and given.test is None else "python",
-        tried,
-        device_name(device),
-    )
-    return Program(ensemble, public, chosen, test, given, device, tuple(tried))
+    student = () if model is None else tensors_of(model.state_dict(), trained_names(model), True, False)
+    check_publishable(plan, provenance, student)
+    return Program(ensemble, public, chosen, test, given, provenance)
 
 
 def teachers_of(plan: Plan) -> Teachers:
@@ -208,7 +206,7 @@ def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, records: RecordSour
         raise DataFault("there are no training records", "name data.train, or pass train=")
     if records.unit_count != plan.data.size:
         raise wrong_size(plan.data, records.unit_count)
-    hold_unit(plan, records)
+    check_units(plan, records)
     identities = records.identities if isinstance(records, Records) else None
     if identities is None:
         if plan.settings["partition_by"] != "record number":

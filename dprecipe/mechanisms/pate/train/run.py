@@ -12,6 +12,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -31,112 +32,96 @@ from dprecipe.mechanisms.pate.train.spending import Spending
 from dprecipe.mechanisms.pate.train.taught import scores, taught
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import accountants
 from dprecipe.release import labels
-from dprecipe.release.facts import commit
+from dprecipe.training.attempt import opened
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.lost import hold_trained
+from dprecipe.training.lost import check_trained
 from dprecipe.training.program import device_of
-from dprecipe.training.publish import Finished, hold_identity, identity_of, publish
+from dprecipe.training.publish import Finished
 from dprecipe.training.released import trained_names
-from dprecipe.training.run import Rehearsal, Run, Start, interrupted
+from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
-
-__all__ = ["attempt", "prepare", "rehearse"]
 
 REHEARSED = 100
 """Queries that a rehearsal asks."""
 
 
-def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
-    """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
-    insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
-    key = held_key(folder.private / "partition.key", insecure)
-    given = program.given
-    identity = identity_of(
-        folder,
-        program.ensemble.private(key),
-        "recipe" if given.model is None else "python",
-        "recipe" if given.train is None and given.public is None and given.test is None else "python",
-    ) | {
-        "public": commit(folder.commitment_key, program.public.data),
-        "partition": commit(folder.commitment_key, key),
-    }
-    opened = {"insecure_seed": insecure, **identity}
-    ledger = folder.open_ledger(plan, opened, lambda before: hold_identity(identity, before))
-    clock, stopped = time.monotonic(), threading.Event()
-    try:
-        with stopping_on_signals(stopped.set, "part of the run"):
-            counts_QM = program.ensemble.counts(
-                key, program.asked, folder.private / "teachers", program.device, stopped.is_set
+@final
+class VotingRunner(Runner[Program]):
+    """The runner of PATE."""
+
+    def prepare(self, plan: Plan, root: Path, given: Given) -> Program:
+        """See `program.prepare`."""
+        return prepare(plan, root, given)
+
+    def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
+        """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
+        insecure = plan.runtime.insecure
+        key = held_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
+        private = {"commitment": program.ensemble.private(key), "public": [program.public], "partition": [key]}
+        stopped = threading.Event()
+        with opened(plan, folder, start, program.provenance, private) as attempt:
+            ledger = attempt.ledger
+            with stopping_on_signals(stopped.set, "part of the run"):
+                counts_QM = program.ensemble.counts(
+                    key, program.asked, folder.private / "teachers", program.device, stopped.is_set
+                )
+                if counts_QM is None:
+                    raise attempt.interrupted("some of the teachers")
+                spending, streams = Spending(plan, ledger), noise_streams(attempt.secrets)
+                ballot = Ballot(
+                    counts_QM,
+                    aggregator_of(plan.settings),
+                    int(plan.settings["answers"]),
+                    spending,
+                    streams,
+                    AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
+                )
+                check_trained(
+                    plan,
+                    "queries",
+                    voting.queries(spending.charged),
+                    ballot.put_so_far,
+                    str(folder.private / "answers.jsonl"),
+                    start.accept_lost_steps,
+                )
+                student = _Student(plan, program, stopped)
+                judge = partial(_score, plan, folder, program, ballot, spending)
+                _put(plan, ballot, student, stopped, judge)
+                module = None if stopped.is_set() else student.learned(ballot)
+            if module is None or ballot.stop_reason is None:
+                raise attempt.interrupted(f"{ballot.put_so_far} of {plan.length.steps} queries")
+            published = analysis.sanitised(
+                plan, counts_QM, ballot, spending, streams, folder.private / "sanitised.json", ledger.before
             )
-            if counts_QM is None:
-                ledger.close("interrupted")
-                raise interrupted(plan, folder, "some of the teachers")
-            spending, streams = Spending(plan, ledger), noise_streams(Secrets(insecure, ledger.attempt))
-            ballot = Ballot(
-                counts_QM,
-                aggregator_of(plan.settings),
-                int(plan.settings["answers"]),
-                spending,
-                streams,
-                AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
-            )
-            charged = voting.queries(spending.charged)
-            hold_trained(
-                plan,
-                "queries",
-                charged,
-                ballot.put_so_far,
-                str(folder.private / "answers.jsonl"),
-                start.accept_lost_steps,
-            )
-            student = _Student(plan, program, stopped)
-            _put(plan, ballot, student, stopped, lambda module: _score(plan, folder, program, module, ballot, spending))
-            module = None if stopped.is_set() else student.learned(ballot)
-        if module is None or ballot.stop_reason is None:
-            ledger.close("interrupted")
-            raise interrupted(plan, folder, f"{ballot.put_so_far} of {plan.length.steps} queries")
-        published = analysis.sanitised(
-            plan, counts_QM, ballot, spending, streams, folder.private / "sanitised.json", ledger.before
+            spending.charge_rest()
+            ledger.close(ballot.stop_reason)
+        remarks = [f"answered {ballot.answered:,} of {plan.length.steps:,} queries"]
+        if plan.settings["analysis"] == "data_dependent":
+            analysis.write(plan, counts_QM, ballot, folder.private)
+            remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
+        given = program.given
+        finished = Finished(
+            weights=module.state_dict(),
+            trained=trained_names(module, fitted=given.model is None and plan.training.optimizer is None),
+            model=plan.model if given.model is None else None,
+            score=judge(module),
+            test_from_python=given.test is not None,
+            sanitised=published,
+            steps_lost=voting.queries(spending.charged) - ballot.put_so_far,
+            write=lambda path: _write_labels(plan, program, ballot, path),
+            remarks=tuple(remarks),
         )
-        spending.charge_rest()
-        ledger.close(ballot.stop_reason)
-    finally:
-        ledger.abandon()
-    seconds = time.monotonic() - clock
-    remarks = [f"answered {ballot.answered:,} of {plan.length.steps:,} queries"]
-    if plan.settings["analysis"] == "data_dependent":
-        analysis.write(plan, counts_QM, ballot, folder.private)
-        remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
-    score = _score(plan, folder, program, module, ballot, spending)
-    finished = Finished(
-        weights=module.state_dict(),
-        trained=trained_names(module, fitted=given.model is None and plan.training.optimizer is None),
-        model=plan.model if given.model is None else None,
-        identity=identity,
-        checks=program.checks,
-        device=program.device,
-        score=score,
-        test_from_python=given.test is not None,
-        sanitised=published,
-        steps_lost=voting.queries(spending.charged) - ballot.put_so_far,
-        write=lambda path: _write_labels(plan, program, ballot, path),
-    )
-    made = publish(plan, folder, start.moment, finished)
-    return Run(
-        folder.path,
-        folder.release,
-        plan,
-        made.epsilon,
-        ballot.stop_reason,
-        score,
-        seconds,
-        tuple(remarks),
-        made.verified,
-    )
+        return attempt.publish(finished)
+
+    def rehearse(self, plan: Plan) -> Rehearsal:
+        """A group of teachers on synthetic records, who vote on a few synthetic queries."""
+        return rehearse(plan)
+
+
+RUNNER = VotingRunner()
 
 
 @final
@@ -187,7 +172,7 @@ def _put(
 
 
 def _score(
-    plan: Plan, folder: RunFolder, program: Program, module: nn.Module, ballot: Ballot, spending: Spending
+    plan: Plan, folder: RunFolder, program: Program, ballot: Ballot, spending: Spending, module: nn.Module
 ) -> Score | None:
     if program.test is None:
         return None
@@ -212,7 +197,7 @@ def _write_labels(plan: Plan, program: Program, ballot: Ballot, folder: Path) ->
 
 
 def rehearse(plan: Plan) -> Rehearsal:
-    """A group of teachers on made-up records, who vote on a few made-up queries: see `training.run.rehearse`."""
+    """A group of teachers on synthetic records, who vote on a few synthetic queries."""
     teachers, device = teachers_of(plan), device_of(plan.runtime.device)
     tried = [checks.noise_scale(plan)]
     if teachers.votes is not None:

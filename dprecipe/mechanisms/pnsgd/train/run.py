@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 import numpy as np
 import torch
@@ -43,16 +44,16 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import Progress
-from dprecipe.release.facts import Origin
 from dprecipe.training import log
-from dprecipe.training.draft import hold_publishable
+from dprecipe.training.attempt import opened
+from dprecipe.training.draft import check_publishable
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.probe.program import Check
-from dprecipe.training.program import Sets, Synthetic, declared, device_of, hold_unit
-from dprecipe.training.publish import Finished, device_name, hold_identity, identity_of, private_of, publish
+from dprecipe.training.program import Sets, Synthetic, check_units, declared, device_of
+from dprecipe.training.provenance import Provenance, private_of
+from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
-from dprecipe.training.run import Given, Rehearsal, Run, Start, interrupted
+from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
 
 REHEARSED_SECONDS = 1.0
@@ -69,12 +70,11 @@ class Program:
     stages: tuple[Stage, ...]
     sets: Sets
     facts: DataFacts
-    device: torch.device
-    checks: tuple[Check, ...]
+    provenance: Provenance
 
     def where(self) -> Where:
         """What makes the steps."""
-        return _where(self.objective, self.device)
+        return _where(self.objective, self.provenance.device)
 
 
 def prepare(plan: Plan, root: Path, given: Given) -> Program:
@@ -90,8 +90,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     if given.public is not None:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
     program = _prepared(plan, lambda: declared(plan, root, given))
-    data: Origin = "python" if program.sets.from_python else "recipe"
-    hold_publishable(plan, (), "recipe", data, program.checks, device_name(program.device))
+    check_publishable(plan, program.provenance)
     return program
 
 
@@ -102,14 +101,15 @@ def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
     sets = records()
     if len(sets.train) != plan.data.size:
         raise wrong_size(plan.data, len(sets.train))
-    hold_unit(plan, sets.train)
+    check_units(plan, sets.train)
     features, _ = sets.train.batch(slice(0, 1))
     if math.prod(features.shape[1:]) != data_facts.width:
         raise DataFault(
             f"a training record has {math.prod(features.shape[1:])} features, the recipe declares {data_facts.width}",
             "pass the records the recipe declares",
         )
-    return Program(objective, stages, sets, data_facts, device, tried)
+    provenance = Provenance(tried, device, data="python" if sets.from_python else "recipe")
+    return Program(objective, stages, sets, data_facts, provenance)
 
 
 def objective_of(plan: Plan) -> Objective:
@@ -146,56 +146,58 @@ def _where(objective: Objective, device: torch.device) -> Where:
     return OnCpu(objective) if device.type == "cpu" else OnDevice(objective, device)
 
 
-def attempt(plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
-    """Go on from where the folder is: unless the run has ended, in which case its release is made."""
-    insecure = None if plan.runtime.insecure is None else plan.runtime.insecure.seed
-    identity = identity_of(
-        folder, private_of(program.sets.train), "recipe", "python" if program.sets.from_python else "recipe"
-    )
-    kept = HiddenState(folder.private / "checkpoints" / "last.hidden", folder.private / "checkpoint.key", plan.digest)
-    (event,) = (charge.event for charge in plan.events)
-    state: State | None = None
+@final
+class HiddenRunner(Runner[Program]):
+    """The runner of projected noisy SGD."""
 
-    def hold(before: Ledger | None) -> None:
-        nonlocal state
-        hold_identity(identity, before)
-        state = kept.load(before)
-        _hold_standing(plan, event, before, state)
+    def prepare(self, plan: Plan, root: Path, given: Given) -> Program:
+        """See the function `prepare`."""
+        return prepare(plan, root, given)
 
-    clock, stopped = time.monotonic(), threading.Event()
-    ledger = folder.open_ledger(plan, {"insecure_seed": insecure, **identity}, hold)
-    try:
-        if not _settled(event, ledger.before):
-            secrets = Secrets(insecure, ledger.attempt)
-            if _left(event, ledger.before):
-                ledger.carry(event)
-            else:
-                ledger.reserve(event, 1)
-            state = _descend(plan, program, secrets, state, kept, ledger, folder, stopped)
-            if not state.finished:
-                ledger.close("interrupted")
-                raise interrupted(plan, folder, f"{state.step} of {state.stop} steps")
-            ledger.settle(event, 1)
-        ledger.close("completed")
-    finally:
-        ledger.abandon()
-    seconds = time.monotonic() - clock
-    assert state is not None  # noqa: S101
-    weights, score = weights_of(plan, program.facts, state.iterate), None
-    if program.sets.test is not None:
-        score = _score(plan, folder, program, program.sets.test, weights, state.step)
-    finished = Finished(
-        weights=weights,
-        trained=frozenset(weights),
-        model=plan.model,
-        identity=identity,
-        checks=program.checks,
-        device=program.device,
-        score=score,
-        test_from_python=program.sets.custom_test,
-    )
-    made = publish(plan, folder, start.moment, finished)
-    return Run(folder.path, folder.release, plan, made.epsilon, "completed", score, seconds, verified=made.verified)
+    def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
+        """Go on from where the folder is: unless the run has ended, in which case its release is made."""
+        checkpoints = folder.private / "checkpoints"
+        kept = HiddenState(checkpoints / "last.hidden", folder.private / "checkpoint.key", plan.digest)
+        (event,) = (charge.event for charge in plan.events)
+        state: State | None = None
+
+        def check(before: Ledger | None) -> None:
+            nonlocal state
+            state = kept.load(before)
+            _check_standing(plan, event, before, state)
+
+        private, stopped = {"commitment": private_of(program.sets.train)}, threading.Event()
+        with opened(plan, folder, start, program.provenance, private, check) as attempt:
+            ledger = attempt.ledger
+            if not _settled(event, ledger.before):
+                if _left(event, ledger.before):
+                    ledger.carry(event)
+                else:
+                    ledger.reserve(event, 1)
+                state = _descend(plan, program, attempt.secrets, state, kept, ledger, folder, stopped)
+                if not state.finished:
+                    raise attempt.interrupted(f"{state.step} of {state.stop} steps")
+                ledger.settle(event, 1)
+            ledger.close("completed")
+        assert state is not None  # noqa: S101
+        weights, score = weights_of(plan, program.facts, state.iterate), None
+        if program.sets.test is not None:
+            score = _score(plan, folder, program, program.sets.test, weights, state.step)
+        finished = Finished(
+            weights=weights,
+            trained=frozenset(weights),
+            model=plan.model,
+            score=score,
+            test_from_python=program.sets.custom_test,
+        )
+        return attempt.publish(finished)
+
+    def rehearse(self, plan: Plan) -> Rehearsal:
+        """Some steps on synthetic records."""
+        return rehearse(plan)
+
+
+RUNNER = HiddenRunner()
 
 
 def _settled(event: Event, before: Ledger | None) -> bool:
@@ -208,7 +210,7 @@ def _left(event: Event, before: Ledger | None) -> bool:
     return before is not None and before.unsettled[-1:] == (Charge(event, 1),)
 
 
-def _hold_standing(plan: Plan, event: Event, before: Ledger | None, state: State | None) -> None:
+def _check_standing(plan: Plan, event: Event, before: Ledger | None, state: State | None) -> None:
     """What the ledger and the state say together is something that an attempt can go on from.
 
     Raises:
@@ -315,7 +317,7 @@ def _score(
 
 
 def rehearse(plan: Plan) -> Rehearsal:
-    """Some steps on made-up records: see `training.run.rehearse`."""
+    """Some steps on synthetic records."""
     program = _prepared(plan, lambda: Sets(Synthetic(plan)))
     objective, secrets, batch_size = program.objective, Secrets(), int(plan.settings["batch_size"])
     state = State(np.zeros(objective.shape), 0, plan.length.steps, None)
@@ -328,4 +330,4 @@ def rehearse(plan: Plan) -> Rehearsal:
     where.fetch()
     seconds = (time.monotonic() - clock) / descent.step
     done = f"{descent.step} steps on made-up records: {seconds * 1e6:.3g} µs a step"
-    return Rehearsal(done, seconds * plan.length.steps, program.checks)
+    return Rehearsal(done, seconds * plan.length.steps, program.provenance.checks)

@@ -26,6 +26,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load as load_released
 from dprecipe.privacy.events import NoisyMax, NoisyThreshold
 from dprecipe.privacy.ledger import read
+from dprecipe.training import attempt
 from dprecipe.training.run import rehearse, run
 
 Planned = Callable[..., Plan]
@@ -345,7 +346,7 @@ def test_a_sanitised_cost_is_paid_drawn_once_and_published(
     root = stored_votes(tmp_path / "data", np.full((40, 3), [450, 40, 10]))
     plan, out = votes_plan("confident", 40, *SANITIZE), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(train, "publish", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
+        patch.setattr(attempt, "publish", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
         with pytest.raises(RunFailed):
             run(plan, out, data_root=root)
     published = json.loads((out / "private" / "sanitised.json").read_text("utf-8"))

@@ -24,7 +24,8 @@ from dprecipe.models.load import load
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import read
 from dprecipe.release.checks import CHECKS
-from dprecipe.training.run import Given, rehearse, run
+from dprecipe.training.run import rehearse, run
+from dprecipe.training.runner import Given
 
 Planned = Callable[..., Plan]
 

@@ -1,0 +1,6 @@
+"""What carries out a plan of gradient encoding."""
+
+from dprecipe.mechanisms.encoded.train.program import build, tests
+from dprecipe.training.stepwise import StepwiseRunner
+
+RUNNER = StepwiseRunner(build, tests)

@@ -1,0 +1,137 @@
+"""One attempt at a run, the same for every mechanism: open the ledger, spend on it, settle, publish.
+
+    with opened(plan, folder, start, provenance, private) as attempt:
+        ...  # reserve on `attempt.ledger`, draw from `attempt.secrets`, settle; as often as it takes
+        if stopped:
+            raise attempt.interrupted("3 of 5 steps")
+        attempt.ledger.close("completed")
+    return attempt.publish(finished)
+
+| what happens inside the block | what the ledger says afterwards |
+|---|---|
+| the ledger is closed | the attempt has ended, and why |
+| `interrupted` is raised | the attempt was interrupted: what was reserved and not settled counts as spent |
+| anything else is raised, or the process dies | nothing of its end: what was reserved and not settled counts as spent |
+
+Guarantees: one process at a time is in the block (the ledger's lock); no attempt begins on a run that has a release, on
+another plan, other records or another model; each attempt has its own root of randomness; nothing is published of an
+attempt that has not ended.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import final
+
+from dprecipe.faults import Interrupted, RunFailed
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.entropy import Secrets
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.ledger import Ledger, LedgerWriter
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.provenance import Private, Provenance, check_identity
+from dprecipe.training.publish import Finished, publish
+from dprecipe.training.runner import Run, Start
+
+
+@final
+class Attempt:
+    """What a mechanism spends with; made by `opened`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: RunFolder,
+        start: Start,
+        provenance: Provenance,
+        commitment: str | None,
+        ledger: LedgerWriter,
+    ) -> None:
+        insecure = plan.runtime.insecure
+        self.ledger = ledger
+        self.secrets = Secrets(None if insecure is None else insecure.seed, ledger.attempt)
+        """Of this attempt alone."""
+        self._plan = plan
+        self._folder = folder
+        self._start = start
+        self._provenance = provenance
+        self._commitment = commitment
+        self._opened = time.monotonic()
+
+    @property
+    def charged(self) -> tuple[Charge, ...]:
+        """What earlier attempts have spent."""
+        return () if self.ledger.before is None else self.ledger.before.charges
+
+    def interrupted(self, done: str) -> Interrupted:
+        """Close the ledger, where it is open; the fault of an attempt that was stopped after `done`, to be raised, and
+        how it is continued."""
+        if self.ledger.stop_reason is None:
+            self.ledger.close("interrupted")
+        source = self._plan.source
+        words = ["dprecipe", "run", source.file, "--resume", "--out", str(self._folder.path)]
+        words += [word for override in source.overrides for word in ("--set", override)]
+        return Interrupted(
+            f"stopped after {done}; the ledger is closed",
+            f"continue with: {shlex.join(words)} (and the same --data-root)",
+        )
+
+    def publish(self, finished: Finished) -> Run:
+        """Make the release of a run whose last attempt this was.
+
+        Raises:
+            RunFailed: it has not ended; or see `dprecipe.training.publish.publish`.
+        """
+        seconds = time.monotonic() - self._opened
+        reason = self.ledger.stop_reason
+        if reason is None or reason == "interrupted":
+            raise RunFailed("internal fault: a release was to be made of an attempt that goes on", "please report this")
+        folder, plan = self._folder, self._plan
+        made = publish(plan, folder, self._start.moment, self._provenance, self._commitment, finished)
+        return Run(
+            folder=folder.path,
+            release=folder.release,
+            plan=plan,
+            epsilon=made.epsilon,
+            stop_reason=reason,
+            score=finished.score,
+            seconds=seconds,
+            remarks=finished.remarks,
+            verified=made.verified,
+        )
+
+
+@contextmanager
+def opened(
+    plan: Plan,
+    folder: RunFolder,
+    start: Start,
+    provenance: Provenance,
+    private: Private,
+    check: Callable[[Ledger | None], None] = lambda before: None,
+) -> Iterator[Attempt]:
+    """The next attempt of a run; its ledger is let go of at the end of the block, however that comes.
+
+    `private`: what the attempt commits to, by name. `check` is shown the ledger as it was, under its lock and before
+    anything is written: what it raises leaves the run as it is.
+
+    Raises:
+        UsageFault: the run is complete, or was started with other records or another model.
+        RunFailed: another process spends on it, the ledger is damaged or of another plan, or the disk refuses.
+    """
+    identity = provenance.identity(folder, private)
+    insecure = plan.runtime.insecure
+
+    def check_all(before: Ledger | None) -> None:
+        check_identity(identity, before)
+        check(before)
+
+    said = {"insecure_seed": None if insecure is None else insecure.seed, **identity}
+    ledger = folder.open_ledger(plan, said, check_all)
+    try:
+        yield Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger)
+    finally:
+        ledger.abandon()

@@ -1,0 +1,100 @@
+"""Where a run's model and records came from and what was tried on its program: known before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dprecipe.data.records import Records
+from dprecipe.faults import UsageFault
+from dprecipe.models.origin import InitialWeights
+from dprecipe.privacy.ledger import Ledger
+from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, commit, package_versions
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.probe.program import Check
+
+UNTESTED = "this version was not tested on CUDA"
+"""Until `make gpu-check` has passed somewhere: docs/gpu.md."""
+
+Private = Mapping[str, Sequence[NDArray[Any] | bytes] | None]
+"""What an attempt commits to under a key, by the name in the ledger: `commitment` are the training records; None for
+records of a kind of our own, which can't be committed to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The half of a certificate's recorded facts that no step changes."""
+
+    checks: tuple[Check, ...]
+    device: torch.device
+    model: Origin = "recipe"
+    data: Origin = "recipe"
+    initial: InitialWeights | None = None
+    """The file whose weights the model starts from, where the recipe names one."""
+
+    def facts(self, tensors: Sequence[ReleasedTensor], commitment: str | None, started: str, finished: str) -> RunFacts:
+        """The facts of a run that lost no step and publishes no score; `started` and `finished` are ISO 8601."""
+        return RunFacts(
+            checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in self.checks),
+            versions=package_versions(),
+            device=device_name(self.device),
+            started=started,
+            finished=finished,
+            commitment=commitment,
+            model=self.model,
+            data=self.data,
+            initial=self.initial,
+            tensors=tuple(tensors),
+        )
+
+    def identity(self, folder: RunFolder, private: Private) -> dict[str, Any]:
+        """What every attempt of a run says of itself in the ledger, and what has to be the same in all of them."""
+        identity: dict[str, Any] = {"model": self.model, "data": self.data}
+        for name, parts in private.items():
+            identity[name] = None if parts is None else commit(folder.commitment_key, *map(_bytes, parts))
+        return identity if self.initial is None else {**identity, "initial_weights": self.initial.digest}
+
+
+def _bytes(part: NDArray[Any] | bytes) -> bytes | memoryview:
+    return part if isinstance(part, bytes) else np.ascontiguousarray(part).data
+
+
+def private_of(records: object) -> list[NDArray[Any]] | None:
+    """The arrays of training records; None for a kind of our own."""
+    if not isinstance(records, Records):
+        return None
+    return [array for array in (records.features, records.labels, records.units) if array is not None]
+
+
+OTHERS = {
+    "commitment": "other training records",
+    "public": "other public records",
+    "initial_weights": "other initial weights",
+    "partition": "another key of its partition",
+}
+"""What an attempt can differ in, in words."""
+
+
+def check_identity(identity: Mapping[str, Any], before: Ledger | None) -> None:
+    """A resumed run goes on with the records and the kind of model it was started with.
+
+    Raises:
+        UsageFault: it was started with others.
+    """
+    for earlier in () if before is None else before.programs:
+        for name, value in identity.items():
+            if earlier.get(name) != value:
+                raise UsageFault(
+                    f"this run was started with {OTHERS.get(name, f'its {name} from elsewhere')}",
+                    "resume with what it was started with, or start anew with --out",
+                )
+
+
+def device_name(device: torch.device) -> str:
+    """The device as the certificate names it."""
+    return f"cuda: {torch.cuda.get_device_name(device)} ({UNTESTED})" if device.type == "cuda" else device.type

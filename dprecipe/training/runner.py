@@ -1,0 +1,140 @@
+"""What carries out the plans of a mechanism, as the trunk calls it; and what goes in and comes out. No torch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+from dprecipe.data.facts import Role
+from dprecipe.data.records import RecordSource
+from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.training.folder import RunFolder
+from dprecipe.training.gather import Gathered, gather
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dprecipe.training.evaluate import Score
+    from dprecipe.training.probe.program import Check
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    release: Path
+    plan: Plan
+    epsilon: float
+    stop_reason: str
+    score: Score | None
+    seconds: float
+    remarks: tuple[str, ...] = ()
+    """What else there is to say of it, in words."""
+    verified: bool = True
+    """The release verifies. Not so where an attempt's randomness was fixed: it is none, and says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How an attempt begins."""
+
+    moment: datetime
+    accept_lost_steps: bool = False
+    """Release a model that lacks most of the steps charged, rather than none: see `training.lost`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What came from Python in the place of what the recipe names, and all records, wherever they came from."""
+
+    model: nn.Module | None = None
+    train: object | None = None
+    public: object | None = None
+    test: object | None = None
+    gathered: Gathered | None = None
+
+    def records(self, role: Role, plan: Plan, root: Path) -> RecordSource | None:
+        """The records of a role, prepared; read now where that has not been done.
+
+        Raises:
+            UsageFault, DataFault: see `dprecipe.training.gather.gather`.
+        """
+        gathered = self.gathered
+        if gathered is None:
+            objects: dict[Role, object | None] = {"train": self.train, "public": self.public, "test": self.test}
+            gathered = gather(plan, root, objects)
+        return gathered.prepared(role)
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a rehearsal found out."""
+
+    done: str
+    """What was tried, and how fast it was, in words."""
+    seconds: float
+    """How long the whole run will take."""
+    checks: tuple[Check, ...]
+    remarks: tuple[str, ...] = ()
+    """How gradients are taken, where it makes a difference, in words."""
+
+
+P = TypeVar("P")
+"""What a runner's `prepare` makes, and its `attempt` takes."""
+
+
+class Runner(Protocol[P]):
+    """Runs exactly the events of a plan, each recorded in the ledger before its noise is drawn.
+
+    A mechanism's is `RUNNER` of its module `train.run`.
+    """
+
+    @abstractmethod
+    def prepare(self, plan: Plan, root: Path, given: Given) -> P:
+        """Try the program on synthetic records, and only then bring in the run's own. Nothing is spent, no file is
+        written.
+
+        `root`: where relative paths of data start. `given`: what came from Python.
+
+        Raises:
+            UsageFault: something was given that the mechanism has no use for; or no certificate could state this run.
+            DataFault: the data is not what the recipe declares.
+            PlanRefused, RunFailed: the program does not do what the accounting assumes.
+        """
+
+    @abstractmethod
+    def attempt(self, plan: Plan, folder: RunFolder, program: P, start: Start) -> Run:
+        """Go on from where the folder is to the end of the plan or of the budget, and publish: see
+        `dprecipe.training.attempt.opened`.
+
+        Raises:
+            Interrupted: the user stopped it; `resume` continues.
+            RunFailed, BudgetSpent, UsageFault: the ledger says what was spent.
+        """
+
+    def follow(self, plan: Plan, program: P) -> Run:
+        """Take part in an attempt that another process leads; only of a mechanism that `several` processes can run."""
+        raise RunFailed(f"internal fault: {plan.mechanism} runs in one process", "please report this")
+
+    @abstractmethod
+    def rehearse(self, plan: Plan) -> Rehearsal:
+        """Try a little of a run on synthetic records: reads no data, spends nothing, leaves nothing.
+
+        Raises:
+            PlanRefused, RunFailed: as `prepare` would.
+        """
+
+
+def runner_of(plan: Plan) -> Runner[object]:
+    """The runner of a plan; imports torch.
+
+    Raises:
+        RunFailed: a library that it needs can't be imported.
+    """
+    return cast("Runner[object]", mechanism_of(plan.mechanism).import_runner())
