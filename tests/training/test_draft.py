@@ -12,11 +12,17 @@ from torch import Tensor, nn
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read, read_text
+from dprecipe.release.facts import ReleasedTensor
 from dprecipe.release.verify import verify
+from dprecipe.training.draft import check_publishable
+from dprecipe.training.probe.program import Check
+from dprecipe.training.provenance import Provenance
 from dprecipe.training.run import run
 
+RECIPES = Path(__file__).parents[2] / "recipes"
 RECIPE = """\
 recipe: dprecipe/v1
 name: draft
@@ -89,6 +95,27 @@ def test_a_module_that_a_certificate_can_name_is_released(name: str, tmp_path: P
     done = run(plan_of(), tmp_path / "run", model=FIT[name]())
     assert done.verified
     verify(done.release)
+
+
+ROOMS = ("quickstart", "encoded-mnist", "pate-digits", "papers/asoodeh2020-figure2")
+"""A recipe of each mechanism."""
+
+
+@pytest.mark.parametrize("recipe", ROOMS)
+def test_the_draft_of_every_mechanism(recipe: str) -> None:
+    plan = make_plan(read(RECIPES / f"{recipe}.yaml"))
+    provenance = Provenance((Check("noise_scale", "as planned", True, ""),), torch.device("cpu"))
+    check_publishable(plan, provenance)
+    long = replace(plan, source=replace(plan.source, overrides=("training.steps=2",) * 1001))
+    with pytest.raises(UsageFault, match=r"provenance\.recipe\.overrides"):
+        check_publishable(long, provenance)
+    named = (ReleasedTensor("w" * 1100, (1,), "noisy_steps"),)
+    with pytest.raises(UsageFault, match=r"tensors\.name"):
+        check_publishable(plan, provenance, named)
+
+
+def test_the_recipes_are_of_every_mechanism() -> None:
+    assert {read(RECIPES / f"{recipe}.yaml").recipe.mechanism.kind for recipe in ROOMS} == set(MECHANISMS)
 
 
 WHERE = {"file": "provenance.recipe.file", "parent": "provenance.recipe.parents", "more": "provenance.recipe.overrides"}

@@ -170,7 +170,7 @@ DRIVER = textwrap.dedent(
     noisy = processes.released(lambda: total + processes.rank, total)
     seed = processes.seed(Secrets(1).stream("layers", 0))
     try:
-        processes.hold_alike("recipe", processes.rank)
+        processes.check_same("recipe", processes.rank)
         other = ""
     except UsageFault as fault:
         other = fault.message
@@ -234,7 +234,7 @@ def test_each_process_takes_its_own_gpu_before_anything_is_shared(group: dict[st
     assert group["groups"] == [{"backend": "gloo", "timeout": PATIENCE}]
     # What is no tensor never touches a GPU, whichever is the current one.
     processes.agree(lambda: 1)
-    processes.hold_alike("plan", 1)
+    processes.check_same("plan", 1)
     assert group["objects"] == [("the processors", "cpu")] * 2
 
 
