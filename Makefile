@@ -1,13 +1,15 @@
 # make demo       sets everything up and runs the quickstart: digits, DP-SGD, certificate, verification
-# make test       sets everything up and runs the tests, but for the long ones
-# make test-long  runs the long tests only: many kills, many examples, several processes, compiled models
-# make test-all   runs all tests but those that take a GPU
+# make test       sets everything up and runs the tests, but for the long ones: 5 minutes *
+# make test-long  runs the long tests only (many kills, many examples, several processes): 9 minutes *
+# make test-all   runs both, which is all but what takes a GPU: 14 minutes *
 # make test-room  runs the tests of one mechanism's room: make test-room ROOM=dpsgd
-# make check      holds the code against ruff (lint and format) and mypy (strict types)
+# make check      holds the code against ruff (lint and format) and mypy (strict types): 1 minute *
 # make chaos      kills, power failures, failing disks and races over the four mechanisms: about an hour of a core
 # make gpu-check  tests and times what runs on a GPU; takes one (docs/gpu.md)
 # make bench      times what the project promises to be fast
 # make schemas    writes the JSON Schemas in schemas/ anew
+#
+# * on two cores that do nothing else, once the environment is there; derived from processor seconds
 
 PYTHON ?= python3
 VENV ?= .venv

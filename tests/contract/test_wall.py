@@ -66,7 +66,8 @@ RECIPES = [str(path) for path in sorted((PACKAGE.parent / "recipes").rglob("*.ya
     "arguments",
     [["--help"], ["validate", *(path for path in RECIPES if "asoodeh2020-figure3.yaml" not in path)],
      ["plan", "recipes/quickstart.yaml"], ["plan", "recipes/mnist-dpsgd.yaml"],
-     ["noise", "recipes/quickstart.yaml", "--set", "budget.accountant=rdp"], ["show", "recipes/quickstart.yaml"],
+     pytest.param(["noise", "recipes/quickstart.yaml", "--set", "budget.accountant=rdp"], marks=pytest.mark.slow),
+     ["show", "recipes/quickstart.yaml"],
      ["plan", "recipes/pate-digits.yaml"], ["plan", "recipes/papers/asoodeh2020-figure2.yaml"],
      ["schema", "--check", "--out", "schemas"]],
 )  # fmt: skip

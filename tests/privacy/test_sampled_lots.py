@@ -165,7 +165,7 @@ CODE = Encoded(0.05, 1.0, "laplace", None, ((0.05, 10),), False, "sha256:" + "0"
         (NoisyMax("gaussian", 200.0), ADD),
         (replace(CODE, exchanged=True), REPLACE),
         (FixedSizeGaussian(10_000, 100, 1.0), REPLACE),
-        (TruncatedPoissonGaussian(0.01, 1.0, 10_000, 110), REPLACE),
+        pytest.param(TruncatedPoissonGaussian(0.01, 1.0, 10_000, 110), REPLACE, marks=pytest.mark.slow),
     ],
     ids=lambda value: getattr(value, "kind", value),
 )
@@ -179,7 +179,7 @@ def test_what_blanking_out_costs(event: Event, same_as: Neighbouring) -> None:
     assert second_opinion.epsilon(charges, 1e-5, BLANK) == pytest.approx(found, rel=1e-3)
 
 
-@pytest.mark.parametrize("most", [150, 170, 200])
+@pytest.mark.parametrize("most", [150, pytest.param(170, marks=pytest.mark.slow), 200])
 def test_a_largest_batch_that_is_hardly_ever_reached_costs_no_replacement(most: int) -> None:
     charges = [Charge(TruncatedPoissonGaussian(0.01, 1.0, 10_000, most), 200)]
     plain = accountants.epsilon([Charge(PoissonGaussian(0.01, 1.0), 200)], 1e-5, BLANK, "pld")

@@ -181,7 +181,13 @@ def test_a_grid_out_of_all_proportion_is_not_made(small):
         (Encoded(0.001, 2.826, "student_t", 0.5, ((0.00216508, 825), (0.0347481, 825)), False, DIGEST), 212, 1.6e-8, 1),
         (Encoded(0.001, 2.97, "cauchy", None, ((0.0076889, 16915),), False, DIGEST), 6857, 2.75e-6, 0),
         (Encoded(0.001, 0.1376, "variance_gamma", 8.0, ((0.00465757, 46098),), False, DIGEST), 8044, 6.41e-8, 1),
-        (Encoded(0.3, 2.618, "student_t", 3.0, ((0.00354292, 79667),), False, DIGEST), 315, 1.27e-7, 1),
+        pytest.param(
+            Encoded(0.3, 2.618, "student_t", 3.0, ((0.00354292, 79667),), False, DIGEST),
+            315,
+            1.27e-7,
+            1,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_codes_on_coarse_grids_stay_within_what_verify_allows(event, steps, delta, relation):
@@ -241,7 +247,7 @@ def test_votes_at_a_tiny_delta_are_left_to_renyi(charges):
     assert theirs.epsilon == pytest.approx(accountants.epsilon(charges, 1e-15, REPLACE, "rdp"), rel=2e-3)
 
 
-@pytest.mark.parametrize("delta", [1e-5, 1e-10])
+@pytest.mark.parametrize("delta", [1e-5, pytest.param(1e-10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "event",
     [

@@ -177,17 +177,32 @@ def mutated(text: str, line: int, column: int, old: str, new: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=["fine", "fine-encoded", "fine-pate", *map("-".join, STARTERS)])
+NAMES = ["fine", "fine-encoded", "fine-pate", *map("-".join, STARTERS)]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=NAMES)
 def test_every_misspelt_key_is_one_finding_on_its_line(text: str) -> None:
-    for line, column, name in keys_of(text):
-        for new in (name + "x", name[:-1] + "q" + name[-1], "q" + name, "zzz"):
+    """Each key misspelt in one of four ways, in turn."""
+    hold_misspelt(text, all_ways=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", TEXTS, ids=NAMES)
+def test_every_key_misspelt_in_every_way_is_one_finding_on_its_line(text: str) -> None:
+    hold_misspelt(text, all_ways=True)
+
+
+def hold_misspelt(text: str, *, all_ways: bool) -> None:
+    for number, (line, column, name) in enumerate(keys_of(text)):
+        ways = (name + "x", name[:-1] + "q" + name[-1], "q" + name, "zzz")
+        for new in ways if all_ways else (ways[number % 4],):
             findings = findings_of(mutated(text, line, column, name, new))
             assert [(f.place.line, f.place.column) for f in findings if f.place] == [(line, column)], (new, findings)
             assert findings[0].code in ("R101", "R112")
 
 
 @given(st.data())
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=75, deadline=None)
 def test_one_wrong_letter_in_a_key_is_one_finding_on_its_line(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(TEXTS))
     line, column, name = data.draw(st.sampled_from(keys_of(text)))

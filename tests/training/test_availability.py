@@ -65,7 +65,10 @@ TORN = [b"", b"step", b"step,epsilon,accuracy,loss\n1,0.", b"\xff\xfe\x00\n\n,,,
         b"step,epsilon,accuracy,loss\n6,9e99,0.5,0.5\n99999,0.1,0.5,0.5\n6,0.1,0.5,0.5\n"]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", TORN, ids=range(len(TORN)))
+@pytest.mark.parametrize(
+    "content",
+    [pytest.param(torn, id=str(i), marks=pytest.mark.slow if i in (1, 2, 3, 5) else ()) for i, torn in enumerate(TORN)],
+)
 def test_no_log_is_needed_for_a_release(small: Small, spent: Spent, tmp_path: Path, content: bytes) -> None:
     plan = small("training.steps=9")
     out = spent(plan, tmp_path / "run")
@@ -247,7 +250,14 @@ def test_a_file_system_without_locks_is_told_as_one(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "name", ["ledger.jsonl", "commitment.key", "checkpoints/last.pt", "metrics.csv", "overrides.json"]
+    "name",
+    [
+        "ledger.jsonl",
+        pytest.param("commitment.key", marks=pytest.mark.slow),
+        "checkpoints/last.pt",
+        "metrics.csv",
+        pytest.param("overrides.json", marks=pytest.mark.slow),
+    ],
 )
 def test_a_pipe_in_the_place_of_a_private_file_makes_nobody_wait(
     small: Small, spent: Spent, tmp_path: Path, name: str

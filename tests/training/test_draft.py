@@ -90,7 +90,9 @@ FIT = {
 }
 
 
-@pytest.mark.parametrize("name", FIT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if "emoji" in name else pytest.mark.slow) for name in FIT]
+)
 def test_a_module_that_a_certificate_can_name_is_released(name: str, tmp_path: Path) -> None:
     done = run(plan_of(), tmp_path / "run", model=FIT[name]())
     assert done.verified

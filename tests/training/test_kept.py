@@ -68,14 +68,18 @@ class Replacing(Keeper):
         self.linear.bias = nn.Parameter(record[:10].clone())
 
 
-PLAN = make_plan(read_text(RECIPE, "recipe.yaml", ["training.steps=3", "runtime.device=cpu"]))
+SHORT = ["training.steps=3", "runtime={device: cpu, physical_batch: 8}", "release.report=false"]
+PLAN = make_plan(read_text(RECIPE, "recipe.yaml", SHORT))
 SETS = {
     "train": Records(FEATURES.reshape(-1, 1, 8, 8), LABELS),
     "test": Records(FEATURES[:40].reshape(-1, 1, 8, 8), LABELS[:40]),
 }
 
 
-@pytest.mark.parametrize("kind", [Keeper, Registering, ScoredOnly])
+@pytest.mark.parametrize(
+    "kind",
+    [Keeper, pytest.param(Registering, marks=pytest.mark.slow), pytest.param(ScoredOnly, marks=pytest.mark.slow)],
+)
 def test_what_no_noisy_step_makes_is_released_as_it_came(
     kind: type[Keeper], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,7 +91,7 @@ def test_what_no_noisy_step_makes_is_released_as_it_came(
     dprecipe.verify(done.release)
 
 
-@pytest.mark.parametrize("kind", [Writing, Replacing])
+@pytest.mark.parametrize("kind", [Writing, pytest.param(Replacing, marks=pytest.mark.slow)])
 def test_a_sum_in_which_a_trained_weight_moved_is_not_used(kind: type[Keeper], tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match=r"wrote to its own trained weights .*'linear\.(weight|bias)'"):
         run(PLAN, tmp_path / "run", model=kind(), **SETS)

@@ -127,14 +127,18 @@ def test_fields_by_name(tmp_path: Path) -> None:
     assert (load(done.release, module=WithMask()).predict(ids) == labels).mean() > 0.65
 
 
-def prepared(tmp_path: Path, module: nn.Module, records: Records | None = None):
+def prepared(tmp_path: Path, module: nn.Module, records: Records | None = None, physical_batch: int = 32):
     from dprecipe.training.runner import Given, runner_of
 
-    plan = plan_in(tmp_path, runtime_physical_batch=32)
+    plan = plan_in(tmp_path, runtime_physical_batch=physical_batch)
     return runner_of(plan).prepare(plan, tmp_path, Given(module, records or Records(*reviews())))
 
 
-@pytest.mark.parametrize("build", [Encoder, Recurrent, WithMask], ids=lambda build: build.__name__)
+@pytest.mark.parametrize(
+    "build",
+    [pytest.param(Encoder, marks=pytest.mark.slow), pytest.param(Recurrent, marks=pytest.mark.slow), WithMask],
+    ids=lambda build: build.__name__,
+)
 def test_modules_on_token_numbers_pass_the_probe(tmp_path: Path, build) -> None:
     torch.manual_seed(0)
     program = prepared(tmp_path, build())
@@ -153,7 +157,7 @@ def test_a_module_that_decides_by_values_trains_record_by_record_and_says_so(
             return super().forward(ids[:, :kept])
 
     torch.manual_seed(0)
-    program = prepared(tmp_path, Deciding())
+    program = prepared(tmp_path, Deciding(), physical_batch=8)
     assert all(check.passed for check in program.checks)
     said = capsys.readouterr().err
     assert "records go through the module one by one, which is slow: it decides by values of records" in said

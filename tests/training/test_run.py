@@ -106,7 +106,7 @@ def test_runtime_may_change_between_attempts_of_one_plan(small: Small) -> None:
     assert small("runtime.physical_batch=7").digest == small().digest != small("training.steps=31").digest
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_closes_the_ledger_and_leaves_a_resumable_run(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals
 ) -> None:
@@ -141,7 +141,9 @@ def test_a_signal_closes_the_ledger_and_leaves_a_resumable_run(
     dprecipe.verify(done.release)
 
 
-@pytest.mark.parametrize("scheme", ["poisson, batch_size: 64", "shuffle, batch_size: 256"])
+@pytest.mark.parametrize(
+    "scheme", ["poisson, batch_size: 64", pytest.param("shuffle, batch_size: 256", marks=pytest.mark.slow)]
+)
 def test_t9_t24_a_crash_inside_a_transaction_is_charged_and_never_continued(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:

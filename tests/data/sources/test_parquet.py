@@ -234,7 +234,8 @@ def test_memory_that_does_not_suffice_is_a_fault(table, monkeypatch: pytest.Monk
         table()
 
 
-def test_a_footer_that_ends_pyarrow_s_process_is_a_fault(tmp_path: Path, block) -> None:
+@pytest.mark.parametrize("step", [20, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_footer_that_ends_pyarrow_s_process_is_a_fault(tmp_path: Path, block, step: int) -> None:
     """One damaged number in it: pyarrow calls `terminate`, which nothing catches."""
     pq.write_table(pa.table(TABLE), tmp_path / "t.parquet")
     whole = (tmp_path / "t.parquet").read_bytes()
@@ -242,7 +243,7 @@ def test_a_footer_that_ends_pyarrow_s_process_is_a_fault(tmp_path: Path, block) 
     data = block({**source, "label": {"column": "ill", "values": ["no", "yes"]}}, preprocess=[{"one_hot": {}}])
     length = int.from_bytes(whole[-8:-4], "little")
     footer = len(whole) - 8 - length
-    for place in range(footer, footer + length, 3):
+    for place in range(footer, footer + length, step):
         (tmp_path / "t.parquet").write_bytes(whole[:place] + bytes([whole[place] ^ 2]) + whole[place + 1 :])
         try:
             load(data.train, data, tmp_path, "train")

@@ -34,6 +34,7 @@ mechanism:
   aggregator: %s
   queries: {max: %d}
 budget: {epsilon: auto, delta: 1e-5}
+release: {report: false}
 """
 DIGITS = """\
 recipe: dprecipe/v1

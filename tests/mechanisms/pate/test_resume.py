@@ -39,7 +39,7 @@ GNMAX = "{kind: gnmax, noise: {family: gaussian, multiplier: 8}}"
 @pytest.mark.parametrize(
     ("aggregator", "epsilon", "kills"),
     [
-        (CONFIDENT, "auto", 3),
+        pytest.param(CONFIDENT, "auto", 3, marks=pytest.mark.slow),
         pytest.param(INTERACTIVE, "20.0", 3, marks=pytest.mark.slow),
         pytest.param(CONFIDENT, "9.0", 20, marks=pytest.mark.slow),
         pytest.param(INTERACTIVE, "auto", 20, marks=pytest.mark.slow),

@@ -78,6 +78,7 @@ def test_what_follows_in_many_coordinates(recipe: Path, capsys: pytest.CaptureFi
     assert "envelope" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_lies_in_the_bounds_and_not_in_the_laws_is_told(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     noise(recipe, MANY)
     plain = capsys.readouterr().out

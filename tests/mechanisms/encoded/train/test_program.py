@@ -224,7 +224,7 @@ data:
   test: {source: digits, split: test, access: public}
   size: 1438
   preprocess: [{clip_features: {norm: 4.0}}]
-model: {kind: mlp, hidden: [40]}
+model: {kind: mlp, hidden: [10]}
 mechanism:
   kind: encoded
   codebook: {source: gaussian, size: 20}
@@ -272,6 +272,7 @@ def test_a_run_is_released_with_a_certificate_that_verifies(tmp_path: Path, vari
         assert done.score.accuracy > 0.5  # ten classes: it has learned
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = tmp_path / "digits.yaml"
     recipe.write_text(DIGITS, encoding="utf-8")
