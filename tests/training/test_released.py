@@ -37,7 +37,6 @@ mechanism:
   sampling: {scheme: poisson, batch_size: 64}
 budget: {epsilon: 2.0, delta: 1e-5}
 training: {steps: 5, optimizer: {kind: sgd, lr: 0.5}}
-runtime: {physical_batch: 16}
 """
 STUDENT = """\
 recipe: dprecipe/v1
