@@ -7,9 +7,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
-from dprecipe.mechanisms.pate.commands.votes_schema import votes_schema
-from dprecipe.mechanisms.pnsgd.commands.positions_schema import positions_schema
+from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.planning.schema import plan_schema
 from dprecipe.recipe.root import Recipe
 from dprecipe.release.schema import certificate_schema
@@ -134,12 +132,10 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
     "recipe.schema.json": recipe_schema,
     "findings.schema.json": findings_schema,
     "plan.schema.json": plan_schema,
-    "noise.schema.json": noise_schema,
-    "votes.schema.json": votes_schema,
-    "positions.schema.json": positions_schema,
+    **{name: make for m in MECHANISMS.values() if m.commands for name, make in m.commands.SCHEMAS.items()},
     "certificate.schema.json": certificate_schema,
 }
-"""The generators by file name; a room that writes a format adds its line here."""
+"""The generators by file name; those of the mechanisms' own commands are theirs."""
 
 
 def schema_text(name: str) -> str:

@@ -9,7 +9,7 @@ from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
 from dprecipe.screen import show
 
 
-def init(path: Path = Path("recipe.yaml"), mechanism: str = "dpsgd", data: str = "digits") -> None:
+def init(path: Path = Path("recipe.yaml"), mechanism: str = MECHANISMS[0], data: str = "digits") -> None:
     """Write a starter recipe; never overwrites.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The command line: every command's arguments, and what a fault looks like.
+"""The command line: every command's arguments, and the commands that mechanisms add.
 
 The commands' modules are imported inside the functions, so that `--help` and `validate` stay fast and
 nothing here needs torch. Exit codes are those of `docs/contract.md`.
@@ -9,20 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import traceback
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, NoReturn, ParamSpec
+from typing import Annotated, NoReturn
 
 import typer
 
 from dprecipe import __version__, screen
+from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
+from dprecipe.cli.guard import INTERNAL, guarded
 from dprecipe.cli.output import Output, guarded_output
-from dprecipe.faults import DataFault, Fault, Place, PlanRefused, RecipeError
+from dprecipe.language.words import join_with_or
+from dprecipe.mechanisms.table import MECHANISMS
 
-P = ParamSpec("P")
-INTERNAL, INTERRUPTED = 4, 130
 EXIT_CODES = (
     "Exit codes: 0 done, 1 findings in a recipe, 2 wrong usage, 3 refused, 4 the run failed, "
     "130 interrupted (resumable)."
@@ -38,79 +36,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Override a value; read by the rules of the recipe. Repeatable."),
-]
-DataRoot = Annotated[
-    Path | None,
-    typer.Option(help="Folder of the data; else $DPRECIPE_DATA, else the recipe's folder.", show_default=False),
-]
-
-
-def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
-    """Turn faults into a message and an exit code. A traceback is shown with `--debug` only."""
-
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        code: int | None
-        try:
-            code = command(*args, **kwargs)
-        except Fault as fault:
-            _debug_traceback()
-            screen.note(*_worded(fault, kwargs.get("overrides")))
-            code = fault.exit_code
-        except KeyboardInterrupt:
-            _debug_traceback()
-            screen.note("interrupted")
-            code = INTERRUPTED
-        except Exception as error:  # the outermost guard: a fault of ours, told in one line
-            _debug_traceback()
-            hint = "" if _debugging() else "; run with --debug to see where"
-            screen.note(f"internal error: {type(error).__name__}: {str(error)[:200]}{hint}")
-            code = INTERNAL
-        raise typer.Exit(code or 0)
-
-    return run
-
-
-def _worded(fault: Fault, overrides: object) -> list[str]:
-    from dprecipe.cli import render
-
-    if isinstance(fault, RecipeError | PlanRefused):
-        given = overrides if isinstance(overrides, list) else []
-        texts = {f"--set #{index + 1}": str(override) for index, override in enumerate(given)}
-        texts |= fault.texts if isinstance(fault, RecipeError) else _texts_of(fault)
-        return [*([] if isinstance(fault, RecipeError) else ["refused"]), *render.as_lines(fault.findings, texts)]
-    first, *more = fault.message.split("\n")
-    # A line break may be a stranger's: what follows it is marked as part of the message.
-    marked = [line if line.startswith("- ") else f"  | {line}" for line in more]
-    told = [f"error: {first}", *marked, *([f"  = {fault.remedy}"] if fault.remedy else [])]
-    if isinstance(fault, DataFault) and fault.private and sys.stderr.isatty():
-        told += [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
-    return told
-
-
-def _texts_of(refusal: PlanRefused) -> dict[str, str]:
-    """The files a refusal points into, for showing the lines."""
-    from dprecipe.text.files import read_file
-
-    texts: dict[str, str] = {}
-    for place in {finding.place for finding in refusal.findings if isinstance(finding.place, Place)}:
-        with contextlib.suppress(RecipeError):
-            texts[place.file] = read_file(place.file)
-    return texts
-
-
-def _debugging() -> bool:
-    return "--debug" in sys.argv
-
-
-def _debug_traceback() -> None:
-    if _debugging():
-        traceback.print_exc()
 
 
 def _version(asked: bool) -> None:
@@ -132,7 +57,7 @@ def _root(
 @guarded
 def init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("recipe.yaml"),
-    mechanism: Annotated[str, typer.Option(help="dpsgd, encoded, pate or pnsgd")] = "dpsgd",
+    mechanism: Annotated[str, typer.Option(help=join_with_or([*MECHANISMS]))] = next(iter(MECHANISMS)),
     data: Annotated[str, typer.Option(help="digits, idx, csv, parquet or npz")] = "digits",
 ) -> None:
     """Write a commented starter recipe."""
@@ -220,71 +145,10 @@ def verify(
     verify(path, public_key, max_seconds, max_memory)
 
 
-@app.command()
-@guarded
-def noise(
-    recipe: RecipePath,
-    overrides: Overrides = None,
-    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
-    out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
-) -> None:
-    """Compare all noise laws at the recipe's budget; reads no data."""
-    from dprecipe.mechanisms.encoded.commands.noise import noise
-
-    noise(recipe, overrides or (), format, out)
-
-
-@app.command()
-@guarded
-def votes(
-    recipe: RecipePath,
-    overrides: Overrides = None,
-    agreement: Annotated[
-        tuple[float, float],
-        typer.Option(metavar="LOW HIGH", help="Shares of the teachers that agree on a query; uniform between them."),
-    ] = (0.5, 1.0),
-    seed: Annotated[int, typer.Option(help="Of the simulated votes.")] = 0,
-    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
-    out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
-) -> None:
-    """Tell what a PATE recipe will bring on simulated votes; reads no data."""
-    from dprecipe.mechanisms.pate.commands.votes import votes
-
-    votes(recipe, overrides or (), agreement, seed, format, out)
-
-
-@app.command()
-@guarded
-def positions(
-    recipe: RecipePath,
-    overrides: Overrides = None,
-    epsilon: Annotated[
-        list[float] | None, typer.Option(metavar="E", help="Where δ is shown; the budget's when left out. Repeatable.")
-    ] = None,
-    format: Annotated[str, typer.Option(help="text, json or csv")] = "text",  # noqa: A002
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg or .png to be drawn; replaced.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
-) -> None:
-    """Show what protects a record at its place in the order, by every bound; reads no data."""
-    from dprecipe.mechanisms.pnsgd.commands.positions import positions
-
-    positions(recipe, overrides or (), epsilon or (), format, plot, every)
-
-
-@app.command()
-@guarded
-def codebook(
-    recipe: RecipePath,
-    out: Annotated[Path, typer.Option(help="The .npz file to be written.")],
-    overrides: Overrides = None,
-    size: Annotated[int, typer.Option(help="How many codewords at most.", min=1, max=100_000)] = 1000,
-    data_root: DataRoot = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
-) -> None:
-    """Make a codebook from the gradients of public held-out records."""
-    from dprecipe.mechanisms.encoded.commands.codebook import codebook
-
-    codebook(recipe, out, overrides or (), size, data_root, force)
+for _mechanism in MECHANISMS.values():
+    if (_offered := _mechanism.commands) is not None:
+        for _name, _command in _offered.COMMANDS.items():
+            app.command(_name)(guarded(_command))
 
 
 @app.command()

@@ -1,34 +1,64 @@
-"""What a room fulfils: a schema, an account and a trainer.
+"""What a room fulfils: a schema, an account, a trainer, and what it adds to the language and the command line.
 
-- `schema.py`: a frozen model tagged by `kind`; structure only.
+- `schema.py`: a frozen model tagged by `kind`, named `BLOCK`; structure only.
 - `account.py`: `check` and `plan`, pure arithmetic: the events that a run will cause, every free variable solved.
 - `train/run.py`, behind the wall: a `RUNNER` that runs exactly those events, through a gate.
+- `starter.py`, `synonyms.toml`, `commands/`, where there are any.
+
+Importing this module and the rooms' `__init__` loads no model of the language: `dprecipe --help` lists what all rooms
+offer, and has to be fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
-from dprecipe.data.facts import facts as data_facts
 from dprecipe.data.names import quoted
-from dprecipe.data.schema import Data
-from dprecipe.faults import Finding
-from dprecipe.language.base import Block
-from dprecipe.language.blocks import Budget
-from dprecipe.language.training import Training
-from dprecipe.libraries import importing
-from dprecipe.mechanisms.plan import Assumption, Length
-from dprecipe.models.schema import Model
-from dprecipe.models.size import layer_sizes
-from dprecipe.privacy.events import Charge
 from dprecipe.privacy.rounding import down
 
 if TYPE_CHECKING:
-    from dprecipe.recipe.root import Recipe
+    from dprecipe.data.schema import Data
+    from dprecipe.faults import Finding
+    from dprecipe.language.base import Auto, Block
+    from dprecipe.language.blocks import Budget
+    from dprecipe.language.training import Training
+    from dprecipe.mechanisms.plan import Assumption, Length
+    from dprecipe.models.schema import Model
+    from dprecipe.privacy.events import Charge
+
+    class MechanismBlock(Block):
+        """The `mechanism` block, of whatever kind."""
+
+        kind: str
+
+        @property
+        def solvable(self) -> dict[str, float | int | Auto]:
+            """What can be `auto`, by dotted path."""
+
+
+RuntimeOption = Literal["compile", "precision", "processes"]
+"""A key of `runtime` that not every mechanism reads."""
+ALL_RUNTIME_OPTIONS: frozenset[RuntimeOption] = frozenset(get_args(RuntimeOption))
+
+
+class Blocks(Protocol):
+    """The blocks of a recipe that a room may see: its own, and those whose constants it accounts with."""
+
+    @property
+    def data(self) -> Data: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def mechanism(self) -> MechanismBlock: ...
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def training(self) -> Training: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +72,15 @@ class Facts:
     data: Data
     model: Model
     attachments: Mapping[str, str] = field(default_factory=dict)
-    """What the recipe's files say, as text: see `planning.model.Source`."""
+    """What the recipe's files say, as text: see `mechanisms.plan.Source`."""
 
     @property
     def layers(self) -> tuple[int, ...]:
         """Parameters of each layer of the model."""
-        found = data_facts(self.data)
+        from dprecipe.data.facts import facts
+        from dprecipe.models.size import layer_sizes
+
+        found = facts(self.data)
         return layer_sizes(self.model, found.shape, found.classes, found.vocabulary)
 
     @property
@@ -57,7 +90,7 @@ class Facts:
         return None if epsilon == "auto" else down(epsilon)
 
     @staticmethod
-    def of(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> Facts:
+    def of(recipe: Blocks, attachments: Iterable[tuple[str, str]] = ()) -> Facts:
         return Facts(
             recipe.data.size,
             recipe.budget,
@@ -69,7 +102,7 @@ class Facts:
         )
 
 
-def unit_name(recipe: Recipe) -> str:
+def unit_name(recipe: Blocks) -> str:
     """Who is protected, as the guarantee names it: a column's name in quotes."""
     unit = recipe.data.unit
     return "record" if unit == "record" else quoted(unit.column)
@@ -100,9 +133,28 @@ class Account(Protocol):
         """Solve the free variable. Raises `PlanRefused` when the budget can't hold the plan."""
 
 
+class Starter(Protocol):
+    """The recipe that `dprecipe init` writes for a mechanism."""
+
+    def starter_text(self, source: str, data: str) -> str:
+        """All of a valid recipe but its name; `data` is the source's `data` block as it fits most mechanisms."""
+
+
+class Commands(Protocol):
+    """The commands that a mechanism adds to the command line, and the JSON Schemas of what they print."""
+
+    @property
+    def COMMANDS(self) -> Mapping[str, Callable[..., int | None]]:  # noqa: N802
+        """By name: functions that typer can read, whose first line is the help; they import when they are called."""
+
+    @property
+    def SCHEMAS(self) -> Mapping[str, Callable[[], dict[str, Any]]]:  # noqa: N802
+        """By file name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """What the trunk knows of a mechanism: its block of a recipe, and where its other parts are.
+    """What the trunk knows of a mechanism: its traits, and where its parts are.
 
     Parts are imported when they are asked for, so that help and validation cost nothing, and torch stays behind the
     wall.
@@ -110,24 +162,53 @@ class Mechanism:
 
     kind: str
     package: str
-    block: type[Block]
     summary: str
     """What it does, in a line."""
     reads_files: bool = False
     """Whether `<package>.files` summarises files that the recipe names."""
-    student: bool = False
-    """Whether the model learns from public records and released labels, and not by noisy steps on private records."""
-    hidden: bool = False
-    """Whether it takes plain steps of its own on a convex loss and shows the last iterate alone: no optimiser."""
-    several: bool = False
-    """Whether several processes can run it together, compiled or in bf16: what `runtime` has for one mechanism."""
+    has_student: bool = False
+    """Whether the released model is a student: it learns from public records and released labels, which costs no
+    privacy, and so it can be of any kind."""
+    is_convex: bool = False
+    """Whether it is for convex losses with proved constants: its account judges the model, and its steps are its own,
+    not an optimizer's."""
+    runtime_options: frozenset[RuntimeOption] = frozenset()
+    """The keys of `runtime` that it reads, of those that not every mechanism does."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")
     """Which two data sets its guarantee can compare (`privacy.adjacency.Neighbouring`)."""
+    why_no_other_relation: str = ""
+    """Why it has no guarantee for the others, as a clause."""
+
+    @property
+    def block(self) -> type[Block]:
+        """Its block of a recipe."""
+        return cast("type[Block]", import_module(f"{self.package}.schema").BLOCK)
 
     @property
     def account(self) -> Account:
         """Its accounting."""
         return cast(Account, import_module(f"{self.package}.account"))
+
+    @property
+    def starter(self) -> Starter | None:
+        """Its starter recipes; None where it has none."""
+        return cast(Starter, import_module(f"{self.package}.starter")) if self._has("starter") else None
+
+    @property
+    def commands(self) -> Commands | None:
+        """What it adds to the command line; None where it adds nothing."""
+        return cast(Commands, import_module(f"{self.package}.commands")) if self._has("commands") else None
+
+    @property
+    def synonyms(self) -> str:
+        """The text of its `synonyms.toml`; empty where it has none."""
+        from importlib import resources
+
+        file = resources.files(self.package) / "synonyms.toml"
+        return file.read_text("utf-8") if file.is_file() else ""
+
+    def _has(self, part: str) -> bool:
+        return find_spec(f"{self.package}.{part}") is not None
 
     def import_runner(self) -> object:
         """What carries its plans out, `RUNNER` of `<package>.train.run`: see `dprecipe.training.runner`. Imports torch.
@@ -135,11 +216,13 @@ class Mechanism:
         Raises:
             RunFailed: a library that it needs can't be imported.
         """
+        from dprecipe.libraries import importing
+
         with importing():
             runner: object = import_module(f"{self.package}.train.run").RUNNER
         return runner
 
-    def read_attachments(self, recipe: Recipe, folder: Path) -> tuple[Mapping[str, str], list[Finding]]:
+    def read_attachments(self, recipe: Blocks, folder: Path) -> tuple[Mapping[str, str], list[Finding]]:
         """What the files that the recipe names say, as text, and what is wrong with them; most name none."""
         if not self.reads_files:
             return {}, []

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Union
+from collections.abc import Callable
 
-from pydantic import Field
-
-from dprecipe.language.base import Auto, Block
 from dprecipe.mechanisms import dpsgd, encoded, pate, pnsgd
 from dprecipe.mechanisms.contract import Mechanism
 
 MECHANISMS: dict[str, Mechanism] = {}
 """By `mechanism.kind`."""
+_is_closed = False
 
 
 def register(mechanism: Mechanism) -> None:
@@ -19,7 +17,12 @@ def register(mechanism: Mechanism) -> None:
 
     Raises:
         ValueError: there is one of this kind.
+        RuntimeError: the language is made already, and would not know it.
     """
+    if _is_closed:
+        raise RuntimeError(
+            f"mechanism {mechanism.kind!r} comes too late: register it before dprecipe.recipe.root is imported"
+        )
     if mechanism.kind in MECHANISMS:
         raise ValueError(f"there is a mechanism {mechanism.kind!r} already")
     MECHANISMS[mechanism.kind] = mechanism
@@ -36,17 +39,20 @@ def mechanism_of(kind: str) -> Mechanism:
     return MECHANISMS[kind]
 
 
-if TYPE_CHECKING:
-
-    class MechanismBlock(Block):
-        """The `mechanism` block, of whatever kind."""
-
-        kind: str
-
-        @property
-        def solvable(self) -> dict[str, float | int | Auto]: ...
+def kinds_where(trait: Callable[[Mechanism], bool]) -> list[str]:
+    """The kinds of the mechanisms that have a trait, in the order of the table."""
+    return [kind for kind, mechanism in MECHANISMS.items() if trait(mechanism)]
 
 
 def mechanism_block() -> object:
-    """The type of the `mechanism` block: the union of the blocks of all that is registered, told apart by `kind`."""
+    """The type of the `mechanism` block: the union of the blocks of all that is registered, told apart by `kind`.
+
+    From now on the language is made, and `register` refuses.
+    """
+    from typing import Annotated, Union
+
+    from pydantic import Field
+
+    global _is_closed
+    _is_closed = True
     return Annotated[Union[tuple(m.block for m in MECHANISMS.values())], Field(discriminator="kind")]  # noqa: UP007

@@ -1,8 +1,8 @@
-"""How the model learns, across the blocks: by noisy steps, by hidden ones, by steps of a student, or fitted at once.
+"""How the model learns, across the blocks: by noisy steps, by a convex mechanism's own, by a student's, or at once.
 
-Hidden steps have no optimiser: they are plain, and the mechanism says how long each is. A student learns from public
-records and released labels, so its training spends nothing: it has a batch size of its own and no length that could be
-solved for. Trees are fitted at once; so is a student's logistic regression without a `training` block.
+A convex mechanism has no optimizer: its steps are plain, and its block says how long each is. A student learns from
+public records and released labels, so its training spends nothing: it has a batch size of its own and no length that
+could be solved for. Trees are fitted at once; so is a student's logistic regression without a `training` block.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
 from dprecipe.language.training import Training
-from dprecipe.mechanisms.table import MECHANISMS, mechanism_of
+from dprecipe.language.words import join_with_or
+from dprecipe.mechanisms.contract import RuntimeOption
+from dprecipe.mechanisms.table import kinds_where, mechanism_of
 from dprecipe.models import checks
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
 from dprecipe.recipe.root import Recipe
@@ -20,12 +22,12 @@ from dprecipe.recipe.root import Recipe
 
 def has_student(recipe: Recipe) -> bool:
     """Whether the model is a student of released labels, and not made by noisy steps."""
-    return mechanism_of(recipe.mechanism.kind).student
+    return mechanism_of(recipe.mechanism.kind).has_student
 
 
-def steps_are_hidden(recipe: Recipe) -> bool:
-    """Whether the mechanism takes plain steps of its own, of which only the last iterate is seen."""
-    return mechanism_of(recipe.mechanism.kind).hidden
+def is_convex(recipe: Recipe) -> bool:
+    """Whether the mechanism takes plain steps of its own on a convex loss, whose constants are proved."""
+    return mechanism_of(recipe.mechanism.kind).is_convex
 
 
 def fitted_at_once(recipe: Recipe) -> bool:
@@ -36,27 +38,32 @@ def fitted_at_once(recipe: Recipe) -> bool:
 
 
 def steps_need_gradients(recipe: Recipe) -> Iterator[Finding]:
-    """Noise is added to gradients: a model without them can't be trained so. Of hidden steps the mechanism says it."""
-    if steps_are_hidden(recipe):
+    """Noise is added to gradients: a model without them can't be trained so. A convex mechanism's account says it."""
+    if is_convex(recipe):
         return
     if isinstance(recipe.model, RandomForest | GradientBoosting) and not has_student(recipe):
         yield Finding(
             "R305",
             f"a {recipe.model.kind} has no gradients: {recipe.mechanism.kind} can't train it",
-            "choose model.kind logistic_regression, mlp or cnn; or mechanism.kind pate, whose teachers and student can "
-            "be trees",
+            f"choose model.kind logistic_regression, mlp or cnn{_or_a_student()}",
             "model.kind",
         )
 
 
+def _or_a_student() -> str:
+    """The mechanisms that can train trees: those with a student."""
+    kinds = kinds_where(lambda mechanism: mechanism.has_student)
+    return f"; or mechanism.kind {join_with_or(kinds)}, whose student can be a tree" if kinds else ""
+
+
 def models_of_proven_constants(recipe: Recipe) -> Iterator[Finding]:
     """What has constants that are proved is of use where they are needed, and nowhere else."""
-    if not steps_are_hidden(recipe):
+    if not is_convex(recipe):
         yield from checks.useless(recipe.model, recipe.mechanism.kind, fitted=fitted_at_once(recipe))
 
 
 def training_block(recipe: Recipe) -> Iterator[Finding]:
-    """A model that learns by gradient steps has an optimiser and exactly one length; one that is fitted has neither."""
+    """A model that learns by gradient steps has an optimizer and exactly one length; one that is fitted has neither."""
     training = recipe.training
     if isinstance(recipe.model, RandomForest | GradientBoosting):
         if has_student(recipe) and training != Training():
@@ -69,7 +76,7 @@ def training_block(recipe: Recipe) -> Iterator[Finding]:
         return
     if fitted_at_once(recipe):
         return
-    if steps_are_hidden(recipe):
+    if is_convex(recipe):
         yield from _one_length(training)
         return
     if training == Training():
@@ -102,7 +109,7 @@ def _one_length(training: Training) -> Iterator[Finding]:
 
 
 def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
-    """Noisy steps have the lots of `mechanism.sampling`; a student's steps spend nothing that could be solved for."""
+    """Noisy steps have the batches of the `mechanism` block; a student's steps spend nothing, none are solved for."""
     training = recipe.training
     if has_student(recipe):
         for key in ("epochs", "steps"):
@@ -115,11 +122,11 @@ def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
                 )
         return
     if training.batch_size is not None:
-        hidden = steps_are_hidden(recipe)
-        said, key = ("takes", "mechanism.batch_size") if hidden else ("draws", "mechanism.sampling.batch_size")
+        own = "batch_size" in type(recipe.mechanism).model_fields
+        key = "mechanism.batch_size" if own else "mechanism.sampling.batch_size"
         yield Finding(
             "R306",
-            f"{recipe.mechanism.kind} {said} its lots by {key if hidden else 'mechanism.sampling'}",
+            f"{recipe.mechanism.kind} takes its batch size from {key}",
             f"remove training.batch_size, and set {key}",
             "training.batch_size",
         )
@@ -139,30 +146,34 @@ def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
 
 
 def runtime_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
-    """What only some mechanisms read of `runtime` is not asked of another, nor what none can do."""
-    kind = recipe.mechanism.kind
-    if mechanism_of(kind).several:
-        if recipe.runtime.compile is True and recipe.data.unit != "record":
+    """A mechanism is not asked for options of `runtime` that it does not read, nor for what none can do."""
+    kind, runtime = recipe.mechanism.kind, recipe.runtime
+    options = mechanism_of(kind).runtime_options
+    if "compile" in options and runtime.compile is True and recipe.data.unit != "record":
+        yield Finding(
+            "R307",
+            "runtime.compile needs a fixed number of records per unit",
+            "remove runtime.compile",
+            "runtime.compile",
+        )
+    asked: tuple[tuple[RuntimeOption, str, bool], ...] = (
+        ("compile", "compiles nothing", runtime.compile != "auto"),
+        ("precision", "computes in a precision of its own", runtime.precision != 32),
+        ("processes", "runs in one process", runtime.processes > 1),
+    )
+    for key, what, is_asked in asked:
+        if is_asked and key not in options:
+            able = _kinds_that_read(key)
             yield Finding(
                 "R307",
-                "units have different numbers of records, and one compiled program for all of them is for one number",
-                "remove runtime.compile",
-                "runtime.compile",
-            )
-        return
-    able = " or ".join(name for name, room in MECHANISMS.items() if room.several)
-    for key, what, is_asked in (
-        ("compile", "compiles nothing", recipe.runtime.compile != "auto"),
-        ("precision", "computes in a precision of its own", recipe.runtime.precision != 32),
-        ("processes", "runs in one process", recipe.runtime.processes > 1),
-    ):
-        if is_asked:
-            yield Finding(
-                "R307",
-                f"{kind} {what}: runtime.{key} is for {able} alone",
+                f"{kind} {what}" + (f": runtime.{key} is for {able} alone" if able else ""),
                 f"remove runtime.{key}",
                 f"runtime.{key}",
             )
+
+
+def _kinds_that_read(option: RuntimeOption) -> str:
+    return join_with_or(kinds_where(lambda mechanism: option in mechanism.runtime_options))
 
 
 def images_to_augment(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 from dprecipe.data.schema import AnySource, Digits, Idx, Npz, PublicDigits, PublicIdx, PublicNpz
 from dprecipe.faults import Finding, Severity
+from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.plan import Assumption
+from dprecipe.mechanisms.table import kinds_where
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.learning import has_student
 from dprecipe.recipe.root import Recipe
@@ -34,15 +36,16 @@ def public_records(recipe: Recipe) -> Iterator[Finding]:
     if has_student(recipe) and public is None:
         yield Finding(
             "R272",
-            f"{kind} asks its teachers about public records, and there are none",
+            f"{kind} trains a student on public records, and there are none",
             "add data.public: a source of records of the same shape that may be published; their labels are never read",
             "data",
         )
     elif public is not None and not has_student(recipe):
+        others = kinds_where(lambda mechanism: mechanism.has_student)
         yield Finding(
             "R272",
             f"{kind} does not read data.public",
-            "remove data.public, or choose mechanism.kind pate",
+            "remove data.public" + (f", or choose mechanism.kind {join_with_or(others)}" if others else ""),
             "data.public",
         )
 

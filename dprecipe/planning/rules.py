@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.faults import Finding, Severity
+from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Account, Facts
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
@@ -23,7 +24,7 @@ LARGE_EPSILON = 10.0
 
 
 def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[Finding]:
-    """All findings of a well-formed recipe, errors and warnings; `attachments` as in `planning.model.Source`."""
+    """All findings of a well-formed recipe, errors and warnings; `attachments` as in `mechanisms.plan.Source`."""
     findings = [finding for rule in RULES for finding in rule(recipe)]
     if any(finding.is_error for finding in findings):
         return accept.accepted(recipe, findings)  # accounting a recipe that contradicts itself would only add noise
@@ -53,14 +54,13 @@ def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
 def covered_relation(recipe: Recipe) -> Iterator[Finding]:
     """A mechanism's guarantee compares the data sets that its theorems compare."""
     kind, relation = recipe.mechanism.kind, recipe.budget.neighbouring
-    relations = mechanism_of(kind).relations
-    if relation not in relations:
-        hidden = learning.steps_are_hidden(recipe)
+    mechanism = mechanism_of(kind)
+    if relation not in mechanism.relations:
+        why = mechanism.why_no_other_relation
         yield Finding(
             "P169",
-            f"{kind} has no guarantee for {relation}"
-            + (": one record more or less moves all later ones to other steps" if hidden else ""),
-            f"set budget.neighbouring to {' or '.join(relations)}",
+            f"{kind} has no guarantee for {relation}" + (f": {why}" if why else ""),
+            f"set budget.neighbouring to {join_with_or(mechanism.relations)}",
             "budget.neighbouring" if "neighbouring" in recipe.budget.model_fields_set else "budget",
         )
 

@@ -7,9 +7,10 @@ import re
 
 from dprecipe.faults import Finding
 from dprecipe.language.base import Block
+from dprecipe.language.words import join_with_or
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import near_word
-from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, offered, required, tag_key
+from dprecipe.recipe.vocabulary import Expect, code, describe, keys, kinds, offered, required, tag_key
 from dprecipe.text.dump import inline
 from dprecipe.text.scalars import NotFiniteError, resolve
 from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, plain
@@ -125,7 +126,7 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
         step = keys(form.blocks[0])[value]
         return f"write `- {value}: {{{'…' if any(map(required, step.blocks)) else ''}}}`"
     if form.blocks and words:
-        return f"write {either([code(word) for word in words])}, or the keys {_keys(form)}"
+        return f"write {join_with_or([code(word) for word in words])}, or the keys {_keys(form)}"
     if form.blocks and not form.is_scalar:
         tag = tag_key(form.blocks)
         known = f"; known: {', '.join(names)}" if names else ""

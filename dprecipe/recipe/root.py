@@ -14,7 +14,7 @@ from dprecipe.mechanisms.table import mechanism_block
 from dprecipe.models.schema import Model
 
 if TYPE_CHECKING:
-    from dprecipe.mechanisms.table import MechanismBlock
+    from dprecipe.mechanisms.contract import MechanismBlock
 else:
     MechanismBlock = mechanism_block()
 

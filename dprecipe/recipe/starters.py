@@ -1,9 +1,8 @@
-"""Starter recipes: commented, and valid as they are."""
+"""Starter recipes: commented, and valid as they are. What follows the data is each mechanism's own."""
 
 from __future__ import annotations
 
-from dprecipe.mechanisms.pate import starter as pate_starters
-from dprecipe.mechanisms.pnsgd import starter as pnsgd_starters
+from dprecipe.mechanisms import table
 
 HEAD = """\
 # yaml-language-server: $schema=schemas/recipe.schema.json
@@ -69,24 +68,6 @@ data:
 """,
 }
 
-MODEL = {
-    "dpsgd": {
-        "digits": "{kind: logistic_regression}",
-        "idx": "{kind: cnn, preset: tempered-mnist}",
-        "csv": "{kind: logistic_regression}",
-        "parquet": "{kind: logistic_regression}",
-        "npz": "{kind: mlp, hidden: [32], activation: tanh}",
-    },
-    # More than a thousand parameters: below, the step multiplier sees little but noise.
-    "encoded": {
-        "digits": "{kind: mlp, hidden: [32], activation: tanh}",
-        "idx": "{kind: cnn, preset: tempered-mnist}",
-        "csv": "{kind: mlp, hidden: [32, 32], activation: tanh}",
-        "parquet": "{kind: mlp, hidden: [32, 32], activation: tanh}",
-        "npz": "{kind: mlp, hidden: [32, 32], activation: tanh}",
-    },
-}
-
 TABLE = """\
 
     source: {source}
@@ -96,57 +77,12 @@ TABLE = """\
       colour: {{kind: category, values: [red, green, blue]}}
     label: {{column: outcome, values: ["no", "yes"]}}"""
 
-MECHANISM = {
-    "dpsgd": """\
-
-mechanism:
-  kind: dpsgd                # clip each record's gradient, add noise to the sum, step
-  clip: {norm: 1.0}          # the most one record can move the sum
-  noise: {family: gaussian, multiplier: auto}    # auto: solved, so that the run just fits the budget
-  sampling: {scheme: poisson, batch_size: 256}   # records of one step, on average
-
-budget: {epsilon: 3.0, delta: 1e-6}    # the most that may be spent; delta far below 1 / data.size
-
-training:
-  epochs: 20                 # passes over the data; or `steps`
-  optimizer: {kind: sgd, lr: 1.0, momentum: 0.9}
-
-runtime: {device: auto, seed: 0}       # nothing here can change what is spent
-release: {report: true}
-""",
-    "encoded": """\
-
-mechanism:
-  kind: encoded              # clip each record's gradient rank by rank, add noise to the sum, denoise, step
-  # The shape a gradient is expected to have: sorted normal magnitudes, drawn from a public seed, so no secret.
-  codebook: {source: gaussian, size: 1000, norm: 1.0, seed: 0}   # norm: the most one record can move the sum
-  # Or laplace, student_t with a df, variance_gamma with a shape, sech. With more than a hundred parameters none is
-  # noticeably better than gaussian: `dprecipe noise` compares them for this recipe.
-  noise: {family: gaussian, multiplier: auto}    # auto: solved, so that the run just fits the budget
-  denoise: kolmogorov_smirnov                    # steps are scaled by how far the noisy sum stands out; or `none`
-  sampling: {scheme: poisson, batch_size: 256}   # records of one step, on average
-
-budget: {epsilon: 3.0, delta: 1e-6}    # the most that may be spent; delta far below 1 / data.size
-
-training:
-  epochs: 20                 # passes over the data; or `steps`
-  optimizer: {kind: sgd, lr: 10.0, momentum: 0.9}    # denoising makes steps small, so lr is large
-
-runtime: {device: auto, seed: 0}       # nothing here can change what is spent
-release: {report: true}
-""",
-}
-
 SOURCES = tuple(DATA)
-MECHANISMS = (*MECHANISM, "pate", "pnsgd")
+STARTERS = {kind: made for kind, mechanism in table.MECHANISMS.items() if (made := mechanism.starter) is not None}
+MECHANISMS = tuple(STARTERS)
 
 
 def starter(mechanism: str, source: str, name: str) -> str:
     """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`."""
-    head = HEAD.format(name=name)
-    if mechanism == "pate":
-        return head + pate_starters.rest(source)
     data = DATA[source].replace(" &TRAIN", TABLE.format(source=source))
-    if mechanism == "pnsgd":
-        return head + pnsgd_starters.rest(source, data)
-    return f"{head}{data}\nmodel: {MODEL[mechanism][source]}\n{MECHANISM[mechanism]}"
+    return HEAD.format(name=name) + STARTERS[mechanism].starter_text(source, data)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dprecipe.faults import Finding
+from dprecipe.language.words import join_with_or
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import elsewhere, first_item, is_read, synonym
 from dprecipe.recipe.synonyms import Synonym
-from dprecipe.recipe.vocabulary import Known, code, either, every_key, has_place, keys
+from dprecipe.recipe.vocabulary import Known, code, every_key, has_place, keys
 from dprecipe.text.near import near
 from dprecipe.text.spaces import no_space
 from dprecipe.text.tree import Mapping, Path
@@ -95,7 +96,7 @@ def _elsewhere(at: Spot, known: Sequence[Known], tree: Mapping) -> Finding:
     key = str(at.path[-1])
     same = [place.kind for place in known if place.path == ".".join(first_item(at.path)) and place.kind]
     if same:
-        kinds = either([code(kind) for kind in same])
+        kinds = join_with_or([code(kind) for kind in same])
         message, remedy = f"unknown key; `{key}` belongs to {kinds}", f"remove it, or write {kinds}"
     else:
         paths = [place.path for place in known]

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from dprecipe.language.base import Block
+from dprecipe.language.words import join_with_or
 from dprecipe.recipe.root import Recipe
 from dprecipe.text.merge import TAGS
 from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, child
@@ -188,7 +189,7 @@ def describe(form: Expect) -> str:
         parts.append(_describe_block(form))
     if form.items:
         parts.append(f"a list of {_plural(form.items)}")
-    return either(parts)
+    return join_with_or(parts)
 
 
 def _plural(form: Expect) -> str:
@@ -214,8 +215,3 @@ def offered(words: Iterable[Word]) -> list[Word]:
 def code(word: Word) -> str:
     """A word of the language, set off from the sentence."""
     return f"`{str(word).lower() if isinstance(word, bool) else word}`"
-
-
-def either(parts: list[str]) -> str:
-    """ "a, b or c"."""
-    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " or " + parts[-1]

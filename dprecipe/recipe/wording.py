@@ -12,11 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from dprecipe.faults import Finding, Place
+from dprecipe.language.words import join_with_or
 from dprecipe.recipe.mismatch import mismatch, of_kind, unknown_kind
 from dprecipe.recipe.places import Spot, spot
 from dprecipe.recipe.suggest import misspelt_tag
 from dprecipe.recipe.unknown import unknown_keys
-from dprecipe.recipe.vocabulary import Expect, code, describe, either, keys, kinds, offered, tag_key
+from dprecipe.recipe.vocabulary import Expect, code, describe, keys, kinds, offered, tag_key
 from dprecipe.text.tree import Mapping, Path, Scalar, Sequence
 
 Context = AnyMapping[str, Any]
@@ -83,7 +84,7 @@ def _no_kind(at: Spot) -> Finding:
     tag, names = tag_key(form.blocks) or "kind", offered(kinds(form.blocks))
     meant = misspelt_tag(at)
     path = f"{at.dotted}.{tag}"
-    choice = either([code(name) for name in names])
+    choice = join_with_or([code(name) for name in names])
     if meant is not None and isinstance(at.node, Mapping):
         place = at.node.entries[meant].place
         return Finding("R101", f"unknown key; did you mean `{tag}`?", f"write `{tag}`", f"{at.dotted}.{meant}", place)
@@ -93,7 +94,7 @@ def _no_kind(at: Spot) -> Finding:
 def _missing(at: Spot) -> Finding:
     key = str(at.path[-1])
     if at.owners and key == tag_key(at.owners):
-        choice = either([code(word) for word in keys(at.owners[0])[key].words])
+        choice = join_with_or([code(word) for word in keys(at.owners[0])[key].words])
         return Finding("R105", f"the block does not say its {key}", f"add `{key}`: {choice}", at.dotted, at.key)
     what = describe(at.form) if at.form is not None else "a value"
     return Finding("R102", "the key is missing", f"add `{key}`: {what}", at.dotted, at.key)

@@ -67,7 +67,7 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
     """
     objects = objects or {}
     ensemble: Mapping[str, Any] = plan.settings.get("ensemble") or {}
-    if objects.get("public") is not None and not mechanism_of(plan.mechanism).student:
+    if objects.get("public") is not None and not mechanism_of(plan.mechanism).has_student:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
     if objects.get("train") is not None and ensemble.get("votes") is not None:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")

@@ -54,7 +54,7 @@ def run(
     root = find_data_root(data_root, plan.source.file)
     start = Start(datetime.now(UTC), accept_lost_steps)
     several, follows = "WORLD_SIZE" in os.environ, int(os.environ.get("RANK", "0")) > 0
-    if several and not mechanism_of(plan.mechanism).several:
+    if several and "processes" not in mechanism_of(plan.mechanism).runtime_options:
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
     folder = None if several and follows else RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}

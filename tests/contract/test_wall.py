@@ -98,13 +98,3 @@ def test_after_the_plan_nobody_reads_the_recipes_privacy_fields(path: Path) -> N
             assert node.module not in ("dprecipe.recipe.read", "dprecipe.planning.make"), f"{path.name}:{node.lineno}"
         if isinstance(node, ast.Attribute) and path.stem != "folder":  # which writes resolved.yaml
             assert node.attr != "resolved", f"{path.name}:{node.lineno} reads the recipe inside the plan"
-
-
-def test_rooms_never_import_each_other() -> None:
-    rooms = [path.parent for path in (PACKAGE / "mechanisms").glob("*/schema.py")]
-    assert rooms
-    for room in rooms:
-        others = {f"dprecipe.mechanisms.{other.name}" for other in rooms if other != room}
-        for path in room.rglob("*.py"):
-            text = path.read_text(encoding="utf-8")
-            assert not any(other in text for other in others), path

@@ -1,14 +1,12 @@
 """DP-SGD: clip each unit's gradient, add noise to the sum, step (Abadi et al. 2016)."""
 
-from dprecipe.mechanisms.contract import Mechanism
-from dprecipe.mechanisms.dpsgd.schema import Dpsgd
+from dprecipe.mechanisms.contract import ALL_RUNTIME_OPTIONS, Mechanism
 
 __all__ = ["MECHANISM"]
 
 MECHANISM = Mechanism(
     kind="dpsgd",
     package="dprecipe.mechanisms.dpsgd",
-    block=Dpsgd,
     summary="clip each record's gradient, add noise to the sum, step",
-    several=True,
+    runtime_options=ALL_RUNTIME_OPTIONS,
 )

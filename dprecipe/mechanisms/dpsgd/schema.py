@@ -10,7 +10,8 @@ from pydantic import Discriminator, Field, Tag
 from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, form
 from dprecipe.language.schedules import Schedule
 from dprecipe.mechanisms.noisy_sum.sampling import LotSampling
-from dprecipe.noise.schema import MovingNoise, phases
+from dprecipe.mechanisms.noisy_sum.uniform import UniformSteps
+from dprecipe.noise.schema import MovingGaussianNoise, MovingNoise, phases
 
 Threshold = Annotated[float, Field(ge=1e-6, le=1e6)]
 
@@ -113,3 +114,19 @@ class Dpsgd(Block):
         """What can be `auto`, by dotted path."""
         found = {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
         return {path: value for path, value in found.items() if not isinstance(value, Schedule)}
+
+    def uniform_steps(self) -> UniformSteps | None:
+        """Its steps, where all are alike and noise is Gaussian."""
+        noise, norm, sampling = self.noise, self.clip.norm, self.sampling
+        if (
+            not isinstance(norm, float)
+            or not isinstance(noise, MovingGaussianNoise)
+            or isinstance(noise.multiplier, Schedule)
+            or sampling.scheme not in ("poisson", "shuffle", "full_batch")
+            or isinstance(getattr(sampling, "batch_size", None), Schedule)
+        ):
+            return None
+        return UniformSteps(norm, noise.multiplier, sampling)
+
+
+BLOCK = Dpsgd

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.faults import Finding, RecipeError, RunFailed
-from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.contract import Blocks, Facts
 from dprecipe.mechanisms.encoded.account import ATTACHMENT, groups_of
 from dprecipe.mechanisms.encoded.schema import Encoded, FileCodebook
 from dprecipe.mechanisms.plan import Plan, canonical_json
 from dprecipe.models import checks as models
 from dprecipe.models.schema import Hub
-from dprecipe.recipe.root import Recipe
 
 if TYPE_CHECKING:
     from dprecipe.mechanisms.encoded.codebook import Codebook, CodebookError
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 PATH = "mechanism.codebook.path"
 
 
-def attachments(recipe: Recipe, folder: Path) -> tuple[dict[str, str], list[Finding]]:
+def attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list[Finding]]:
     """The summary of the codebook file, as text; or what is wrong with the file."""
     spec = recipe.mechanism
     if not isinstance(spec, Encoded) or not isinstance(spec.codebook, FileCodebook):
@@ -59,7 +58,7 @@ def codebook_of(plan: Plan) -> Codebook:
     return found
 
 
-def _has_a_model(recipe: Recipe) -> bool:
+def _has_a_model(recipe: Blocks) -> bool:
     try:
         return not isinstance(recipe.model, Hub) and not models.check(recipe.model, data_facts(recipe.data))
     except RecipeError:

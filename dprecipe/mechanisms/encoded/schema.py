@@ -108,3 +108,6 @@ class Encoded(Block):
     def solvable(self) -> dict[str, float | int | Auto]:
         """What can be `auto`, by dotted path."""
         return {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
+
+
+BLOCK = Encoded

@@ -1,14 +1,12 @@
 """PATE: teachers vote, noise is added to their votes, a student learns (Papernot et al. 2018)."""
 
 from dprecipe.mechanisms.contract import Mechanism
-from dprecipe.mechanisms.pate.schema import Pate
 
 __all__ = ["MECHANISM"]
 
 MECHANISM = Mechanism(
     kind="pate",
     package="dprecipe.mechanisms.pate",
-    block=Pate,
     summary="teachers on disjoint parts of the records vote; a student learns from their noisy votes on public ones",
-    student=True,
+    has_student=True,
 )

@@ -154,3 +154,6 @@ class Pate(Block):
     def selection(self) -> Selection | None:
         """Which queries are answered; None where every one is."""
         return self.aggregator.selection if isinstance(self.aggregator, ConfidentGnMax | InteractiveGnMax) else None
+
+
+BLOCK = Pate

@@ -127,8 +127,8 @@ _CHOICES = {
 }
 
 
-def rest(source: str) -> str:
-    """A PATE recipe for a source, after its name."""
+def starter_text(source: str, _: str) -> str:
+    """All of a recipe but its name; the data block is its own, for it has public records, too."""
     data = _DATA.get(source) or _TABLE.replace("&SOURCE", source)
     student, count, model, aggregator, queries, epsilon, training = _CHOICES[source]
     # Records that a range takes by place: a guarantee compares data sets in which no place moves.

@@ -1,15 +1,14 @@
 """Projected noisy SGD whose last iterate alone is seen (Asoodeh, Diaz and Calmon 2020)."""
 
 from dprecipe.mechanisms.contract import Mechanism
-from dprecipe.mechanisms.pnsgd.schema import Pnsgd
 
 __all__ = ["MECHANISM"]
 
 MECHANISM = Mechanism(
     kind="pnsgd",
     package="dprecipe.mechanisms.pnsgd",
-    block=Pnsgd,
     summary="plain noisy steps on a convex loss, projected; nobody sees an iterate but the last",
-    hidden=True,
+    is_convex=True,
     relations=("replace_one", "zero_out_one"),
+    why_no_other_relation="one record more or less moves all later ones to other steps",
 )

@@ -65,3 +65,6 @@ class Pnsgd(Block):
     def solvable(self) -> dict[str, float | int | Auto]:
         """What can be `auto`, by dotted path."""
         return {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
+
+
+BLOCK = Pnsgd

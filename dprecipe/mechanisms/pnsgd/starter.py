@@ -15,8 +15,8 @@ _CHOICES = {
 }
 
 
-def rest(source: str, data: str) -> str:
-    """A recipe of projected noisy SGD after its name; `data` is the source's `data` block for any mechanism."""
+def starter_text(source: str, data: str) -> str:
+    """All of a recipe but its name; to `data`, the source's block, it adds a bound on the features."""
     data = data.replace(
         "# or {column: user_id, max_records: 8}: all records of a user", "# who is protected: one record"
     )

@@ -3,3 +3,49 @@
 What a noise family costs at a recipe's budget, and codebooks from public gradients. They read the account of the
 mechanism and change nothing in it.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
+
+
+def compare_noise(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
+    out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
+) -> None:
+    """Compare all noise laws at the recipe's budget; reads no data."""
+    from dprecipe.mechanisms.encoded.commands.noise import noise
+
+    noise(recipe, overrides or (), format, out)
+
+
+def make_codebook(
+    recipe: RecipePath,
+    out: Annotated[Path, typer.Option(help="The .npz file to be written.")],
+    overrides: Overrides = None,
+    size: Annotated[int, typer.Option(help="How many codewords at most.", min=1, max=100_000)] = 1000,
+    data_root: DataRoot = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+) -> None:
+    """Make a codebook from the gradients of public held-out records."""
+    from dprecipe.mechanisms.encoded.commands.codebook import codebook
+
+    codebook(recipe, out, overrides or (), size, data_root, force)
+
+
+def schema_of_noise() -> dict[str, Any]:
+    """The JSON Schema of `dprecipe noise --format json`."""
+    from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
+
+    return noise_schema()
+
+
+COMMANDS = {"noise": compare_noise, "codebook": make_codebook}
+SCHEMAS = {"noise.schema.json": schema_of_noise}

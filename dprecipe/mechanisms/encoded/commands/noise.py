@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.language.schedules import Schedule
+from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.mechanisms.encoded import account
 from dprecipe.mechanisms.encoded.commands.compare import MOST_L1_GAIN, Compared, Comparison, compare, name_of
 from dprecipe.mechanisms.encoded.commands.noise_plot import plot
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
+from dprecipe.mechanisms.noisy_sum.uniform import MayHaveUniformSteps
+from dprecipe.mechanisms.table import kinds_where
 from dprecipe.noise.laws import Law
-from dprecipe.noise.schema import MovingGaussianNoise
 from dprecipe.planning import rules
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded, read
@@ -64,39 +64,34 @@ def noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out
 
 
 def comparable(loaded: Loaded) -> Encoded:
-    """The recipe's mechanism as gradient encoding; DP-SGD becomes encoding with one codeword of its clip norm, which
-    costs the same with Gaussian noise and can be accounted with any other.
+    """The recipe's mechanism as gradient encoding. Another whose steps all add Gaussian noise to a clipped sum becomes
+    encoding with one codeword of its clip norm, which costs the same and can be accounted with any other noise.
 
     Raises:
         PlanRefused: what is wrong with the recipe, or what hinders encoding at its settings.
         UsageFault: a mechanism whose noise is not added to the coordinates of a bounded sum.
     """
     recipe, mechanism = loaded.recipe, loaded.recipe.mechanism
-    if not isinstance(mechanism, Encoded | Dpsgd):
+    if not isinstance(mechanism, Encoded | MayHaveUniformSteps):
+        able = kinds_where(lambda known: known.block is Encoded or issubclass(known.block, MayHaveUniformSteps))
         raise UsageFault(
-            f"mechanism {mechanism.kind} has no choice of noise to compare", "use mechanism encoded or dpsgd"
+            f"mechanism {mechanism.kind} has no choice of noise to compare", f"use mechanism {join_with_or(able)}"
         )
     _refuse(loaded, rules.check(recipe, loaded.source.attachments))
     if isinstance(mechanism, Encoded):
         return mechanism
-    noise, sampling, norm = mechanism.noise, mechanism.sampling, mechanism.clip.norm
-    if not (
-        isinstance(norm, float)
-        and isinstance(noise, MovingGaussianNoise)
-        and not isinstance(noise.multiplier, Schedule)
-        and sampling.scheme in ("poisson", "shuffle", "full_batch")
-        and not isinstance(getattr(sampling, "batch_size", None), Schedule)
-    ):
+    steps = mechanism.uniform_steps()
+    if steps is None:
         raise UsageFault(
             "families of noise are compared for runs of gaussian noise whose steps are alike",
-            "give noise, clip norm and lot size one value each, and sample by scheme: poisson",
+            "give noise, clip norm and batch size one value each, and sample by scheme: poisson",
         )
     spec = Encoded.model_validate(
         {
             "kind": "encoded",
-            "codebook": GaussianCodebook(source="gaussian", size=1, norm=norm),
-            "noise": {"family": "gaussian", "multiplier": noise.multiplier},
-            "sampling": sampling.model_dump(),
+            "codebook": GaussianCodebook(source="gaussian", size=1, norm=steps.norm),
+            "noise": {"family": "gaussian", "multiplier": steps.multiplier},
+            "sampling": steps.sampling.model_dump(),
         }
     )
     _refuse(loaded, account.check(spec, Facts.of(recipe)))
@@ -119,7 +114,7 @@ def text(name: str, kind: str, found: Comparison) -> str:
         _table([HEAD, *(_row(row) for row in found.laws)]),
         [f"{name_of(law)} is left out: {why}" for law, why in found.left_out],
         LEGEND,
-        DPSGD if kind == "dpsgd" else [],
+        () if kind == "encoded" else (AS_ENCODED[0].format(kind=kind), AS_ENCODED[1]),
         [verdict(found)],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -131,8 +126,8 @@ LEGEND = (
     "gaussian noise. equal σ: gaussian noise with the same Fisher information. signal: norm of a lot of parallel",
     "codewords over the norm of the noise, in one step.",
 )
-DPSGD = (
-    "dpsgd can be accounted with gaussian noise only. This is what `mechanism.kind: encoded` with one codeword of its",
+AS_ENCODED = (
+    "{kind} can be accounted with gaussian noise only. This is what `mechanism.kind: encoded` with one codeword of its",
     "clip norm would offer, at the same sampling, length and budget; its gaussian row costs what this recipe costs.",
 )
 

@@ -2,3 +2,40 @@
 
 It simulates, plans and draws figures. It never reads private votes, and nothing it finds enters a certificate.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dprecipe.cli.arguments import Overrides, RecipePath
+
+
+def forecast_votes(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    agreement: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="LOW HIGH", help="Shares of the teachers that agree on a query; uniform between them."),
+    ] = (0.5, 1.0),
+    seed: Annotated[int, typer.Option(help="Of the simulated votes.")] = 0,
+    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
+    out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
+) -> None:
+    """Tell what a PATE recipe will bring on simulated votes; reads no data."""
+    from dprecipe.mechanisms.pate.commands.votes import votes
+
+    votes(recipe, overrides or (), agreement, seed, format, out)
+
+
+def schema_of_votes() -> dict[str, Any]:
+    """The JSON Schema of `dprecipe votes --format json`."""
+    from dprecipe.mechanisms.pate.commands.votes_schema import votes_schema
+
+    return votes_schema()
+
+
+COMMANDS = {"votes": forecast_votes}
+SCHEMAS = {"votes.schema.json": schema_of_votes}

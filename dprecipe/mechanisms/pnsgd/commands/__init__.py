@@ -2,3 +2,39 @@
 
 It tabulates and plots what `theory` computes, beside the bounds of the papers.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dprecipe.cli.arguments import Overrides, RecipePath
+
+
+def show_positions(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    epsilon: Annotated[
+        list[float] | None, typer.Option(metavar="E", help="Where δ is shown; the budget's when left out. Repeatable.")
+    ] = None,
+    format: Annotated[str, typer.Option(help="text, json or csv")] = "text",  # noqa: A002
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg or .png to be drawn; replaced.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
+) -> None:
+    """Show what protects a record at its place in the order, by every bound; reads no data."""
+    from dprecipe.mechanisms.pnsgd.commands.positions import positions
+
+    positions(recipe, overrides or (), epsilon or (), format, plot, every)
+
+
+def schema_of_positions() -> dict[str, Any]:
+    """The JSON Schema of `dprecipe positions --format json`."""
+    from dprecipe.mechanisms.pnsgd.commands.positions_schema import positions_schema
+
+    return positions_schema()
+
+
+COMMANDS = {"positions": show_positions}
+SCHEMAS = {"positions.schema.json": schema_of_positions}

@@ -16,10 +16,10 @@ from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.encoded.commands import compare
 from dprecipe.mechanisms.encoded.commands import noise as module
 from dprecipe.mechanisms.encoded.commands.noise import comparable, noise
+from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
 from dprecipe.noise.laws import Law
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.schemas import noise_schema
 
 RECIPE = """\
 recipe: dprecipe/v1

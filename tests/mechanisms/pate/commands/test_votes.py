@@ -21,10 +21,10 @@ from dprecipe.mechanisms.pate.commands.forecast import Forecast, forecast
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.commands.votes import verdict, votes
 from dprecipe.mechanisms.pate.commands.votes_plot import plot
+from dprecipe.mechanisms.pate.commands.votes_schema import votes_schema
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.schemas import votes_schema
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "rules"
 FINE = GOLDEN / "fine-pate.yaml"

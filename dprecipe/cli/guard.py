@@ -1,0 +1,81 @@
+"""What a fault looks like on the command line: a message and an exit code, those of `docs/contract.md`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+import typer
+
+from dprecipe import screen
+from dprecipe.faults import DataFault, Fault, Place, PlanRefused, RecipeError
+
+P = ParamSpec("P")
+INTERNAL, INTERRUPTED = 4, 130
+
+
+def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
+    """Turn faults into a message and an exit code. A traceback is shown with `--debug` only."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        code: int | None
+        try:
+            code = command(*args, **kwargs)
+        except Fault as fault:
+            _debug_traceback()
+            screen.note(*_worded(fault, kwargs.get("overrides")))
+            code = fault.exit_code
+        except KeyboardInterrupt:
+            _debug_traceback()
+            screen.note("interrupted")
+            code = INTERRUPTED
+        except Exception as error:  # the outermost guard: a fault of ours, told in one line
+            _debug_traceback()
+            hint = "" if _debugging() else "; run with --debug to see where"
+            screen.note(f"internal error: {type(error).__name__}: {str(error)[:200]}{hint}")
+            code = INTERNAL
+        raise typer.Exit(code or 0)
+
+    return run
+
+
+def _worded(fault: Fault, overrides: object) -> list[str]:
+    from dprecipe.cli import render
+
+    if isinstance(fault, RecipeError | PlanRefused):
+        given = overrides if isinstance(overrides, list) else []
+        texts = {f"--set #{index + 1}": str(override) for index, override in enumerate(given)}
+        texts |= fault.texts if isinstance(fault, RecipeError) else _texts_of(fault)
+        return [*([] if isinstance(fault, RecipeError) else ["refused"]), *render.as_lines(fault.findings, texts)]
+    first, *more = fault.message.split("\n")
+    # A line break may be a stranger's: what follows it is marked as part of the message.
+    marked = [line if line.startswith("- ") else f"  | {line}" for line in more]
+    told = [f"error: {first}", *marked, *([f"  = {fault.remedy}"] if fault.remedy else [])]
+    if isinstance(fault, DataFault) and fault.private and sys.stderr.isatty():
+        told += [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
+    return told
+
+
+def _texts_of(refusal: PlanRefused) -> dict[str, str]:
+    """The files a refusal points into, for showing the lines."""
+    from dprecipe.text.files import read_file
+
+    texts: dict[str, str] = {}
+    for place in {finding.place for finding in refusal.findings if isinstance(finding.place, Place)}:
+        with contextlib.suppress(RecipeError):
+            texts[place.file] = read_file(place.file)
+    return texts
+
+
+def _debugging() -> bool:
+    return "--debug" in sys.argv
+
+
+def _debug_traceback() -> None:
+    if _debugging():
+        traceback.print_exc()

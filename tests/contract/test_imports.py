@@ -1,0 +1,153 @@
+"""Packages import one way, and the trunk names no mechanism: lazy imports and those of type checkers included."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "dprecipe"
+
+ORDER = (
+    ("faults", "screen", "progress", "durable", "libraries", "__version__"),
+    ("text",),
+    ("language",),
+    ("noise",),
+    ("privacy",),
+    ("data",),
+    ("models",),
+    ("mechanisms.plan", "mechanisms.contract"),
+    ("mechanisms.noisy_sum",),
+    ("mechanisms.<room>",),
+    ("mechanisms.table",),
+    ("recipe",),
+    ("planning",),
+    ("release",),
+    ("training",),
+    ("mechanisms.<room>.train",),
+    ("api", "cli", "schemas", "__init__", "__main__"),
+    ("mechanisms.<room>.commands",),
+)
+"""A line imports from its own and from those above it. Two parts of a room stand below the trunk: who is above them
+reaches them by module name alone (`Mechanism.import_runner`, `Mechanism.commands`)."""
+
+WRONG_WAY = {
+    ("models.load", "training.probe.adapted"),
+    ("mechanisms.pate.certificate", "release.schema"),
+    ("mechanisms.pnsgd.certificate", "release.claim"),
+    ("mechanisms.pnsgd.certificate", "release.schema"),
+    ("privacy.accountants", "mechanisms.encoded.theory.shift_curves"),
+    ("privacy.accountants", "mechanisms.pate.theory.sanitise"),
+    ("privacy.accountants", "mechanisms.pnsgd.theory.hidden"),
+    ("privacy.accountants", "mechanisms.pnsgd.theory.positions"),
+    ("privacy.pld", "mechanisms.encoded.theory.shift_pairs"),
+    ("privacy.second_opinion", "mechanisms.pnsgd.theory.hidden_opinion"),
+}
+"""Imports that are still to be turned round: a list that may only shrink."""
+
+TRUNK = ("privacy", "recipe", "planning", "training", "release", "cli", "api.py", "schemas.py")
+NAMED = re.compile(r"(?i)(?<![a-z])(?:dpsgd|encoded|pate|pnsgd)(?![a-z])|(?-i:Dpsgd|Encoded|Pate|Pnsgd)(?=[A-Z])")
+STILL_NAMED = {
+    "cli/plan.py": 3,
+    "privacy/accountants.py": 18,
+    "privacy/calibrate.py": 3,
+    "privacy/events.py": 6,
+    "privacy/pld.py": 9,
+    "privacy/screen.py": 7,
+    "privacy/second_opinion.py": 20,
+    "privacy/workload.py": 25,
+    "recipe/synonyms.py": 27,
+    "recipe/wording.py": 1,
+    "release/card.py": 1,
+    "release/certificate.py": 7,
+    "release/checks.py": 6,
+    "release/claim.py": 6,
+    "release/endings.py": 2,
+    "release/facts.py": 1,
+    "release/folder.py": 2,
+    "release/plots.py": 1,
+    "release/rebuild.py": 4,
+    "release/recompute.py": 7,
+    "release/report.py": 3,
+    "release/schema.py": 5,
+    "release/verify.py": 1,
+    "training/draft.py": 1,
+    "training/gate.py": 3,
+    "training/publish.py": 1,
+}
+"""Files that still name a mechanism, with the number of lines: a list that may only shrink."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its name without `dprecipe.`; packages by theirs."""
+    paths = {path: path.relative_to(PACKAGE).with_suffix("").parts for path in sorted(PACKAGE.rglob("*.py"))}
+    return {".".join(parts[:-1] if parts[-1] == "__init__" and parts[:-1] else parts): p for p, parts in paths.items()}
+
+
+MODULES = modules()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """What the import statements of a module name, wherever they stand: modules where they are ours."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [n if n.removeprefix("dprecipe.") in (*MODULES, "__version__") else str(node.module) for n in whole]
+        else:
+            continue
+        yield from (name.removeprefix("dprecipe.") for name in names if name.split(".")[0] == "dprecipe")
+
+
+def line_of(module: str) -> int:
+    """Where in the order a module stands."""
+    first, *rest = module.split(".")
+    if first == "dprecipe":
+        first = "__init__"
+    if first == "mechanisms":
+        own = ".".join([first, *(rest or ["contract"])[:1]])
+        part = [name for name in rest[1:2] if name in ("train", "commands")]
+        first = own if any(own in line for line in ORDER) else ".".join([first, "<room>", *part])
+    return next(index for index, line in enumerate(ORDER) if first in line)
+
+
+def test_every_module_has_a_place_in_the_order() -> None:
+    assert len(MODULES) > 250
+    assert {line_of(module) for module in MODULES} == set(range(len(ORDER)))
+
+
+def test_packages_import_from_packages_before_them() -> None:
+    wrong = {(m, name) for m, path in MODULES.items() for name in imports(path) if line_of(name) > line_of(m)}
+    assert wrong <= WRONG_WAY, sorted(wrong - WRONG_WAY)
+
+
+def rooms() -> list[str]:
+    return sorted(path.parent.name for path in (PACKAGE / "mechanisms").glob("*/schema.py"))
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_rooms_never_import_each_other(room: str) -> None:
+    others = {f"mechanisms.{other}" for other in rooms() if other != room}
+    mine = {module: path for module, path in MODULES.items() if module.split(".")[:2] == ["mechanisms", room]}
+    assert len(mine) >= 5
+    found = [(module, name) for module, path in mine.items() for name in imports(path)]
+    assert [(module, name) for module, name in found if ".".join(name.split(".")[:2]) in others] == []
+
+
+def test_the_trunk_names_no_mechanism() -> None:
+    files = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] in TRUNK]
+    assert len(files) > 120
+    counts = {
+        path.relative_to(PACKAGE).as_posix(): sum(
+            NAMED.search(line) is not None for line in path.open(encoding="utf-8")
+        )
+        for path in files
+    }
+    more = {name: count for name, count in counts.items() if count > STILL_NAMED.get(name, 0)}
+    assert more == {}, "the trunk asks a mechanism's traits, or the mechanism's own part"

@@ -1,0 +1,45 @@
+"""The table of mechanisms: what can be registered, and when."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from dprecipe.mechanisms import table
+from dprecipe.mechanisms.contract import Mechanism
+
+FIFTH = "Mechanism(kind='fifth', package='dprecipe.mechanisms.dpsgd', summary='another name for an old one')"
+
+
+def test_a_kind_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="there is a mechanism 'dpsgd' already"):
+        table.register(Mechanism(kind="dpsgd", package="somewhere", summary="a second one"))
+
+
+def test_a_mechanism_is_registered_before_the_language_is_made() -> None:
+    import dprecipe.recipe.root  # noqa: F401
+
+    with pytest.raises(RuntimeError, match="comes too late: register it before dprecipe.recipe.root is imported"):
+        table.register(Mechanism(kind="fifth", package="somewhere", summary="a fifth one"))
+    assert "fifth" not in table.MECHANISMS
+
+
+@pytest.mark.parametrize("first", ["", "import dprecipe.cli.main", "import dprecipe"])
+def test_importing_the_command_line_leaves_the_table_open(first: str) -> None:
+    code = f"""
+{first}
+from dprecipe.mechanisms import table
+from dprecipe.mechanisms.contract import Mechanism
+table.register({FIFTH})
+assert list(table.MECHANISMS)[-1] == "fifth"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_traits_are_asked_of_the_table() -> None:
+    assert table.kinds_where(lambda mechanism: mechanism.has_student) == ["pate"]
+    assert table.kinds_where(lambda mechanism: mechanism.is_convex) == ["pnsgd"]
+    assert table.kinds_where(lambda mechanism: "processes" in mechanism.runtime_options) == ["dpsgd"]
