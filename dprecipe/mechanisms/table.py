@@ -19,12 +19,12 @@ def register(mechanism: Mechanism) -> None:
         ValueError: there is one of this kind.
         RuntimeError: the language is made already, and would not know it.
     """
+    if mechanism.kind in MECHANISMS:
+        raise ValueError(f"there is a mechanism {mechanism.kind!r} already")
     if _is_closed:
         raise RuntimeError(
             f"mechanism {mechanism.kind!r} comes too late: register it before dprecipe.recipe.root is imported"
         )
-    if mechanism.kind in MECHANISMS:
-        raise ValueError(f"there is a mechanism {mechanism.kind!r} already")
     MECHANISMS[mechanism.kind] = mechanism
 
 
