@@ -91,7 +91,7 @@ def _fault(what: str) -> UsageFault:
 
 def _numbers(plan: Plan) -> Numbers:
     """What the accountants will say, as far as its length goes; hidden runs have bounds of their own, soon asked."""
-    if mechanism_of(plan.mechanism).hidden:
+    if mechanism_of(plan.mechanism).is_convex:
         return numbers(plan, plan.events)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")
     return Numbers(plan.budget.epsilon, (), None, (row, row, row))
