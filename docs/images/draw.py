@@ -197,10 +197,10 @@ LAYERS: list[tuple[str, str, str]] = [
     ("recipe", "root of the recipe, reading, wording", "box"),
     (
         "mechanisms",
-        "contract, plan, table, noisy_sum; each room's schema, events, account, theory, certificate",
+        "contract, plan, table, noisy_sum; each mechanism's schema, events, account, theory",
         "room",
     ),
-    ("models", "the zoo, and what a model may not contain", "box"),
+    ("models", "sizes and checks without torch; modules with it", "box"),
     ("data", "sources, preprocessing, units", "box"),
     ("privacy", "events, accountants, calibration, ledger", "box"),
     ("noise", "distributions, secret streams, samplers", "box"),
