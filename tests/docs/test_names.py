@@ -112,6 +112,19 @@ def test_every_package_says_what_lies_in_it(package: Path) -> None:
     assert len(said) > 40
 
 
+def test_every_page_is_reached_by_links_from_the_readme() -> None:
+    seen, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen or not page.is_file():
+            continue
+        seen.add(page)
+        targets = re.findall(r"\]\(([^)\s#:]+\.md)(?:#[^)]*)?\)", read_text(page))
+        waiting += [(page.parent / target).resolve() for target in targets]
+    pages = {page for page in DOCUMENTS if ".github" not in page.parts and "data" not in page.parts}
+    assert pages - seen == set()
+
+
 def test_the_citation_names_the_version() -> None:
     citation = yaml.safe_load(read_text(ROOT / "CITATION.cff"))
     assert citation["cff-version"] == "1.2.0"
