@@ -188,31 +188,31 @@ def draw_path(p: Palette) -> Drawing:
 
 
 LAYERS: list[tuple[str, str, str]] = [
-    ("mechanisms/<name>/commands/", "commands of one mechanism", "room"),
+    ("mechanisms/<name>/commands", "commands of one mechanism", "room"),
     ("api cli schemas", "Python, command line, JSON Schemas", "box"),
-    ("mechanisms/<name>/train/", "runs exactly the planned events", "torch"),
+    ("mechanisms/<name>/train", "runs exactly the planned events", "torch"),
     ("training", "attempt, gate, engine, probe", "torch"),
     ("release", "certificate, verify, sign, report", "box"),
     ("planning", "Recipe to Plan, rules across blocks", "box"),
     ("recipe", "root of the recipe, reading, wording", "box"),
-    (
-        "mechanisms",
-        "contract, plan, table, noisy_sum; each mechanism's schema, events, account, theory",
-        "room",
-    ),
+    ("mechanisms/table", "one line a mechanism", "room"),
+    ("mechanisms/<name>", "schema, events, account, theory, certificate", "room"),
+    ("mechanisms/noisy_sum", "shared by mechanisms that add noise to sums", "box"),
+    ("mechanisms/plan mechanisms/contract", "what a run obeys, what a mechanism gives", "box"),
     ("models", "sizes and checks without torch; modules with it", "box"),
     ("data", "sources, preprocessing, units", "box"),
     ("privacy", "events, accountants, calibration, ledger", "box"),
     ("noise", "distributions, secret streams, samplers", "box"),
     ("language", "shared blocks of a recipe", "box"),
     ("text", "YAML to a tree with places", "box"),
-    ("faults progress durable libraries screen", "leaves: import nothing of ours", "box"),
+    ("faults screen progress durable libraries", "leaves: import nothing of ours", "box"),
 ]
+"""From the last line of the order of imports to the first: `ORDER` of tests/contract/test_imports.py."""
 
 
 def draw_packages(p: Palette) -> Drawing:
     """The order of imports."""
-    row, top = 46, 64
+    row, top = 42, 64
     d = Drawing(
         1000,
         top + row * len(LAYERS) + 34,
@@ -234,14 +234,9 @@ def draw_packages(p: Palette) -> Drawing:
         y = top + row * number
         fill, edge = colours[kind]
         d.box(90, y, 890, row - 8, fill, edge)
-        d.text(106, y + 24, name, 13, anchor="start", mono=True, bold=True)
-        if len(what) < 60:
-            d.text(480, y + 24, what, 13, anchor="start", colour=p.faint)
-        else:
-            first, _, second = what.partition("; ")
-            d.text(480, y + 17, first + ";", 12, anchor="start", colour=p.faint)
-            d.text(480, y + 32, second, 12, anchor="start", colour=p.faint)
-    legend = [("no torch", p.edge), ("knows one mechanism", p.room_edge), ("torch", p.torch_edge)]
+        d.text(106, y + 22, name, 13, anchor="start", mono=True, bold=True)
+        d.text(480, y + 22, what, 13, anchor="start", colour=p.faint)
+    legend = [("no torch", p.edge), ("knows a mechanism", p.room_edge), ("torch", p.torch_edge)]
     for number, (words, edge) in enumerate(legend):
         x = 106 + 180 * number
         d.parts.append(f'<rect x="{x}" y="{bottom + 4}" width="12" height="12" rx="3" fill="{edge}"/>')

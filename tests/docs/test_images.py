@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import sys
@@ -56,9 +57,15 @@ def test_every_picture_is_shown_in_light_and_in_dark() -> None:
     assert shown == {path.name for path in IMAGES.glob("*.svg")}
 
 
-def test_the_picture_of_imports_names_every_package(drawn: ModuleType) -> None:
-    words = set(re.findall(r"\w+", " ".join(name for name, *_ in drawn.LAYERS)))
-    package = ROOT / "dprecipe"
-    packages = {path.parent.name for path in package.glob("*/__init__.py")}
-    modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
-    assert packages | modules <= words
+def test_the_picture_of_imports_shows_the_order_that_is_enforced(drawn: ModuleType) -> None:
+    tree = ast.parse((ROOT / "tests" / "contract" / "test_imports.py").read_text(encoding="utf-8"))
+    (order,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ORDER"
+    )
+    lines = [
+        [name.replace(".", "/").replace("<room>", "<name>") for name in line if not name.startswith("__")]
+        for line in order
+    ]
+    assert [name.split() for name, *_ in drawn.LAYERS] == lines[::-1]
