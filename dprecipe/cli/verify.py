@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dprecipe.release.card import lost_steps, multipliers
+from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.release.card import lost_steps
 from dprecipe.release.origins import declared
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
@@ -20,8 +21,8 @@ def verify(path: Path, public_key: Path | None = None, max_seconds: float = 120,
 def lines(verified: Verified) -> list[str]:
     """What is printed, line by line; recipe texts are among it."""
     claim, predicate = verified.claim, verified.statement.predicate
-    mechanism, own = predicate.mechanism, predicate.data_dependent
-    what = "steps charged" if mechanism.voting is None else "queries charged"
+    mechanism = predicate.mechanism
+    part = mechanism_of(mechanism.kind).certificate
     lost = lost_steps(predicate)
     return [
         "verified",
@@ -30,13 +31,13 @@ def lines(verified: Verified) -> list[str]:
         "",
         f"  ε spent       {claim.epsilon!r} of {predicate.budget.epsilon!r} at δ = {claim.delta!r}",
         f"  protects      {claim.unit.name}: {claim.unit.enforced_by}",
-        f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {what}, "
-        f"{mechanism.noise.family} noise, multiplier {multipliers(predicate)}",
+        f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {part.progress[1]} charged, "
+        f"{part.noise(mechanism)}",
         *([f"  lacks         {lost}"] if lost else []),
         f"  released      {', '.join(claim.released)}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *(f"  DECLARED      {text}" for text in declared(predicate)),
-        *([] if own is None else [f"  these votes   cost {own.epsilon!r} at δ = {own.delta!r}: {own.sentence}"]),
+        *(f"  {name:<13} {text}" for name, text in part.statements(mechanism)),
         "",
         "checked",
         *(f"  - {text}" for text in verified.checked),

@@ -3,6 +3,7 @@
 - `schema.py`: a frozen model tagged by `kind`, named `BLOCK`; structure only.
 - `account.py`: `check` and `plan`, pure arithmetic: the events that a run will cause, every free variable solved.
 - `train/run.py`, behind the wall: a `RUNNER` that runs exactly those events, through a gate.
+- `certificate.py`: `PART`, all that a certificate says of the mechanism (`mechanisms.certificate.CertificatePart`).
 - `starter.py`, `synonyms.toml`, `commands/`, where there are any.
 
 Importing this module and the rooms' `__init__` loads no model of the language: `dprecipe --help` lists what all rooms
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dprecipe.language.base import Auto, Block
     from dprecipe.language.blocks import Budget
     from dprecipe.language.training import Training
+    from dprecipe.mechanisms.certificate import CertificatePart
     from dprecipe.mechanisms.plan import Assumption, Length
     from dprecipe.models.schema import Model
     from dprecipe.privacy.events import Charge
@@ -188,6 +190,11 @@ class Mechanism:
     def account(self) -> Account:
         """Its accounting."""
         return cast(Account, import_module(f"{self.package}.account"))
+
+    @property
+    def certificate(self) -> CertificatePart[Any, Any]:
+        """Its part of the certificate."""
+        return cast("CertificatePart[Any, Any]", import_module(f"{self.package}.certificate").PART)
 
     @property
     def starter(self) -> Starter | None:

@@ -56,3 +56,13 @@ def mechanism_block() -> object:
     global _is_closed
     _is_closed = True
     return Annotated[Union[tuple(m.block for m in MECHANISMS.values())], Field(discriminator="kind")]  # noqa: UP007
+
+
+def mechanism_facts() -> object:
+    """The type of the `mechanism` block of a certificate: the union of what all that is registered states, told apart
+    by `kind`."""
+    from typing import Annotated, Union
+
+    from pydantic import Field
+
+    return Annotated[Union[tuple(m.certificate.facts for m in MECHANISMS.values())], Field(discriminator="kind")]  # noqa: UP007

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.pnsgd import certificate as hiding
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.release import origins
 from dprecipe.release.schema import Predicate, Score
@@ -133,7 +133,7 @@ def lost_steps(made: Predicate) -> str:
     charged, trained = made.sampling.steps_charged, made.sampling.steps_trained
     if trained is None or trained == charged:
         return ""
-    what = "steps" if made.mechanism.voting is None else "queries"
+    what = mechanism_of(made.mechanism.kind).certificate.progress[1]
     return f"the model has {trained:,} of the {charged:,} {what} charged: interruptions took the others"
 
 
@@ -143,19 +143,10 @@ def _training(plan: Plan, made: Predicate) -> str:
 
 
 def _how(plan: Plan, made: Predicate) -> str:
-    noise, votes, initial = made.mechanism.noise, made.mechanism.voting, made.provenance.initial_weights
-    if votes is None:
-        start = "" if initial is None else f"\nIt began from the weights in `{plain(initial.file)}` ({initial.digest})."
-        return (
-            f"{_module(plan, made)}, trained by `{plan.mechanism}` "
-            f"for {hiding.fewest(made)}{plan.length.steps} steps, with\n"
-            f"{noise.family} noise of multiplier {multipliers(made)}.{start}"
-        )
-    return (
-        f"{_module(plan, made)}, a student of {votes.teachers} teachers (`{plan.mechanism}`, `{votes.aggregator}`):\n"
-        f"trained on public records, {votes.answers_charged} of them labelled by the teachers' votes with\n"
-        f"{noise.family} noise of {noise.multiplier:g} votes; the teachers were asked about {votes.queries_charged}."
-    )
+    initial = made.provenance.initial_weights
+    start = "" if initial is None else f"\nIt began from the weights in `{plain(initial.file)}` ({initial.digest})."
+    trained = mechanism_of(plan.mechanism).certificate.trained(plan, made.mechanism)
+    return f"{_module(plan, made)}{trained}{start}"
 
 
 def _module(plan: Plan, made: Predicate) -> str:
@@ -163,14 +154,6 @@ def _module(plan: Plan, made: Predicate) -> str:
     if made.provenance.model == "python":
         return f"A module from Python, in place of the recipe's `{plan.model.kind}`"
     return f"`{plan.model.kind}`"
-
-
-def multipliers(made: Predicate) -> str:
-    """The noise multiplier, or from which to which the schedule's phases go."""
-    phases = [phase.multiplier for phase in made.mechanism.phases or ()]
-    if not phases or min(phases) == max(phases):
-        return f"{made.mechanism.noise.multiplier:g}"
-    return f"{phases[0]:g} to {phases[-1]:g}"
 
 
 def plain(text: str) -> str:

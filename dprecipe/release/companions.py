@@ -13,10 +13,11 @@ from pathlib import Path
 
 from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.file import describe, parse
 from dprecipe.models.schema import Transformers
 from dprecipe.privacy.events import Charge
-from dprecipe.release import card, figures, labels, report, tensors
+from dprecipe.release import card, figures, report, tensors
 from dprecipe.release.folder import covered_history
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, parse_object, read_bytes, to_bytes
@@ -25,12 +26,6 @@ History = Sequence[Mapping[str, float]]
 
 FIGURE = "<svg/>"
 SVG = re.compile(r"<svg .*?</svg>", re.DOTALL)
-LABELS = frozenset(
-    {
-        *("ε", "δ", "ε spent", "steps", "queries", "answered, of those put", "accuracy, public records"),
-        *("position of the record", "no amplification", "contraction", "nonlinear", "iteration", "hybrid"),
-    }
-)
 
 
 def differences(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Path, names: set[str]) -> list[str]:
@@ -44,8 +39,8 @@ def differences(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder
     if "metrics.json" in names:
         failures, history = _metrics(stated, plan, folder / "metrics.json")
         found += failures
-    if labels.LABELS in names:
-        found += labels.differences(stated, plan, folder / labels.LABELS)
+    for name in sorted(names & mechanism_of(plan.mechanism).certificate.companions(plan)):
+        found += _of_the_mechanism(stated, plan, folder / name)
     if "card.md" in names:
         found += _same("card.md", folder, card.markdown(plan, stated))
     if "report.html" in names:
@@ -80,6 +75,16 @@ def _model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
     return found or _written("model.json", text, to_bytes(expected))
 
 
+def _of_the_mechanism(stated: Predicate, plan: Plan, path: Path) -> list[str]:
+    """A file that the plan's mechanism alone releases, by what its room knows of it."""
+    try:
+        content = read_bytes(path)
+    except ContentError as error:
+        return list(error.failures)
+    part, from_python = mechanism_of(plan.mechanism).certificate, stated.provenance.data == "python"
+    return part.check_companion(path.name, content, plan, stated.mechanism, from_python)
+
+
 def _written(name: str, content: bytes, expected: bytes) -> list[str]:
     """A file that means the same is not enough: in its blanks and in the digits of its numbers it could hold others."""
     return [] if content == expected else [f"{name}: {NOT_WRITTEN}"]
@@ -110,9 +115,8 @@ def _report(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Pa
         return ["report.html: not UTF-8"]
     if SVG.sub(FIGURE, page) != report.html(plan, stated, charges, history, lambda figure: FIGURE):
         return ["report.html: its text is not what this certificate gives: it may state another claim"]
-    claim, budget = stated.claim, stated.budget
-    allowed = LABELS | {f"budget ε = {budget.epsilon:g}", f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}"}
-    if stated.mechanism.voting is not None:
-        votes = stated.mechanism.voting
-        allowed |= {f"{votes.answers_charged:,} of {votes.queries_charged:,}"}
-    return [f"report.html: {flaw}" for figure in SVG.findall(page) if (flaw := figures.flaw(figure, allowed))][:5]
+    due, drawn = report.figures(plan, stated, charges, history), SVG.findall(page)
+    if len(drawn) != len(due):
+        return ["report.html: a figure is missing"]
+    flaws = [figures.flaw(svg, figure.name, figure.words) for svg, figure in zip(drawn, due, strict=True)]
+    return [f"report.html: {flaw}" for flaw in flaws if flaw is not None][:5]

@@ -12,15 +12,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from dprecipe.faults import Fault
-from dprecipe.mechanisms.pate import certificate as voting
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants, rounding
-from dprecipe.privacy.events import Charge, Event, SanitisedCost, total
-from dprecipe.release.certificate import steps_of
+from dprecipe.privacy.events import Charge, Event
 from dprecipe.release.schema import Predicate
 
 BLOCKS = 50
-"""No block is longer than this part of the run, rounded up: `training.gate`, `mechanisms.pate.ballot`."""
+"""No block is longer than this part of the run, rounded up: `training.gate`, and what reserves blocks of its own."""
 LONG = 50_000
 PRECISION = 2e-5
 """Beyond `LONG` events `calibrate.count` may stop this part short of what the budget holds."""
@@ -30,10 +29,11 @@ def impossible(stated: Predicate, plan: Plan) -> list[str]:
     """Why no run of the plan can have settled and trained what its certificate says, and ended as it says."""
     budget, sampling = stated.budget, stated.sampling
     trained, planned, charged = sampling.steps_trained, plan.length.steps, sampling.steps_charged
-    if (trained is None) != (stated.mechanism.projection is not None):
+    part = mechanism_of(plan.mechanism).certificate
+    if (trained is None) != part.hides_iterates:
         return ["sampling.steps_trained: null in runs whose iterates are hidden, and in no others"]
     found = []
-    longest = max(1, math.ceil((planned if plan.mechanism == voting.NAME else total(plan.events)) / BLOCKS))
+    longest = max(1, math.ceil(part.reservable(plan) / BLOCKS))
     if budget.events_reserved_unsettled > (budget.attempts - 1) * longest:
         found.append(
             f"budget.events_reserved_unsettled: an attempt that crashes leaves at most {longest:,} of this plan's "
@@ -47,7 +47,8 @@ def impossible(stated: Predicate, plan: Plan) -> list[str]:
         found.append("sampling.steps_trained: more than are planned")
     if budget.attempts == 1 and trained != charged:
         found.append("sampling.steps_trained: a run of one attempt loses none of the steps it is charged for")
-    if budget.stop_reason == "completed" and trained < planned and not _all_answered(stated):
+    over = part.may_end_early(stated.mechanism)
+    if budget.stop_reason == "completed" and trained < planned and not over:
         found.append("sampling.steps_trained: fewer than are planned, in a run that completed")
     return found
 
@@ -55,8 +56,9 @@ def impossible(stated: Predicate, plan: Plan) -> list[str]:
 def early_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) -> list[str]:
     """Why the budget can't have stopped this run."""
     trained, budget = stated.sampling.steps_trained, plan.budget
-    if stated.budget.stop_reason != "budget" or voting.filtered(plan) or trained is None:
-        return []  # what a filter held is asked where its charges are
+    part = mechanism_of(plan.mechanism).certificate
+    if stated.budget.stop_reason != "budget" or part.adaptive(plan) or trained is None:
+        return []  # what a limit held is asked where its charges are
     where = "budget.stop_reason: the budget did not stop this run"
     following = _following(plan, trained)
     if following is None:
@@ -67,8 +69,8 @@ def early_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) -> list
     after[following] += 1
     if after <= planned:
         return [f"{where}: its next event is one of those planned, which fit the budget; events are missing"]
-    # A published cost is set aside for, whatever else is charged.
-    after |= Counter({event: count for event, count in planned.items() if isinstance(event, SanitisedCost)})
+    # What is charged beside the steps is set aside for, whatever else is charged.
+    after |= Counter({event: count for event, count in planned.items() if not part.steps_of(event)})
     if after[following] > LONG:
         after[following] += math.ceil(PRECISION * after[following])
     try:
@@ -85,16 +87,11 @@ def early_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) -> list
     return []
 
 
-def _all_answered(stated: Predicate) -> bool:
-    """Whether a vote was over before its last query, because the most answers were given."""
-    votes = stated.mechanism.voting
-    return votes is not None and votes.answers_charged >= votes.answers_planned
-
-
 def _following(plan: Plan, trained: int) -> Event | None:
     """The event that a run takes next whose model has so many steps."""
+    part = mechanism_of(plan.mechanism).certificate
     for charge in _steps(plan):
-        steps = charge.count * steps_of(charge.event)
+        steps = charge.count * part.steps_of(charge.event)
         if trained < steps:
             return charge.event
         trained -= steps
@@ -104,8 +101,9 @@ def _following(plan: Plan, trained: int) -> Event | None:
 def _before(plan: Plan, trained: int) -> Counter[Event]:
     """The events of the first so many steps of the plan."""
     counts: Counter[Event] = Counter()
+    part = mechanism_of(plan.mechanism).certificate
     for charge in _steps(plan):
-        each = steps_of(charge.event)
+        each = part.steps_of(charge.event)
         events = min(charge.count, -(-trained // each))
         counts[charge.event] += events
         trained -= events * each
@@ -115,7 +113,8 @@ def _before(plan: Plan, trained: int) -> Counter[Event]:
 
 
 def _steps(plan: Plan) -> list[Charge]:
-    return [charge for charge in plan.events if not isinstance(charge.event, SanitisedCost)]
+    part = mechanism_of(plan.mechanism).certificate
+    return [charge for charge in plan.events if part.steps_of(charge.event)]
 
 
 def _counted(charges: Iterable[Charge]) -> Counter[Event]:

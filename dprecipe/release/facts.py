@@ -8,15 +8,12 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from dprecipe import __version__
 from dprecipe.models.origin import InitialWeights
 from dprecipe.privacy.events import Charge, total
 from dprecipe.privacy.ledger import Ledger
-
-if TYPE_CHECKING:
-    from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 
 GENERATOR = "ChaCha20 (RFC 8439), OpenSSL's; Gaussian noise on a CUDA device from dprecipe's own, bit for bit the same"
 ENTROPY = "operating system"
@@ -51,7 +48,7 @@ Dtype = Literal[
 class CheckResult:
     """One thing that was tested on the program before it saw a private record; `measured` is in words.
 
-    `text` is for the screen: a certificate has its own (`release.checks.TEXTS`).
+    `text` is for the screen: a certificate has its own (`CertificatePart.checks`).
     """
 
     id: str
@@ -89,8 +86,9 @@ class PublicScore:
 class RunFacts:
     """What was recorded while the run took place. Nothing in it may depend on private records.
 
-    `score` is given only where `data.test.access` is public; `sanitised` only where the recipe publishes what the votes
-    cost, and after its event was charged. `commitment` is the hexadecimal HMAC of the private data (see `commit`).
+    `score` is given only where `data.test.access` is public; `published`, what the mechanism's own statement takes,
+    only where the recipe publishes it and after its event was charged. `commitment` is the hexadecimal HMAC of the
+    private data (see `commit`).
     `steps_lost`: steps that were charged and are not in the model.
     `started` and `finished` are ISO 8601 in UTC. `initial` is the file of weights that the recipe's model started from.
     `tensors` are all that the release holds; `data` is "python" where any set of records was passed from there.
@@ -105,7 +103,7 @@ class RunFacts:
     insecure_seed: int | None = None
     commitment: str | None = None
     score: PublicScore | None = None
-    sanitised: Sanitised | None = None
+    published: object = None
     model: Origin = "recipe"
     data: Origin = "recipe"
     initial: InitialWeights | None = None

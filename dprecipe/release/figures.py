@@ -17,7 +17,6 @@ MAX_FIGURE = 1 << 18
 """Characters of a figure. Those of a report have some ten thousand."""
 MAX_DEPTH = 24
 """Elements inside each other; beyond some hundreds browsers put them elsewhere."""
-NAMES = ("epsilon", "answered", "profile", "positions", "bounds", "accuracy")
 SIZE = (403.2, 230.4)
 """Width and height, in points."""
 SPACES = ("{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}")
@@ -97,16 +96,16 @@ def _bare(name: str) -> str:
     return name
 
 
-def flaw(figure: str, allowed: frozenset[str]) -> str | None:
-    """Why a figure is none of a report's, else None. `allowed`: what it may say besides numbers.
+def flaw(figure: str, name: str, allowed: frozenset[str]) -> str | None:
+    """Why a figure is not the one of this name in a report, else None. `allowed`: what it may say besides numbers.
 
     Guarantees: a figure without a flaw is read alike by HTML and XML, is as large as others, refers to nothing outside
     of itself, nests nothing in what it repeats, and has no words but those allowed. Its lines may show anything.
     """
     if len(figure) > MAX_FIGURE:
         return f"a figure is longer than {MAX_FIGURE // 1024} KiB"
-    start = next((head(name) for name in NAMES if figure.startswith(head(name))), None)
-    if start is None:
+    start = head(name)
+    if not figure.startswith(start):
         return "a figure does not begin as a figure of a report does"
     if not figure.endswith("</svg>"):
         return "a figure does not end as a figure of a report does"

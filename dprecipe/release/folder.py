@@ -15,6 +15,7 @@ from dprecipe import screen
 from dprecipe.durable import sync
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import card, certificate, sign
 from dprecipe.release.facts import RunFacts
@@ -30,10 +31,6 @@ OWN = frozenset({CERTIFICATE, ENVELOPE})
 
 MODEL = frozenset({"model.safetensors", "model.json"})
 REPORT = frozenset({"report.html", "card.md"})
-
-EVERY_ITERATE_IS_COVERED = frozenset({"dpsgd", "encoded", "pate"})
-"""Mechanisms whose events pay for every iterate, so that public scores along the way are post-processing: of PATE's
-student, which is made of public records and released labels from its first step to its last."""
 
 
 def publish(
@@ -83,7 +80,7 @@ def released_files(plan: Plan) -> frozenset[str]:
     names = MODEL | {"metrics.json"}
     if plan.release.report:
         names |= REPORT
-    return names | {"labels.csv"} if plan.release.labels else names
+    return names | mechanism_of(plan.mechanism).certificate.companions(plan)
 
 
 def signing_key(plan: Plan) -> Ed25519PrivateKey | None:
@@ -97,8 +94,9 @@ def signing_key(plan: Plan) -> Ed25519PrivateKey | None:
 
 
 def covered_history(plan: Plan, history: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-    """The part of the history that may be published: none where the claim covers the last iterate alone."""
-    return history if plan.mechanism in EVERY_ITERATE_IS_COVERED else ()
+    """The part of the history that may be published: none where the claim covers the last iterate alone. Elsewhere the
+    events pay for every iterate, so that public scores along the way are post-processing."""
+    return () if mechanism_of(plan.mechanism).certificate.hides_iterates else history
 
 
 @contextmanager

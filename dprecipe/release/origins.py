@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from dprecipe.mechanisms.facts import Access
 from dprecipe.mechanisms.plan import Assumption
-from dprecipe.release.schema import Access, Predicate
+from dprecipe.release.schema import Predicate
 
 MODULE, RECORDS, BEHAVIOUR = "python_module", "python_records", "python_behaviour"
 LIBRARY = "library_tensors"

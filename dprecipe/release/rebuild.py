@@ -9,25 +9,21 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dprecipe.data.facts import facts
 from dprecipe.faults import Fault, PlanRefused, RecipeError
-from dprecipe.mechanisms.pate import certificate as voting
 from dprecipe.mechanisms.plan import Plan, Source
-from dprecipe.mechanisms.pnsgd import certificate as hiding
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
 from dprecipe.recipe.read import read_source
 from dprecipe.release import certificate, checks, endings, origins, tensors
-from dprecipe.release.claim import HiddenNumbers, Numbers, VotesCost
+from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, Spent
 from dprecipe.release.schema import Predicate, Score
-
-if TYPE_CHECKING:
-    from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 
 MOST_EVENTS = 10**9
 RECORDED = RunFacts((), {}, "", "", "")
@@ -51,11 +47,12 @@ def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     charges = _charges(stated, failures)
     if plan is None or charges is None:
         return None
-    foreign = [i for i, charge in enumerate(charges) if voting.foreign(plan, charge.event)]
-    if foreign:
-        failures += [f"events.run_length.{i}: not an event that this recipe plans" for i in foreign[:5]]
+    part = mechanism_of(plan.mechanism).certificate
+    unplanned = [i for i, charge in enumerate(charges) if not part.may_charge(plan, charge.event)]
+    if unplanned:
+        failures += [f"events.run_length.{i}: not an event that this recipe plans" for i in unplanned[:5]]
         return None
-    if voting.filtered(plan):
+    if part.adaptive(plan):
         impossible = _impossible(stated, plan, charges)
         failures += impossible
         return None if impossible else Rebuilt(plan, charges)
@@ -67,7 +64,7 @@ def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
 
 def _impossible(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> list[str]:
     try:
-        return voting.impossible(plan, charges, stated.budget)
+        return mechanism_of(plan.mechanism).certificate.check_charges(plan, charges, stated.budget)
     except ArithmeticError as error:
         return [f"events.run_length: the events can't be added up: {error}"]
 
@@ -131,10 +128,8 @@ def differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
 
     Everything but the accountants' numbers is derived again and compared, leaf by leaf.
     """
-    if stated.data_dependent is not None and not voting.publishes_cost(rebuilt.plan):
-        return ["data_dependent: this recipe publishes no such thing"]
-    if (stated.mechanism.projection is not None) != (rebuilt.plan.mechanism == hiding.NAME):
-        return ["mechanism.projection: of runs whose iterates are hidden, and of no others"]
+    if stated.mechanism.kind != rebuilt.plan.mechanism:
+        return [f"mechanism.kind: {stated.mechanism.kind}, and the recipe's is {rebuilt.plan.mechanism}"]
     try:
         expected = certificate.assemble(
             rebuilt.plan, spent(stated, rebuilt.charges), run_facts(stated), numbers(stated)
@@ -160,21 +155,9 @@ def spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
 
 def numbers(stated: Predicate) -> Numbers:
     """What the certificate says the accountants said."""
-    claim, of_votes = stated.claim, stated.data_dependent
-    votes = None if of_votes is None else VotesCost(of_votes.epsilon, of_votes.cost, of_votes.worst_case_epsilon)
-    problem = stated.mechanism.projection
-    hidden = None if problem is None else HiddenNumbers(problem.bounds, problem.winner, claim.by_position)
-    return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting, votes, hidden)
-
-
-def sanitised(stated: Predicate) -> Sanitised | None:
-    """What the run published of its votes' cost."""
-    block = stated.data_dependent
-    if block is None:
-        return None
-    from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
-
-    return Sanitised(block.noisy_cost, block.noisy_log_sensitivity)
+    claim, mechanism = stated.claim, stated.mechanism
+    own = mechanism_of(mechanism.kind).certificate.stated(mechanism)
+    return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting, own)
 
 
 def run_facts(stated: Predicate) -> RunFacts:
@@ -191,7 +174,7 @@ def run_facts(stated: Predicate) -> RunFacts:
         insecure_seed=stated.randomness.insecure_seed,
         commitment=None if commitment is None else commitment.value,
         score=None if score is None else PublicScore(**{"accuracy": None, **score.model_dump()}),
-        sanitised=sanitised(stated),
+        published=mechanism_of(stated.mechanism.kind).certificate.published(stated.mechanism),
         model=provenance.model,
         data=provenance.data,
         initial=None if initial is None else InitialWeights(initial.file, initial.digest, initial.head),
@@ -213,7 +196,9 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
     if budget.attempts == 1 and budget.events_reserved_unsettled:
         found.append("budget.events_reserved_unsettled: a run of one attempt settles all it reserved")
     ended = budget.stop_reason == "completed" or budget.attempts == 1
-    if ended and stated.events.total < budget.events_planned and not (plan is not None and voting.filtered(plan)):
+    part = None if plan is None else mechanism_of(plan.mechanism).certificate
+    adaptive = plan is not None and part is not None and part.adaptive(plan)
+    if ended and stated.events.total < budget.events_planned and not adaptive:
         found.append("events.total: fewer events than the plan, in a run that came to its end")
     for index, check in enumerate(stated.checks):
         if not check.passed:
@@ -221,24 +206,23 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
     seed = stated.randomness.insecure_seed
     if seed is not None:
         found.append("randomness.insecure_seed: the randomness was fixed in advance: this is no release")
-    if plan is not None:
-        if plan.mechanism == hiding.NAME:
-            found += hiding.impossible(stated)
-        if voting.publishes_cost(plan) and stated.data_dependent is None and budget.attempts == 1:
-            found.append("data_dependent: this recipe publishes it, and nothing took it from this run")
+    if plan is not None and part is not None:
+        if stated.mechanism.kind == plan.mechanism:
+            from_python = stated.provenance.model == "python"
+            found += part.check_run(plan, stated.mechanism, budget, from_python)
+            found += endings.impossible(stated, plan)
         learned = isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere
         if learned != (stated.provenance.initial_weights is not None):
             found.append("provenance.initial_weights: of runs whose recipe names such weights, and of no others")
         insecure = plan.runtime.insecure
         if seed != (None if insecure is None else insecure.seed):
             found.append("randomness.insecure_seed: not what the recipe says")
-        if budget.stop_reason == "budget" and budget.attempts == 1 and not voting.filtered(plan):
+        if budget.stop_reason == "budget" and budget.attempts == 1 and not adaptive:
             found.append(
                 "budget.stop_reason: one attempt makes all that is planned, and what is planned fits the budget"
             )
         found += checks.differences(stated.checks, plan)
         found += tensors.contradictions(stated, plan)
-        found += endings.impossible(stated, plan)
         score = stated.data_access.evaluation.released
         if score is not None and isinstance(score, Score) != (facts(plan.data).target is None):
             found.append("data_access.evaluation.released: a score of another kind of model")

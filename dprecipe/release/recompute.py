@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 
 from dprecipe.faults import Fault
-from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.certificate import compare_number
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.pnsgd import certificate as hiding
-from dprecipe.privacy import accountants, rounding, second_opinion
-from dprecipe.privacy.events import Charge, Encoded, PoissonLaplace, ProjectedDescent, SanitisedCost
+from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.privacy import accountants, second_opinion
+from dprecipe.privacy.events import Charge, Encoded, PoissonLaplace, ProjectedDescent
 from dprecipe.release import claim as claims
-from dprecipe.release.rebuild import Rebuilt, sanitised
+from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Accountant, Predicate
-
-LAST_DIGIT = 1.1e-5
-"""One unit of the sixth significant digit, relative, at its largest."""
 
 SECOND_OPINION = (1e-3, 2e-4)
 """How far above the claim the second opinion may lie: this part of it, and this much. Both are upper bounds of one
@@ -32,9 +29,6 @@ ENCODED = (2e-2, 2e-3)
 and lengths it lay at most 0.3 % of ε above ours. And for hidden runs, whose places it takes together: over
 random sizes, orders, stages and sets it lay at most 0.1 % of ε above ours, and 1.1 % where the stop is
 random or stages have Laplace noise."""
-
-GRID = 1e-3
-"""How far, relative, two bounds of nearly the same events may differ because their grids do."""
 
 RENYI_ORDERS = 2e-2
 """How far two Rényi bounds of the same events may lie apart, relative: they try different orders."""
@@ -62,55 +56,16 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     cross = accountants.epsilon_answer(charges, delta, relation, claims.other(plan.budget.accountant))
     found += _row(first, primary.accountant, primary.value, 0)
     found += _row(second, cross.accountant, cross.value, 1)
-    found += _number("claim.epsilon", claim.epsilon, primary.value)
+    found += compare_number("claim.epsilon", claim.epsilon, primary.value)
     loose, tight = (cross, primary) if cross.accountant.startswith("rdp") else (primary, cross)
-    # losses of Laplace noise are composed on a grid, which the Rényi bound of a hidden run knows nothing of
-    if not tight.value <= loose.value * (1 + (GRID if plan.mechanism == hiding.NAME else 1e-9)):
+    part = mechanism_of(plan.mechanism).certificate
+    if not tight.value <= loose.value * (1 + part.grid):
         found.append("accounting: the exact or numerical bound exceeds the Rényi bound; one of them is wrong")
     rdp = loose.value if loose.accountant.startswith("rdp") else math.inf
     found += _second_opinion(third, claim.epsilon, rdp, plan, charges, notes)
-    return found + _of_votes(stated, rebuilt) + _of_hidden(stated, rebuilt) + _profile(stated, rebuilt)
-
-
-def _of_votes(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
-    """What the published cost of votes does not support."""
-    block, published = stated.data_dependent, sanitised(stated)
-    if block is None or published is None or not voting.publishes_cost(rebuilt.plan):
-        return []
-    if not voting.count(rebuilt.charges, SanitisedCost):
-        return ["data_dependent: published, and not among the events"]
-    again = claims.votes_cost(rebuilt.plan, rebuilt.charges, published)
-    return [
-        *_number("data_dependent.cost", block.cost, again.cost),
-        *_number("data_dependent.epsilon", block.epsilon, again.epsilon),
-        *_number("data_dependent.worst_case_epsilon", block.worst_case_epsilon, again.worst_case),
-    ]
-
-
-def _of_hidden(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
-    """What hidden runs don't support of what is said of each bound and of each place."""
-    problem, rows = stated.mechanism.projection, stated.claim.by_position
-    if problem is None:
-        return ["claim.by_position: of hidden runs alone"] if rows else []
-    again = claims.hidden_numbers(rebuilt.plan, rebuilt.charges, stated.claim.epsilon)
-    found = []
-    if problem.winner != again.winner:
-        found.append(f"mechanism.projection.winner: {again.winner} gives the least bound, not {problem.winner}")
-    if [bound.name for bound in problem.bounds] != [bound.name for bound in again.bounds]:
-        found.append("mechanism.projection.bounds: not the bounds that there are")
-    else:
-        for index, (bound, ours) in enumerate(zip(problem.bounds, again.bounds, strict=True)):
-            if bound != ours:
-                found.append(
-                    f"mechanism.projection.bounds.{index}.epsilon: {bound.epsilon!r} stated, {ours.epsilon!r} given"
-                )
-    if [row.position for row in rows] != [row.position for row in again.by_position]:
-        return [*found, "claim.by_position: not the places that are due"]
-    for index, (row, ours_at) in enumerate(zip(rows, again.by_position, strict=True)):
-        where = f"claim.by_position.{index}"
-        found += _number(f"{where}.epsilon", row.epsilon, ours_at.epsilon)
-        found += _number(f"{where}.delta", row.delta, ours_at.delta)
-    return found
+    if stated.mechanism.kind == plan.mechanism:
+        found += part.recompute(stated.mechanism, plan, charges, claim.epsilon)
+    return found + _profile(stated, rebuilt)
 
 
 def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
@@ -120,13 +75,14 @@ def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
         found.append("accounting.0.epsilon: not the ε of the claim")
     if stated.budget.spent != stated.claim.epsilon:
         found.append("budget.spent: not the ε of the claim")
+    bounds = claims.bounds_of(rebuilt.plan)
     ours = f"dprecipe {stated.provenance.versions.get('dprecipe')}"
     for index, row in enumerate(stated.accounting):
         if row.role != "second_opinion" and row.version != ours:
             found.append(f"accounting.{index}.version: not the version in provenance.versions.dprecipe")
         if row.role == "second_opinion" and row.version != stated.provenance.versions.get("dp-accounting"):
             found.append(f"accounting.{index}.version: not the version in provenance.versions.dp-accounting")
-        if row.bound != claims.BOUNDS.get(row.name):
+        if row.bound != bounds.get(row.name):
             found.append(f"accounting.{index}.bound: not what is known of {row.name}")
     return found
 
@@ -134,15 +90,7 @@ def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
 def _row(row: Accountant, name: str, value: float, index: int) -> list[str]:
     found = [] if row.name == name else [f"accounting.{index}.name: {name} gives this bound, not {row.name}"]
     stated = math.inf if row.epsilon is None else row.epsilon
-    return found + _number(f"accounting.{index}.epsilon", stated, value)
-
-
-def _number(path: str, stated: float, recomputed: float) -> list[str]:
-    if not recomputed <= stated:
-        return [f"{path}: the events cost {recomputed!r}, more than the {stated!r} stated"]
-    if not stated <= rounding.up(recomputed) * (1 + LAST_DIGIT):
-        return [f"{path}: {stated!r} stated, the events cost {recomputed!r}"]
-    return []
+    return found + compare_number(f"accounting.{index}.epsilon", stated, value)
 
 
 def _second_opinion(
@@ -156,7 +104,7 @@ def _second_opinion(
     if opinion.version == row.version:
         if opinion.name != row.name:
             found.append(f"accounting.2.name: {opinion.name} gives this bound, not {row.name}")
-        found += _number("accounting.2.epsilon", stated, opinion.epsilon)
+        found += compare_number("accounting.2.epsilon", stated, opinion.epsilon)
     else:
         notes.append(f"dp-accounting {row.version} was not here to be asked again; {opinion.version} was")
         if math.isfinite(opinion.epsilon) and not abs(stated - opinion.epsilon) <= RENYI_ORDERS * opinion.epsilon:
@@ -184,12 +132,12 @@ def _profile(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     found = []
     again = accountants.profile(charges, relation, plan.budget.accountant, epsilons)
     for index, (point, (_, delta)) in enumerate(zip(claim.profile, again, strict=True)):
-        found += _number(f"claim.profile.{index}.delta", point.delta, min(delta, 1.0))
+        found += compare_number(f"claim.profile.{index}.delta", point.delta, min(delta, 1.0))
     gdp = claims.gaussian_bound(charges, relation, claim.epsilon)
     if (gdp is None) != (claim.gdp is None):
         found.append("claim.gdp: the events give another answer")
     elif gdp is not None and claim.gdp is not None:
         if (gdp.from_epsilon, gdp.to_epsilon) != (claim.gdp.from_epsilon, claim.gdp.to_epsilon):
             found.append("claim.gdp: stated for another interval than the events give")
-        found += _number("claim.gdp.mu", claim.gdp.mu, gdp.mu)
+        found += compare_number("claim.gdp.mu", claim.gdp.mu, gdp.mu)
     return found

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
+from dprecipe.mechanisms.certificate import Section
+from dprecipe.mechanisms.drawing import Figure
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.pnsgd import certificate as hiding
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge
 from dprecipe.release import origins, plots
@@ -30,30 +32,27 @@ from dprecipe.release.schema import (
     TruncatedPoissonGaussianRun,
 )
 
-Figure = Callable[[], str]
-"""Draws an SVG."""
-
 
 def html(
     plan: Plan,
     made: Predicate,
     charges: Sequence[Charge],
     history: Sequence[Mapping[str, float]],
-    draw: Callable[[Figure], str] = lambda figure: figure(),
+    draw: Callable[[Figure], str] = lambda figure: plots.svg(figure.name, figure.draw),
 ) -> str:
     """The page. `history` holds public scores only (`step`, `accuracy`).
 
     Guarantees: but for what `draw` makes of each figure, a function of plan, predicate and whether there is a history.
     """
-    figures = _plots(plan, made, charges, history)
-    if made.mechanism.projection is not None:
-        figures = _hidden_plots(plan, made, charges)
-    drawn = "".join(f"<figure>{draw(svg)}<figcaption>{escape(text)}</figcaption></figure>" for svg, text in figures)
-    title = "Over the run" if made.mechanism.projection is None else "The guarantee"
+    drawn = "".join(
+        f"<figure>{draw(figure)}<figcaption>{escape(figure.caption)}</figcaption></figure>"
+        for figure in figures(plan, made, charges, history)
+    )
+    title = "The guarantee" if mechanism_of(plan.mechanism).certificate.hides_iterates else "Over the run"
     sections = [
         _claim(made),
         *_python(made),
-        *_votes(made),
+        *map(_of_the_mechanism, mechanism_of(plan.mechanism).certificate.sections(made.mechanism)),
         section(title, f'<div class="plots">{drawn}</div>'),
         _events(made),
         _assumptions(plan, made),
@@ -82,15 +81,15 @@ def _description(plan: Plan) -> str:
 
 def _claim(made: Predicate) -> str:
     claim, budget, mechanism = made.claim, made.budget, made.mechanism
+    part = mechanism_of(mechanism.kind).certificate
+    steps = f"{part.steps(mechanism, made.sampling.steps_charged)} {part.progress[1]}"
     numbers = [
         (f"ε = {claim.epsilon:g}", f"spent, of a budget of {budget.epsilon:g}"),
         (f"δ = {claim.delta:g}", "the chance that ε does not hold"),
         (claim.unit.name, "is what is protected"),
-        (f"{hiding.fewest(made)}{made.sampling.steps_charged:,} {_what(made)}", f"{mechanism.kind}, {_noise(made)}"),
+        (steps, f"{mechanism.kind}, {part.noise(mechanism)}"),
+        *part.headline(mechanism),
     ]
-    if mechanism.voting is not None:
-        votes = mechanism.voting
-        numbers.append((f"{votes.answers_charged:,} answers", f"by {votes.teachers:,} teachers"))
     if claim.gdp is not None:
         end = claim.gdp.to_epsilon
         where = "for every ε" if end is None else f"for ε up to {end:g}"
@@ -123,102 +122,54 @@ def _python(made: Predicate) -> list[str]:
     return [section(f"{title}, and checked by nobody", bullets(declared) + named)]
 
 
-def _what(made: Predicate) -> str:
-    """What a run goes through one by one."""
-    return "steps" if made.mechanism.voting is None else "queries"
+def _of_the_mechanism(part: Section) -> str:
+    """What the mechanism's room says of the run."""
+    cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in part.numbers)
+    body = table(("", ""), part.rows)
+    body += f'<div class="numbers">{cells}</div>' if cells else ""
+    body += f'<p class="small">{escape(part.text)}</p>' if part.text else ""
+    return section(part.title, body)
 
 
-def _noise(made: Predicate) -> str:
-    noise = made.mechanism.noise
-    if made.mechanism.voting is None:
-        return f"noise multiplier {noise.multiplier:g}"
-    return f"{noise.family} noise of {noise.multiplier:g} votes"
-
-
-def _votes(made: Predicate) -> list[str]:
-    """What decided which queries were answered, and what these very votes cost, where that is published."""
-    votes, own = made.mechanism.voting, made.data_dependent
-    if votes is None:
-        return []
-    rows = [
-        ("teachers", f"{votes.teachers:,}: {votes.partition}"),
-        ("answers", f"{votes.aggregator}, one of {votes.classes:,} classes, {_noise(made)} on each count"),
-    ]
-    if votes.threshold is not None and votes.selection_multiplier is not None:
-        check = f"where the largest count reaches {votes.threshold:g}, gaussian noise of {votes.selection_multiplier:g}"
-        rows.append(("which", f"{check} votes on it"))
-    if votes.interaction is not None:
-        asked = votes.interaction
-        rows.append(
-            (
-                "student",
-                f"from the second of {asked.rounds} rounds on, where votes exceed what it expects by "
-                f"{asked.threshold:g}; its own label stands above a confidence of {asked.confidence:g}",
-            )
-        )
-    rows.append(("queries", f"{votes.queries_charged:,}, of {votes.queries_planned:,} at most"))
-    rows.append(("answered", f"{votes.answers_charged:,}, of {votes.answers_planned:,} at most"))
-    if votes.filter is not None:
-        rows.append(("charged", "all that the plan allowed, whatever was answered: the claim is the worst case"))
-    body = table(("", ""), rows)
-    if own is not None:
-        cells = [
-            (f"ε = {own.epsilon:g}", f"what these votes cost, at δ = {own.delta:g}"),
-            (f"ε = {own.worst_case_epsilon:g}", "the worst case, at the same δ"),
-            (own.smaller.replace("_", " "), "is the smaller"),
-        ]
-        numbers = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in cells)
-        body += f'<div class="numbers">{numbers}</div><p class="small">{escape(own.sentence)}</p>'
-    return [section("The vote", body)]
-
-
-def _plots(
+def figures(
     plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]
-) -> list[tuple[Figure, str]]:
-    """Each figure of a run, with its caption."""
-    what = _what(made)
-    each = what.removesuffix("s") if made.mechanism.voting is None else "query"
-    rest = "" if made.mechanism.voting is None or made.mechanism.voting.filter is None else " What was left is charged."
-    figures: list[tuple[Figure, str]] = [
-        (
-            lambda: plots.epsilon_plot(plots.spent_over_steps(plan, charges), made.budget.epsilon, what),
+) -> list[Figure]:
+    """Each figure of a run. Of a run whose iterates are hidden, those of its mechanism alone: nothing along the way."""
+    claim, budget, part = made.claim, made.budget, mechanism_of(plan.mechanism).certificate
+    profile = [point.epsilon for point in claim.profile]
+    own = part.figures(plan, made.mechanism, charges, claim.epsilon, profile)
+    if part.hides_iterates:
+        return [*own]
+    each, several = part.progress
+    rest = " What was left is charged." if part.adaptive(plan) else ""
+    found = [
+        Figure(
+            "epsilon",
             f"What was spent, {each} by {each}; the line is the budget.{rest}",
+            lambda axes: plots.draw_spent(axes, plots.spent_over_steps(plan, charges), budget.epsilon, several),
+            frozenset({several, "ε spent", f"budget ε = {budget.epsilon:g}"}),
         ),
+        *own,
     ]
-    if made.mechanism.voting is not None:
-        figures.append(
-            (
-                lambda: plots.answered_plot(plots.answered_over_queries(charges)),
-                "How much the teachers answered: answers are released anyway.",
-            )
-        )
-    if made.claim.profile:
-        figures.append(
-            (
-                lambda: plots.profile_plot(made.claim),
+    if profile:
+        found.append(
+            Figure(
+                "profile",
                 "The same release holds for every pair on this curve, not for one only.",
+                lambda axes: plots.draw_profile(axes, claim),
+                frozenset({"ε", "δ", f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}"}),
             )
         )
     if history:
-        figures.append((lambda: plots.accuracy_plot(history, what), "Accuracy on records that are declared public."))
-    return figures
-
-
-def _hidden_plots(plan: Plan, made: Predicate, charges: Sequence[Charge]) -> list[tuple[Figure, str]]:
-    """Of a run whose iterates are hidden: nothing along the way, but how good the guarantee is."""
-    claim, figures = made.claim, list[tuple[Figure, str]]()
-    if claim.by_position:
-        figures.append(
-            (lambda: plots.position_plot(claim), "Every place in the file has a guarantee; the claim is the worst.")
-        )
-    if claim.profile:
-        figures.append(
-            (
-                lambda: plots.bounds_plot(plots.bounds_over_epsilon(plan, charges, claim), claim),
-                "Each bound holds; the least, at the claimed δ, is claimed.",
+        found.append(
+            Figure(
+                "accuracy",
+                "Accuracy on records that are declared public.",
+                lambda axes: plots.draw_accuracy(axes, history, several),
+                frozenset({several, "accuracy, public records"}),
             )
         )
-    return figures
+    return found
 
 
 FEW_PHASES = 4

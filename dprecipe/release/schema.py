@@ -8,27 +8,32 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, GetCoreSchemaHandler, StringConstraints
+from pydantic_core import CoreSchema
 
 from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.pnsgd.schema import Constraint
+from dprecipe.mechanisms.facts import (
+    Access,
+    BudgetFacts,
+    Digest,
+    MechanismFacts,
+    PrivacyUnit,
+    Probability,
+    Rate,
+    Sentence,
+    Word,
+)
+from dprecipe.mechanisms.table import mechanism_facts
 from dprecipe.privacy.events import MOST_ROWS
 from dprecipe.release.facts import Dtype
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
-Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 PackageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 PackageVersion = Annotated[str, StringConstraints(pattern=r"^[0-9][A-Za-z0-9.+!_-]{0,63}$")]
 AccountantVersion = Annotated[str, StringConstraints(pattern=r"^(dprecipe )?[0-9][A-Za-z0-9.+!_-]{0,63}$")]
-Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Rate = Annotated[float, Field(gt=0, le=1)]
-Stop = Literal["completed", "budget", "interrupted"]
 Role = Literal["claim", "cross_check", "second_opinion"]
-Status = Literal["covered", "public", "declared", "private_internal", "none"]
 
 
 class Point(Block):
@@ -46,22 +51,6 @@ class GaussianBound(Block):
     to_epsilon: NonNegativeFloat | None = Field(description="null: for every ε; the bound is exact")
 
 
-class PositionBound(Block):
-    """What protects the records at one place in the file: ε at the claim's δ, and δ at its ε."""
-
-    position: PositiveInt
-    epsilon: NonNegativeFloat
-    delta: Probability
-
-
-class PrivacyUnit(Block):
-    """Who is protected."""
-
-    name: Word
-    max_records: PositiveInt
-    enforced_by: Sentence
-
-
 class Claim(Block):
     """What is guaranteed."""
 
@@ -74,176 +63,6 @@ class Claim(Block):
     not_protected: Annotated[tuple[Sentence, ...], Field(max_length=100)]
     profile: Annotated[tuple[Point, ...], Field(max_length=64)]
     gdp: GaussianBound | None
-    by_position: Annotated[tuple[PositionBound, ...], Field(max_length=1000)] = Field(
-        (), description="of hidden runs through the file's order; the claim is that of the worst place"
-    )
-
-
-class NoiseFacts(Block):
-    """The noise that was added; of several phases, in the last."""
-
-    family: Word
-    shape: PositiveFloat | None = Field(None, description="the family's parameter beyond its scale: df, or λ")
-    multiplier: PositiveFloat = Field(
-        description="scale over the clip norm, the codeword norm or the Lipschitz constant, or in votes"
-    )
-    scale: PositiveFloat | None = Field(
-        None,
-        description="absolute; of Gaussian noise, its standard deviation; where layers differ, of relative scale 1",
-    )
-    standard_deviation: PositiveFloat | None = Field(
-        description="absolute, of the noise on the sum, at that scale; null: infinite"
-    )
-    added_to: Sentence
-
-
-class PhaseFacts(Block):
-    """A part of a run with noise of its own."""
-
-    steps: PositiveInt
-    family: Word
-    shape: PositiveFloat | None
-    multiplier: PositiveFloat
-    clip_norm: PositiveFloat | None = Field(None, description="of mechanisms that clip gradients")
-    expected_lot: PositiveFloat | None = Field(
-        None, description="the public divisor of its sums; null: the one under aggregation"
-    )
-
-
-class CountFacts(Block):
-    """How the clip norm follows the gradients: by a noisy count that is one release with their sum."""
-
-    quantile: Probability = Field(description="share of gradients that shall be no longer than the norm")
-    learning_rate: PositiveFloat
-    noise: PositiveFloat = Field(description="standard deviation of the noise on the count, in units")
-    gradient_multiplier: PositiveFloat = Field(
-        description="deviation of the noise on the gradients alone over the clip norm; of the last phase"
-    )
-
-
-class ClippingFacts(Block):
-    """How far one unit can move what is released."""
-
-    norm: PositiveFloat = Field(description="at the first step")
-    mode: Word
-    norm_kind: Literal["l2", "l1"] = "l2"
-    layers: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None = Field(
-        None, description="the norm of each layer over `norm`; null: one norm, or the same share for each layer"
-    )
-    stability: PositiveFloat | None = Field(None, description="γ, where gradients are scaled to norm · ‖g‖ / (‖g‖ + γ)")
-    count: CountFacts | None = Field(None, description="where the norm adapts")
-    augmentations: PositiveInt = Field(1, description="copies of a record whose gradients are averaged before clipping")
-
-
-class EncodingFacts(Block):
-    """The public codebook whose envelope bounds what one unit can move, coordinate by coordinate."""
-
-    codebook: Digest
-    source: Literal["gaussian", "file"]
-    codewords: PositiveInt
-    norm: PositiveFloat = Field(description="L2 norm of every codeword")
-    sensitivity: PositiveFloat = Field(
-        description="the most one unit moves a sum in L2 norm, each layer in units of its relative noise"
-    )
-    dimension: PositiveInt
-    groups: Annotated[tuple[PositiveInt, ...], Field(max_length=10_000)] = Field(
-        description="coordinates that are ranked together"
-    )
-    group_noise: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None
-    microbatch: PositiveInt
-    slots: PositiveInt | None
-    denoising: Sentence
-
-
-class AggregationFacts(Block):
-    """How contributions become one vector."""
-
-    of: Sentence
-    divisor: PositiveFloat | None = Field(description="a public constant; null: nothing is divided")
-
-
-class InteractionFacts(Block):
-    """How a student took part in the choice of what is answered."""
-
-    rounds: PositiveInt
-    threshold: PositiveFloat = Field(description="in votes beyond what the student expects")
-    confidence: Probability = Field(description="above it the student's own prediction is the label")
-
-
-class VotingFacts(Block):
-    """Who voted, on how much, and what decided which queries were answered."""
-
-    teachers: PositiveInt
-    teachers_from: Literal["recipe", "file"] = Field(description="`file`: trained elsewhere, their votes were read")
-    partition: Sentence
-    classes: PositiveInt
-    aggregator: Word
-    threshold: PositiveFloat | None = Field(description="T, in votes; null: every query is answered")
-    selection_multiplier: PositiveFloat | None = Field(
-        description="standard deviation of the check's noise, in votes; null: there is no check"
-    )
-    interaction: InteractionFacts | None
-    queries_planned: PositiveInt = Field(description="the most that are put")
-    queries_charged: NonNegativeInt = Field(description="put, or lost in a crash")
-    answers_planned: PositiveInt = Field(description="the most that are answered")
-    answers_charged: NonNegativeInt = Field(description="answered, or lost in a crash")
-    filter: PositiveFloat | None = Field(
-        description="most that Σ μ² of the votes may come to, and what the run is charged whatever was answered; null: "
-        "how much is answered was known in advance"
-    )
-
-
-class StageFacts(Block):
-    """A part of a hidden run whose steps are alike."""
-
-    steps: PositiveInt
-    learning_rate: PositiveFloat
-    noise_scale: PositiveFloat = Field(description="absolute, on the mean gradient")
-    noise_multiplier: PositiveFloat = Field(description="`noise_scale` over the Lipschitz constant")
-
-
-class BoundFacts(Block):
-    """What one bound gives for the events, at the claim's δ."""
-
-    name: Word
-    epsilon: NonNegativeFloat | None = Field(description="null: it has none")
-
-
-class ProjectionFacts(Block):
-    """The convex problem whose last iterate was released, and what each bound of it gives."""
-
-    constraint: Constraint
-    diameter: PositiveFloat = Field(description="D, of the set")
-    largest_norm: PositiveFloat = Field(description="of the parameters together")
-    parameters: PositiveInt
-    feature_norm: PositiveFloat | None = Field(description="R, by clipping; null: no feature is read")
-    l2: NonNegativeFloat
-    lipschitz: PositiveFloat = Field(description="L, of a record's loss without its regulariser")
-    moved: PositiveFloat = Field(description="Δ, between the gradients of two neighbouring records")
-    smoothness: PositiveFloat = Field(description="β")
-    strong_convexity: NonNegativeFloat = Field(description="ρ")
-    contraction: Probability = Field(description="largest Lipschitz constant of a step")
-    order: Literal["sequential", "permuted"]
-    stop: Literal["last", "random"]
-    batch_size: PositiveInt
-    lots: PositiveInt = Field(description="steps of one pass")
-    passes: PositiveFloat
-    stages: Annotated[tuple[StageFacts, ...], Field(min_length=1, max_length=MOST_ROWS)]
-    bounds: Annotated[tuple[BoundFacts, ...], Field(max_length=16)]
-    winner: Word = Field(description="the simplest of the least")
-
-
-class MechanismFacts(Block):
-    """How information left the private data."""
-
-    kind: Word
-    noise: NoiseFacts = Field(description="of the last phase, where there are several")
-    phases: Annotated[tuple[PhaseFacts, ...], Field(max_length=1000)] | None = None
-    clipping: ClippingFacts | None
-    encoding: EncodingFacts | None = Field(description="of mechanisms that encode gradients")
-    voting: VotingFacts | None = Field(None, description="of mechanisms whose teachers vote")
-    aggregation: AggregationFacts
-    projection: ProjectionFacts | None = Field(description="of mechanisms that project iterates")
 
 
 class SamplingFacts(Block):
@@ -419,41 +238,12 @@ class Accountant(Block):
     epsilon: NonNegativeFloat | None = Field(description="null: it has no bound for these events")
 
 
-class DataDependentFacts(Block):
-    """What these very votes cost, from noisy values that were published and paid for: no worst case, not the claim."""
-
-    epsilon: NonNegativeFloat
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="the claim's, and twice `failure`")
-    sentence: Sentence
-    order: Annotated[float, Field(gt=1)] = Field(description="α, the Rényi order of the bound")
-    beta: PositiveFloat = Field(description="β of the smooth sensitivity")
-    noise_multiplier: PositiveFloat = Field(description="of `noisy_cost`, over the smooth sensitivity")
-    scale_multiplier: PositiveFloat = Field(description="of `noisy_log_sensitivity`, over β")
-    failure: Annotated[float, Field(gt=0, lt=0.5)] = Field(
-        description="chance that the one noise exceeds its allowance, and that the other does"
-    )
-    noisy_cost: float = Field(description="published: the votes' Rényi cost with noise")
-    noisy_log_sensitivity: float = Field(
-        description="published: the logarithm of its smooth sensitivity with noise, its allowance added"
-    )
-    cost: NonNegativeFloat = Field(description="upper bound of the Rényi cost of the votes, from the two")
-    worst_case_epsilon: NonNegativeFloat = Field(description="of the claim's events, at the same δ")
-    smaller: Literal["worst_case", "data_dependent"] = Field(description="which of the two statements says more")
-
-
 class AssumptionFacts(Block):
     """Something the claim rests on."""
 
     id: Word
     text: Sentence
     checked_by: Literal["code", "test", "declaration"]
-
-
-class Access(Block):
-    """How one use of data relates to the claim."""
-
-    status: Status
-    text: Sentence
 
 
 class Score(Block):
@@ -487,21 +277,6 @@ class DataAccess(Block):
     preprocessing: Access
     tuning: Access
     evaluation: EvaluationAccess
-
-
-class BudgetFacts(Block):
-    """The cap, and what was spent of it."""
-
-    epsilon: PositiveFloat
-    delta: Annotated[float, Field(gt=0, lt=1)]
-    spent: NonNegativeFloat
-    stop_reason: Stop
-    attempts: PositiveInt
-    resumes: NonNegativeInt
-    events_planned: PositiveInt
-    events_settled: NonNegativeInt
-    events_reserved_unsettled: NonNegativeInt = Field(description="charged as if they had run")
-    torn_line: bool = Field(description="the ledger's last line was cut short and left out")
 
 
 class Randomness(Block):
@@ -593,15 +368,21 @@ class Provenance(Block):
     data_commitment: Commitment | None
 
 
+class Registered:
+    """Reads the block `mechanism` as the one of its kind, of all mechanisms that are registered by the first time."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(mechanism_facts())
+
+
 class Predicate(Block):
     """The claim and all it rests on."""
 
     claim: Claim
-    mechanism: MechanismFacts
+    mechanism: Annotated[MechanismFacts, Registered()]
     sampling: SamplingFacts
     events: Events
     accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
-    data_dependent: DataDependentFacts | None = Field(None, description="where the recipe publishes it")
     assumptions: Annotated[tuple[AssumptionFacts, ...], Field(max_length=100)]
     tensors: Annotated[tuple[TensorFacts, ...], Field(min_length=1, max_length=100_000)]
     data_access: DataAccess

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,12 +86,26 @@ def validate(model: type[M], parsed: dict[str, Any], name: str) -> M:
         found = error.errors(include_url=False, include_input=False, include_context=False)
         if {(e["type"], e["loc"]) for e in found} >= {("missing", (field,)) for field in ESSENTIAL}:
             raise ContentError(f"{name}: this is no certificate of dprecipe") from None
-        failures = [f"{'.'.join(map(str, e['loc'])) or name}: {_worded(e)}" for e in found[:MAX_ERRORS]]
+        failures = [f"{_place(e['loc'], parsed) or name}: {_worded(e)}" for e in found[:MAX_ERRORS]]
         if len(found) > MAX_ERRORS:
             failures.append(f"{name}: and {len(found) - MAX_ERRORS} more")
         raise ContentError(*failures) from None
     except (ValueError, RecursionError) as error:
         raise ContentError(f"{name}: {_short(error)}") from None
+
+
+def _place(loc: Sequence[int | str], parsed: Any) -> str:
+    """The path of a field; the tag by which a block was told apart, its `kind`, is none of its keys."""
+    path, value = [], parsed
+    for step in loc:
+        if isinstance(value, dict) and step not in value and step == value.get("kind"):
+            continue
+        path.append(str(step))
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+    return ".".join(path)
 
 
 def one_line(text: str) -> str:

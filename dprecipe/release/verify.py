@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe.faults import CertificateInvalid, Fault, UsageFault
-from dprecipe.mechanisms.pate.certificate import filtered
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.release import certificate, companions, endings, limits, rebuild, recompute, versions
@@ -188,13 +188,14 @@ def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
 
 def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
     first, second, third = stated.accounting
+    part = mechanism_of(rebuilt.plan.mechanism).certificate
     case.checked += [
         "its recipe was planned again: its digest, the events, sampling, noise, clipping, unit and release agree",
         f"ε recomputed from {stated.events.total:,} events with {first.name} does not exceed the claim",
         f"{third.name}, an independent library, was asked again: consistent with the {third.epsilon!r} stated",
         f"the cross-check with {second.name} gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
         f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
-        *(["the run is charged all that its filter allowed, whatever was answered"] if filtered(rebuilt.plan) else []),
+        *part.checked(rebuilt.plan),
         f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
     ]
     if rebuilt.plan.reads:
@@ -204,11 +205,7 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
         )
     if warned := open_warnings(rebuilt.plan.warnings):
         case.notes.append(f"the recipe's own warnings, which it does not accept: {'; '.join(warned)}")
-    if stated.data_dependent is not None:
-        case.notes.append(
-            "what these votes cost, with noise, is taken as stated: what follows from it was worked out again, but not "
-            "that a run drew it"
-        )
+    case.notes += part.notes(stated.mechanism)
     case.notes.append(
         "what the certificate alone says: what each check measured, which tensors noisy steps made, how many of the "
         "steps charged the model has, scores, times, device, package versions, and whether Python replaced the model "
@@ -245,10 +242,7 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
         f"the weights hold the {len(stated.predicate.tensors):,} tensors that the certificate names, and the other "
         "files say what it says"
     )
-    if "labels.csv" in subjects:
-        case.notes.append(
-            "which record has which label in labels.csv is taken as stated: no votes are here to hold it against"
-        )
+    case.notes += mechanism_of(rebuilt.plan.mechanism).certificate.companion_notes(frozenset(subjects))
     if "report.html" in subjects:
         case.notes.append("the lines in the report's figures were not drawn again; its words were compared")
 

@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dprecipe.faults import CertificateInvalid, RunFailed
-from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.file import describe
 from dprecipe.models.hub_config import Config
@@ -44,8 +43,8 @@ class Finished:
     """The recipe's block; None for a module that came from Python."""
     score: Score | None
     test_from_python: bool
-    sanitised: Sanitised | None = None
-    """What the run published of its votes' cost."""
+    published: object = None
+    """What the run published of itself, for its mechanism's own statement."""
     config: Config | None = None
     """What a model of transformers is built from."""
     steps_lost: int = 0
@@ -94,7 +93,7 @@ def publish(
             steps_lost=finished.steps_lost,
             insecure_seed=ledger.insecure_seed,
             score=_published(finished.score) if public else None,
-            sanitised=finished.sanitised,
+            published=finished.published,
         )
         return _publish(plan, folder, ledger, facts, finished, public)
 

@@ -27,7 +27,6 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import say
-from dprecipe.release.certificate import steps_charged
 from dprecipe.release.origins import quoted
 from dprecipe.training import checkpoint
 from dprecipe.training.attempt import opened
@@ -74,14 +73,14 @@ class StepwiseRunner(Runner[Program]):
 
     def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
         """Train from where the folder is to the end of the plan or of the budget, and publish."""
-        processes = processes_of(plan, program)
+        processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
         state: dict[str, Any] | None = None
 
         def check(before: Ledger | None) -> None:
             nonlocal state
             state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint), before)
             if before is not None:
-                charged, trained = steps_charged(plan, before.charges), checkpoint.steps_of(state)
+                charged, trained = part.steps_charged(before.charges), checkpoint.steps_of(state)
                 check_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
 
         private = {"commitment": private_of(program.sets.train)}
@@ -110,7 +109,7 @@ class StepwiseRunner(Runner[Program]):
             score=score,
             test_from_python=program.sets.custom_test,
             config=program.config,
-            steps_lost=steps_charged(plan, gate.spent) - module.steps_done,
+            steps_lost=part.steps_charged(gate.spent) - module.steps_done,
         )
         done = attempt.publish(finished)
         return processes.agree(lambda: done)
@@ -121,7 +120,7 @@ class StepwiseRunner(Runner[Program]):
         Raises:
             Interrupted: it was stopped.
         """
-        processes = processes_of(plan, program)
+        processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
         # What the leader has drawn and read, sent by itself: no file of anybody's.
         secrets, state = processes.agree(answered_by_the_leader)
         module = self.build(plan, program.model, program.store, Led(), secrets)

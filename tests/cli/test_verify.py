@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
+from dprecipe.mechanisms.dpsgd.certificate import CHECKS
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
-from dprecipe.release.checks import CHECKS
 from dprecipe.release.facts import CheckResult, RunFacts, package_versions
 
 RECIPE = """\
@@ -44,7 +44,7 @@ def release(tmp_path: Path, put_release: Any) -> Path:
     ledger.close("completed")
     moment = "2026-01-01T00:00:00+00:00"
     facts = RunFacts(
-        tuple(CheckResult(name, "it holds", True) for name in CHECKS["dpsgd"]),
+        tuple(CheckResult(name, "it holds", True) for name in CHECKS),
         package_versions(),
         "cpu",
         moment,

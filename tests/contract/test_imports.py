@@ -20,7 +20,7 @@ ORDER = (
     ("privacy",),
     ("data",),
     ("models",),
-    ("mechanisms.plan", "mechanisms.contract"),
+    ("mechanisms.plan", "mechanisms.facts", "mechanisms.drawing", "mechanisms.certificate", "mechanisms.contract"),
     ("mechanisms.noisy_sum",),
     ("mechanisms.<room>",),
     ("mechanisms.table",),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
-from dprecipe.release.checks import CHECKS, TEXTS, VOTES_FROM_A_FILE
+from dprecipe.mechanisms.pate.certificate import CHECKS_OF_A_FILE
+from dprecipe.mechanisms.table import MECHANISMS
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
@@ -15,10 +17,12 @@ def test_the_page_lists_the_checks_that_certificates_have() -> None:
     page = (ROOT / "docs" / "certificate.md").read_text(encoding="utf-8")
     section = page[page.index("### Checks") : page.index("### Votes")]
     listed = {name: (text, of) for name, text, of in ROW.findall(section)}
-    assert {name: text for name, (text, _) in listed.items()} == TEXTS
-    for mechanism, names in CHECKS.items():
-        assert {name for name, (_, of) in listed.items() if f"`{mechanism}`" in of.split(", ")} == names
-    assert {name for name, (_, of) in listed.items() if "votes from a file" in of} == VOTES_FROM_A_FILE
+    due = {kind: import_module(f"{mechanism.package}.certificate").CHECKS for kind, mechanism in MECHANISMS.items()}
+    texts = [checks.items() for checks in (*due.values(), CHECKS_OF_A_FILE)]
+    assert {(name, text) for name, (text, _) in listed.items()} == {entry for entries in texts for entry in entries}
+    for kind, checks in due.items():
+        assert {name for name, (_, of) in listed.items() if f"`{kind}`" in of.split(", ")} == checks.keys()
+    assert {name for name, (_, of) in listed.items() if "votes from a file" in of} == CHECKS_OF_A_FILE.keys()
 
 
 def test_the_page_names_every_version_that_verifies() -> None:

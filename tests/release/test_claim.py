@@ -9,6 +9,9 @@ import pytest
 from scipy.stats import norm
 
 from dprecipe.faults import PlanRefused
+from dprecipe.mechanisms.facts import PrivacyUnit
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Gaussian, PoissonGaussian
 from dprecipe.release import claim
@@ -68,24 +71,28 @@ def test_three_accountants_answer_and_two_are_independent(finished: Any) -> None
     assert rows[2].epsilon == pytest.approx(rows[0].epsilon, rel=1e-3)
 
 
+def unit_of(plan: Plan) -> PrivacyUnit:
+    return mechanism_of(plan.mechanism).certificate.unit(plan)
+
+
 def test_a_unit_is_named_and_bounded(plan_of: Any) -> None:
     words = claim.sentence(1.0, 1e-6, REPLACE, "user_id", ["final weights"], False)
     assert "replacing one user_id by another" in words
-    unit = claim.privacy_unit(plan_of())
+    unit = unit_of(plan_of())
     assert (unit.name, unit.max_records) == ("record", 1)
 
 
 def test_the_columns_name_is_quoted_and_what_it_tells_apart_is_declared(plan_of: Any) -> None:
     source = "data.train={source: npz, path: a.npz, shape: [8, 8], classes: 10}"
     plan = plan_of(overrides=(source, "data.unit={column: patient id, max_records: 3}"))
-    unit = claim.privacy_unit(plan)
+    unit = unit_of(plan)
     assert unit.name == plan.guarantee.unit == "'patient id'"
     assert "a value of 'patient id' are sampled together" in unit.enforced_by
     assert {a.id: a.checked_by for a in plan.assumptions}["unit"] == "declaration"
     assert "unit" not in {a.id for a in plan_of().assumptions}
     # A column may be called what the sentence calls what it protects by default.
     named = plan_of(overrides=(source, "data.unit={column: record, max_records: 3}"))
-    assert claim.privacy_unit(named).name == "'record'"
+    assert unit_of(named).name == "'record'"
 
 
 @pytest.mark.parametrize("column", ["person.       ε spent  0.01", "person (in truth ε = 0.01)", "person\\nverified"])
@@ -99,8 +106,5 @@ def test_a_columns_name_says_nothing_in_the_claim(column: str, plan_of: Any) -> 
 def test_who_takes_part_in_every_step_is_not_told_to_be_sampled(plan_of: Any) -> None:
     every = "mechanism.sampling={scheme: full_batch}"
     noise = "mechanism.noise.multiplier=20"
-    assert (
-        "takes part in every step"
-        in claim.privacy_unit(plan_of(overrides=(every, noise, "training.steps=5"))).enforced_by
-    )
-    assert "sampled by itself" in claim.privacy_unit(plan_of()).enforced_by
+    assert "takes part in every step" in unit_of(plan_of(overrides=(every, noise, "training.steps=5"))).enforced_by
+    assert "sampled by itself" in unit_of(plan_of()).enforced_by

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from dprecipe.mechanisms.pate import certificate as pate
+from dprecipe.mechanisms.pnsgd import certificate as pnsgd
 from dprecipe.release import figures, plots
 
 CLAIM = SimpleNamespace(
     epsilon=3.0,
     delta=1e-5,
     profile=[SimpleNamespace(epsilon=0.5 * i, delta=10.0**-i) for i in range(1, 9)],
-    by_position=[SimpleNamespace(position=i, epsilon=3 - 0.1 * i) for i in range(9)],
 )
-CURVES = {
-    name: [(point.epsilon, point.delta) for point in CLAIM.profile]
-    for name in ("no_amplification", "contraction", "nonlinear", "iteration", "hybrid")
-}
+PLACES = [pnsgd.PositionBound(position=i, epsilon=3 - 0.1 * i, delta=1e-5) for i in range(1, 9)]
+CURVES = {name: [(point.epsilon, point.delta) for point in CLAIM.profile] for name in pnsgd.BOUNDS}
 ALLOWED = frozenset(
     {
         *("ε", "δ", "ε spent", "steps", "queries", "answered, of those put", "accuracy, public records"),
@@ -25,28 +26,29 @@ ALLOWED = frozenset(
         *("budget ε = 3", "claimed: ε = 3, δ = 1e-05", "7 of 9"),
     }
 )
-DRAWN = {
-    "epsilon": lambda: plots.epsilon_plot([(0, 0.0), (10_000, 1.0), (2_000_000, 3.0)], 3.0),
-    "answered": lambda: plots.answered_plot([(0, 0), (9, 7)]),
-    "profile": lambda: plots.profile_plot(CLAIM),  # type: ignore[arg-type]
-    "positions": lambda: plots.position_plot(CLAIM),  # type: ignore[arg-type]
-    "bounds": lambda: plots.bounds_plot(CURVES, CLAIM),  # type: ignore[arg-type]
-    "accuracy": lambda: plots.accuracy_plot([{"step": 1, "accuracy": 0.5}, {"step": 3, "accuracy": 0.6}]),
+DRAW: dict[str, Callable[[Any], None]] = {
+    "epsilon": lambda axes: plots.draw_spent(axes, [(0, 0.0), (10_000, 1.0), (2_000_000, 3.0)], 3.0),
+    "answered": lambda axes: pate.draw_answered(axes, [(0, 0), (9, 7)]),
+    "profile": lambda axes: plots.draw_profile(axes, CLAIM),  # type: ignore[arg-type]
+    "positions": lambda axes: pnsgd.draw_positions(axes, PLACES, 3.0),
+    "bounds": lambda axes: pnsgd.draw_bounds(axes, CURVES, (3.0, 1e-5)),
+    "accuracy": lambda axes: plots.draw_accuracy(axes, [{"step": 1, "accuracy": 0.5}, {"step": 3, "accuracy": 0.6}]),
 }
 
 
 @pytest.fixture(scope="module")
 def figure() -> str:
-    return DRAWN["profile"]()
+    return plots.svg("profile", DRAW["profile"])
 
 
-@pytest.mark.parametrize("name", figures.NAMES)
+@pytest.mark.parametrize("name", DRAW)
 def test_every_figure_of_a_report_is_of_the_grammar(name: str) -> None:
-    drawn = DRAWN[name]()
-    assert figures.flaw(drawn, ALLOWED) is None
+    drawn = plots.svg(name, DRAW[name])
+    assert figures.flaw(drawn, name, ALLOWED) is None
     assert "<!--" not in drawn
     assert "style" not in drawn
     assert "<path" in drawn
+    assert figures.flaw(drawn, "another", ALLOWED) is not None
     assert 'stroke="#' in drawn
 
 
@@ -102,7 +104,7 @@ def test_nothing_else_stands_in_a_figure(what: str, place: str, figure: str) -> 
         changed = start + FOREIGN[what] + figure.removeprefix(start)
     else:
         changed = figure.removesuffix("</svg>") + FOREIGN[what] + "</svg>"
-    assert figures.flaw(changed, ALLOWED) is not None
+    assert figures.flaw(changed, "profile", ALLOWED) is not None
 
 
 def test_a_figure_begins_and_ends_as_one_and_is_no_longer_than_others(figure: str) -> None:
@@ -114,4 +116,4 @@ def test_a_figure_begins_and_ends_as_one_and_is_no_longer_than_others(figure: st
         figures.head("profile") + "<g></g>" * 40_000 + "</svg>",
         "",
     ):
-        assert figures.flaw(changed, ALLOWED) is not None
+        assert figures.flaw(changed, "profile", ALLOWED) is not None

@@ -136,12 +136,12 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
 def test_a_random_order_is_an_average_and_the_file_s_has_a_worst_place(released: Any) -> None:
     permuted = predicate(released()[1])["claim"]
     assert "an average over that order, and the same for every record" in permuted["sentence"]
-    assert permuted["by_position"] == []
+    assert predicate(released()[1])["mechanism"]["by_position"] == []
     assert permuted["gdp"] is None
     plan, release = released(*SEQUENTIAL)
     ordered = predicate(release)["claim"]
     assert "the place where it is weakest" in ordered["sentence"]
-    rows = ordered["by_position"]
+    rows = predicate(release)["mechanism"]["by_position"]
     assert [row["position"] for row in rows] == list(range(1, 61))
     assert max(row["epsilon"] for row in rows) == ordered["epsilon"]
     assert rows[0]["epsilon"] < rows[-1]["epsilon"]
@@ -237,7 +237,7 @@ TAMPERED: dict[str, tuple[str, Any]] = {
     "another relation": ("events.run_length.0.neighbouring", "zero_out_one"),
     "another relation in the claim": ("claim.neighbouring", "zero_out_one"),
     "a run that stopped early": ("budget.stop_reason", "budget"),
-    "a place of its own": ("claim.by_position", [{"position": 1, "epsilon": 0.1, "delta": 1e-9}]),
+    "a place of its own": ("mechanism.by_position", [{"position": 1, "epsilon": 0.1, "delta": 1e-9}]),
     "no problem at all": ("mechanism.projection", None),
     "a model that nothing is proved of": ("provenance.model", "python"),
 }
@@ -256,7 +256,7 @@ def test_tampering_is_found_without_the_ledger_too(what: str, own: Any, tamperin
 def test_a_better_place_than_is_true_is_found(own: Any, tampering: Any) -> None:
     release = own(*SEQUENTIAL)
     text = (release / "certificate.json").read_text("utf-8")
-    for path, value in (("claim.by_position.3.epsilon", 1e-3), ("claim.by_position.59.delta", 1e-9)):
+    for path, value in (("mechanism.by_position.3.epsilon", 1e-3), ("mechanism.by_position.59.delta", 1e-9)):
         content = json.loads(text)
         tampering.put(content["predicate"], path, value)
         (release / "certificate.json").write_bytes(to_bytes(content))

@@ -14,8 +14,8 @@ import pytest
 
 from dprecipe.cli.plan import lines
 from dprecipe.faults import CertificateInvalid, RunFailed
-from dprecipe.mechanisms.pate import certificate as voting
-from dprecipe.mechanisms.pate.certificate import queries
+from dprecipe.mechanisms.pate.certificate import CHECKS_OF_A_FILE, answered_over_queries
+from dprecipe.mechanisms.pate.charges import queries
 from dprecipe.mechanisms.pate.theory import sanitise
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
@@ -27,7 +27,6 @@ from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import certificate, plots, rebuild
 from dprecipe.release.certificate import to_bytes
-from dprecipe.release.checks import VOTES_FROM_A_FILE
 from dprecipe.release.facts import CheckResult, Spent
 from dprecipe.release.schema import Predicate
 from dprecipe.release.verify import verify
@@ -147,7 +146,7 @@ def publish(facts_of: Callable[..., Any], put_release: Callable[..., Any]) -> Ca
         ballot.run()
         lost = queries(read(ballot.path).charges) - ballot.asked
         if plan.settings["sanitize"] is not None:
-            facts.setdefault("sanitised", PUBLISHED)
+            facts.setdefault("published", PUBLISHED)
         run = facts_of(mechanism="pate", steps_lost=lost, **facts)
         put_release(where / "release", plan, read(ballot.path), run, HISTORY)
         return where / "release"
@@ -242,7 +241,7 @@ def test_every_aggregator_has_a_certificate_that_verifies(
     assert sorted({run.kind for run in found.events.run_length}) == sorted(kinds + (["sanitised_cost"] if more else []))
     assert found.claim.epsilon == plan.guarantee.epsilon
     assert (found.mechanism.voting.filter is None) == (aggregator is not INTERACTIVE)
-    assert (found.data_dependent is not None) == bool(more)
+    assert (found.mechanism.data_dependent is not None) == bool(more)
     assert found.accounting[2].epsilon == pytest.approx(
         found.accounting[1].epsilon if more else found.claim.epsilon, rel=1e-3
     )
@@ -282,7 +281,7 @@ def test_it_says_who_voted_and_who_is_protected(published: Path, confident: Plan
 def test_votes_of_another_ensemble_are_declared(plans: Any, publish: Any, tmp_path: Path) -> None:
     text = recipe().replace("teachers: {count: 2000, model: {kind: logistic_regression}}", FILE)
     plan = make_plan(read_text(text, "votes.yaml"))
-    checks = tuple(CheckResult(name, name, True) for name in sorted(VOTES_FROM_A_FILE))
+    checks = tuple(CheckResult(name, name, True) for name in sorted(CHECKS_OF_A_FILE))
     found = stated(publish(tmp_path / "run", plan, checks=checks))
     assert found.claim.unit.enforced_by.startswith("declared")
     assert found.mechanism.voting.teachers_from == "file"
@@ -306,14 +305,14 @@ def test_deltas_of_users_and_columns_that_name_records(plans: Any, publish: Any,
 
 
 SECTIONS = (
-    *("claim", "mechanism", "sampling", "events", "accounting", "data_dependent", "assumptions", "data_access"),
+    *("claim", "mechanism", "sampling", "events", "accounting", "assumptions", "data_access"),
     *("budget", "randomness", "numerics", "checks", "provenance"),
 )
 RECORDED_ONLY = (
     r"provenance\.versions\.(python|numpy|scipy|scikit-learn|torch|lightning|safetensors|cryptography)",
     r"provenance\.(recipe\.file|device|started|finished|model|data|data_commitment\.value)",
     r"checks\.\d+\.(text|measured)|data_access\.evaluation\.released\.(accuracy|loss|records)",
-    r"data_dependent\.noisy_.*",  # found too, by what follows from it
+    r"mechanism\.data_dependent\.noisy_.*",  # found too, by what follows from it
 )
 
 
@@ -543,7 +542,7 @@ def test_a_crash_is_no_licence_to_claim_less(confident: Plan, publish: Any, tmp_
 def test_what_votes_cost_follows_from_what_is_published(sanitised: Path) -> None:
     """Section 7 by hand: the noisy cost, its allowance, the price of publishing both, the conversion."""
     found = stated(sanitised)
-    own, z = found.data_dependent, 4.753424308822899  # a normal number is above z with probability 1e-6
+    own, z = found.mechanism.data_dependent, 4.753424308822899  # a normal number is above z with probability 1e-6
     cost = PUBLISHED.value + z * 9 * math.exp(PUBLISHED.log_sensitivity)
     v = 12 - 11 * math.exp(0.06)
     renyi = cost + 12 / (2 * 81 * v) - 0.03 - math.log(v) / 22 + 12 / (2 * 144)
@@ -565,10 +564,10 @@ def test_verify_says_that_nobody_can_draw_the_published_noise_again(sanitised: P
 
 def test_noise_that_went_too_far_is_no_more_than_the_worst_case(plans: Any, publish: Any, tmp_path: Path) -> None:
     plan = plans(more=SANITIZE, epsilon="3.0")
-    found = stated(publish(tmp_path / "run", plan, sanitised=Sanitised(-3.0, 900.0))).data_dependent
+    found = stated(publish(tmp_path / "run", plan, published=Sanitised(-3.0, 900.0))).mechanism.data_dependent
     assert found.cost == pytest.approx(640 * 12 * (1 / 40**2 + 1 / (2 * 150**2)), rel=1e-5)
     assert found.smaller == "worst_case"
-    low = stated(publish(tmp_path / "low", plan, sanitised=Sanitised(-3.0, -7.0))).data_dependent
+    low = stated(publish(tmp_path / "low", plan, published=Sanitised(-3.0, -7.0))).mechanism.data_dependent
     assert low.cost == 0.0
     assert low.epsilon > 0  # publishing it has its price
 
@@ -581,22 +580,24 @@ def test_another_noisy_value_is_found_by_what_follows_from_it(
     shutil.copytree(sanitised, tmp_path / "release")
 
     def change(predicate: dict[str, Any]) -> None:
-        predicate["data_dependent"][value] += by
+        predicate["mechanism"]["data_dependent"][value] += by
 
     assert any("data_dependent.cost" in failure for failure in tampered(tmp_path / "release", change))
 
 
 def test_a_cost_can_t_be_stated_that_was_not_published(sanitised: Path, release: Path, tmp_path: Path) -> None:
-    block = json.loads((sanitised / "certificate.json").read_text(encoding="utf-8"))["predicate"]["data_dependent"]
+    block = json.loads((sanitised / "certificate.json").read_text(encoding="utf-8"))["predicate"]["mechanism"][
+        "data_dependent"
+    ]
 
     def add(predicate: dict[str, Any]) -> None:
-        predicate["data_dependent"] = block
+        predicate["mechanism"]["data_dependent"] = block
 
     assert any("publishes no such thing" in failure for failure in tampered(release, add))
     shutil.copytree(sanitised, tmp_path / "mine")
 
     def drop(predicate: dict[str, Any]) -> None:
-        predicate["data_dependent"] = None
+        predicate["mechanism"]["data_dependent"] = None
 
     assert any("publishes it" in failure for failure in tampered(tmp_path / "mine", drop))
 
@@ -608,10 +609,10 @@ def test_a_published_cost_is_paid_for(plans: Any, facts_of: Any, tmp_path: Path,
     spent = Spent.of(ledger)
     unpaid = replace(spent, charges=spent.charges[:-1])
     with pytest.raises(RunFailed, match="not charged"):
-        certificate.predicate(plan, unpaid, facts_of(mechanism="pate", sanitised=PUBLISHED))
+        certificate.predicate(plan, unpaid, facts_of(mechanism="pate", published=PUBLISHED))
     with pytest.raises(RunFailed, match="does not publish"):
         certificate.predicate(
-            plans(GNMAX, "{max: 100}", epsilon="6.0"), spent, facts_of(mechanism="pate", sanitised=PUBLISHED)
+            plans(GNMAX, "{max: 100}", epsilon="6.0"), spent, facts_of(mechanism="pate", published=PUBLISHED)
         )
     shutil.rmtree(tmp_path / "run" / "private")
 
@@ -627,8 +628,8 @@ def test_a_crash_may_take_what_was_to_be_published(plans: Any, publish: Any, tmp
     """What was drawn and lost is in no sum over the queries: nothing is published then, and it is paid for all the
     same."""
     plan = plans(more=SANITIZE, epsilon="3.0")
-    found = stated(publish(tmp_path / "run", plan, crashes=[("answer", 0)], sanitised=None))
-    assert found.data_dependent is None
+    found = stated(publish(tmp_path / "run", plan, crashes=[("answer", 0)], published=None))
+    assert found.mechanism.data_dependent is None
     assert found.claim.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
 
 
@@ -668,7 +669,7 @@ def test_curves_over_queries(confident: Plan, tmp_path: Path) -> None:
     ballot = Ballot(confident, tmp_path / "private" / "ledger.jsonl")
     ballot.run()
     charges = read(ballot.path).charges
-    points = plots.answered_over_queries(charges)
+    points = answered_over_queries(charges)
     assert points[0] == (0, 0)
     assert points[-1] == (ballot.asked, ballot.answered)
     spent = plots.spent_over_steps(confident, charges)
@@ -706,8 +707,8 @@ def test_the_worst_case_is_asked_at_the_same_delta(sanitised: Path, plans: Any) 
     plan, found = plans(more=SANITIZE, epsilon="3.0", overrides=()), stated(sanitised)
     charges = read(sanitised.parent / "private" / "ledger.jsonl").charges
     budget = plan.budget
-    again = accountants.epsilon(charges, found.data_dependent.delta, budget.neighbouring, budget.accountant)
-    assert again <= found.data_dependent.worst_case_epsilon <= again * (1 + 1e-5)
+    again = accountants.epsilon(charges, found.mechanism.data_dependent.delta, budget.neighbouring, budget.accountant)
+    assert again <= found.mechanism.data_dependent.worst_case_epsilon <= again * (1 + 1e-5)
     assert isinstance(charges[-1].event, FilterRest | SanitisedCost)
-    assert voting.queries(charges) == found.sampling.steps_charged
+    assert queries(charges) == found.sampling.steps_charged
     assert sanitise.Sanitiser(12, 0.03, 9, 12, 1e-6).cost([12.0])[0] < 1

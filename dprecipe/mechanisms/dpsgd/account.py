@@ -103,6 +103,7 @@ def plan(spec: Dpsgd, facts: Facts) -> MechanismPlan:
             "expected_lot": run.pace.expected_lot,
             "clip": clip,
             "augmentations": spec.augmentations,
+            "max_batch_size": getattr(spec.sampling, "max_batch_size", None),
             "phases": [asdict(phase) for phase in found],
         },
         solved=solution.solved,

@@ -66,6 +66,7 @@ def plan(spec: Encoded, facts: Facts) -> MechanismPlan:
         "scheme": spec.sampling.scheme,
         "sampling_rate": pace.sampling_rate,
         "expected_lot": pace.expected_lot,
+        "max_batch_size": None,
         "attachments": [] if isinstance(spec.codebook, GaussianCodebook) else [ATTACHMENT],
         "codebook": {
             **spec.codebook.model_dump(mode="json", exclude={"size"}),

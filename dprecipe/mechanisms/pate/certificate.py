@@ -1,51 +1,278 @@
-"""What a certificate says of votes, and which charges a run of votes can have made.
-
-Where votes decide which queries are answered, how much ran is no bound that was known in advance: the run stands under
-a filter, and is charged all that the filter allows. So the charges of such a run add up to the filter's limit, neither
-more nor less, whatever was answered and however often it crashed; less would be an odometer's reading in place of a
-guarantee.
-"""
+"""What a certificate says of votes: who voted, on how much, what decided which queries were answered."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import UnionType
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from dprecipe.mechanisms.pate.theory.filter import spent
+from pydantic import Field
+
+from dprecipe.language.base import Block, NonNegativeInt, PositiveFloat, PositiveInt
+from dprecipe.mechanisms.certificate import NOISE_SCALE, CertificatePart, Scheme, Section, unit_of
+from dprecipe.mechanisms.drawing import INK, MARK, Figure
+from dprecipe.mechanisms.facts import (
+    Access,
+    AggregationFacts,
+    BudgetFacts,
+    NoiseFacts,
+    NoisyFacts,
+    PrivacyUnit,
+    Probability,
+    Sentence,
+    Word,
+)
+from dprecipe.mechanisms.pate import charges as votes
+from dprecipe.mechanisms.pate import cost_statement, labels
+from dprecipe.mechanisms.pate.cost_statement import DataDependentFacts, VotesCost
+from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy.events import Charge, Event, FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
-from dprecipe.release import schema
+from dprecipe.privacy.events import Charge, Event, FilterRest, NoisyMax, SanitisedCost
 
-NAME = "pate"
-ROUNDING = 1e-11
-"""How far, relative, charges may lie from their filter's limit."""
+CHECKS = {
+    **NOISE_SCALE,
+    "parts_disjoint": "each unit goes to one teacher, and none to another when units are added, removed or renamed",
+    "one_vote": "a record that is replaced or removed changes the votes of its own teacher alone",
+}
+CHECKS_OF_A_FILE = {
+    **NOISE_SCALE,
+    "votes_add_up": "on every query each teacher votes once, for one of the declared classes",
+}
+"""Of teachers that were trained elsewhere: there is nothing of theirs to be tried."""
 
 
-def facts(plan: Plan, charges: Sequence[Charge]) -> schema.VotingFacts | None:
-    """Of a plan whose teachers vote."""
-    if plan.mechanism != NAME:
-        return None
+class InteractionFacts(Block):
+    """How a student took part in the choice of what is answered."""
+
+    rounds: PositiveInt
+    threshold: PositiveFloat = Field(description="in votes beyond what the student expects")
+    confidence: Probability = Field(description="above it the student's own prediction is the label")
+
+
+class VotingFacts(Block):
+    """Who voted, on how much, and what decided which queries were answered."""
+
+    teachers: PositiveInt
+    teachers_from: Literal["recipe", "file"] = Field(description="`file`: trained elsewhere, their votes were read")
+    partition: Sentence
+    classes: PositiveInt
+    aggregator: Word
+    threshold: PositiveFloat | None = Field(description="T, in votes; null: every query is answered")
+    selection_multiplier: PositiveFloat | None = Field(
+        description="standard deviation of the check's noise, in votes; null: there is no check"
+    )
+    interaction: InteractionFacts | None
+    queries_planned: PositiveInt = Field(description="the most that are put")
+    queries_charged: NonNegativeInt = Field(description="put, or lost in a crash")
+    answers_planned: PositiveInt = Field(description="the most that are answered")
+    answers_charged: NonNegativeInt = Field(description="answered, or lost in a crash")
+    filter: PositiveFloat | None = Field(
+        description="most that Σ μ² of the votes may come to, and what the run is charged whatever was answered; null: "
+        "how much is answered was known in advance"
+    )
+
+
+class PateFacts(NoisyFacts):
+    """Noise on the counts of teachers' votes."""
+
+    kind: Literal["pate"]
+    voting: VotingFacts
+    data_dependent: DataDependentFacts | None = Field(None, description="where the recipe publishes it")
+
+
+class Part(CertificatePart[PateFacts, VotesCost]):
+    """PATE's part of a certificate."""
+
+    facts = PateFacts
+    progress = ("query", "queries")
+
+    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: VotesCost | None) -> PateFacts:
+        settings = plan.settings
+        stated = None
+        if numbers is not None and votes.publishes_cost(plan):
+            stated = cost_statement.state(plan, numbers)
+        return PateFacts(
+            kind="pate",
+            noise=NoiseFacts(
+                family=settings["noise_family"],
+                multiplier=settings["noise_multiplier"],
+                scale=settings["noise_multiplier"],
+                standard_deviation=settings["noise_std"],
+                added_to="each count of the teachers' votes for a class, before the largest is chosen",
+            ),
+            voting=_voting(plan, charges),
+            data_dependent=stated,
+            aggregation=AggregationFacts(
+                of="the class with the most noisy votes of each answered query; the counts themselves stay in private/",
+                divisor=None,
+            ),
+        )
+
+    def scheme(self, plan: Plan) -> Scheme:
+        return Scheme(plan.settings["scheme"], plan.settings["expected_lot"])
+
+    def unit(self, plan: Plan) -> PrivacyUnit:
+        name, most = unit_of(plan)
+        enforced_by = f"{_partition(plan)}; so one {name} moves at most one vote on a query"
+        return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
+
+    def checks(self, plan: Plan) -> Mapping[str, str]:
+        return CHECKS_OF_A_FILE if plan.settings["teachers_from"] == "file" else CHECKS
+
+    def not_protected(self, plan: Plan) -> Sequence[str]:
+        return (
+            f"the number of teachers, {plan.settings['teachers']}, and which public records they were asked about",
+            "the votes, what they cost, the teachers, and the key that dealt the records: they stay in private/",
+        )
+
+    def training(self, plan: Plan) -> str:
+        readers = "private records are read by teachers alone"
+        if plan.settings["teachers_from"] == "file":
+            readers = "private records were read by teachers alone, before this run, and are not opened in it"
+        return f"{readers}, and teachers speak through noisy votes alone, each of which is one of the events"
+
+    def public(self, plan: Plan) -> Access | None:
+        return Access(
+            status="public",
+            text="unlabelled records that the recipe declares public: teachers are asked about them and the student "
+            "learns from them; labels of theirs are never read",
+        )
+
+    def work_out(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> VotesCost | None:
+        return cost_statement.work_out(plan, charges, published) if isinstance(published, Sanitised) else None
+
+    def stated(self, facts: PateFacts) -> VotesCost | None:
+        own = facts.data_dependent
+        return None if own is None else VotesCost(own.sanitised, own.epsilon, own.cost, own.worst_case_epsilon)
+
+    def published(self, facts: PateFacts) -> Sanitised | None:
+        return None if facts.data_dependent is None else facts.data_dependent.sanitised
+
+    def recompute(self, facts: PateFacts, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
+        own = facts.data_dependent
+        if own is None or not votes.publishes_cost(plan):
+            return []
+        return cost_statement.recompute(own, plan, charges)
+
+    def steps_of(self, event: Event) -> int:
+        return 0 if isinstance(event, SanitisedCost | FilterRest) else 1
+
+    def steps_charged(self, charges: Sequence[Charge]) -> int:
+        return votes.queries(charges)
+
+    def reservable(self, plan: Plan) -> int:
+        return plan.length.steps
+
+    def adaptive(self, plan: Plan) -> bool:
+        return votes.filtered(plan)
+
+    def may_charge(self, plan: Plan, event: Event) -> bool:
+        if votes.filtered(plan) and isinstance(event, FilterRest):
+            return True  # however much it is: the whole is held against the limit
+        return any(event == charge.event for charge in plan.events)
+
+    def check_charges(self, plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
+        return votes.impossible(plan, charges, budget)
+
+    def check_run(self, plan: Plan, facts: PateFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
+        if facts.data_dependent is not None and not votes.publishes_cost(plan):
+            return ["mechanism.data_dependent: this recipe publishes no such thing"]
+        if facts.data_dependent is None and votes.publishes_cost(plan) and budget.attempts == 1:
+            return ["mechanism.data_dependent: this recipe publishes it, and nothing took it from this run"]
+        return []
+
+    def may_end_early(self, facts: PateFacts) -> bool:
+        """A vote is over before its last query where the most answers were given."""
+        return facts.voting.answers_charged >= facts.voting.answers_planned
+
+    def companions(self, plan: Plan) -> frozenset[str]:
+        return frozenset({labels.LABELS}) if plan.release.labels else frozenset()
+
+    def check_companion(self, name: str, content: bytes, plan: Plan, facts: PateFacts, from_python: bool) -> list[str]:
+        return labels.differences(content, plan, facts.voting.answers_charged, from_python)
+
+    def noise(self, facts: PateFacts) -> str:
+        return f"{facts.noise.family} noise of {facts.noise.multiplier:g} votes"
+
+    def trained(self, plan: Plan, facts: PateFacts) -> str:
+        own = facts.voting
+        return (
+            f", a student of {own.teachers} teachers (`{facts.kind}`, `{own.aggregator}`):\n"
+            f"trained on public records, {own.answers_charged} of them labelled by the teachers' votes with\n"
+            f"{self.noise(facts)}; the teachers were asked about {own.queries_charged}."
+        )
+
+    def headline(self, facts: PateFacts) -> Sequence[tuple[str, str]]:
+        return ((f"{facts.voting.answers_charged:,} answers", f"by {facts.voting.teachers:,} teachers"),)
+
+    def statements(self, facts: PateFacts) -> Sequence[tuple[str, str]]:
+        own = facts.data_dependent
+        return () if own is None else (("these votes", f"cost {own.epsilon!r} at δ = {own.delta!r}: {own.sentence}"),)
+
+    def sections(self, facts: PateFacts) -> Sequence[Section]:
+        """What decided which queries were answered, and what these very votes cost, where that is published."""
+        own = facts.data_dependent
+        numbers: tuple[tuple[str, str], ...] = ()
+        if own is not None:
+            numbers = (
+                (f"ε = {own.epsilon:g}", f"what these votes cost, at δ = {own.delta:g}"),
+                (f"ε = {own.worst_case_epsilon:g}", "the worst case, at the same δ"),
+                (own.smaller.replace("_", " "), "is the smaller"),
+            )
+        return (Section("The vote", _rows(facts, self.noise(facts)), numbers, "" if own is None else own.sentence),)
+
+    def figures(
+        self, plan: Plan, facts: PateFacts, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
+    ) -> Sequence[Figure]:
+        own = facts.voting
+        return (
+            Figure(
+                "answered",
+                "How much the teachers answered: answers are released anyway.",
+                lambda axes: draw_answered(axes, answered_over_queries(charges)),
+                frozenset({"queries", "answered, of those put", f"{own.answers_charged:,} of {own.queries_charged:,}"}),
+            ),
+        )
+
+    def checked(self, plan: Plan) -> Sequence[str]:
+        if not votes.filtered(plan):
+            return ()
+        return ("the run is charged all that its filter allowed, whatever was answered",)
+
+    def notes(self, facts: PateFacts) -> Sequence[str]:
+        if facts.data_dependent is None:
+            return ()
+        return (
+            "what these votes cost, with noise, is taken as stated: what follows from it was worked out again, but not "
+            "that a run drew it",
+        )
+
+    def companion_notes(self, names: frozenset[str]) -> Sequence[str]:
+        if labels.LABELS not in names:
+            return ()
+        return ("which record has which label in labels.csv is taken as stated: no votes are here to hold it against",)
+
+
+def _voting(plan: Plan, charges: Sequence[Charge]) -> VotingFacts:
     settings = plan.settings
     interaction = settings["interaction"]
-    return schema.VotingFacts(
+    return VotingFacts(
         teachers=settings["teachers"],
         teachers_from=settings["teachers_from"],
-        partition=partition(plan),
+        partition=_partition(plan),
         classes=settings["classes"],
         aggregator=settings["aggregator"],
         threshold=settings["threshold"],
         selection_multiplier=settings["selection_multiplier"],
-        interaction=None if interaction is None else schema.InteractionFacts(**interaction),
+        interaction=None if interaction is None else InteractionFacts(**interaction),
         queries_planned=plan.length.steps,
-        queries_charged=queries(charges),
+        queries_charged=votes.queries(charges),
         answers_planned=settings["answers"],
-        answers_charged=count(charges, NoisyMax),
+        answers_charged=votes.count(charges, NoisyMax),
         filter=settings["filter"],
     )
 
 
-def partition(plan: Plan) -> str:
+def _partition(plan: Plan) -> str:
     """How private records came to teachers."""
     settings = plan.settings
     if settings["teachers_from"] == "file":
@@ -56,68 +283,56 @@ def partition(plan: Plan) -> str:
     )
 
 
-def count(charges: Sequence[Charge], kind: type[Event] | UnionType) -> int:
-    """How many events of a kind, or of several, there are."""
-    return sum(charge.count for charge in charges if isinstance(charge.event, kind))
+def _rows(facts: PateFacts, noise: str) -> tuple[tuple[str, str], ...]:
+    own = facts.voting
+    rows = [
+        ("teachers", f"{own.teachers:,}: {own.partition}"),
+        ("answers", f"{own.aggregator}, one of {own.classes:,} classes, {noise} on each count"),
+    ]
+    if own.threshold is not None and own.selection_multiplier is not None:
+        check = f"where the largest count reaches {own.threshold:g}, gaussian noise of {own.selection_multiplier:g}"
+        rows.append(("which", f"{check} votes on it"))
+    if own.interaction is not None:
+        asked = own.interaction
+        rows.append(
+            (
+                "student",
+                f"from the second of {asked.rounds} rounds on, where votes exceed what it expects by "
+                f"{asked.threshold:g}; its own label stands above a confidence of {asked.confidence:g}",
+            )
+        )
+    rows.append(("queries", f"{own.queries_charged:,}, of {own.queries_planned:,} at most"))
+    rows.append(("answered", f"{own.answers_charged:,}, of {own.answers_planned:,} at most"))
+    if own.filter is not None:
+        rows.append(("charged", "all that the plan allowed, whatever was answered: the claim is the worst case"))
+    return tuple(rows)
 
 
-def queries(charges: Sequence[Charge]) -> int:
-    """How many queries were put: checks, where there are any, else answers."""
-    return count(charges, NoisyThreshold) or count(charges, NoisyMax)
+def answered_over_queries(charges: Sequence[Charge]) -> list[tuple[int, int]]:
+    """(queries put, answers given) after each block of queries, in the ledger's order; what a crash lost included."""
+    points = [(0, 0)]
+    for index, charge in enumerate(charges, 1):
+        if isinstance(charge.event, NoisyMax) or index == len(charges):
+            point = votes.queries(charges[:index]), votes.count(charges[:index], NoisyMax)
+            points += [point] if point != points[-1] else []
+    return points
 
 
-def filtered(plan: Plan) -> bool:
-    """Whether a filter decides when the run ends, so that its charges are not those of the plan."""
-    return plan.settings.get("filter") is not None
+def draw_answered(axes: Any, points: Sequence[tuple[int, int]]) -> None:
+    """The part of the queries put that was answered, against how many had been put."""
+    put = [queries for queries, _ in points if queries]
+    parts = [answers / queries for queries, answers in points if queries]
+    axes.plot(put, parts, color=MARK, linewidth=2, marker="o", markersize=3)
+    axes.annotate(
+        f"{points[-1][1]:,} of {points[-1][0]:,}",
+        (put[-1], parts[-1]),
+        (-4, 7),
+        textcoords="offset points",
+        ha="right",
+        color=INK,
+        size=9,
+    )
+    axes.set(xlabel="queries", ylabel="answered, of those put", ylim=(0, 1.1), xlim=(0, None))
 
 
-def publishes_cost(plan: Plan) -> bool:
-    """Whether the run publishes what its votes cost, with noise."""
-    return plan.settings.get("sanitize") is not None
-
-
-def foreign(plan: Plan, event: Event) -> bool:
-    """Whether no run of the plan charges this event."""
-    if filtered(plan) and isinstance(event, FilterRest):
-        return False  # however much it is: the whole is held against the limit
-    return event not in {charge.event for charge in plan.events}
-
-
-def impossible(plan: Plan, charges: Sequence[Charge], budget: schema.BudgetFacts) -> list[str]:
-    """Why no run under the plan's filter can have charged these events of the plan, and ended as it says."""
-    votes = [charge for charge in charges if not isinstance(charge.event, SanitisedCost)]
-    limit, total = float(plan.settings["filter"]), spent(votes)
-    where = "events.run_length"
-    found = []
-    if not abs(total - limit) <= ROUNDING * limit:
-        less = "less" if total < limit else "more"
-        found.append(f"{where}: {less} than the filter's limit: Σ μ² = {total!r}, the run is charged {limit!r}")
-    rests = [index for index, charge in enumerate(votes) if isinstance(charge.event, FilterRest)]
-    if rests and (rests != [len(votes) - 1] or votes[-1].count != 1):
-        found.append(f"{where}: what a filter has left is charged once, when the votes have ended")
-    once, most = budget.attempts == 1, int(plan.settings["answers"])
-    checks, answers = count(votes, NoisyThreshold), count(votes, NoisyMax)
-    for name, number, allowed in (
-        ("queries than are planned", checks, plan.length.steps),
-        ("answers than are planned", answers, most),
-        ("answers than queries", answers, checks),
-    ):
-        if once and number > allowed:  # after a crash what was lost is paid for again, as far as the filter goes
-            found.append(f"{where}: more {name}: {number:,} of {allowed:,}")
-    costs = count(charges, SanitisedCost)
-    if publishes_cost(plan) and (costs != 1 if once else costs < 1):
-        found.append(f"{where}: a noisy cost is published once, and charged")
-    if once and not found:
-        ended = checks >= plan.length.steps or answers >= most
-        if budget.stop_reason == "completed" and not ended:
-            found.append("budget.stop_reason: neither all queries were put nor all answers given: not completed")
-        if budget.stop_reason == "budget" and (ended or _holds_another(plan, votes)):
-            found.append("budget.stop_reason: the filter held another query: it did not stop this run")
-    return found
-
-
-def _holds_another(plan: Plan, votes: Sequence[Charge]) -> bool:
-    asked: list[Any] = [charge for charge in votes if not isinstance(charge.event, FilterRest)]
-    pair = {c.event for c in plan.events if isinstance(c.event, NoisyMax | NoisyThreshold)}
-    another = [Charge(event, 1) for event in pair]
-    return spent([*asked, *another]) <= float(plan.settings["filter"]) * (1 - ROUNDING)
+PART = Part()

@@ -83,6 +83,7 @@ def plan(spec: Pnsgd, facts: Facts) -> MechanismPlan:
         "smoothness": proven.smoothness,
         "strong_convexity": proven.strong_convexity,
         "contraction": max(row[2] for row in event.stages),
+        "phases": run.noise_phases(multiplier, steps),
         "stages": [stage.to_json() | {"noise_multiplier": stage.noise_scale / proven.lipschitz} for stage in cut],
         "noise_family": run.family,
         "noise_multiplier": run.scales(multiplier)[0],
@@ -134,6 +135,15 @@ class _Run:
         return [
             multiplier if f"{path}.multiplier" == self.path else float(noise.multiplier) for path, noise in self.phases
         ]
+
+    def noise_phases(self, multiplier: float, steps: int) -> list[dict[str, Any]] | None:
+        """The noise of each phase, where the recipe has several."""
+        noise = self.spec.noise
+        if not isinstance(noise, tuple):
+            return None
+        lengths = [steps_of(p.epochs, p.steps, self.lots) for p in noise[:-1]]
+        rows = zip([*lengths, steps - sum(lengths)], noise, self.scales(multiplier), strict=True)
+        return [{"steps": n, "family": p.family, "shape": None, "multiplier": z} for n, p, z in rows]
 
     def stages(self, multiplier: float, steps: int) -> tuple[Stage, ...]:
         """The run in steps that are alike."""

@@ -8,23 +8,307 @@ records: that is an assumption, and the certificate says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt
+from dprecipe.mechanisms.certificate import NOISE_SCALE, CertificatePart, Scheme, compare_number
+from dprecipe.mechanisms.drawing import CAP, MARK, SERIES, Figure
+from dprecipe.mechanisms.facts import (
+    AggregationFacts,
+    BudgetFacts,
+    NoiseFacts,
+    NoisyFacts,
+    PhaseFacts,
+    PrivacyUnit,
+    Probability,
+    Word,
+)
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.pnsgd.schedule import steps_of
-from dprecipe.release import schema
+from dprecipe.mechanisms.pnsgd.schema import Constraint
+from dprecipe.privacy import accountants, rounding
+from dprecipe.privacy.events import MOST_ROWS, Charge, Event, ProjectedDescent
 
-if TYPE_CHECKING:
-    from dprecipe.release.claim import HiddenNumbers
+CHECKS = {
+    **NOISE_SCALE,
+    "gradient_bound": "no record's gradient is longer than L, and none moves it farther than Δ, however far its "
+    "features and its target lie outside their bounds",
+    "smoothness": "between two points of the set a gradient moves by at most β times their distance",
+    "strong_convexity": "between two points of the set a gradient rises by at least ρ times their distance",
+    "contraction": "a step without its noise brings two points no farther apart than M times their distance",
+    "projection": "every point is moved to the nearest one of the set, and those of the set stay",
+    "lot_gradient": "a step follows the mean of its records' gradients, and a short lot keeps its divisor",
+}
+BOUNDS = {
+    "no_amplification": "upper bound: as if every iterate were seen",
+    "contraction": "upper bound: each later step shrinks δ by the same factor, Asoodeh, Diaz and Calmon 2020",
+    "nonlinear": "upper bound: each later step shrinks δ, the more the smaller it is",
+    "iteration": "upper bound: Gaussian amplification by iteration, Bok, Su and Altschuler 2024",
+    "hybrid": "upper bound: amplification by iteration, then nonlinear contraction",
+}
+LEAST_SHOWN = 1e-30
+"""A δ below it is not drawn."""
 
-NAME = "pnsgd"
+
+class StageFacts(Block):
+    """A part of a hidden run whose steps are alike."""
+
+    steps: PositiveInt
+    learning_rate: PositiveFloat
+    noise_scale: PositiveFloat = Field(description="absolute, on the mean gradient")
+    noise_multiplier: PositiveFloat = Field(description="`noise_scale` over the Lipschitz constant")
 
 
-def facts(plan: Plan, found: HiddenNumbers) -> schema.ProjectionFacts:
+class BoundFacts(Block):
+    """What one bound gives for the events, at the claim's δ."""
+
+    name: Word
+    epsilon: NonNegativeFloat | None = Field(description="null: it has none")
+
+
+class PositionBound(Block):
+    """What protects the records at one place in the file: ε at the claim's δ, and δ at its ε."""
+
+    position: PositiveInt
+    epsilon: NonNegativeFloat
+    delta: Probability
+
+
+class ProjectionFacts(Block):
+    """The convex problem whose last iterate was released, and what each bound of it gives."""
+
+    constraint: Constraint
+    diameter: PositiveFloat = Field(description="D, of the set")
+    largest_norm: PositiveFloat = Field(description="of the parameters together")
+    parameters: PositiveInt
+    feature_norm: PositiveFloat | None = Field(description="R, by clipping; null: no feature is read")
+    l2: NonNegativeFloat
+    lipschitz: PositiveFloat = Field(description="L, of a record's loss without its regulariser")
+    moved: PositiveFloat = Field(description="Δ, between the gradients of two neighbouring records")
+    smoothness: PositiveFloat = Field(description="β")
+    strong_convexity: NonNegativeFloat = Field(description="ρ")
+    contraction: Probability = Field(description="largest Lipschitz constant of a step")
+    order: Literal["sequential", "permuted"]
+    stop: Literal["last", "random"]
+    batch_size: PositiveInt
+    lots: PositiveInt = Field(description="steps of one pass")
+    passes: PositiveFloat
+    stages: Annotated[tuple[StageFacts, ...], Field(min_length=1, max_length=MOST_ROWS)]
+    bounds: Annotated[tuple[BoundFacts, ...], Field(max_length=16)]
+    winner: Word = Field(description="the simplest of the least")
+
+
+class PnsgdFacts(NoisyFacts):
+    """Projected noisy steps, of which the last iterate alone was released."""
+
+    kind: Literal["pnsgd"]
+    projection: ProjectionFacts
+    by_position: Annotated[tuple[PositionBound, ...], Field(max_length=1000)] = Field(
+        (), description="of runs through the file's order; the claim is that of the worst place"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenNumbers:
+    """What each bound of hidden runs gives, the simplest of the least, and what protects a record at its place."""
+
+    bounds: tuple[BoundFacts, ...]
+    winner: str
+    by_position: tuple[PositionBound, ...]
+
+
+class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
+    """The part of a certificate of hidden runs."""
+
+    facts = PnsgdFacts
+    hides_iterates = True
+    bounds = BOUNDS
+    grid = 1e-3
+    """Losses of Laplace noise are composed on a grid, which the Rényi bound of a hidden run knows nothing of."""
+
+    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: HiddenNumbers | None) -> PnsgdFacts:
+        if numbers is None:
+            raise TypeError("of a hidden run its bounds are stated")
+        settings, phases = plan.settings, _phases(plan)
+        family, scale = settings["noise_family"], settings["stages"][-1]["noise_scale"]
+        return PnsgdFacts(
+            kind="pnsgd",
+            noise=NoiseFacts(
+                family=family,
+                multiplier=settings["noise_multiplier"] if phases is None else phases[-1].multiplier,
+                scale=scale,
+                standard_deviation=scale * (math.sqrt(2) if family == "laplace" else 1.0),
+                added_to="the mean gradient of a lot, before it is multiplied by the learning rate",
+            ),
+            phases=phases,
+            aggregation=AggregationFacts(
+                of="sum of the gradients of a lot's records, over the public size of a lot, a short one's too",
+                divisor=plan.length.expected_lot,
+            ),
+            projection=_projection(plan, numbers),
+            by_position=numbers.by_position,
+        )
+
+    def scheme(self, plan: Plan) -> Scheme:
+        return Scheme(plan.settings["order"], float(plan.settings["batch_size"]))
+
+    def unit(self, plan: Plan) -> PrivacyUnit:
+        settings = plan.settings
+        norm = settings["feature_norm"]
+        clipped = "targets are clipped to their range" if norm is None else f"features are clipped to the norm {norm:g}"
+        return PrivacyUnit(
+            name="record",
+            max_records=1,
+            enforced_by=(
+                f"{clipped}, so that one record's gradient changes by at most {settings['moved']:g}, divided by the "
+                f"{settings['batch_size']:,} of a lot; each record is in one lot of a pass, and steps are projected on "
+                f"a set of diameter {settings['diameter']:g}"
+            ),
+        )
+
+    def checks(self, plan: Plan) -> Mapping[str, str]:
+        return CHECKS
+
+    def not_protected(self, plan: Plan) -> Sequence[str]:
+        lines = [
+            "the model before its last step: the claim holds for those who see none of it, so private/ stays closed "
+            "while the run lasts and after it",
+            "when an attempt was cut short, if it was: an attempt that goes on with it, or begins anew, is not charged "
+            "again, which rests on crashes, and the decision to begin again, not depending on the records",
+        ]
+        if plan.settings["order"] == "sequential":
+            lines.append("which place in the file a record has, and so how well it is protected")
+        return lines
+
+    def qualify(self, plan: Plan, numbers: HiddenNumbers | None) -> str:
+        settings, sentences = plan.settings, []
+        if settings["order"] == "permuted":
+            sentences.append(
+                "The records took part in an order drawn at random, whatever they hold; the guarantee is an average "
+                "over that order, and the same for every record."
+            )
+        else:
+            sentences.append(
+                "The records took part in the order of the file; the guarantee is that of the place where it is "
+                "weakest."
+            )
+        if settings["stop"] == "random":
+            sentences.append(
+                f"The number of steps was drawn at random too, from 1 to {plan.length.steps:,}, and the guarantee is "
+                "an average over it."
+            )
+        if numbers is not None and numbers.by_position:
+            best = min(numbers.by_position, key=lambda row: (row.epsilon, row.position))
+            worst = max(numbers.by_position, key=lambda row: (row.epsilon, -row.position))
+            sentences.append(
+                f"At this δ, ε is {worst.epsilon!r} for record {worst.position:,} and {best.epsilon!r} for record "
+                f"{best.position:,}."
+            )
+        return "".join(f" {sentence}" for sentence in sentences)
+
+    def training(self, plan: Plan) -> str:
+        text = "every use of the training records is a step of one event, of which nothing but the end is released"
+        if plan.settings["private_log"]:
+            text += "; the loss on them after each pass stays in private/ and chose nothing"
+        return text
+
+    def work_out(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> HiddenNumbers:
+        """What the bounds of hidden runs give for `charges`, all of it rounded up; `epsilon` is the claimed one.
+
+        The list by position is of runs through the file's order that are charged once: of more it would not hold.
+        """
+        delta, relation = plan.budget.delta, plan.budget.neighbouring
+        bounds = accountants.hidden_bounds(charges, delta, relation)
+        rows = accountants.by_position(charges, delta, relation, epsilon)
+        return HiddenNumbers(
+            tuple(
+                BoundFacts(name=name, epsilon=rounding.up(e) if e < math.inf else None) for name, e in bounds.items()
+            ),
+            accountants.epsilon_answer(charges, delta, relation, "pld").accountant,
+            tuple(PositionBound(position=position, epsilon=e, delta=d) for position, e, d in rows),
+        )
+
+    def stated(self, facts: PnsgdFacts) -> HiddenNumbers:
+        return HiddenNumbers(facts.projection.bounds, facts.projection.winner, facts.by_position)
+
+    def recompute(self, facts: PnsgdFacts, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
+        problem, rows = facts.projection, facts.by_position
+        again = self.work_out(plan, charges, epsilon, None)
+        found = []
+        if problem.winner != again.winner:
+            found.append(f"mechanism.projection.winner: {again.winner} gives the least bound, not {problem.winner}")
+        if [bound.name for bound in problem.bounds] != [bound.name for bound in again.bounds]:
+            found.append("mechanism.projection.bounds: not the bounds that there are")
+        else:
+            for index, (bound, ours) in enumerate(zip(problem.bounds, again.bounds, strict=True)):
+                if bound != ours:
+                    found.append(
+                        f"mechanism.projection.bounds.{index}.epsilon: {bound.epsilon!r} stated, {ours.epsilon!r} given"
+                    )
+        if [row.position for row in rows] != [row.position for row in again.by_position]:
+            return [*found, "mechanism.by_position: not the places that are due"]
+        for index, (row, ours_at) in enumerate(zip(rows, again.by_position, strict=True)):
+            where = f"mechanism.by_position.{index}"
+            found += compare_number(f"{where}.epsilon", row.epsilon, ours_at.epsilon)
+            found += compare_number(f"{where}.delta", row.delta, ours_at.delta)
+        return found
+
+    def steps_of(self, event: Event) -> int:
+        return event.steps if isinstance(event, ProjectedDescent) else 0
+
+    def check_run(self, plan: Plan, facts: PnsgdFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
+        found = []
+        if from_python:
+            found.append("provenance.model: of a model that is not the recipe's nothing is proved, and none is trained")
+        if budget.stop_reason != "completed":
+            found.append("budget.stop_reason: a hidden run that did not come to its end has no release")
+        if not budget.events_settled:
+            found.append("budget.events_settled: a hidden run is released when its event is settled")
+        return found
+
+    def noise(self, facts: PnsgdFacts) -> str:
+        return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
+
+    def steps(self, facts: PnsgdFacts, steps: int) -> str:
+        return f"1 to {steps:,}" if facts.projection.stop == "random" else f"{steps:,}"
+
+    def figures(
+        self, plan: Plan, facts: PnsgdFacts, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
+    ) -> Sequence[Figure]:
+        """Nothing along the way, but how good the guarantee is."""
+        found = []
+        if facts.by_position:
+            found.append(
+                Figure(
+                    "positions",
+                    "Every place in the file has a guarantee; the claim is the worst.",
+                    lambda axes: draw_positions(axes, facts.by_position, epsilon),
+                    frozenset({"position of the record", "ε"}),
+                )
+            )
+        if profile:
+            found.append(
+                Figure(
+                    "bounds",
+                    "Each bound holds; the least, at the claimed δ, is claimed.",
+                    lambda axes: draw_bounds(
+                        axes, bounds_over_epsilon(plan, charges, profile), (epsilon, plan.budget.delta)
+                    ),
+                    frozenset({"ε", "δ", *(name.replace("_", " ") for name in BOUNDS)}),
+                )
+            )
+        return found
+
+
+def _projection(plan: Plan, numbers: HiddenNumbers) -> ProjectionFacts:
     """The problem, from the plan, and the bounds, from the events."""
     settings = plan.settings
-    return schema.ProjectionFacts(
-        constraint=plan.resolved["mechanism"]["constraint"],
+    return ProjectionFacts(
+        constraint=settings["constraint"],
         diameter=settings["diameter"],
         largest_norm=settings["largest_norm"],
         parameters=settings["parameters"],
@@ -39,109 +323,46 @@ def facts(plan: Plan, found: HiddenNumbers) -> schema.ProjectionFacts:
         stop=settings["stop"],
         batch_size=settings["batch_size"],
         lots=settings["lots"],
-        passes=passes(plan),
-        stages=tuple(schema.StageFacts(**stage) for stage in settings["stages"]),
-        bounds=found.bounds,
-        winner=found.winner,
+        passes=plan.length.steps / plan.length.steps_per_epoch,
+        stages=tuple(StageFacts(**stage) for stage in settings["stages"]),
+        bounds=numbers.bounds,
+        winner=numbers.winner,
     )
 
 
-def phases(plan: Plan) -> tuple[schema.PhaseFacts, ...] | None:
+def _phases(plan: Plan) -> tuple[PhaseFacts, ...] | None:
     """The noise of each phase, where the recipe has several."""
-    noise = plan.resolved["mechanism"]["noise"]
-    if not isinstance(noise, list):
-        return None
-    lots = plan.length.steps_per_epoch
-    steps = [steps_of(phase["epochs"], phase["steps"], lots) for phase in noise[:-1]]
-    return tuple(
-        schema.PhaseFacts(
-            steps=count,
-            family=phase["family"],
-            shape=None,
-            multiplier=plan.solved.get(f"mechanism.noise.{index}.multiplier", phase["multiplier"]),
-        )
-        for index, (phase, count) in enumerate(zip(noise, [*steps, plan.length.steps - sum(steps)], strict=True))
-    )
+    phases = plan.settings["phases"]
+    return None if phases is None else tuple(PhaseFacts(**phase) for phase in phases)
 
 
-def passes(plan: Plan) -> float:
-    """How often the run goes through all records, at most."""
-    return plan.length.steps / plan.length.steps_per_epoch
+def bounds_over_epsilon(
+    plan: Plan, charges: Sequence[Charge], epsilons: Sequence[float]
+) -> dict[str, list[tuple[float, float]]]:
+    """(ε, δ) of hidden runs by each of their bounds."""
+    columns = [accountants.hidden_deltas(charges, epsilon, plan.budget.neighbouring) for epsilon in epsilons]
+    return {name: [(e, column[name]) for e, column in zip(epsilons, columns, strict=True)] for name in columns[0]}
 
 
-def fewest(made: schema.Predicate) -> str:
-    """Before the most steps of a run whose number of steps was drawn; else nothing."""
-    problem = made.mechanism.projection
-    return "1 to " if problem is not None and problem.stop == "random" else ""
+def draw_positions(axes: Any, rows: Sequence[PositionBound], epsilon: float) -> None:
+    """ε at the claim's δ against the record's place in the file."""
+    axes.axhline(epsilon, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
+    axes.plot([row.position for row in rows], [row.epsilon for row in rows], color=MARK, linewidth=2)
+    axes.set(xlabel="position of the record", ylabel="ε", ylim=(0, epsilon * 1.08))
 
 
-def averaged(plan: Plan, found: HiddenNumbers) -> str:
-    """What the claim is an average over, and what it is the worst of; begins with a space."""
-    settings, sentences = plan.settings, []
-    if settings["order"] == "permuted":
-        sentences.append(
-            "The records took part in an order drawn at random, whatever they hold; the guarantee is an average over "
-            "that order, and the same for every record."
-        )
-    else:
-        sentences.append(
-            "The records took part in the order of the file; the guarantee is that of the place where it is weakest."
-        )
-    if settings["stop"] == "random":
-        sentences.append(
-            f"The number of steps was drawn at random too, from 1 to {plan.length.steps:,}, and the guarantee is an "
-            "average over it."
-        )
-    if found.by_position:
-        best = min(found.by_position, key=lambda row: (row.epsilon, row.position))
-        worst = max(found.by_position, key=lambda row: (row.epsilon, -row.position))
-        sentences.append(
-            f"At this δ, ε is {worst.epsilon!r} for record {worst.position:,} and {best.epsilon!r} for record "
-            f"{best.position:,}."
-        )
-    return "".join(f" {sentence}" for sentence in sentences)
+def draw_bounds(axes: Any, curves: Mapping[str, Sequence[tuple[float, float]]], claimed: tuple[float, float]) -> None:
+    """δ(ε) by each bound on a logarithmic scale, with the claimed point."""
+    for (name, points), color in zip(curves.items(), SERIES, strict=False):
+        shown = [(e, d) for e, d in points if d > LEAST_SHOWN]
+        dashes = (0, (4, 3)) if name == "hybrid" else "-"
+        if shown:
+            axes.semilogy(
+                *zip(*shown, strict=True), color=color, linewidth=2, linestyle=dashes, label=name.replace("_", " ")
+            )
+    axes.plot([claimed[0]], [claimed[1]], "o", color=CAP, markersize=7, zorder=5)
+    axes.set(xlabel="ε", ylabel="δ")
+    axes.legend(frameon=False, fontsize=8)
 
 
-def enforced_by(plan: Plan) -> str:
-    """What bounds how far one record moves a step."""
-    settings = plan.settings
-    norm = settings["feature_norm"]
-    clipped = "targets are clipped to their range" if norm is None else f"features are clipped to the norm {norm:g}"
-    return (
-        f"{clipped}, so that one record's gradient changes by at most {settings['moved']:g}, divided by the "
-        f"{settings['batch_size']:,} of a lot; each record is in one lot of a pass, and steps are projected on a set "
-        f"of diameter {settings['diameter']:g}"
-    )
-
-
-def not_protected(plan: Plan) -> list[str]:
-    """What a hidden run leaves to be assumed."""
-    lines = [
-        "the model before its last step: the claim holds for those who see none of it, so private/ stays closed while "
-        "the run lasts and after it",
-        "when an attempt was cut short, if it was: an attempt that goes on with it, or begins anew, is not charged "
-        "again, which rests on crashes, and the decision to begin again, not depending on the records",
-    ]
-    if plan.settings["order"] == "sequential":
-        lines.append("which place in the file a record has, and so how well it is protected")
-    return lines
-
-
-def training(plan: Plan) -> str:
-    """How the training records were used."""
-    text = "every use of the training records is a step of one event, of which nothing but the end is released"
-    if plan.settings["private_log"]:
-        text += "; the loss on them after each pass stays in private/ and chose nothing"
-    return text
-
-
-def impossible(stated: schema.Predicate) -> list[str]:
-    """Why no hidden run can have gone as its certificate says."""
-    budget, found = stated.budget, []
-    if stated.provenance.model != "recipe":
-        found.append("provenance.model: of a model that is not the recipe's nothing is proved, and none is trained")
-    if budget.stop_reason != "completed":
-        found.append("budget.stop_reason: a hidden run that did not come to its end has no release")
-    if not budget.events_settled:
-        found.append("budget.events_settled: a hidden run is released when its event is settled")
-    return found
+PART = Part()

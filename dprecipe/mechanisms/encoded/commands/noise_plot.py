@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from html import escape
 
+from dprecipe.mechanisms.drawing import CAP, INK, LINE, MARK, SOFT
 from dprecipe.mechanisms.encoded.commands.compare import Comparison, name_of
-from dprecipe.release.plots import CAP, INK, LINE, MARK, SOFT
 
 LEFT, WIDTH, RIGHT, ROW, TOP, BOTTOM = 140, 330, 150, 24, 60, 50
 FARTHEST = 1.5

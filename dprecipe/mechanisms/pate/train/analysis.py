@@ -18,7 +18,9 @@ from typing import Any
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.drawing import CAP, MARK
 from dprecipe.mechanisms.pate.aggregators import Counts
+from dprecipe.mechanisms.pate.cost_statement import sanitiser
 from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
@@ -30,8 +32,7 @@ from dprecipe.noise.entropy import Stream
 from dprecipe.privacy import conversion, rounding
 from dprecipe.privacy.events import Charge, SanitisedCost
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release.claim import sanitiser
-from dprecipe.release.plots import CAP, MARK, svg
+from dprecipe.release.plots import svg
 
 NOTE = "a function of the private votes: never publish it, and choose nothing by it"
 EXACT = 10**7

@@ -19,8 +19,9 @@ from typing import final
 import numpy as np
 from torch import nn
 
-from dprecipe.mechanisms.pate import certificate as voting
+from dprecipe.mechanisms.pate import labels
 from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of
+from dprecipe.mechanisms.pate.charges import queries
 from dprecipe.mechanisms.pate.train import analysis, checks
 from dprecipe.mechanisms.pate.train.answers import UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
@@ -33,7 +34,6 @@ from dprecipe.mechanisms.pate.train.taught import scores, taught
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
-from dprecipe.release import labels
 from dprecipe.training.attempt import opened
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
@@ -82,7 +82,7 @@ class VotingRunner(Runner[Program]):
                 check_trained(
                     plan,
                     "queries",
-                    voting.queries(spending.charged),
+                    queries(spending.charged),
                     ballot.put_so_far,
                     str(folder.private / "answers.jsonl"),
                     start.accept_lost_steps,
@@ -109,8 +109,8 @@ class VotingRunner(Runner[Program]):
             model=plan.model if given.model is None else None,
             score=judge(module),
             test_from_python=given.test is not None,
-            sanitised=published,
-            steps_lost=voting.queries(spending.charged) - ballot.put_so_far,
+            published=published,
+            steps_lost=queries(spending.charged) - ballot.put_so_far,
             write=lambda path: _write_labels(plan, program, ballot, path),
             remarks=tuple(remarks),
         )

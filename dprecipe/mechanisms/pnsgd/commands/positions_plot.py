@@ -6,7 +6,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from dprecipe.release.plots import CAP, INK, MARK, SOFT, style
+from dprecipe.mechanisms.drawing import CAP, INK, MARK, SOFT
+from dprecipe.release.plots import style
 
 if TYPE_CHECKING:
     from dprecipe.mechanisms.pnsgd.commands.positions import Curve

@@ -352,7 +352,7 @@ def test_a_sanitised_cost_is_paid_drawn_once_and_published(
     published = json.loads((out / "private" / "sanitised.json").read_text("utf-8"))
     assert all(published[name] == float(f"{published[name]:.6g}") for name in ("value", "log_sensitivity"))
     done = run(plan, out, data_root=root, resume=True)
-    block = predicate(done.release)["data_dependent"]
+    block = predicate(done.release)["mechanism"]["data_dependent"]
     assert (block["noisy_cost"], block["noisy_log_sensitivity"]) == (published["value"], published["log_sensitivity"])
     assert events(plan, out)["sanitised_cost"] == 1
     assert events(plan, out)["noisy_threshold"] == 40
@@ -369,7 +369,7 @@ def test_a_sanitised_cost_that_a_crash_took_is_paid_and_not_drawn_again(
         with pytest.raises(RunFailed):
             run(plan, out, data_root=root)
     done = run(plan, out, data_root=root, resume=True)
-    assert predicate(done.release)["data_dependent"] is None
+    assert predicate(done.release)["mechanism"]["data_dependent"] is None
     assert events(plan, out)["sanitised_cost"] == 1
     assert done.epsilon <= plan.budget.epsilon
     dprecipe.verify(done.release)

@@ -6,12 +6,9 @@ import csv
 import io
 import itertools
 from collections.abc import Iterable
-from pathlib import Path
 
 from dprecipe.data.facts import class_names, facts
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.release.schema import Predicate
-from dprecipe.release.untrusted import ContentError, read_bytes
 
 LABELS = "labels.csv"
 HEADER = ("record", "label")
@@ -38,28 +35,29 @@ def first_record(plan: Plan, from_python: bool) -> int:
     return 0 if from_python or source is None or source.records is None else source.records[0]
 
 
-def differences(stated: Predicate, plan: Plan, path: Path) -> list[str]:
-    """What keeps a file from holding answers of this run: no more than were charged, of public records that were
-    declared, with labels that are classes, and not one character else."""
+def differences(content: bytes, plan: Plan, answers: int, from_python: bool) -> list[str]:
+    """What keeps a file from holding answers of this run: no more than the `answers` that were charged, of public
+    records that were declared, with labels that are classes, and not one character else.
+
+    `content` is untrusted. `from_python`: records came from there, so that their numbers have no declared range.
+    """
     try:
-        content = read_bytes(path).decode()
-        rows = [tuple(row) for row in csv.reader(io.StringIO(content, newline=""))]
-    except ContentError as error:
-        return list(error.failures)
+        written = content.decode()
+        rows = [tuple(row) for row in csv.reader(io.StringIO(written, newline=""))]
     except (UnicodeDecodeError, csv.Error):
         return [f"{LABELS}: is no CSV file in UTF-8"]
     if rows[:1] != [HEADER] or any(len(row) != 2 or not _number(row[0]) for row in rows[1:]):
         return [f"{LABELS}: expected the columns record and label, and a number and a label in each row"]
-    answers, records = stated.mechanism.voting, [int(row[0]) for row in rows[1:]]
+    records = [int(row[0]) for row in rows[1:]]
     found = []
-    if text((int(row[0]), row[1]) for row in rows[1:]) != content:
+    if text((int(row[0]), row[1]) for row in rows[1:]) != written:
         found.append(f"{LABELS}: is not written as a run writes it")
-    if answers is None or len(records) > answers.answers_charged:
+    if len(records) > answers:
         found.append(f"{LABELS}: more rows than answers that were charged")
     if any(later <= earlier for earlier, later in itertools.pairwise(records)):
         found.append(f"{LABELS}: the numbers of its records do not rise")
     source = plan.data.public
-    if stated.provenance.data == "recipe" and source is not None and source.records is not None and records:
+    if not from_python and source is not None and source.records is not None and records:
         first, end = source.records
         if not first <= min(records) <= max(records) < end:
             found.append(f"{LABELS}: names records that are none of those asked about, {first:,} to {end - 1:,}")

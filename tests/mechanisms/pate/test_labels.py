@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from dprecipe.mechanisms.pate import labels
 from dprecipe.mechanisms.plan import Plan, Source
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_source
-from dprecipe.release import labels
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "pate-digits.yaml"
+RECIPE = Path(__file__).parents[3] / "recipes" / "pate-digits.yaml"
 GOOD = "record,label\n1000,3\n1001,7\n1437,3\n"
 
 
@@ -22,16 +20,13 @@ def plan() -> Plan:
     return make_plan(read_source(Source(RECIPE.read_text(encoding="utf-8"), "r.yaml")))
 
 
-def found(plan: Plan, content: bytes, where: Path, answers: int = 3, data: str = "recipe") -> list[str]:
-    (where / labels.LABELS).write_bytes(content)
-    voting, provenance = SimpleNamespace(answers_charged=answers), SimpleNamespace(data=data)
-    stated: Any = SimpleNamespace(mechanism=SimpleNamespace(voting=voting), provenance=provenance)
-    return labels.differences(stated, plan, where / labels.LABELS)
+def found(plan: Plan, content: bytes, answers: int = 3, data: str = "recipe") -> list[str]:
+    return labels.differences(content, plan, answers, data == "python")
 
 
-def test_answers_pass(plan: Plan, tmp_path: Path) -> None:
-    assert found(plan, GOOD.encode(), tmp_path) == []
-    assert found(plan, b"record,label\n", tmp_path) == []
+def test_answers_pass(plan: Plan) -> None:
+    assert found(plan, GOOD.encode()) == []
+    assert found(plan, b"record,label\n") == []
     assert labels.text([(1000, "3"), (1001, "7"), (1437, "3")]) == GOOD
 
 
@@ -58,13 +53,13 @@ def test_answers_pass(plan: Plan, tmp_path: Path) -> None:
         b"record,label\n" + b"9" * 5000 + b",3\n",
     ],
 )
-def test_anything_else_is_found(content: bytes, plan: Plan, tmp_path: Path) -> None:
-    assert found(plan, content, tmp_path)
+def test_anything_else_is_found(content: bytes, plan: Plan) -> None:
+    assert found(plan, content)
 
 
-def test_more_rows_than_answers_are_found(plan: Plan, tmp_path: Path) -> None:
-    assert any("more rows than answers" in line for line in found(plan, GOOD.encode(), tmp_path, answers=2))
+def test_more_rows_than_answers_are_found(plan: Plan) -> None:
+    assert any("more rows than answers" in line for line in found(plan, GOOD.encode(), answers=2))
 
 
-def test_records_from_python_have_no_declared_range(plan: Plan, tmp_path: Path) -> None:
-    assert found(plan, b"record,label\n5,3\n", tmp_path, data="python") == []
+def test_records_from_python_have_no_declared_range(plan: Plan) -> None:
+    assert found(plan, b"record,label\n5,3\n", data="python") == []

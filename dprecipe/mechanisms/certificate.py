@@ -1,0 +1,237 @@
+"""What a room tells a certificate: everything in it that depends on the mechanism.
+
+`release/` knows no mechanism. It asks the part of the plan's mechanism, and puts the answers into the certificate, the
+report and the card; `verify` asks the same part again, of the plan that the certificate's own recipe makes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from dprecipe.mechanisms.drawing import Figure
+from dprecipe.mechanisms.facts import Access, BudgetFacts, MechanismFacts, PrivacyUnit
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy import rounding
+from dprecipe.privacy.events import Charge, Event, total
+
+F = TypeVar("F", bound=MechanismFacts)
+"""The room's block of a certificate."""
+N = TypeVar("N")
+"""What accountants compute for the room's own statement."""
+
+NOISE_SCALE = {"noise_scale": "noise drawn by the gate has the planned law, scale and symmetry"}
+"""The check of every mechanism whose noise the gate draws."""
+LAST_DIGIT = 1.1e-5
+"""One unit of the sixth significant digit, relative, at its largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Which units take part in which step: the name of the scheme, units of a batch on average, and at most."""
+
+    name: str
+    expected_batch: float
+    max_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report: rows of a table, a few large numbers with what each is, and a paragraph. Plain text."""
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+    numbers: tuple[tuple[str, str], ...] = ()
+    text: str = ""
+
+
+class CertificatePart(Protocol[F, N]):
+    """A room's part of the certificate. Pure functions of what they are given, without torch.
+
+    What has a body here holds for a mechanism whose events are charged as they are planned and whose claim is all it
+    states. A room that does more says so:
+
+    - it works out numbers beyond the claim's: `work_out`, `stated`, `recompute`, and `published`, where they need
+      what a run recorded of itself;
+    - what was released decides when it ends, so that its charges are not those of the plan: `adaptive`, `may_charge`
+      and `check_charges`;
+    - it releases further files: `companions`, `check_companion`.
+    """
+
+    facts: type[F]
+    """The block `mechanism` of a certificate; its `kind` is the mechanism's."""
+    progress: tuple[str, str] = ("step", "steps")
+    """What a run goes through one by one."""
+    hides_iterates: bool = False
+    """Whether the claim covers the last iterate alone: nothing of the way there may be released."""
+    grid: float = 1e-9
+    """How far, relative, the accountant's numerical bound may lie above its Rényi bound of the same events."""
+    bounds: Mapping[str, str] = {}
+    """What kind of bound each accountant of the mechanism's own gives, by the accountant's name."""
+
+    # What the certificate states
+
+    @abstractmethod
+    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: N | None) -> F:
+        """The block `mechanism`. No arithmetic on `numbers`: `verify` gives those that are stated."""
+
+    @abstractmethod
+    def scheme(self, plan: Plan) -> Scheme:
+        """How units take part."""
+
+    @abstractmethod
+    def unit(self, plan: Plan) -> PrivacyUnit:
+        """Who is protected, and what enforces it."""
+
+    @abstractmethod
+    def checks(self, plan: Plan) -> Mapping[str, str]:
+        """The checks in every certificate of the plan, and what each shows: all of them, and no others."""
+
+    def not_protected(self, plan: Plan) -> Sequence[str]:
+        """What the claim does not cover, beyond what no claim does."""
+        return ()
+
+    def qualify(self, plan: Plan, numbers: N | None) -> str:
+        """What follows the sentence of the claim; begins with a space, or is empty."""
+        return ""
+
+    def training(self, plan: Plan) -> str:
+        """How the training records were used."""
+        return "every use of the training records is one of the events"
+
+    def public(self, plan: Plan) -> Access | None:
+        """How public records were used; `None`: nothing is learned from them."""
+        return None
+
+    # Numbers beyond the claim's
+
+    def work_out(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> N | None:
+        """The room's own numbers, all rounded up; `epsilon` is the claimed one, `published` what the run published of
+        itself, which nobody can recompute.
+
+        Raises:
+            RunFailed: what was published was not charged, or the plan publishes no such thing.
+        """
+        return None
+
+    def stated(self, facts: F) -> N | None:
+        """The room's own numbers as a certificate states them."""
+        return None
+
+    def published(self, facts: F) -> object:
+        """What the run published of itself, as a certificate states it."""
+        return None
+
+    def recompute(self, facts: F, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
+        """What the events don't support of the room's own numbers, each line led by the field's path."""
+        return []
+
+    # Charges and endings
+
+    def steps_of(self, event: Event) -> int:
+        """How many noisy steps an event takes; 0: it is charged beside them."""
+        return 1
+
+    def steps_charged(self, charges: Sequence[Charge]) -> int:
+        """How many steps events are charged for."""
+        return sum(charge.count * self.steps_of(charge.event) for charge in charges)
+
+    def reservable(self, plan: Plan) -> int:
+        """Of how many events (or steps) the gate reserves no more than a fiftieth at once."""
+        return total(plan.events)
+
+    def adaptive(self, plan: Plan) -> bool:
+        """Whether what was released decides when the run ends, and the run is charged a limit known in advance."""
+        return False
+
+    def may_charge(self, plan: Plan, event: Event) -> bool:
+        """Whether a run of the plan can charge this event."""
+        return any(event == charge.event for charge in plan.events)
+
+    def check_charges(self, plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
+        """Why no adaptive run can have charged these events, and ended as it says."""
+        return []
+
+    def check_run(self, plan: Plan, facts: F, budget: BudgetFacts, from_python: bool) -> list[str]:
+        """Why no run can have gone as its certificate says. `from_python`: the model came from there."""
+        return []
+
+    def may_end_early(self, facts: F) -> bool:
+        """Whether the run completed before its last planned step."""
+        return False
+
+    # Further files
+
+    def companions(self, plan: Plan) -> frozenset[str]:
+        """The names of the files that a run releases beside the model's."""
+        return frozenset()
+
+    def check_companion(self, name: str, content: bytes, plan: Plan, facts: F, from_python: bool) -> list[str]:
+        """Why a file is none of this run's. `content` is untrusted; `from_python`: records came from there."""
+        return []
+
+    # Words for people
+
+    @abstractmethod
+    def noise(self, facts: F) -> str:
+        """The noise in a few words: its family and how much of it."""
+
+    def steps(self, facts: F, steps: int) -> str:
+        """A number of steps as people are told it."""
+        return f"{steps:,}"
+
+    def trained(self, plan: Plan, facts: F) -> str:
+        """How the model was trained, in Markdown; follows the model's name."""
+        steps = f"{self.steps(facts, plan.length.steps)} {self.progress[1]}"
+        return f", trained by `{facts.kind}` for {steps}, with\n{self.noise(facts)}."
+
+    def headline(self, facts: F) -> Sequence[tuple[str, str]]:
+        """Numbers beside the claim's, each with what it is."""
+        return ()
+
+    def statements(self, facts: F) -> Sequence[tuple[str, str]]:
+        """What the room states beside the claim, each with what it is of."""
+        return ()
+
+    def sections(self, facts: F) -> Sequence[Section]:
+        """The room's parts of a report."""
+        return ()
+
+    def figures(
+        self, plan: Plan, facts: F, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
+    ) -> Sequence[Figure]:
+        """The room's figures of a report; `epsilon` is the claimed one, `profile` are those at which there is a δ."""
+        return ()
+
+    def checked(self, plan: Plan) -> Sequence[str]:
+        """What `verify` held the charges against, beyond the events themselves."""
+        return ()
+
+    def notes(self, facts: F) -> Sequence[str]:
+        """What `verify` takes as stated."""
+        return ()
+
+    def companion_notes(self, names: frozenset[str]) -> Sequence[str]:
+        """What `verify` takes as stated of the further files."""
+        return ()
+
+
+def unit_of(plan: Plan) -> tuple[str, int]:
+    """The name of the unit, and the most records one unit adds."""
+    unit = plan.data.unit
+    return ("record", 1) if unit == "record" else (plan.guarantee.unit, unit.max_records)
+
+
+def compare_number(path: str, stated: float, recomputed: float) -> list[str]:
+    """Why a stated cost is not what was recomputed, led by its path.
+
+    The safe side has no tolerance: what is recomputed must not exceed what is stated. The other side is held to one
+    unit of the last printed digit, so that nobody can pass off a number that this version did not print.
+    """
+    if not recomputed <= stated:  # written so that NaN fails
+        return [f"{path}: the events cost {recomputed!r}, more than the {stated!r} stated"]
+    if not stated <= rounding.up(recomputed) * (1 + LAST_DIGIT):
+        return [f"{path}: {stated!r} stated, the events cost {recomputed!r}"]
+    return []

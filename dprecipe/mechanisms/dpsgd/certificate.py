@@ -1,0 +1,144 @@
+"""What a certificate says of DP-SGD: how gradients were clipped, and the noise on their sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dprecipe.language.base import Block, PositiveFloat, PositiveInt
+from dprecipe.mechanisms.certificate import CertificatePart, Scheme, unit_of
+from dprecipe.mechanisms.dpsgd.account import gradient_multiplier, noise_scale
+from dprecipe.mechanisms.facts import NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Probability, Word
+from dprecipe.mechanisms.noisy_sum import certificate as noisy_sum
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy.events import Charge, Event
+
+CHECKS = {
+    **noisy_sum.GRADIENT_CHECKS,
+    "clipped_sum": "the clipped sum equals that of a loop over single records",
+    "clipped_sum_edges": "an empty lot gives zero, a non-finite record adds zero, and a unit stays within the clip "
+    "norm",
+}
+EACH = {
+    "flat": "each unit's clipped to the norm",
+    "per_layer": "each unit's clipped layer by layer",
+    "automatic": "each unit's scaled to less than the norm",
+    "adaptive": "each unit's clipped to the norm of the step",
+}
+"""What bounds a unit's gradient, by the mode of clipping."""
+
+
+class CountFacts(Block):
+    """How the clip norm follows the gradients: by a noisy count that is one release with their sum."""
+
+    quantile: Probability = Field(description="share of gradients that shall be no longer than the norm")
+    learning_rate: PositiveFloat
+    noise: PositiveFloat = Field(description="standard deviation of the noise on the count, in units")
+    gradient_multiplier: PositiveFloat = Field(
+        description="deviation of the noise on the gradients alone over the clip norm; of the last phase"
+    )
+
+
+class ClippingFacts(Block):
+    """How far one unit can move what is released."""
+
+    norm: PositiveFloat = Field(description="at the first step")
+    mode: Word
+    norm_kind: Literal["l2", "l1"] = "l2"
+    layers: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None = Field(
+        None, description="the norm of each layer over `norm`; null: one norm, or the same share for each layer"
+    )
+    stability: PositiveFloat | None = Field(None, description="γ, where gradients are scaled to norm · ‖g‖ / (‖g‖ + γ)")
+    count: CountFacts | None = Field(None, description="where the norm adapts")
+    augmentations: PositiveInt = Field(1, description="copies of a record whose gradients are averaged before clipping")
+
+
+class DpsgdFacts(NoisyFacts):
+    """Noise on the sum of clipped gradients."""
+
+    kind: Literal["dpsgd"]
+    clipping: ClippingFacts
+
+
+class Part(CertificatePart[DpsgdFacts, None]):
+    """DP-SGD's part of a certificate."""
+
+    facts = DpsgdFacts
+
+    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> DpsgdFacts:
+        settings = plan.settings
+        clip, last, family = settings["clip"], settings["phases"][-1], settings["noise_family"]
+        scale = noise_scale(clip, last["clip_norm"], last["noise_multiplier"])
+        return DpsgdFacts(
+            kind="dpsgd",
+            noise=NoiseFacts(
+                family=family,
+                multiplier=last["noise_multiplier"],
+                scale=scale,
+                standard_deviation=scale * (math.sqrt(2) if family == "laplace" else 1.0),
+                added_to="the sum of the clipped gradients, before it is divided or used",
+            ),
+            phases=_phases(plan),
+            clipping=ClippingFacts(
+                norm=settings["clip_norm"],
+                mode=clip["mode"],
+                norm_kind=clip["norm_kind"],
+                layers=None if clip["norms"] is None else tuple(clip["norms"]),
+                stability=clip["stability"],
+                count=_count(clip, last["noise_multiplier"]),
+                augmentations=settings["augmentations"],
+            ),
+            aggregation=noisy_sum.aggregation(plan, EACH[clip["mode"]]),
+        )
+
+    def scheme(self, plan: Plan) -> Scheme:
+        return noisy_sum.scheme(plan)
+
+    def unit(self, plan: Plan) -> PrivacyUnit:
+        name, most = unit_of(plan)
+        enforced_by = noisy_sum.clipped_together(plan, plan.settings["augmentations"])
+        return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
+
+    def checks(self, plan: Plan) -> Mapping[str, str]:
+        return CHECKS
+
+    def steps_of(self, event: Event) -> int:
+        return noisy_sum.steps_of(event)
+
+    def noise(self, facts: DpsgdFacts) -> str:
+        return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
+
+
+def _phases(plan: Plan) -> tuple[PhaseFacts, ...] | None:
+    phases = plan.settings["phases"]
+    if len(phases) == 1:
+        return None
+    moving = any(phase["expected_lot"] != phases[0]["expected_lot"] for phase in phases)
+    return tuple(
+        PhaseFacts(
+            steps=phase["steps"],
+            family=plan.settings["noise_family"],
+            shape=None,
+            multiplier=phase["noise_multiplier"],
+            clip_norm=phase["clip_norm"],
+            expected_lot=phase["expected_lot"] if moving else None,
+        )
+        for phase in phases
+    )
+
+
+def _count(clip: Mapping[str, Any], multiplier: float) -> CountFacts | None:
+    if clip["count_noise"] is None:
+        return None
+    return CountFacts(
+        quantile=clip["quantile"],
+        learning_rate=clip["learning_rate"],
+        noise=clip["count_noise"],
+        gradient_multiplier=gradient_multiplier(multiplier, clip["count_noise"]),
+    )
+
+
+PART = Part()

@@ -1,0 +1,144 @@
+"""What a certificate says of gradient encoding: the codebook whose envelope bounds a unit, and the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dprecipe.language.base import Block, PositiveFloat, PositiveInt
+from dprecipe.mechanisms.certificate import CertificatePart, Scheme, unit_of
+from dprecipe.mechanisms.facts import Digest, NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Sentence
+from dprecipe.mechanisms.noisy_sum import certificate as noisy_sum
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy.events import Charge, Event
+
+CHECKS = {
+    **noisy_sum.GRADIENT_CHECKS,
+    "encoded_sum": "the encoded sum equals that of a loop over single records, and each code lies in its codeword's "
+    "box",
+    "encoded_sum_edges": "an empty lot gives zero, a non-finite record adds zero, and a unit adds one code",
+}
+
+
+class EncodingFacts(Block):
+    """The public codebook whose envelope bounds what one unit can move, coordinate by coordinate."""
+
+    codebook: Digest
+    source: Literal["gaussian", "file"]
+    codewords: PositiveInt
+    norm: PositiveFloat = Field(description="L2 norm of every codeword")
+    sensitivity: PositiveFloat = Field(
+        description="the most one unit moves a sum in L2 norm, each layer in units of its relative noise"
+    )
+    dimension: PositiveInt
+    groups: Annotated[tuple[PositiveInt, ...], Field(max_length=10_000)] = Field(
+        description="coordinates that are ranked together"
+    )
+    group_noise: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None
+    microbatch: PositiveInt
+    slots: PositiveInt | None
+    denoising: Sentence
+
+
+class EncodedFacts(NoisyFacts):
+    """Noise on the sum of codes."""
+
+    kind: Literal["encoded"]
+    encoding: EncodingFacts
+
+
+class Part(CertificatePart[EncodedFacts, None]):
+    """Encoding's part of a certificate."""
+
+    facts = EncodedFacts
+
+    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> EncodedFacts:
+        settings = plan.settings
+        each = "each unit's bounded rank by rank by a codeword"
+        if settings["slots"] is not None:
+            each = "the mean of each micro-batch bounded rank by rank by a codeword"
+        return EncodedFacts(
+            kind="encoded",
+            noise=NoiseFacts(
+                family=settings["noise_family"],
+                shape=settings["noise_shape"],
+                multiplier=settings["noise_multiplier"],
+                scale=settings["noise_scale"],
+                standard_deviation=settings["noise_std"],
+                added_to="the sum of the codes, before it is divided or used",
+            ),
+            phases=_phases(plan),
+            encoding=_encoding(plan),
+            aggregation=noisy_sum.aggregation(plan, each),
+        )
+
+    def scheme(self, plan: Plan) -> Scheme:
+        return noisy_sum.scheme(plan)
+
+    def unit(self, plan: Plan) -> PrivacyUnit:
+        name, most = unit_of(plan)
+        enforced_by = noisy_sum.clipped_together(plan, copies=1)
+        if plan.settings["slots"] is not None:
+            dealt = "is sampled, and dealt to a micro-batch, by itself"
+            if plan.settings["scheme"] == "full_batch":
+                dealt = "takes part in every step, and is dealt to a micro-batch by itself"
+            enforced_by = (
+                f"each {name} {dealt}; the mean gradient of a micro-batch is "
+                "encoded, so one code is exchanged for another"
+            )
+        return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
+
+    def checks(self, plan: Plan) -> Mapping[str, str]:
+        return CHECKS
+
+    def steps_of(self, event: Event) -> int:
+        return noisy_sum.steps_of(event)
+
+    def noise(self, facts: EncodedFacts) -> str:
+        return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
+
+
+def _phases(plan: Plan) -> tuple[PhaseFacts, ...] | None:
+    phases = plan.settings.get("phases")
+    if phases is None:
+        return None
+    return tuple(
+        PhaseFacts(
+            steps=phase["steps"],
+            family=phase["noise_family"],
+            shape=phase["noise_shape"],
+            multiplier=phase["noise_multiplier"],
+        )
+        for phase in phases
+    )
+
+
+def _encoding(plan: Plan) -> EncodingFacts:
+    settings = plan.settings
+    codebook, relative = settings["codebook"], settings["group_noise"]
+    return EncodingFacts(
+        codebook=codebook["digest"],
+        source=codebook["source"],
+        codewords=codebook["size"],
+        norm=codebook["norm"],
+        sensitivity=settings["sensitivity"],
+        dimension=settings["dimension"],
+        groups=tuple(settings["groups"]),
+        group_noise=None if relative is None else tuple(relative),
+        microbatch=settings["microbatch"],
+        slots=settings["slots"],
+        denoising=_denoising(settings["denoise"]),
+    )
+
+
+def _denoising(denoise: Mapping[str, Any] | None) -> str:
+    if denoise is None:
+        return "none"
+    each = "one factor" if denoise["per"] == "model" else "one factor for each group"
+    less = ", less what pure noise gives" if denoise["shrink"] else ""
+    return f"steps are scaled by the Kolmogorov-Smirnov distance of the noisy sum from the noise law{less}, {each}"
+
+
+PART = Part()

@@ -1,0 +1,111 @@
+"""Blocks of a certificate that rooms share: who is protected, the noise, its phases, what a run was charged.
+
+Frozen, strict, closed and finite, as recipes are: a certificate that a stranger hands over is checked against these
+models before anything in it is believed. What one mechanism alone states is in its room's `certificate.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from dprecipe.language.base import Block, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Sentence = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0, le=1)]
+Stop = Literal["completed", "budget", "interrupted"]
+Status = Literal["covered", "public", "declared", "private_internal", "none"]
+
+
+class PrivacyUnit(Block):
+    """Who is protected."""
+
+    name: Word
+    max_records: PositiveInt
+    enforced_by: Sentence
+
+
+class NoiseFacts(Block):
+    """The noise that was added; of several phases, in the last."""
+
+    family: Word
+    shape: PositiveFloat | None = Field(None, description="the family's parameter beyond its scale: df, or λ")
+    multiplier: PositiveFloat = Field(
+        description="scale over the clip norm, the codeword norm or the Lipschitz constant, or in votes"
+    )
+    scale: PositiveFloat | None = Field(
+        None,
+        description="absolute; of Gaussian noise, its standard deviation; where layers differ, of relative scale 1",
+    )
+    standard_deviation: PositiveFloat | None = Field(
+        description="absolute, of the noise on the sum, at that scale; null: infinite"
+    )
+    added_to: Sentence
+
+
+class PhaseFacts(Block):
+    """A part of a run with noise of its own."""
+
+    steps: PositiveInt
+    family: Word
+    shape: PositiveFloat | None
+    multiplier: PositiveFloat
+    clip_norm: PositiveFloat | None = Field(None, description="of mechanisms that clip gradients")
+    expected_lot: PositiveFloat | None = Field(
+        None, description="the public divisor of its sums; null: the one under aggregation"
+    )
+
+
+class AggregationFacts(Block):
+    """How contributions become one vector."""
+
+    of: Sentence
+    divisor: PositiveFloat | None = Field(description="a public constant; null: nothing is divided")
+
+
+class MechanismFacts(Block):
+    """How information left the private data. Each room has a block of its own, told apart by `kind`."""
+
+    kind: Word
+
+
+class NoisyFacts(MechanismFacts):
+    """Of mechanisms that add noise to one vector at a time."""
+
+    noise: NoiseFacts = Field(description="of the last phase, where there are several")
+    phases: Annotated[tuple[PhaseFacts, ...], Field(max_length=1000)] | None = None
+    aggregation: AggregationFacts
+
+    @property
+    def multipliers(self) -> str:
+        """The noise multiplier, or from which to which the schedule's phases go."""
+        phases = [phase.multiplier for phase in self.phases or ()]
+        if not phases or min(phases) == max(phases):
+            return f"{self.noise.multiplier:g}"
+        return f"{phases[0]:g} to {phases[-1]:g}"
+
+
+class Access(Block):
+    """How one use of data relates to the claim."""
+
+    status: Status
+    text: Sentence
+
+
+class BudgetFacts(Block):
+    """The cap, and what was spent of it."""
+
+    epsilon: PositiveFloat
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    spent: NonNegativeFloat
+    stop_reason: Stop
+    attempts: PositiveInt
+    resumes: NonNegativeInt
+    events_planned: PositiveInt
+    events_settled: NonNegativeInt
+    events_reserved_unsettled: NonNegativeInt = Field(description="charged as if they had run")
+    torn_line: bool = Field(description="the ledger's last line was cut short and left out")

@@ -1,0 +1,80 @@
+"""Which charges a run of votes can have made.
+
+Where votes decide which queries are answered, how much ran is no bound that was known in advance: the run stands under
+a filter, and is charged all that the filter allows. So the charges of such a run add up to the filter's limit, neither
+more nor less, whatever was answered and however often it crashed; less would be an odometer's reading in place of a
+guarantee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import UnionType
+
+from dprecipe.mechanisms.facts import BudgetFacts
+from dprecipe.mechanisms.pate.theory.filter import spent
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy.events import Charge, Event, FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
+
+ROUNDING = 1e-11
+"""How far, relative, charges may lie from their filter's limit."""
+
+
+def count(charges: Sequence[Charge], kind: type[Event] | UnionType) -> int:
+    """How many events of a kind, or of several, there are."""
+    return sum(charge.count for charge in charges if isinstance(charge.event, kind))
+
+
+def queries(charges: Sequence[Charge]) -> int:
+    """How many queries were put: checks, where there are any, else answers."""
+    return count(charges, NoisyThreshold) or count(charges, NoisyMax)
+
+
+def filtered(plan: Plan) -> bool:
+    """Whether a filter decides when the run ends, so that its charges are not those of the plan."""
+    return plan.settings["filter"] is not None
+
+
+def publishes_cost(plan: Plan) -> bool:
+    """Whether the run publishes what its votes cost, with noise."""
+    return plan.settings["sanitize"] is not None
+
+
+def impossible(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
+    """Why no run under the plan's filter can have charged these events of the plan, and ended as it says."""
+    votes = [charge for charge in charges if not isinstance(charge.event, SanitisedCost)]
+    limit, total = float(plan.settings["filter"]), spent(votes)
+    where = "events.run_length"
+    found = []
+    if not abs(total - limit) <= ROUNDING * limit:
+        less = "less" if total < limit else "more"
+        found.append(f"{where}: {less} than the filter's limit: Σ μ² = {total!r}, the run is charged {limit!r}")
+    rests = [index for index, charge in enumerate(votes) if isinstance(charge.event, FilterRest)]
+    if rests and (rests != [len(votes) - 1] or votes[-1].count != 1):
+        found.append(f"{where}: what a filter has left is charged once, when the votes have ended")
+    once, most = budget.attempts == 1, int(plan.settings["answers"])
+    checks, answers = count(votes, NoisyThreshold), count(votes, NoisyMax)
+    for name, number, allowed in (
+        ("queries than are planned", checks, plan.length.steps),
+        ("answers than are planned", answers, most),
+        ("answers than queries", answers, checks),
+    ):
+        if once and number > allowed:  # after a crash what was lost is paid for again, as far as the filter goes
+            found.append(f"{where}: more {name}: {number:,} of {allowed:,}")
+    costs = count(charges, SanitisedCost)
+    if publishes_cost(plan) and (costs != 1 if once else costs < 1):
+        found.append(f"{where}: a noisy cost is published once, and charged")
+    if once and not found:
+        ended = checks >= plan.length.steps or answers >= most
+        if budget.stop_reason == "completed" and not ended:
+            found.append("budget.stop_reason: neither all queries were put nor all answers given: not completed")
+        if budget.stop_reason == "budget" and (ended or _holds_another(plan, votes)):
+            found.append("budget.stop_reason: the filter held another query: it did not stop this run")
+    return found
+
+
+def _holds_another(plan: Plan, votes: Sequence[Charge]) -> bool:
+    asked = [charge for charge in votes if not isinstance(charge.event, FilterRest)]
+    pair = {c.event for c in plan.events if isinstance(c.event, NoisyMax | NoisyThreshold)}
+    another = [Charge(event, 1) for event in pair]
+    return spent([*asked, *another]) <= float(plan.settings["filter"]) * (1 - ROUNDING)

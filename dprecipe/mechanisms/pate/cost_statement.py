@@ -1,0 +1,147 @@
+"""What these very votes cost, from noisy values that were published and paid for: a second statement beside the claim.
+
+It says how much these teachers agreed, not what holds for everyone: that is the claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dprecipe.faults import RunFailed
+from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat
+from dprecipe.mechanisms.certificate import compare_number
+from dprecipe.mechanisms.facts import Sentence
+from dprecipe.mechanisms.pate.charges import count
+from dprecipe.mechanisms.pate.theory import sanitise
+from dprecipe.mechanisms.pate.theory.sanitise import Sanitised, Sanitiser
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy import accountants, rounding
+from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy.workload import workload
+
+
+class DataDependentFacts(Block):
+    """What these very votes cost, from noisy values that were published and paid for: no worst case, not the claim."""
+
+    epsilon: NonNegativeFloat
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(description="the claim's, and twice `failure`")
+    sentence: Sentence
+    order: Annotated[float, Field(gt=1)] = Field(description="α, the Rényi order of the bound")
+    beta: PositiveFloat = Field(description="β of the smooth sensitivity")
+    noise_multiplier: PositiveFloat = Field(description="of `noisy_cost`, over the smooth sensitivity")
+    scale_multiplier: PositiveFloat = Field(description="of `noisy_log_sensitivity`, over β")
+    failure: Annotated[float, Field(gt=0, lt=0.5)] = Field(
+        description="chance that the one noise exceeds its allowance, and that the other does"
+    )
+    noisy_cost: float = Field(description="published: the votes' Rényi cost with noise")
+    noisy_log_sensitivity: float = Field(
+        description="published: the logarithm of its smooth sensitivity with noise, its allowance added"
+    )
+    cost: NonNegativeFloat = Field(description="upper bound of the Rényi cost of the votes, from the two")
+    worst_case_epsilon: NonNegativeFloat = Field(description="of the claim's events, at the same δ")
+    smaller: Literal["worst_case", "data_dependent"] = Field(description="which of the two statements says more")
+
+    @property
+    def sanitised(self) -> Sanitised:
+        """What the run published."""
+        return Sanitised(self.noisy_cost, self.noisy_log_sensitivity)
+
+
+@dataclass(frozen=True, slots=True)
+class VotesCost:
+    """What a reader concludes from the published cost of votes: ε, the bound of the Rényi cost, and what the claim's
+    events cost in the worst case at the same δ."""
+
+    published: Sanitised
+    epsilon: float
+    cost: float
+    worst_case: float
+
+
+def work_out(plan: Plan, charges: Sequence[Charge], published: Sanitised) -> VotesCost:
+    """What the published numbers say of the votes, by the constants of the plan alone.
+
+    No list of queries costs more than the worst case of all that are planned.
+
+    Raises:
+        RunFailed: the plan does not publish what votes cost, or it was not charged.
+        ValueError: the plan's constants are out of range.
+    """
+    if not count(charges, SanitisedCost):
+        raise RunFailed("internal fault: what votes cost was published, and not charged", "please report this")
+    chosen, budget = sanitiser(plan), plan.budget
+    events = [charge.event for charge in plan.events if isinstance(charge.event, NoisyMax | NoisyThreshold)]
+    asked = workload([Charge(event, plan.length.steps) for event in events], budget.neighbouring)
+    most = float(accountants.rdp_curve(asked, [chosen.order])[0])
+    found = sanitise.upper_bound(published, chosen, budget.delta, most)
+    worst = accountants.epsilon(charges, found.delta, budget.neighbouring, budget.accountant)
+    return VotesCost(published, rounding.up(found.epsilon), rounding.up(found.total), rounding.up(worst))
+
+
+def sanitiser(plan: Plan) -> Sanitiser:
+    """The plan's constants of publishing what votes cost.
+
+    Raises:
+        RunFailed: there are none.
+        ValueError: they are out of range.
+    """
+    chosen = plan.settings["sanitize"]
+    if chosen is None:
+        raise RunFailed("internal fault: the plan does not publish what votes cost", "please report this")
+    return Sanitiser(chosen["order"], chosen["beta"], chosen["multiplier"], chosen["scale_multiplier"], chosen["delta"])
+
+
+def state(plan: Plan, votes: VotesCost) -> DataDependentFacts:
+    """The statement about these very votes.
+
+    Raises:
+        RunFailed: the plan publishes none.
+    """
+    chosen, delta = sanitiser(plan), plan.budget.delta
+    return DataDependentFacts(
+        epsilon=votes.epsilon,
+        delta=delta + 2 * chosen.failure,
+        sentence=sentence(votes, delta, chosen.failure, plan.guarantee.unit),
+        order=chosen.order,
+        beta=chosen.smoothness,
+        noise_multiplier=chosen.value_multiplier,
+        scale_multiplier=chosen.sensitivity_multiplier,
+        failure=chosen.failure,
+        noisy_cost=votes.published.value,
+        noisy_log_sensitivity=votes.published.log_sensitivity,
+        cost=votes.cost,
+        worst_case_epsilon=votes.worst_case,
+        smaller="data_dependent" if votes.epsilon < votes.worst_case else "worst_case",
+    )
+
+
+def sentence(votes: VotesCost, delta: float, failure: float, unit: str) -> str:
+    """The data-dependent statement in words."""
+    whole = delta + 2 * failure
+    smaller = "this statement is" if votes.epsilon < votes.worst_case else "the claim is"
+    return (
+        "For the records of this run, dealt to its teachers as they were, and for no others: every set of possible "
+        f"outcomes is at most exp({votes.epsilon!r}) times as probable, plus {delta!r}, as with one {unit} added to, "
+        "removed from or replaced in the part of one teacher; except with a chance of "
+        f"{2 * failure!r}, that noise made the published cost too small. "
+        f"Counting that chance, (ε = {votes.epsilon!r}, δ = {whole!r}). It says how much these teachers agreed, not "
+        f"what holds for everyone: that is the claim. At the same δ the claim's events are worth "
+        f"ε = {votes.worst_case!r}: {smaller} the smaller of two sound ones."
+    )
+
+
+def recompute(stated: DataDependentFacts, plan: Plan, charges: Sequence[Charge]) -> list[str]:
+    """What the published cost of votes does not support."""
+    if not count(charges, SanitisedCost):
+        return ["mechanism.data_dependent: published, and not among the events"]
+    again = work_out(plan, charges, stated.sanitised)
+    where = "mechanism.data_dependent"
+    return [
+        *compare_number(f"{where}.cost", stated.cost, again.cost),
+        *compare_number(f"{where}.epsilon", stated.epsilon, again.epsilon),
+        *compare_number(f"{where}.worst_case_epsilon", stated.worst_case_epsilon, again.worst_case),
+    ]
