@@ -13,7 +13,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import total
 from dprecipe.release import certificate, tensors
-from dprecipe.release.claim import Numbers, numbers
+from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import ReleasedTensor, Spent
 from dprecipe.release.folder import released_files
 from dprecipe.release.schema import Accountant, Statement
@@ -90,8 +90,7 @@ def _fault(what: str) -> UsageFault:
 
 
 def _numbers(plan: Plan) -> Numbers:
-    """What the accountants will say, as far as its length goes; hidden runs have bounds of their own, soon asked."""
-    if mechanism_of(plan.mechanism).is_convex:
-        return numbers(plan, plan.events)
+    """What the accountants will say, as far as its length goes; what a mechanism states of its own is worked out."""
+    own = mechanism_of(plan.mechanism).certificate.work_out(plan, plan.events, plan.budget.epsilon, None)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")
-    return Numbers(plan.budget.epsilon, (), None, (row, row, row))
+    return Numbers(plan.budget.epsilon, (), None, (row, row, row), own)

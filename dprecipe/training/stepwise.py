@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.lora import merged
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import take_first
@@ -120,7 +121,7 @@ class StepwiseRunner(Runner[Program]):
         Raises:
             Interrupted: it was stopped.
         """
-        processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
+        processes = processes_of(plan, program)
         # What the leader has drawn and read, sent by itself: no file of anybody's.
         secrets, state = processes.agree(answered_by_the_leader)
         module = self.build(plan, program.model, program.store, Led(), secrets)
