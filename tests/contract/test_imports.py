@@ -59,8 +59,9 @@ STILL_NAMED = {
     "privacy/workload.py": 25,
     "recipe/synonyms.py": 27,
     "recipe/wording.py": 1,
-    "release/recompute.py": 7,
-    "release/schema.py": 5,
+    "release/recompute.py": 5,
+    "release/report.py": 2,
+    "release/schema.py": 2,
     "training/gate.py": 3,
 }
 """Files that still name a mechanism, with the number of lines: a list that may only shrink."""
