@@ -198,7 +198,7 @@ LAYERS: list[tuple[str, str, str]] = [
     ("mechanisms/table", "one line a mechanism", "room"),
     ("mechanisms/<name>", "schema, events, account, theory, certificate", "room"),
     ("mechanisms/noisy_sum", "shared by mechanisms that add noise to sums", "box"),
-    ("mechanisms/plan mechanisms/contract", "what a run obeys, what a mechanism gives", "box"),
+    ("mechanisms/contract mechanisms/plan", "what a mechanism gives, what a run obeys", "box"),
     ("models", "sizes and checks without torch; modules with it", "box"),
     ("data", "sources, preprocessing, units", "box"),
     ("privacy", "events, accountants, calibration, ledger", "box"),

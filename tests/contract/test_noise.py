@@ -9,6 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "dprecipe"
 GATE = PACKAGE / "training" / "gate.py"
 ADDED = PACKAGE / "training" / "noise.py"
+DRAWN = PACKAGE / "training" / "device_draws.py"
 CHECK = PACKAGE / "training" / "noise_check.py"
 VOTES = PACKAGE / "mechanisms" / "pate" / "train"
 HIDDEN = PACKAGE / "mechanisms" / "pnsgd" / "train"
@@ -29,9 +30,13 @@ def imported(path: Path) -> set[str]:
 def test_t6_only_the_gates_draw_noise() -> None:
     users = {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.draws" in imported(path)}
     assert users == {ADDED, VOTES.parent / "aggregators.py", VOTES / "analysis.py", HIDDEN / "descent.py"}
-    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE}
+    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE, CHECK}
+    of_noise = {name for name in imported(CHECK) if name.startswith("dprecipe.training.noise.")}
+    assert of_noise == {"dprecipe.training.noise.MIN_ON_DEVICE"}, "a number, and nothing that draws"
     # The check compares the keystream of a key of its own with another implementation's.
-    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.chacha" in imported(path)} == {ADDED, CHECK}
+    keyed = {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.chacha" in imported(path)}
+    assert keyed == {ADDED, DRAWN, CHECK}
+    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.device_draws" in imported(path)} == {ADDED}
 
 
 def calls(function: ast.FunctionDef, *names: str) -> list[int]:
@@ -54,11 +59,12 @@ def test_t6_noise_that_meets_votes_is_drawn_after_its_event_is_reserved() -> Non
 def test_t6_a_hidden_run_descends_after_its_event_is_reserved_or_carried_on() -> None:
     """Noise is drawn by a `Noise`, which the runner makes in one function, of what the ledger was asked before."""
     tree = ast.parse((HIDDEN / "run.py").read_text(encoding="utf-8"))
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    assert {name for name, function in functions.items() if calls(function, "Noise")} == {"_descend", "rehearse"}
-    assert {name for name, function in functions.items() if calls(function, "_descend")} == {"attempt"}
-    (reserved,), (carried,) = (calls(functions["attempt"], name) for name in ("reserve", "carry"))
-    assert max(reserved, carried) < min(calls(functions["attempt"], "_descend"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert sorted(f.name for f in functions if calls(f, "Noise")) == ["_descend", "rehearse"]
+    (attempt,) = (function for function in functions if calls(function, "_descend"))
+    assert attempt.name == "attempt"
+    (reserved,), (carried,) = (calls(attempt, name) for name in ("reserve", "carry"))
+    assert max(reserved, carried) < min(calls(attempt, "_descend"))
     makers = {
         path for path in PACKAGE.rglob("*.py") if "dprecipe.mechanisms.pnsgd.train.descent.Noise" in imported(path)
     }
