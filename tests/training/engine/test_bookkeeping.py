@@ -56,8 +56,9 @@ def looped(net: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def hold(net: nn.Module, features: Tensor, *, planned: bool = True) -> None:
-    """Equal with some records clipped, with none, in parts, and for one record; the model is left as it was."""
+def hold(net: nn.Module, features: Tensor, *, planned: bool | None = True) -> None:
+    """Equal with some records clipped, with none, in parts, and for one record; the model is left as it was. `planned`:
+    whether there is a plan; None where there may be one."""
     count = len(features)
     labels = torch.arange(count) % CLASSES
     before, forwards = copy.deepcopy(net.state_dict()), [vars(layer).get("forward") for layer in net.modules()]
@@ -75,7 +76,7 @@ def hold(net: nn.Module, features: Tensor, *, planned: bool = True) -> None:
     assert forwards == [vars(layer).get("forward") for layer in net.modules()]
     assert all(p.grad is None and isinstance(p, nn.Parameter) for p in net.parameters())
     whole = [way for way in describe(net, cross_entropy, features, labels).values() if way.startswith(WHOLE)]
-    assert bool(whole) != planned, whole
+    assert planned is None or bool(whole) != planned, whole
 
 
 def classified(*stem: nn.Module, shape: tuple[int, ...], seed: int = 0) -> tuple[nn.Module, Tensor]:
@@ -455,17 +456,37 @@ def architectures(draw: st.DrawFn) -> tuple[nn.Module, Tensor]:
     return net, features
 
 
+def hold_random(net: nn.Module, features: Tensor) -> None:
+    """Sums are held whatever the architecture; a plan is asked for unless a gradient is all but lost, such as that of
+    a bias before a norm that takes it out: its length is the root of what rounding leaves, and the plan is given up."""
+    exact_NP = looped(copy.deepcopy(net).double(), features.double(), torch.arange(len(features)) % CLASSES)
+    sizes = [p.numel() for p in net.parameters() if p.requires_grad]
+    lost = any(float(part.abs().max()) < 1e-2 * float(exact_NP.abs().max()) for part in exact_NP.split(sizes, dim=1))
+    hold(net, features, planned=None if lost else True)
+
+
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(architectures())
 def test_random_architectures(drawn: tuple[nn.Module, Tensor]) -> None:
-    hold(*drawn)
+    hold_random(*drawn)
+
+
+def test_a_gradient_that_cancels_gives_the_plan_up_and_the_sums_hold() -> None:
+    """A bias before a norm that takes it out has no gradient but what rounding leaves."""
+    torch.manual_seed(0)
+    features = torch.randn(5, 2, 3, 3)
+    net = nn.Sequential(nn.GroupNorm(2, 2), nn.LayerNorm(3), nn.LayerNorm(3), nn.Flatten(), nn.Linear(18, CLASSES))
+    for parameter in (net[0].weight, *net[1].parameters(), *net[2].parameters()):
+        parameter.requires_grad_(False)
+    hold(net, features, planned=None)
+    hold_random(net, features)
 
 
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(architectures())
 def test_many_random_architectures(drawn: tuple[nn.Module, Tensor]) -> None:
-    hold(*drawn)
+    hold_random(*drawn)
 
 
 def products(positions: int, groups: int = 1) -> Products:

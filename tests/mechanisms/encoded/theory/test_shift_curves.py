@@ -344,7 +344,8 @@ def test_the_largest_table_has_a_curve():
 
 def test_planning_needs_no_scipy():
     code = (
-        "import sys\nfrom dprecipe.privacy import shift_curves as s\nfrom dprecipe.privacy.events import Encoded\n"
+        "import sys\nfrom dprecipe.mechanisms.encoded.theory import shift_curves as s\n"
+        "from dprecipe.privacy.events import Encoded\n"
         "s.encoded(Encoded(.1, 1., 'student_t', 9., ((1., 3),), True, 'sha256:' + 64 * '0'), [2., 3.])\n"
         "assert not {'scipy', 'torch'} & set(sys.modules)"
     )
