@@ -56,9 +56,9 @@ def looped(net: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def hold(net: nn.Module, features: Tensor, *, planned: bool | None = True) -> None:
-    """Equal with some records clipped, with none, in parts, and for one record; the model is left as it was. `planned`:
-    whether there is a plan; None where there may be one."""
+def hold(net: nn.Module, features: Tensor, *, planned: bool | None = True) -> bool:
+    """Equal with some records clipped, with none, in parts, and for one record; the model is left as it was.
+    `planned`: whether there is to be a plan; None where there may be one. Returns whether there is."""
     count = len(features)
     labels = torch.arange(count) % CLASSES
     before, forwards = copy.deepcopy(net.state_dict()), [vars(layer).get("forward") for layer in net.modules()]
@@ -77,6 +77,7 @@ def hold(net: nn.Module, features: Tensor, *, planned: bool | None = True) -> No
     assert all(p.grad is None and isinstance(p, nn.Parameter) for p in net.parameters())
     whole = [way for way in describe(net, cross_entropy, features, labels).values() if way.startswith(WHOLE)]
     assert planned is None or bool(whole) != planned, whole
+    return not whole
 
 
 def classified(*stem: nn.Module, shape: tuple[int, ...], seed: int = 0) -> tuple[nn.Module, Tensor]:
@@ -456,19 +457,23 @@ def architectures(draw: st.DrawFn) -> tuple[nn.Module, Tensor]:
     return net, features
 
 
-def hold_random(net: nn.Module, features: Tensor) -> None:
-    """Sums are held whatever the architecture; a plan is asked for unless a gradient is all but lost, such as that of
-    a bias before a norm that takes it out: its length is the root of what rounding leaves, and the plan is given up."""
-    exact_NP = looped(copy.deepcopy(net).double(), features.double(), torch.arange(len(features)) % CLASSES)
-    sizes = [p.numel() for p in net.parameters() if p.requires_grad]
-    lost = any(float(part.abs().max()) < 1e-2 * float(exact_NP.abs().max()) for part in exact_NP.split(sizes, dim=1))
-    hold(net, features, planned=None if lost else True)
+def hold_random(examples: int) -> None:
+    """Sums are held whatever the architecture. A plan is asked for of four in five: where a gradient all but cancels,
+    such as that of a bias before a norm that takes it out, its length is the root of what rounding leaves, and the plan
+    is given up."""
+    planned: list[bool] = []
+
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+    @given(architectures())
+    def held(drawn: tuple[nn.Module, Tensor]) -> None:
+        planned.append(hold(*drawn, planned=None))
+
+    held()
+    assert sum(planned) > 0.8 * len(planned)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
-@given(architectures())
-def test_random_architectures(drawn: tuple[nn.Module, Tensor]) -> None:
-    hold_random(*drawn)
+def test_random_architectures() -> None:
+    hold_random(25)
 
 
 def test_a_gradient_that_cancels_gives_the_plan_up_and_the_sums_hold() -> None:
@@ -478,15 +483,12 @@ def test_a_gradient_that_cancels_gives_the_plan_up_and_the_sums_hold() -> None:
     net = nn.Sequential(nn.GroupNorm(2, 2), nn.LayerNorm(3), nn.LayerNorm(3), nn.Flatten(), nn.Linear(18, CLASSES))
     for parameter in (net[0].weight, *net[1].parameters(), *net[2].parameters()):
         parameter.requires_grad_(False)
-    hold(net, features, planned=None)
-    hold_random(net, features)
+    assert not hold(net, features, planned=None)
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
-@given(architectures())
-def test_many_random_architectures(drawn: tuple[nn.Module, Tensor]) -> None:
-    hold_random(*drawn)
+def test_many_random_architectures() -> None:
+    hold_random(100)
 
 
 def products(positions: int, groups: int = 1) -> Products:
