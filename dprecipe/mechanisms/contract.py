@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args
 
 from dprecipe.data.names import quoted
 from dprecipe.privacy.rounding import down
@@ -110,28 +110,126 @@ def unit_name(recipe: Blocks) -> str:
     return "record" if unit == "record" else quoted(unit.column)
 
 
-@dataclass(frozen=True, slots=True)
-class MechanismPlan:
-    """What a mechanism will do, with nothing left to be solved."""
+class MechanismPlan(Protocol):
+    """What a mechanism will do, with nothing left to be solved: the plan of a room, as the trunk knows it.
 
-    events: tuple[Charge, ...]
-    settings: Mapping[str, Any]
+    A room's plan is a frozen dataclass, whose fields become the plan's JSON. Noise, sampling rates and the number of
+    steps are read from the events and stored nowhere else. What most rooms answer alike is in `UsualPlan`.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The mechanism's."""
+
+    @property
+    def events(self) -> tuple[Charge, ...]:
+        """What the run releases, in order."""
+
+    @property
+    def length(self) -> Length:
+        """How long the run is."""
+
+    @property
+    def released(self) -> tuple[str, ...]:
+        """What is published, in words."""
+
+    @property
+    def scheme(self) -> str:
+        """How units come to take part."""
+
+    @property
+    def sampling_rate(self) -> float | None:
+        """Of the first step; `None`: no amplification by sampling is claimed."""
+
+    @property
+    def expected_batch(self) -> float:
+        """Units of the first batch, on average."""
+
+    @property
+    def largest_expected_batch(self) -> float:
+        """Units of a batch, on average, where batches are the largest."""
+
+    @property
+    def max_batch_size(self) -> int | None:
+        """Units that a batch has at most; `None`: as many as join."""
+
+    @property
+    def copies(self) -> int:
+        """Rows that each record becomes before it meets the model."""
+
+    @property
+    def attachments(self) -> tuple[str, ...]:
+        """The names of the attachments that the plan was made with: see `Source.attachments`."""
+
+    @property
+    def reads_training_records(self) -> bool:
+        """Whether the run opens the private records."""
+
+    @property
+    def identity(self) -> str | None:
+        """The column that names a training record for good, where records are dealt by name."""
+
+    @property
+    def epsilon_note(self) -> str:
+        """What `dprecipe plan` adds to ε: nothing, or words that begin with a comma."""
+
+    def describe(self) -> list[tuple[str, str]]:
+        """What `dprecipe plan` says of it: a name and a value in each row."""
+
+
+class UsualPlan:
+    """What the plans of most mechanisms answer: a base of theirs."""
+
+    @property
+    def max_batch_size(self) -> int | None:
+        return None
+
+    @property
+    def copies(self) -> int:
+        return 1
+
+    @property
+    def attachments(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def reads_training_records(self) -> bool:
+        return True
+
+    @property
+    def identity(self) -> str | None:
+        return None
+
+    @property
+    def epsilon_note(self) -> str:
+        return ""
+
+
+P_co = TypeVar("P_co", bound=MechanismPlan, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Generic[P_co]):
+    """What an account makes of a recipe."""
+
+    plan: P_co
     solved: Mapping[str, float | int]
-    length: Length
-    sampling_rate: float | None
-    released: tuple[str, ...]
+    """What was `auto`, by its path in the recipe."""
     assumptions: tuple[Assumption, ...]
     warnings: tuple[Finding, ...] = ()
     """What could be seen only once everything was solved."""
 
 
-class Account(Protocol):
+B_contra = TypeVar("B_contra", bound="Block", contravariant=True)
+
+
+class Account(Protocol[B_contra]):
     """The accounting half of a room."""
 
-    def check(self, spec: Any, facts: Facts) -> list[Finding]:
+    def check(self, spec: B_contra, facts: Facts) -> list[Finding]:
         """What makes the mechanism impossible or unaccountable; cheap, reads no data."""
 
-    def plan(self, spec: Any, facts: Facts) -> MechanismPlan:
+    def plan(self, spec: B_contra, facts: Facts) -> Planned[MechanismPlan]:
         """Solve the free variable. Raises `PlanRefused` when the budget can't hold the plan."""
 
 
@@ -187,9 +285,14 @@ class Mechanism:
         return cast("type[Block]", import_module(f"{self.package}.schema").BLOCK)
 
     @property
-    def account(self) -> Account:
-        """Its accounting."""
-        return cast(Account, import_module(f"{self.package}.account"))
+    def account(self) -> Account[Block]:
+        """Its accounting. Each room's `__init__` holds its module against the protocol, for its own block."""
+        return cast("Account[Block]", import_module(f"{self.package}.account"))
+
+    @property
+    def plan_type(self) -> type[MechanismPlan]:
+        """What its plans are."""
+        return cast("type[MechanismPlan]", import_module(f"{self.package}.plan").PLAN)
 
     @property
     def certificate(self) -> CertificatePart[Any, Any]:

@@ -10,7 +10,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import SerializationInfo, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
 
 from dprecipe.data.schema import Data
 from dprecipe.faults import Finding
@@ -18,8 +22,11 @@ from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
 from dprecipe.models.schema import Model
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge
+from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from dprecipe.mechanisms.contract import MechanismPlan
 
 CheckedBy = Literal["code", "test", "declaration"]
 
@@ -49,8 +56,43 @@ class Length:
 
     steps: int
     steps_per_epoch: int
-    expected_lot: float
-    """The public divisor of every noisy sum, in units; or how many units a teacher has, on average."""
+    expected_lot: float = 0.0
+    """Read by `release/` until it asks the mechanism's own plan."""
+
+
+def _reference(charge: Charge, info: SerializationInfo) -> dict[str, int]:
+    """A charge by the place of its event in the list of the plan's events, which holds its constants."""
+    if not isinstance(info.context, dict):
+        raise TypeError("charges are written with the list of the plan's events")
+    return {"count": charge.count, "event": info.context[charge.event]}
+
+
+class _ByPlace:
+    """How pydantic writes a charge, and what it says of that: it need not know events."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: object, handler: object) -> CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(_reference, info_arg=True)
+        return core_schema.is_instance_schema(Charge, serialization=written)
+
+    @staticmethod
+    def __get_pydantic_json_schema__(schema: CoreSchema, handler: object) -> dict[str, Any]:
+        place = {"type": "integer", "minimum": 0, "description": "its place in `events`, from 0"}
+        return {
+            "type": "object",
+            "properties": {"count": {"type": "integer", "minimum": 1}, "event": place},
+            "required": ["count", "event"],
+        }
+
+
+Recorded = Annotated[Charge, _ByPlace]
+"""A charge as a field of a mechanism's plan. The JSON of the plan has each event once, in `events`."""
+
+
+@lru_cache
+def adapter(kind: type[MechanismPlan]) -> TypeAdapter[MechanismPlan]:
+    """What writes the JSON of a mechanism's plans, and its JSON Schema, both from the fields of their type."""
+    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +123,11 @@ class Plan:
     source: Source
     resolved: Mapping[str, Any]
     """The recipe with every default filled in and `auto` as written, JSON types only."""
-    mechanism: str
-    settings: Mapping[str, Any]
-    """The mechanism's own solved constants (dpsgd: clip_norm, noise_multiplier, scheme, sampling_rate)."""
+    room: MechanismPlan
+    """What the mechanism will do, in a type of its own."""
     solved: Mapping[str, float | int]
-    length: Length
-    sampling_rate: float | None
-    events: tuple[Charge, ...]
     guarantee: Guarantee
     budget: Budget
-    released: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
     data: Data
     model: Model
@@ -100,27 +137,47 @@ class Plan:
     warnings: tuple[Finding, ...] = ()
 
     @property
+    def mechanism(self) -> str:
+        """Its kind."""
+        return self.room.kind
+
+    @property
+    def events(self) -> tuple[Charge, ...]:
+        """What the run releases, in order: all that an accountant sees of it."""
+        return self.room.events
+
+    @property
+    def length(self) -> Length:
+        """How long the run is."""
+        return self.room.length
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Read by `release/` and the rooms' certificates until they ask the mechanism's own plan."""
+        from dprecipe.mechanisms.former import settings
+
+        return settings(self.room)
+
+    @property
+    def sampling_rate(self) -> float | None:
+        """Of the first step; `None`: no amplification by sampling is claimed."""
+        return self.room.sampling_rate
+
+    @property
+    def released(self) -> tuple[str, ...]:
+        """What it publishes."""
+        return self.room.released
+
+    @property
     def publishes_scores(self) -> bool:
         """Held-out records are declared public: what is measured on them may be shown to anyone."""
         return self.data.test is not None and self.data.test.access == "public"
-
-    @property
-    def reads(self) -> frozenset[str]:
-        """The names of the attachments that the plan was made with."""
-        return frozenset(self.settings.get("attachments", ()))
-
-    @property
-    def largest_expected_batch(self) -> float:
-        """Units of a batch, on average, in the phase whose batches are the largest."""
-        phases = self.settings.get("phases", ())
-        return max([self.length.expected_lot, *(float(p["expected_lot"]) for p in phases if "expected_lot" in p)])
 
     @property
     def digest(self) -> str:
         """SHA-256 over everything but the runtime and the texts' layout."""
         content = self._content()
         content["resolved"] = {key: value for key, value in self.resolved.items() if key != "runtime"}
-        content["settings"] = dict(self.settings)
         return digest_of(content)
 
     def _content(self) -> dict[str, Any]:
@@ -128,13 +185,21 @@ class Plan:
             "mechanism": self.mechanism,
             "solved": dict(self.solved),
             "steps": self.length.steps,
-            "sampling_rate": self.sampling_rate,
+            "sampling_rate": self.room.sampling_rate,
             "events": [charge.to_json() for charge in self.events],
             "guarantee": self.guarantee.to_json(),
             "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
             "released": list(self.released),
             "assumptions": [{"id": a.id, "text": a.text, "checked_by": a.checked_by} for a in self.assumptions],
+            "details": self._details(),
         }
+
+    def _details(self) -> Any:
+        """The fields of the mechanism's own plan."""
+        places: dict[Event, int] = {}
+        for place, charge in enumerate(self.events):
+            places.setdefault(charge.event, place)
+        return adapter(type(self.room)).dump_python(self.room, mode="json", by_alias=True, context=places)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as `dprecipe plan --format json` prints it (schema `dprecipe.plan/v1`)."""
@@ -143,7 +208,6 @@ class Plan:
             "recipe": {"name": self.name, "digest": self.source.digest},
             "digest": self.digest,
             **self._content(),
-            "settings": dict(self.settings),
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dprecipe.faults import PlanRefused
-from dprecipe.mechanisms.contract import Account, Facts
+from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.plan import Budget, Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning import accept, public, rules, units
@@ -24,29 +24,25 @@ def plan(loaded: Loaded) -> Plan:
     findings = rules.check(recipe, loaded.source.attachments)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(loaded.located(findings))
-    account: Account = mechanism_of(recipe.mechanism.kind).account
+    account = mechanism_of(recipe.mechanism.kind).account
     facts = Facts.of(recipe, loaded.source.attachments)
     try:
-        mechanism = account.plan(recipe.mechanism, facts)
+        planned = account.plan(recipe.mechanism, facts)
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
-    warnings = [*findings, *accept.accepted(recipe, mechanism.warnings)]
+    warnings = [*findings, *accept.accepted(recipe, planned.warnings)]
     warnings += accept.unmet(recipe, warnings, accept.OF_THE_PLAN)
     relation = Neighbouring(recipe.budget.neighbouring)
     guarantee = accountants.guarantee(
-        mechanism.events, recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
+        planned.plan.events, recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
     )
     return Plan(
         name=recipe.name,
         description=recipe.description,
         source=loaded.source,
         resolved=recipe.model_dump(mode="json", by_alias=True),
-        mechanism=recipe.mechanism.kind,
-        settings=mechanism.settings,
-        solved=mechanism.solved,
-        length=mechanism.length,
-        sampling_rate=mechanism.sampling_rate,
-        events=mechanism.events,
+        room=planned.plan,
+        solved=planned.solved,
         guarantee=guarantee,
         budget=Budget(
             guarantee.epsilon if facts.cap is None else facts.cap,
@@ -54,9 +50,8 @@ def plan(loaded: Loaded) -> Plan:
             relation,
             recipe.budget.accountant,
         ),
-        released=mechanism.released,
         assumptions=(
-            *mechanism.assumptions,
+            *planned.assumptions,
             *units.identified(recipe),
             *public.initial_weights(recipe),
             *accept.declarations(recipe, warnings),

@@ -14,7 +14,7 @@ from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.words import join_with_or
-from dprecipe.mechanisms.contract import Account, Facts
+from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
 from dprecipe.planning import accept, learning, paths, places, public, units
@@ -28,7 +28,7 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
     findings = [finding for rule in RULES for finding in rule(recipe)]
     if any(finding.is_error for finding in findings):
         return accept.accepted(recipe, findings)  # accounting a recipe that contradicts itself would only add noise
-    account: Account = mechanism_of(recipe.mechanism.kind).account
+    account = mechanism_of(recipe.mechanism.kind).account
     findings += account.check(recipe.mechanism, Facts.of(recipe, attachments))
     if not any(finding.is_error for finding in findings):
         findings += accept.unmet(recipe, findings, accept.WARNINGS.keys() - accept.OF_THE_PLAN)

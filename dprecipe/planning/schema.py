@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from dprecipe.mechanisms.contract import MechanismPlan
+from dprecipe.mechanisms.plan import adapter
+from dprecipe.mechanisms.table import MECHANISMS
+
 Schema = dict[str, Any]
 DIGEST: Schema = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
 NUMBER: Schema = {"type": "number"}
@@ -47,6 +53,7 @@ def plan_schema() -> Schema:
         profile={"type": "array", "items": point},
     )
     guarantee["properties"]["by_position"] = {"type": "array", "items": at, "minItems": 1, "maxItems": 1000}
+    kinds, definitions = _details()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dprecipe plan",
@@ -66,9 +73,27 @@ def plan_schema() -> Schema:
                 "type": "array",
                 "items": _object(id=TEXT, text=TEXT, checked_by={"enum": ["code", "test", "declaration"]}),
             },
-            settings={"type": "object"},
+            details={"type": "object", "description": "the mechanism's own constants"},
         ),
+        "allOf": kinds,
+        "$defs": definitions,
     }
+
+
+def _details() -> tuple[list[Schema], Schema]:
+    """What `details` holds for each mechanism, by the fields of its plans, and the definitions that this refers to."""
+    kinds: list[tuple[str, TypeAdapter[MechanismPlan]]] = [
+        (mechanism.kind, adapter(mechanism.plan_type)) for mechanism in MECHANISMS.values()
+    ]
+    found, together = TypeAdapter.json_schemas([(kind, "serialization", made) for kind, made in kinds])
+    rules = [
+        {
+            "if": {"properties": {"mechanism": {"const": kind}}},
+            "then": {"properties": {"details": found[kind, "serialization"]}},
+        }
+        for kind, _ in kinds
+    ]
+    return rules, together["$defs"]
 
 
 def _object(**properties: Schema) -> Schema:

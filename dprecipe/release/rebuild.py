@@ -41,7 +41,7 @@ class Rebuilt:
 def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     """Plan again from the texts in the certificate; None, and failures appended, where that can't be done."""
     plan = _plan(stated, failures)
-    if plan is not None and sorted(name for name, _ in plan.source.attachments) != sorted(plan.reads):
+    if plan is not None and sorted(name for name, _ in plan.source.attachments) != sorted(plan.room.attachments):
         failures.append("provenance.recipe.attachments: not what this recipe takes from other files")
         return None
     charges = _charges(stated, failures)

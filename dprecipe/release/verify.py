@@ -198,9 +198,10 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
         *part.checked(rebuilt.plan),
         f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
     ]
-    if rebuilt.plan.reads:
+    read = rebuilt.plan.room.attachments
+    if read:
         case.notes.append(
-            f"what the certificate says of other files ({', '.join(sorted(rebuilt.plan.reads))}) is taken as stated: "
+            f"what the certificate says of other files ({', '.join(sorted(read))}) is taken as stated: "
             "they are not part of a release, so they were not held against it"
         )
     if warned := open_warnings(rebuilt.plan.warnings):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast, final
+from typing import TypeVar, cast, final
 
 from dprecipe import durable
 from dprecipe.data.apart import hold_apart
@@ -66,10 +66,9 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
         DataFault: anything is not what the recipe declares: all faults of all sources.
     """
     objects = objects or {}
-    ensemble: Mapping[str, Any] = plan.settings.get("ensemble") or {}
     if objects.get("public") is not None and not mechanism_of(plan.mechanism).has_student:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-    if objects.get("train") is not None and ensemble.get("votes") is not None:
+    if objects.get("train") is not None and not plan.room.reads_training_records:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
     found = Gathered()
     faults: list[DataFault] = []
@@ -91,7 +90,7 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
         faults.append(wrong_size(plan.data, found.sources["train"].unit_count))
     declared: dict[Role, AnySource | None] = {
         # Votes that were cast elsewhere stand for the training records.
-        "train": None if ensemble.get("votes") is not None else plan.data.train,
+        "train": plan.data.train if plan.room.reads_training_records else None,
         "public": plan.data.public,
         "test": plan.data.test,
     }
@@ -99,7 +98,7 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
     for role, block in declared.items():
         if block is None or objects.get(role) is not None:
             continue
-        identity = ensemble.get("identity") if role == "train" else None
+        identity = plan.room.identity if role == "train" else None
         both = attempt(lambda block=block, role=role, identity=identity: read(block, plan.data, root, role, identity))  # type: ignore[misc]
         if both is not None:
             found.sources[role], found.tallies[role] = both

@@ -125,7 +125,7 @@ def made_up_step(
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")
-            units = min(store.units, most, math.ceil(largest(plan.largest_expected_batch)))
+            units = min(store.units, most, math.ceil(largest(plan.room.largest_expected_batch)))
             with in_full_precision():
                 module.try_out(ticket, np.arange(units))
         finally:

@@ -121,7 +121,7 @@ def prepare(
         raise RunFailed("the model has no parameter that is trained", "leave requires_grad on where it should learn")
     if model is not None:
         refuse_python_tensors(plan, built)
-    device = device_for(plan.runtime.device, device, built, data_facts.shape, plan.largest_expected_batch)
+    device = device_for(plan.runtime.device, device, built, data_facts.shape, plan.room.largest_expected_batch)
     built.to(device)
     form = form_of(plan, data_facts, built, given)
     if model is not None:
@@ -160,8 +160,8 @@ def form_of(plan: Plan, public: DataFacts, built: nn.Module, given: object | Non
 def records_at_once(plan: Plan) -> int:
     """How many records the engine may put through the model at once: a physical batch, or the most that a batch has
     in any phase."""
-    unit, expected = plan.data.unit, plan.largest_expected_batch
-    rows = int(plan.settings.get("augmentations", 1)) * (1 if unit == "record" else unit.max_records)
+    unit, expected = plan.data.unit, plan.room.largest_expected_batch
+    rows = plan.room.copies * (1 if unit == "record" else unit.max_records)
     units = min(plan.data.size, math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 4 * DEVIATIONS))
     return max(1, min(max(plan.runtime.physical_batch, rows), units * rows))
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.faults import Finding, RecipeError, RunFailed
 from dprecipe.mechanisms.contract import Blocks, Facts
-from dprecipe.mechanisms.encoded.account import ATTACHMENT, groups_of
-from dprecipe.mechanisms.encoded.schema import Encoded, FileCodebook
-from dprecipe.mechanisms.plan import Plan, canonical_json
+from dprecipe.mechanisms.encoded.phases import groups_of
+from dprecipe.mechanisms.encoded.plan import ATTACHMENT, EncodedPlan
+from dprecipe.mechanisms.encoded.schema import Encoded, FileCodebook, GaussianCodebook
+from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.models import checks as models
 from dprecipe.models.schema import Hub
 
@@ -37,23 +38,23 @@ def attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list[Find
     return {ATTACHMENT: canonical_json(found.box.to_json())}, []
 
 
-def codebook_of(plan: Plan) -> Codebook:
-    """The codebook of a plan.
+def codebook_of(plan: EncodedPlan, folder: Path) -> Codebook:
+    """The codebook of a plan, whose recipe lies in `folder`.
 
     Raises:
         RunFailed: its file is gone, or no longer the one that was planned with.
     """
     from dprecipe.mechanisms.encoded.codebook import CodebookError, gaussian, load
 
-    chosen, sizes = plan.settings["codebook"], plan.settings["groups"]
+    chosen = plan.codebook
     try:
-        if chosen["source"] == "gaussian":
-            found = gaussian(sizes, chosen["size"], chosen["floor"], chosen["seed"])
+        if isinstance(chosen, GaussianCodebook):
+            found = gaussian(plan.groups, plan.words, chosen.floor, chosen.seed)
         else:
-            found = load(Path(plan.source.file).parent / chosen["path"], sizes)
+            found = load(folder / chosen.path, plan.groups)
     except CodebookError as error:
         raise RunFailed(str(error), "put the codebook back, or plan again") from None
-    if found.digest != chosen["digest"]:
+    if found.digest != plan.digest:
         raise RunFailed("the codebook is not the one that was planned with", "put it back, or plan again")
     return found
 

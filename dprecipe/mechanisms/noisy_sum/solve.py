@@ -152,7 +152,7 @@ def solve(problem: Problem, least: float = LEAST_NOISE) -> Solution:
     charges = problem.charges(multiplier, events)
     if epsilon is not None and _epsilon(charges, facts, budget.accountant) > epsilon:
         raise PlanRefused([_overspent(problem, multiplier, events)])
-    length = Length(events * pace.steps_per_event, pace.steps_per_epoch, pace.expected_lot)
+    length = Length(events * pace.steps_per_event, pace.steps_per_epoch)
     return Solution(multiplier, charges, solved, length)
 
 

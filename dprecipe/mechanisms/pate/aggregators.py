@@ -8,14 +8,14 @@ Source: Papernot et al. 2017 (LNMax); Papernot et al. 2018, Algorithms 1 and 2 (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.noise.draws import draw
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
@@ -140,18 +140,18 @@ class InteractiveGnMax:
 Aggregator = LnMax | GnMax | ConfidentGnMax | InteractiveGnMax
 
 
-def aggregator_of(settings: Mapping[str, Any]) -> Aggregator:
-    """The aggregator of a plan's settings."""
-    multiplier = float(settings["noise_multiplier"])
-    if settings["aggregator"] == "lnmax":
-        return LnMax(multiplier)
-    if settings["aggregator"] == "gnmax":
-        return GnMax(multiplier)
-    selection = float(settings["threshold"]), float(settings["selection_multiplier"])
-    if settings["aggregator"] == "confident_gnmax":
-        return ConfidentGnMax(multiplier, *selection)
-    interaction = settings["interaction"]
-    return InteractiveGnMax(multiplier, *selection, float(interaction["threshold"]), float(interaction["confidence"]))
+def aggregator_of(plan: PatePlan) -> Aggregator:
+    """The aggregator of a plan."""
+    sigma, check, interaction = plan.answer.noise_multiplier, plan.check, plan.interaction
+    if plan.aggregator == "lnmax":
+        return LnMax(sigma)
+    if check is None or plan.threshold is None:
+        return GnMax(sigma)
+    if interaction is None:
+        return ConfidentGnMax(sigma, plan.threshold, check.noise_multiplier)
+    return InteractiveGnMax(
+        sigma, plan.threshold, check.noise_multiplier, interaction.threshold, interaction.confidence
+    )
 
 
 def _reached(noisy_K: Floats, threshold: float) -> NDArray[np.bool_]:

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from dprecipe.data.facts import facts as data_facts
-from dprecipe.data.facts import table_columns
-from dprecipe.data.names import is_name, misnamed
-from dprecipe.data.schema import Csv, Data, Npz, Parquet, Source
+from dprecipe.data.schema import Data
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, LnMax, Pate
-from dprecipe.models import checks as model_checks
-from dprecipe.models.schema import GradientBoosting, Pretrained, RandomForest
+from dprecipe.mechanisms.pate.teacher_rules import (
+    augmentation,
+    few_teachers,
+    identity,
+    one_ensemble,
+    records_for_every_teacher,
+    teachers_read_the_data,
+    teachers_training,
+)
 from dprecipe.noise.schema import Noise
 
-MOST_QUERIES = 10_000_000
-FEW_TEACHERS = 1000
-"""Below this, the noise that makes a data-dependent bound publishable takes what the bound gains."""
-RECORDS_A_TEACHER = 7
-"""With as many on average, fewer than 1 % of the parts have no record or one."""
+MAX_QUERIES = 10_000_000
 
 
 def check(spec: Pate, facts: Facts) -> list[Finding]:
@@ -36,117 +36,6 @@ def pool(data: Data) -> int | None:
     """How many public records there are; None where only the file knows."""
     records = None if data.public is None else data.public.records
     return None if records is None else records[1] - records[0]
-
-
-def one_ensemble(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """Teachers are trained here, or their votes come from a file."""
-    teachers = spec.teachers
-    if (teachers.model is None) == (teachers.votes is None):
-        both = teachers.model is not None
-        yield Finding(
-            "R270",
-            "the teachers have both a model and a file of votes"
-            if both
-            else "the teachers have neither model nor votes",
-            "remove one of the two"
-            if both
-            else "add mechanism.teachers.model, or votes of an ensemble trained elsewhere",
-            "mechanism.teachers",
-        )
-
-
-def teachers_training(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """Networks learn by gradient steps, trees are fitted at once, logistic regression can do either."""
-    teachers = spec.teachers
-    model, training, path = teachers.model, teachers.training, "mechanism.teachers.training"
-    if training is None:
-        if isinstance(model, Pretrained):
-            yield Finding(
-                "R271",
-                f"nothing says how a teacher trains its {model.kind}",
-                f"add {path}: {{epochs: …, optimizer: {{kind: adam, lr: …}}}}",
-                path,
-            )
-        return
-    if model is None or isinstance(model, RandomForest | GradientBoosting):
-        what = "votes from a file come of no training here" if model is None else f"a {model.kind} is fitted at once"
-        yield Finding("R271", what, f"remove {path}", path)
-    elif (training.epochs is None) == (training.steps is None):
-        both = training.epochs is not None
-        yield Finding(
-            "R271",
-            f"the teachers' training has {'both epochs and steps' if both else 'no length'}",
-            "remove one of them" if both else f"set {path}.epochs (passes over a part of average size) or {path}.steps",
-            f"{path}.steps" if both else path,
-        )
-
-
-def teachers_read_the_data(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """A teacher's model takes the same features as the student's, and is one that teachers can learn."""
-    teachers = spec.teachers
-    if teachers.model is None:
-        return
-    useless = model_checks.useless(teachers.model, spec.kind, fitted=teachers.training is None)
-    for finding in (*model_checks.check(teachers.model, data_facts(facts.data)), *useless):
-        remedy = finding.remedy.replace("model.", "mechanism.teachers.model.")
-        remedy = remedy.replace("training.optimizer", "mechanism.teachers.training.optimizer")
-        yield replace(finding, path=f"mechanism.teachers.{finding.path}", remedy=remedy)
-
-
-def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """What names a record has to be there, and a unit's records stay together."""
-    column, path = spec.teachers.identity, "mechanism.teachers.identity"
-    if column is None:
-        return
-    if not is_name(column):
-        yield misnamed(path, column)
-    source, unit = facts.data.train.source, facts.data.unit
-    if spec.teachers.votes is not None:
-        yield Finding("R273", "votes from a file: no record is dealt to a teacher here", f"remove {path}", path)
-    elif unit != "record":
-        yield Finding(
-            "R273",
-            f"records of one {unit.column} stay together: that column names them already",
-            f"remove {path}",
-            path,
-        )
-    elif source in ("digits", "idx"):
-        yield Finding(
-            "R273",
-            f"source {source} has no column {column!r} that could name records",
-            f"remove {path}: records are then named by their number",
-            path,
-        )
-    elif column in _described(facts.data.train):
-        yield Finding(
-            "R273",
-            f"column {column!r} describes records and does not name them: many share a value, and a record that is "
-            "replaced would change teachers",
-            f"remove {path}: records are then named by their number; or name a column of record numbers",
-            path,
-        )
-
-
-def _described(source: Source) -> frozenset[str]:
-    """The columns that are features, and the label."""
-    if isinstance(source, Csv | Parquet):
-        return frozenset((*(table_columns(source) or {}), source.label.column))
-    return frozenset((source.features, source.labels)) if isinstance(source, Npz) else frozenset()
-
-
-def augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """Augmentation is of training by gradient steps: what is fitted at once, or was voted elsewhere, has none."""
-    if spec.teachers.training is not None:
-        return
-    for index, step in enumerate(facts.data.preprocess):
-        if step.crop is not None or step.flip is not None:
-            name = "crop" if step.crop is not None else "flip"
-            yield Finding(
-                "R275",
-                f"{name} changes what teachers learn from at random, step by step, and these teachers take no steps",
-                "remove the step (a student has training.augment), or train the teachers by gradient steps",
-                f"data.preprocess.{index}",
-            )
 
 
 def votes_match_the_records(spec: Pate, facts: Facts) -> Iterator[Finding]:
@@ -291,36 +180,12 @@ def queries(spec: Pate, facts: Facts) -> Iterator[Finding]:
             f"set mechanism.queries.max to at most {records}",
             "mechanism.queries.max",
         )
-    elif most > MOST_QUERIES:
+    elif most > MAX_QUERIES:
         yield Finding(
             "P109",
-            f"{most:,} queries; the most is {MOST_QUERIES:,}",
+            f"{most:,} queries; the most is {MAX_QUERIES:,}",
             "lower mechanism.queries.max",
             "mechanism.queries.max",
-        )
-
-
-def records_for_every_teacher(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """A teacher without records votes a constant; parts are dealt by chance, so that some get few."""
-    count, size = spec.teachers.count, facts.size
-    mean = size / count
-    few = math.exp(-mean) * (1 + mean)
-    if size < count:
-        yield Finding(
-            "P152",
-            f"{size:,} records for {count:,} teachers: some teacher would have none",
-            f"set mechanism.teachers.count to at most {max(2, size // RECORDS_A_TEACHER)}",
-            "mechanism.teachers.count",
-        )
-    elif spec.teachers.votes is None and mean < RECORDS_A_TEACHER:
-        fewer = size // RECORDS_A_TEACHER
-        yield Finding(
-            "P152",
-            f"{size:,} records for {count:,} teachers: about {few:.0%} of the teachers get one record or none, and "
-            "vote a constant",
-            f"set mechanism.teachers.count to at most {fewer}" if fewer >= 2 else "find more records",
-            "mechanism.teachers.count",
-            severity=Severity.WARNING,
         )
 
 
@@ -372,20 +237,6 @@ def _most_sensitive() -> int:
 def _below(value: float, largest: float) -> float:
     """A round number near `value`, less than `largest`."""
     return float(f"{min(value, 0.8 * largest):.1e}")
-
-
-def few_teachers(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """What sanitising costs is the same for ten teachers as for ten thousand; what it gains is not."""
-    count = spec.teachers.count
-    if spec.sanitize is not None and count < FEW_TEACHERS:
-        yield Finding(
-            "P156",
-            f"with {count:,} teachers a data-dependent ε that may be published is seldom smaller than the worst-case "
-            "one, and its noise takes budget from the answers",
-            "remove mechanism.sanitize: analysis: data_dependent alone writes a report to private/ and costs nothing",
-            "mechanism.sanitize",
-            severity=Severity.WARNING,
-        )
 
 
 RULES: Sequence[Callable[[Pate, Facts], Iterator[Finding]]] = (

@@ -6,47 +6,20 @@ step, is proved in `constants`.
 
 Guarantees: the event returned by `plan` spends at most the budget, by the accountant the budget names.
 Source: Asoodeh, Diaz and Calmon 2020, Algorithm 1 and Theorems 3 to 5; Feldman, Mironov, Talwar and Thakurta 2018.
-
-The accountants are imported where they are asked: a recipe with something to solve validates without numpy.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from fractions import Fraction
-from functools import cached_property
-from typing import Any
-
-from dprecipe.faults import Finding, PlanRefused, Severity
-from dprecipe.mechanisms.contract import Facts, MechanismPlan
-from dprecipe.mechanisms.noisy_sum import solve
-from dprecipe.mechanisms.plan import Assumption, Length
+from dprecipe.data.facts import facts as data_facts
+from dprecipe.faults import Finding
+from dprecipe.mechanisms.contract import Facts, Planned
+from dprecipe.mechanisms.plan import Assumption
 from dprecipe.mechanisms.pnsgd import rules
-from dprecipe.mechanisms.pnsgd.constants import above, below, contraction, declared
-from dprecipe.mechanisms.pnsgd.schedule import Stage, stages, steps_of
-from dprecipe.mechanisms.pnsgd.schema import Ball, Pnsgd
+from dprecipe.mechanisms.pnsgd.descents import PnsgdRun, advice
+from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
+from dprecipe.mechanisms.pnsgd.schema import Pnsgd
 from dprecipe.models.schema import Location
 from dprecipe.noise.schema import phases
-from dprecipe.privacy import rounding
-from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, ProjectedDescent
-
-LEAST_NOISE, MOST_NOISE = 1e-9, 1e7
-"""Of the multiplier: σ over L is small where a step averages many records."""
-LEAST_WRITTEN = 1e-3
-"""The least multiplier that a recipe can hold."""
-HARDLY_ANY = solve.LEAST_NOISE / 2
-"""Noise over the distance between neighbouring gradients, which is up to twice a clip norm."""
-LARGE_EPSILON = 10.0
-"""No more is suggested: it would promise little."""
-WIDE = 5.0
-"""M D / (ησ) from which on a step of contraction is worth next to nothing."""
-
-_CLOSE = 1 - 1e-3
-"""Of the budget's δ: nearer to it, ε changes by far less than that."""
-_INSIDE = 1 - 1e-6
-"""Of the budget's ε, where it is turned into δ: turned back, that δ gives an ε that the budget holds."""
 
 
 def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
@@ -54,339 +27,36 @@ def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
     findings = rules.check(spec, facts)
     if any(finding.is_error for finding in findings):
         return findings
-    return [*findings, *_Run(spec, facts).check()]
+    return [*findings, *PnsgdRun(spec, facts).check()]
 
 
-def plan(spec: Pnsgd, facts: Facts) -> MechanismPlan:
+def plan(spec: Pnsgd, facts: Facts) -> Planned[PnsgdPlan]:
     """Solve the free variable.
 
     Raises:
         PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
     """
-    run = _Run(spec, facts)
+    run = PnsgdRun(spec, facts)
     multiplier, steps, solved = run.solve()
-    event, cut, proven = run.event(multiplier, steps), run.stages(multiplier, steps), run.proven
+    stages = run.stages(multiplier, steps)
+    event = run.problem.event(stages)
     bounds, winner = run.bounds(event)
     location = isinstance(facts.model, Location)
-    first = cut[0]
-    settings: dict[str, Any] = {
-        "constraint": spec.constraint.model_dump(mode="json"),
-        "diameter": proven.diameter,
-        "largest_norm": proven.largest_norm,
-        "feature_norm": None if location else rules.feature_norm(facts.data),
-        "bias": not location and getattr(facts.model, "bias", False),
-        "l2": getattr(facts.model, "l2", 0.0),
-        "parameters": proven.parameters,
-        "outputs": proven.outputs,
-        "lipschitz": proven.lipschitz,
-        "moved": proven.moved,
-        "smoothness": proven.smoothness,
-        "strong_convexity": proven.strong_convexity,
-        "contraction": max(row[2] for row in event.stages),
-        "phases": run.noise_phases(multiplier, steps),
-        "stages": [stage.to_json() | {"noise_multiplier": stage.noise_scale / proven.lipschitz} for stage in cut],
-        "noise_family": run.family,
-        "noise_multiplier": run.scales(multiplier)[0],
-        "noise_scale": first.noise_scale,
-        "noise_std": first.noise_scale * (math.sqrt(2) if run.family == "laplace" else 1.0),
-        "batch_size": spec.batch_size,
-        "lots": run.lots,
-        "order": spec.order,
-        "stop": spec.stop,
-        "scheme": spec.order,
-        "sampling_rate": None,
-        "expected_lot": float(spec.batch_size),
-        "winner": winner,
-        "bounds": bounds,
-        "checkpoint": spec.checkpoint,
-        "private_log": spec.private_log,
-    }
-    return MechanismPlan(
-        events=(Charge(event, 1),),
-        settings=settings,
-        solved=solved,
-        length=Length(steps, run.lots, float(spec.batch_size)),
-        sampling_rate=None,
-        released=("final weights",),
-        assumptions=_assumptions(spec, facts),
-        warnings=tuple(_advice(spec, event, winner)) if solved else (),
+    planned = PnsgdPlan(
+        descent=run.problem,
+        stages=stages,
+        phase_steps=run.phase_steps if isinstance(spec.noise, tuple) else None,
+        constraint=spec.constraint,
+        feature_norm=None if location else rules.feature_norm(facts.data),
+        bias=not location and getattr(facts.model, "bias", False),
+        l2=getattr(facts.model, "l2", 0.0),
+        bounds=bounds,
+        winner=winner,
+        checkpoint=spec.checkpoint,
+        private_log=spec.private_log,
     )
-
-
-class _Run:
-    """A recipe's run as arithmetic."""
-
-    def __init__(self, spec: Pnsgd, facts: Facts) -> None:
-        self.spec, self.facts = spec, facts
-        self.proven = declared(rules.derived(spec, facts), spec.constants)
-        self.lots, self.opening = rules.lots(spec, facts), rules.opening(spec, facts)
-        self.steps = rules.steps(spec, facts)
-        self.phases = phases(spec.noise)
-        self.family = self.phases[0][1].family
-        self.budget, self.relation = facts.budget, Neighbouring(facts.budget.neighbouring)
-        auto = [f"{path}.multiplier" for path, noise in self.phases if noise.multiplier == "auto"]
-        path, last = self.phases[-1]
-        self.path = auto[0] if auto else f"{path}.multiplier"
-        """Of the multiplier that is solved for, or else offered as a remedy."""
-        self.multiplier = None if auto or last.multiplier == "auto" else float(last.multiplier)
-
-    def scales(self, multiplier: float) -> list[float]:
-        """The noise multiplier of each phase."""
-        return [
-            multiplier if f"{path}.multiplier" == self.path else float(noise.multiplier) for path, noise in self.phases
-        ]
-
-    def noise_phases(self, multiplier: float, steps: int) -> list[dict[str, Any]] | None:
-        """The noise of each phase, where the recipe has several."""
-        noise = self.spec.noise
-        if not isinstance(noise, tuple):
-            return None
-        lengths = [steps_of(p.epochs, p.steps, self.lots) for p in noise[:-1]]
-        rows = zip([*lengths, steps - sum(lengths)], noise, self.scales(multiplier), strict=True)
-        return [{"steps": n, "family": p.family, "shape": None, "multiplier": z} for n, p, z in rows]
-
-    def stages(self, multiplier: float, steps: int) -> tuple[Stage, ...]:
-        """The run in steps that are alike."""
-        noise = self.spec.noise
-        lengths = [steps_of(p.epochs, p.steps, self.lots) for p in noise[:-1]] if isinstance(noise, tuple) else []
-        scales = [scale * self.proven.lipschitz for scale in self.scales(multiplier)]
-        return stages(self.spec.learning_rate, [*zip(lengths, scales, strict=False), (1, scales[-1])], steps, self.lots)
-
-    def event(self, multiplier: float, steps: int) -> ProjectedDescent:
-        """What the run releases."""
-        spec, proven = self.spec, self.proven
-        moved, diameter = Fraction(proven.moved), Fraction(proven.diameter)
-        rows = []
-        for stage in self.stages(multiplier, steps):
-            rate, scale = Fraction(stage.learning_rate), Fraction(stage.noise_scale)
-            rows.append(
-                (
-                    stage.steps,
-                    below(scale * spec.batch_size / moved),
-                    contraction(stage.learning_rate, proven),
-                    above(diameter / (rate * scale)),
-                )
-            )
-        return ProjectedDescent(
-            neighbouring=self.relation.value,
-            family=self.family,
-            size=self.facts.size,
-            lot=spec.batch_size,
-            order=spec.order,
-            stop=spec.stop,
-            stages=tuple(rows),
-        )
-
-    def check(self) -> list[Finding]:
-        """Whether a run with nothing to solve but its ε keeps the budget, and what it gains."""
-        if self.multiplier is None:
-            return []
-        if self.steps is None:
-            first = self.event(self.multiplier, self.opening + 1)
-            fits = self.facts.cap is None or self._fits(first)
-            return [] if fits else [self._overspent(self.multiplier, first.steps)]
-        event = self.event(self.multiplier, self.steps)
-        cap = self.facts.cap
-        if cap is not None and self._cost(event) > cap:
-            return [self._overspent(self.multiplier, self.steps)]
-        return _advice(self.spec, event, self.bounds(event)[1])
-
-    def solve(self) -> tuple[float, int, dict[str, float | int]]:
-        """The multiplier, the number of steps, and which of them was solved for.
-
-        Raises:
-            PlanRefused: as `plan`.
-        """
-        multiplier, steps = self.multiplier, self.steps
-        if multiplier is not None and steps is not None:
-            if self.facts.cap is not None and self._cost(self.event(multiplier, steps)) > self.facts.cap:
-                raise PlanRefused([self._overspent(multiplier, steps)])
-            return multiplier, steps, {}
-        if self.facts.cap is not None and steps is not None:
-            multiplier = self._solved_multiplier(steps)
-            return multiplier, steps, {self.path: multiplier}
-        if self.facts.cap is not None and multiplier is not None:
-            steps = self._solved_steps(multiplier)
-            if self.facts.training.steps is not None:
-                return multiplier, steps, {"training.steps": steps}
-            return multiplier, steps, {"training.epochs": float(Fraction(steps, self.lots))}
-        raise PlanRefused([solve.two_free_variables(self.path)])
-
-    def bounds(self, event: ProjectedDescent) -> tuple[dict[str, float | None], str]:
-        """ε by each bound that there is for the noise, rounded up (None: infinite), and the one that is the guarantee's
-        for the budget's accountant."""
-        from dprecipe.mechanisms.pnsgd.theory import hidden
-
-        delta = self.budget.delta
-        names = hidden.BOUNDS if self.family == "gaussian" else hidden.BOUNDS[:3]
-        found = {name: rounding.up(hidden.epsilon(event, delta, name).value) for name in names}
-        return (
-            {name: value if math.isfinite(value) else None for name, value in found.items()},
-            hidden.epsilon(event, delta).name,
-        )
-
-    def _solved_multiplier(self, steps: int) -> float:
-        found = self.least_multiplier(steps)
-        if found is None:
-            raise PlanRefused([self._too_tight()])
-        if found * self.spec.batch_size * self.proven.lipschitz < HARDLY_ANY * self.proven.moved:
-            raise PlanRefused([solve.too_loose(f"is met with a noise multiplier of {found:g}, hardly any noise")])
-        return found
-
-    def _solved_steps(self, multiplier: float) -> int:
-        if self._fits(self.event(multiplier, solve.MOST_STEPS)):
-            raise PlanRefused([self._any_length()])
-        steps = self.most_steps(multiplier)
-        if steps <= self.opening:
-            raise PlanRefused([self._overspent(multiplier, self.opening + 1)])
-        return steps
-
-    def least_multiplier(self, steps: int) -> float | None:
-        """Least multiplier, of six digits, with which so many steps fit the budget; None: none does."""
-        from dprecipe.privacy import calibrate, gdp
-
-        budget, proven = self.budget, self.proven
-
-        def cost(multiplier: float) -> float:
-            return self._delta(self.event(multiplier, steps))
-
-        # What one use of a record asks for if everybody sees it; hiding takes some of it back, further passes add some.
-        one_use = proven.moved / (proven.lipschitz * self.spec.batch_size)
-        start = one_use / gdp.mu_for(_INSIDE * float(self.facts.cap or math.inf), budget.delta)
-        start = rounding.up(min(max(start, LEAST_NOISE), MOST_NOISE))
-        here = (start, cost(start))
-        fits, factor = here[1] <= budget.delta, 1.25
-        while True:
-            if (here[0] <= LEAST_NOISE) if fits else (here[0] >= MOST_NOISE):
-                return here[0] if fits else None
-            further = here[0] / factor if fits else here[0] * factor
-            there = rounding.up(min(max(further, LEAST_NOISE), MOST_NOISE))
-            last, here, factor = here, (there, cost(there)), factor * factor
-            if (here[1] <= budget.delta) is not fits:
-                break
-        inside, outside = (last, here) if fits else (here, last)
-        return calibrate.refine(cost, inside, outside, budget.delta, rounding.up, _CLOSE)
-
-    def most_steps(self, multiplier: float) -> int:
-        """Most steps, up to `MOST_STEPS`, that fit the budget; the opening's where not one more does.
-
-        Bisection: where the cost is not quite monotone in the length, a length that fits, and whose successor does not.
-        """
-
-        def fits(steps: int) -> bool:
-            return self._fits(self.event(multiplier, steps))
-
-        low, high = self.opening, self.opening + 1
-        while high <= solve.MOST_STEPS and fits(high):
-            low, high = high, self.opening + 2 * (high - self.opening)
-        high = min(high, solve.MOST_STEPS + 1)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
-
-    @cached_property
-    def _delta(self) -> Callable[[ProjectedDescent], float]:
-        """δ of an event at the budget's ε, by the budget's accountant."""
-        from dprecipe.mechanisms.pnsgd.theory import hidden
-
-        cap = _INSIDE * (math.inf if self.facts.cap is None else self.facts.cap)
-        if self.budget.accountant == "rdp":
-            return lambda event: hidden.renyi_delta(event, cap)
-        return lambda event: hidden.delta(event, cap).value
-
-    def _fits(self, event: ProjectedDescent) -> bool:
-        return self._delta(event) <= self.budget.delta
-
-    def _cost(self, event: ProjectedDescent) -> float:
-        """ε at the budget's δ, rounded up."""
-        from dprecipe.privacy import accountants
-
-        charges = (Charge(event, 1),)
-        found = accountants.epsilon_answer(charges, self.budget.delta, self.relation, self.budget.accountant)
-        return rounding.up(found.value)
-
-    def _overspent(self, multiplier: float, steps: int) -> Finding:
-        """Say by how much, and which single change would mend it."""
-        cap, most, least = self.facts.cap, self.most_steps(multiplier), self.least_multiplier(steps)
-        cost = self._cost(self.event(multiplier, steps))
-        remedies = []
-        if most > self.opening:
-            remedies += self._shorter(most)
-        if least is not None and least >= LEAST_WRITTEN:
-            remedies.append(f"set {self.path} to {least:.6g}")
-        if most <= self.opening and cost <= LARGE_EPSILON:
-            remedies.append(f"raise budget.epsilon to {rounding.up(cost / _INSIDE):.6g}")
-        nothing = most == 0
-        start = "" if not nothing else "not even one step fits: " + ("one " if steps == 1 else "the run ")
-        return Finding(
-            "P106" if nothing else "P102",
-            f"{start}spends ε = {cost:.4g} of {cap:g} at δ = {self.budget.delta:g}",
-            ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
-            "budget.epsilon",
-        )
-
-    def _shorter(self, most: int) -> list[str]:
-        """The remedy of a shorter run, in the recipe's own words."""
-        if self.facts.training.steps is not None:
-            return [f"lower training.steps to {most}"]
-        passes = Fraction(most, self.lots)
-        for shown in (float(math.floor(passes)), math.floor(passes * 10_000) / 10_000):
-            if shown and steps_of(shown, None, self.lots) > self.opening:
-                return [f"lower training.epochs to {shown:g}"]
-        return []
-
-    def _any_length(self) -> Finding:
-        field = "steps" if self.facts.training.steps is not None else "epochs"
-        return Finding(
-            "P107",
-            f"the budget holds {solve.MOST_STEPS:,} steps at this noise, and more: on a bounded set what a run costs "
-            "levels off as it goes on",
-            f"give training.{field} a number, or lower budget.epsilon",
-            f"training.{field}",
-        )
-
-    def _too_tight(self) -> Finding:
-        others = ", or raise the noise of the other phases" if self.opening else ""
-        return Finding(
-            "P106",
-            f"no noise keeps this budget: even with {self.path} = {MOST_NOISE:g} the run spends more",
-            f"raise budget.epsilon or budget.delta{others}",
-            "budget.epsilon",
-        )
-
-
-def _advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
-    """Where hiding the iterates gains nothing, or next to nothing."""
-    narrowest = min(shrink * diameter for _, _, shrink, diameter in event.stages)
-    fixed = spec.order == "sequential" and spec.stop == "last"
-    later = event.lots > 1 and not fixed
-    if later and narrowest > WIDE and winner in ("contraction", "nonlinear", "no_amplification"):
-        return [
-            Finding(
-                "P174",
-                f"the set is {narrowest:.3g} times as wide as the noise of a step (M D/(ησ) > {WIDE:g}): contraction "
-                "hides next to nothing",
-                "lower "
-                + ("mechanism.constraint.radius" if isinstance(spec.constraint, Ball) else "mechanism.constraint.bound")
-                + ", or raise mechanism.learning_rate",
-                "mechanism.constraint",
-                severity=Severity.WARNING,
-            )
-        ]
-    if winner == "no_amplification":
-        return [
-            Finding(
-                "P173",
-                "hiding the iterates gains nothing here: the least bound is the one that lets all of them be seen",
-                "set mechanism.order to permuted"
-                if fixed and event.lots > 1
-                else "lower mechanism.batch_size: with several steps in a pass, later ones hide the earlier ones",
-                "mechanism.order" if fixed and event.lots > 1 else "mechanism",
-                severity=Severity.WARNING,
-            )
-        ]
-    return []
+    warnings = tuple(advice(spec, event, winner)) if solved else ()
+    return Planned(planned, solved, _assumptions(spec, facts), warnings)
 
 
 def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
@@ -428,8 +98,6 @@ def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
 
 
 def _classes(facts: Facts) -> bool:
-    from dprecipe.data.facts import facts as data_facts
-
     return data_facts(facts.data).target is None
 
 

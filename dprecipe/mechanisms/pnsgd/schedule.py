@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from dprecipe.language.training import LearningRateSchedule
 from dprecipe.mechanisms.noisy_sum import staircase
@@ -28,9 +27,6 @@ class Stage:
     learning_rate: float
     noise_scale: float
     """σ: the scale of the noise on a step's mean gradient (of `gaussian`, its standard deviation)."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def stages(

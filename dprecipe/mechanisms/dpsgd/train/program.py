@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, final
 
@@ -13,7 +12,8 @@ from torch import Tensor, nn
 
 from dprecipe.data.facts import facts
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd.account import Phase
+from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
+from dprecipe.mechanisms.dpsgd.plan import Phase, dpsgd_plan
 from dprecipe.mechanisms.noisy_sum.lots import Lot
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
@@ -50,32 +50,30 @@ def tests(plan: Plan, model: nn.Module) -> SumTests:
     return clipping_tests(clipped_sum, clipping, rows)
 
 
-def clipping_of(clip: Mapping[str, Any], model: nn.Module, clip_norm: float, noise_multiplier: float) -> Clipping:
-    """The clipping of a plan's `clip` at a clip norm.
+def clipping_of(clip: PlannedClip, model: nn.Module, clip_norm: float, noise_multiplier: float) -> Clipping:
+    """The clipping of a plan at a clip norm.
 
     Raises:
         RunFailed: it has norms for another number of layers than the model has.
     """
-    norm = clip["norm_kind"]
-    match clip["mode"]:
-        case "per_layer":
-            groups = layers(model)
-            count = max(groups) + 1
-            relative = clip["norms"]
-            if relative is None:
-                relative = [1 / count if norm == "l1" else 1 / math.sqrt(count)] * count
-            if len(relative) != count:
-                raise RunFailed(
-                    f"the recipe has clip norms for {len(relative)} layers, this model has {count}",
-                    "give mechanism.clip.norm, which every layer gets the same share of, or one of norms for each",
-                )
-            return Clipping(tuple(clip_norm * share for share in relative), groups, norm=norm)
-        case "automatic":
-            return Clipping((clip_norm,), stability=clip["stability"], norm=norm)
-        case "adaptive":
-            return Clipping((clip_norm,), norm=norm, counted=clip["count_noise"] / noise_multiplier)
-        case _:
-            return Clipping.flat(clip_norm, norm)
+    norm = clip.norm_kind
+    if clip.mode == "per_layer":
+        groups = layers(model)
+        count = max(groups) + 1
+        relative = clip.norms
+        if relative is None:
+            relative = (1 / count if norm == "l1" else 1 / math.sqrt(count),) * count
+        if len(relative) != count:
+            raise RunFailed(
+                f"the recipe has clip norms for {len(relative)} layers, this model has {count}",
+                "give mechanism.clip.norm, which every layer gets the same share of, or one of norms for each",
+            )
+        return Clipping(tuple(clip_norm * share for share in relative), groups, norm=norm)
+    if clip.stability is not None:
+        return Clipping((clip_norm,), stability=clip.stability, norm=norm)
+    if clip.adaptation is not None:
+        return Clipping((clip_norm,), norm=norm, counted=clip.adaptation.count_noise / noise_multiplier)
+    return Clipping.flat(clip_norm, norm)
 
 
 def adapted(clip_norm: float, share: float, quantile: float, learning_rate: float) -> float:
@@ -96,42 +94,31 @@ class ClippedSums:
     """
 
     def __init__(self, plan: Plan, model: nn.Module) -> None:
-        settings = plan.settings
+        own = dpsgd_plan(plan)
         self._model = model
         self._shape = facts(plan.data).shape
         self._runtime = plan.runtime
-        self._clip = settings["clip"]
-        self._phases = [Phase(**phase) for phase in settings["phases"]]
+        self._clip = own.clip
+        self._phases = own.phases
         self._starts = [0, *accumulate(phase.steps for phase in self._phases)][:-1]
-        self.copies = int(settings["augmentations"])
+        self.copies = own.augmentations
         self._module = model if plan.runtime.precision == 32 else Reduced(model)
         self.several = Several(self._module) if self.copies > 1 or plan.data.unit != "record" else None
-        largest = max(phase.expected_lot for phase in self._phases)
         made = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
         self._passes = Passes(
             *made,
             plan.runtime.compile,
-            largest / world_size(),
+            own.largest_expected_batch / world_size(),
             plan.length.steps,
             hindrance="" if plan.data.unit == "record" else "units have different numbers of records",
             processes=world_size(),
         )
-        self._adapted = self._phases[0].clip_norm if self._clip["mode"] == "adaptive" else None
+        self._adapted = self._phases[0].clip_norm if own.clip.adaptation is not None else None
 
     def clipping(self, step: Step) -> Clipping:
-        """The clipping of a step, by what earlier ones have decided.
-
-        Raises:
-            RunFailed: another event pays for the step than its phase has.
-        """
-        phase, multiplier = self._phase(step), multiplier_of(step.event)
-        if multiplier != phase.noise_multiplier:
-            raise RunFailed(
-                f"internal fault: noise of {multiplier:g} pays for a step of {phase.noise_multiplier:g}",
-                "please report this",
-            )
-        clip_norm = phase.clip_norm if self._adapted is None else self._adapted
-        return clipping_of(self._clip, self._model, clip_norm, multiplier)
+        """The clipping of a step, by what earlier ones have decided; its noise is that of the event that pays."""
+        clip_norm = self._phase(step).clip_norm if self._adapted is None else self._adapted
+        return clipping_of(self._clip, self._model, clip_norm, multiplier_of(step.event))
 
     def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
         return store.lot(units, seed)
@@ -145,19 +132,19 @@ class ClippedSums:
         return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, most, passes, world_size())
 
     def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
-        expected_lot = self._phase(step).expected_lot
-        if self._adapted is not None:
-            share = float(noisy[-1]) / expected_lot + 0.5
-            self._adapted = adapted(self._adapted, share, self._clip["quantile"], self._clip["learning_rate"])
+        divisor, adaptation = self._phase(step).divisor, self._clip.adaptation
+        if self._adapted is not None and adaptation is not None:
+            share = float(noisy[-1]) / divisor + 0.5
+            self._adapted = adapted(self._adapted, share, adaptation.quantile, adaptation.learning_rate)
             noisy = noisy[:-1]
-        return noisy.div_(expected_lot), 1.0
+        return noisy.div_(divisor), 1.0
 
     def figures(self) -> dict[str, float]:
         return {} if self._adapted is None else {"clip_norm": self._adapted}
 
     def remarks(self) -> tuple[str, ...]:
         said = (f"gradients: {self._passes.remark}",) if self._passes.remark else ()
-        lot, rows = math.ceil(self._phases[0].expected_lot), 1 if self.several is None else self.copies
+        lot, rows = math.ceil(self._phases[0].divisor), 1 if self.several is None else self.copies
         count = max(1, min(lot, self._runtime.physical_batch // rows))
         shape = (count, *self._shape) if self.several is None else (count, rows, *self._shape)
         device = next(self._model.parameters()).device

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dprecipe.faults import PlanRefused, UsageFault
-from dprecipe.mechanisms.contract import Facts, MechanismPlan
+from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded import account
+from dprecipe.mechanisms.encoded.phases import box_of
+from dprecipe.mechanisms.encoded.plan import EncodedPlan
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.noise.laws import Law
 from dprecipe.noise.schema import (
@@ -166,7 +168,7 @@ def compare(
     for index, law in enumerate(laws):
         report(index, len(laws), law)
         try:
-            plan = account.plan(spec.model_copy(update={"noise": noise_of(law)}), facts)
+            plan = account.plan(spec.model_copy(update={"noise": noise_of(law)}), facts).plan
         except PlanRefused as refusal:
             if law == GAUSSIAN:
                 raise
@@ -206,7 +208,7 @@ def _fixed(spec: Encoded, facts: Facts) -> Facts:
     """The same facts with ε and the length given as numbers."""
     if any(noise.multiplier == "auto" for _, noise in phases(spec.noise)):
         return facts
-    plan = account.plan(spec, facts)
+    plan = account.plan(spec, facts).plan
     budget = facts.budget
     relation = Neighbouring(budget.neighbouring)
     epsilon = up(accountants.epsilon(plan.events, budget.delta, relation, budget.accountant))
@@ -222,12 +224,10 @@ def _fixed(spec: Encoded, facts: Facts) -> Facts:
     )
 
 
-def _compared(law: Law, chosen: bool, plan: MechanismPlan, facts: Facts, reference: Compared | None) -> Compared:
-    settings, budget = plan.settings, facts.budget
-    scale, norm = float(settings["noise_scale"]), float(settings["codebook"]["norm"])
-    sizes = settings["groups"]
-    relative = settings["group_noise"] or [1.0] * len(sizes)
-    dimension = sum(sizes)
+def _compared(law: Law, chosen: bool, plan: EncodedPlan, facts: Facts, reference: Compared | None) -> Compared:
+    noise, budget = plan.noises[-1], facts.budget
+    scale, sizes, dimension = noise.scale, plan.groups, plan.dimension
+    relative = plan.group_noise or (1.0,) * len(sizes)
     mean = math.fsum(size * r for size, r in zip(sizes, relative, strict=True)) / dimension
     square = math.fsum(size * r * r for size, r in zip(sizes, relative, strict=True)) / dimension
     l1 = scale * law.mean_absolute * mean
@@ -240,14 +240,14 @@ def _compared(law: Law, chosen: bool, plan: MechanismPlan, facts: Facts, referen
     return Compared(
         law=law,
         chosen=chosen,
-        multiplier=float(settings["noise_multiplier"]),
+        multiplier=noise.multiplier,
         scale=scale,
         l1=l1,
         l2=l2,
         l1_ratio=1.0 if reference is None else l1 / reference.l1,
         l2_ratio=1.0 if reference is None else l2 / reference.l2,
         equal_fisher_scale=scale / math.sqrt(law.fisher),
-        signal_to_noise=plan.length.expected_lot * norm / (l2 * math.sqrt(dimension)),
+        signal_to_noise=plan.divisor * plan.codebook.norm / (l2 * math.sqrt(dimension)),
         epsilon=up(answer.value),
         accountant=answer.accountant,
         cross_check_epsilon=up(check.value),
@@ -255,8 +255,8 @@ def _compared(law: Law, chosen: bool, plan: MechanismPlan, facts: Facts, referen
     )
 
 
-def _terms(spec: Encoded, facts: Facts, plan: MechanismPlan) -> Terms:
-    budget, box = facts.budget, account.box_of(spec, facts)
+def _terms(spec: Encoded, facts: Facts, plan: EncodedPlan) -> Terms:
+    budget, box = facts.budget, box_of(spec, facts)
     return Terms(
         epsilon=float(budget.epsilon),
         delta=budget.delta,
@@ -264,7 +264,7 @@ def _terms(spec: Encoded, facts: Facts, plan: MechanismPlan) -> Terms:
         accountant=budget.accountant,
         steps=plan.length.steps,
         sampling_rate=plan.sampling_rate,
-        codes=plan.length.expected_lot,
+        codes=plan.divisor,
         dimension=box.dimension,
         norm=spec.codebook.norm,
         words=box.words,

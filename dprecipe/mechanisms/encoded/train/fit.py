@@ -20,8 +20,8 @@ from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, Finding, RunFailed
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.encoded.account import groups_of
 from dprecipe.mechanisms.encoded.codebook import Codebook, CodebookError, fitted_in_batches
+from dprecipe.mechanisms.encoded.phases import groups_of
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.recipe.root import Recipe
 

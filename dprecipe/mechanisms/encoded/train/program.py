@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.encoded.codebook import Codebook
 from dprecipe.mechanisms.encoded.files import codebook_of
+from dprecipe.mechanisms.encoded.plan import EncodedPlan, encoded_plan
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.mechanisms.encoded.train.probe_codes import encoding_tests
@@ -33,28 +35,29 @@ SLOTS = 1 << 62
 
 def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets) -> NoisySteps:
     """The program of a plan."""
-    slots, slot_of = plan.settings["slots"], None
-    if slots is not None:
+    own, slot_of = encoded_plan(plan), None
+    if own.slots is not None:
         # Dealt unit by unit from a stream of its own: one more unit moves no other.
-        slot_of = secrets.stream("sampling", SLOTS).integers(slots, store.units)
-    encoder = encoder_of(plan, model, codebook_of(plan))
+        slot_of = secrets.stream("sampling", SLOTS).integers(own.slots, store.units)
+    encoder = encoder_of(own, model, codebook_of(own, Path(plan.source.file).parent))
     return NoisySteps(plan, model, store, gate, secrets, Encoding(plan, encoder, slot_of))
 
 
 def tests(plan: Plan, model: nn.Module) -> SumTests:
     """What the probe asks of this mechanism's sums."""
-    codebook = codebook_of(plan)
-    return encoding_tests(encoder_of(plan, model, codebook), codebook, float(plan.settings["codebook"]["norm"]))
+    own = encoded_plan(plan)
+    codebook = codebook_of(own, Path(plan.source.file).parent)
+    return encoding_tests(encoder_of(own, model, codebook), codebook, own.codebook.norm)
 
 
-def encoder_of(plan: Plan, model: nn.Module, codebook: Codebook) -> Encoder:
+def encoder_of(plan: EncodedPlan, model: nn.Module, codebook: Codebook) -> Encoder:
     """The encoder of a plan, on the model's device.
 
     Raises:
         RunFailed: the codebook is not for this model.
     """
     trained = parameters_of(model)
-    groups = list(plan.settings["groups"])
+    groups = list(plan.groups)
     found = _layers(trained) if len(groups) > 1 else [sum(p.numel() for p in trained.values())]
     if found != groups:
         raise RunFailed(
@@ -62,8 +65,7 @@ def encoder_of(plan: Plan, model: nn.Module, codebook: Codebook) -> Encoder:
             "pass a model with the recipe's layers, or use mechanism dpsgd",
         )
     device = next(iter(trained.values())).device
-    norm, exchanged = float(plan.settings["codebook"]["norm"]), plan.settings["slots"] is not None
-    return Encoder(codebook, norm, device, exchanged=exchanged)
+    return Encoder(codebook, plan.codebook.norm, device, exchanged=plan.slots is not None)
 
 
 def _listed(sizes: list[int]) -> str:
@@ -86,12 +88,13 @@ class Encoding:
     def __init__(self, plan: Plan, encoder: Encoder, slot_of: Lot | None) -> None:
         self._encoder = encoder
         self._slot_of = slot_of
-        self._physical_batch = size_on(encoder.device, plan.length.expected_lot, plan.runtime.physical_batch)
-        self._expected_lot = plan.length.expected_lot
-        self._denoise = plan.settings["denoise"]
-        self._sensitivity = float(plan.settings["sensitivity"])
-        self._groups = list(plan.settings["groups"])
-        relative = plan.settings["group_noise"]
+        own = encoded_plan(plan)
+        self._divisor = own.divisor
+        self._physical_batch = size_on(encoder.device, own.divisor, plan.runtime.physical_batch)
+        self._denoise = own.denoise
+        self._sensitivity = own.sensitivity
+        self._groups = list(own.groups)
+        relative = own.group_noise
         self._relative = None
         if relative is not None:
             sizes = torch.tensor(self._groups)
@@ -114,7 +117,7 @@ class Encoding:
 
     def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
         factor = self._factor(noisy, step.event)
-        return (noisy if self._relative is None else noisy * self._relative) / self._expected_lot, factor
+        return (noisy if self._relative is None else noisy * self._relative) / self._divisor, factor
 
     def figures(self) -> dict[str, float]:
         return {}
@@ -132,13 +135,13 @@ class Encoding:
         """The step multiplier κ, or one for each coordinate."""
         if self._denoise is None:
             return 1.0
-        by_group = self._denoise["per"] == "group"
+        by_group = self._denoise.per == "group"
         factors = kolmogorov_smirnov(
             noisy,
             law_of(event),
             multiplier_of(event) * self._sensitivity,
             self._groups if by_group else None,
-            shrink=self._denoise["shrink"],
+            shrink=self._denoise.shrink,
         )
         if not by_group:
             return float(factors[0])

@@ -9,7 +9,7 @@ Axes: Q queries, M classes, A orders.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.faults import PlanRefused
-from dprecipe.mechanisms.contract import Facts, MechanismPlan
+from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate import account
 from dprecipe.mechanisms.pate.commands import simulate, suggest
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.commands.suggest import Published
+from dprecipe.mechanisms.pate.plan import PatePlan, pate_plan
 from dprecipe.mechanisms.pate.schema import Pate, SmoothSensitivity
 from dprecipe.mechanisms.pate.theory import exact_votes, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitiser
@@ -196,8 +197,8 @@ class Forecast:
 
 def forecast(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, seed: int, report: Report) -> Forecast:
     """What the plan of `spec` will bring if teachers agree as is assumed. `report` is told what is being worked out."""
-    voting, settings, delta = voting_of(plan), plan.settings, plan.budget.delta
-    queries, interaction = _first_round(settings), settings["interaction"]
+    voting, planned, delta = voting_of(plan), pate_plan(plan), plan.budget.delta
+    queries, interaction = _first_round(planned), planned.interaction
     report("simulated votes")
     counts_QM = simulate.counts(voting.teachers, voting.classes, min(queries, SIMULATED), agreement, seed)
     right_Q = simulate.plurality(counts_QM, voting)
@@ -231,11 +232,11 @@ def forecast(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, seed: i
         agreement=agreement,
         seed=seed,
         delta=delta,
-        planned=int(settings["queries"]),
+        planned=planned.queries,
         queries=queries,
         answered=answered,
         right=_share(pass_Q, right_Q) or 0.0,
-        stop=_stop(settings, queries, answered),
+        stop=_stop(planned, queries, answered),
         worst_case=plan.guarantee.epsilon,
         unpublished=unpublished,
         costs=costs,
@@ -259,11 +260,11 @@ class _Look:
     queries: int
     answered: float
 
-    def planned(self, spec: Pate) -> tuple[MechanismPlan | None, float | None]:
+    def planned(self, spec: Pate) -> tuple[PatePlan | None, float | None]:
         """A plan and its ε; None where it is refused."""
         budget = self.facts.budget
         try:
-            plan = account.plan(spec, self.facts)
+            plan = account.plan(spec, self.facts).plan
         except PlanRefused:
             return None, None
         relation = Neighbouring(budget.neighbouring)
@@ -284,17 +285,17 @@ class _Look:
         plan, worst = self.planned(spec)
         voting, queries, stop = self.voting, self.queries, None
         if plan is not None:  # what the recipe leaves to be solved comes out differently
-            voting = replace(voting, multiplier=float(plan.settings["noise_multiplier"]))
-            queries = int(plan.settings["queries"])
-            stop = _stop(plan.settings, queries, self.answered)
+            voting = replace(voting, multiplier=plan.answer.noise_multiplier)
+            queries = plan.queries
+            stop = _stop(plan, queries, self.answered)
         sums = suggest.sums(self.counts, voting, constants.order)
         return Release(sums.published(constants, voting, queries, self.facts.budget.delta), worst, stop)
 
 
-def _first_round(settings: Mapping[str, Any]) -> int:
+def _first_round(plan: PatePlan) -> int:
     """The queries of which nothing is known but the votes: all, or those of an interactive run's first round."""
-    queries, interaction = int(settings["queries"]), settings["interaction"]
-    return queries if interaction is None else max(1, round(queries / int(interaction["rounds"])))
+    queries, interaction = plan.queries, plan.interaction
+    return queries if interaction is None else max(1, round(queries / interaction.rounds))
 
 
 def _constants(chosen: SmoothSensitivity) -> Sanitiser:
@@ -329,13 +330,13 @@ def _share(pass_Q: Array, right_Q: Array) -> float | None:
     return float(pass_Q @ right_Q) / total if total > 1e-6 else None
 
 
-def _stop(settings: Mapping[str, Any], queries: int, answered: float) -> Stop:
+def _stop(plan: PatePlan, queries: int, answered: float) -> Stop:
     """Where the mean spend has used the filter up; the last query needs room for its check and its answer."""
-    most = float(settings["answers"])
+    most = float(plan.answers)
     ends = {"queries": float(queries), "answers": most / answered if answered > 0 else math.inf}
-    if settings["filter"] is not None:
-        check, answer = 1 / float(settings["selection_multiplier"]) ** 2, 2 / float(settings["noise_multiplier"]) ** 2
-        left = float(settings["filter"]) * (1 + 1e-9) - check - answer
+    if plan.check is not None and plan.filter_limit is not None:
+        check, answer = 1 / plan.check.noise_multiplier**2, 2 / plan.answer.noise_multiplier**2
+        left = plan.filter_limit * (1 + 1e-9) - check - answer
         ends["filter"] = 1 + math.floor(left / (check + answered * answer)) if left >= 0 else 0.0
     reason = min(ends, key=lambda name: ends[name])
     return Stop(ends[reason], min(answered * ends[reason], most), reason, ends.get("filter"))
@@ -352,10 +353,10 @@ def _rows(plan: Plan, look: _Look, right_Q: Array, report: Report) -> tuple[Row,
         report(f"thresholds with noise {deviation:g} of the check")
         here = deviation == own.multiplier
         made, worst = look.planned(_with_deviation(look.spec, deviation))
-        settings = plan.settings if here else None if made is None else made.settings
+        there = pate_plan(plan) if here else made
         if here:
             worst = plan.guarantee.epsilon
-        multiplier = None if settings is None else float(settings["noise_multiplier"])
+        multiplier = None if there is None else there.answer.noise_multiplier
         if multiplier is not None and multiplier not in pluralities:
             voting = replace(look.voting, multiplier=multiplier)
             pluralities[multiplier] = simulate.plurality(look.counts, voting)
@@ -363,9 +364,9 @@ def _rows(plan: Plan, look: _Look, right_Q: Array, report: Report) -> tuple[Row,
         for threshold in sorted(shares | {own.threshold} if here else shares):
             pass_Q = _pass(look.counts, Selection(threshold, deviation))
             answered, right, stop = float(pass_Q.mean()), None, None
-            if settings is not None and multiplier is not None:
+            if there is not None and multiplier is not None:
                 right = _share(pass_Q, pluralities[multiplier])
-                stop = _stop(settings, _first_round(settings), answered)
+                stop = _stop(there, _first_round(there), answered)
             chosen = here and threshold == own.threshold
             rows.append(Row(threshold, deviation, chosen, answered, multiplier, right, stop, worst))
     return tuple(rows)
@@ -404,7 +405,7 @@ def _points(
     points = []
     for queries in sorted({max(1, round(made.queries * i / POINTS)) for i in range(1, POINTS + 1)}):
         report(f"ε of {queries:,} queries")
-        charges = [Charge(answer, min(queries, int(plan.settings["answers"]))), *released]
+        charges = [Charge(answer, min(queries, pate_plan(plan).answers)), *released]
         if voting.selection is not None:
             charges.append(Charge(NoisyThreshold(voting.selection.multiplier), queries))
         worst = accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant)

@@ -11,8 +11,8 @@ from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.commands.forecast import Forecast, Release, Row, Stop, forecast
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.commands.votes_plot import plot
-from dprecipe.mechanisms.pate.rules import FEW_TEACHERS
 from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.mechanisms.pate.teacher_rules import FEW_TEACHERS
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 from dprecipe.screen import as_json, note, show, show_document

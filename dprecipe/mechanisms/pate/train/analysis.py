@@ -14,13 +14,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.drawing import CAP, MARK
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.cost_statement import sanitiser
+from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
@@ -41,17 +42,12 @@ EXACT = 10**7
 
 def voting_of(plan: Plan) -> Voting:
     """How the queries of a plan are answered."""
-    settings = plan.settings
-    selection = None
-    if settings["threshold"] is not None:
-        selection = Selection(float(settings["threshold"]), float(settings["selection_multiplier"]))
-    return Voting(
-        int(settings["teachers"]),
-        int(settings["classes"]),
-        settings["noise_family"],
-        float(settings["noise_multiplier"]),
-        selection,
-    )
+    own, selection = pate_plan(plan), None
+    if own.threshold is not None and own.check is not None:
+        selection = Selection(own.threshold, own.check.noise_multiplier)
+    answer = own.answer
+    family: Literal["gaussian", "laplace"] = "laplace" if answer.family == "laplace" else "gaussian"
+    return Voting(own.ensemble.count, own.classes, family, answer.noise_multiplier, selection)
 
 
 def write(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
@@ -60,7 +56,8 @@ def write(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
     Raises:
         RunFailed: the disk refuses.
     """
-    costs = _realised(plan, counts_QM, ballot) if plan.settings["interaction"] else _costs(plan, counts_QM, ballot)
+    interactive = pate_plan(plan).interaction is not None
+    costs = _realised(plan, counts_QM, ballot) if interactive else _costs(plan, counts_QM, ballot)
     content = {
         "schema": "dprecipe.pate-analysis/v1",
         "note": NOTE,
@@ -78,7 +75,8 @@ def write(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
 
 def consensus(plan: Plan, counts_QM: Counts) -> str:
     """How many teachers agree, over all queries: a histogram, SVG."""
-    teachers, threshold = int(plan.settings["teachers"]), plan.settings["threshold"]
+    own = pate_plan(plan)
+    teachers, threshold = own.ensemble.count, own.threshold
 
     def draw(axes: Any) -> None:
         axes.hist(counts_QM.max(axis=1), bins=min(50, teachers), range=(0, teachers), color=MARK)
@@ -107,7 +105,7 @@ def sanitised(
     Raises:
         RunFailed: the file is not of this ledger, or the disk refuses.
     """
-    if plan.settings["sanitize"] is None:
+    if pate_plan(plan).publication is None:
         return None
     kept = _kept(path, before)
     if kept is not None:
@@ -142,7 +140,7 @@ def _realised(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
     """Of a list that depends on earlier answers: what was charged along this run, at the order that is best for the
     data-independent cost of the plan, which is fixed before the run. Checks are charged what they cost at most."""
     voting = voting_of(plan)
-    planned = vote_analysis.independent(voting, len(counts_QM), int(plan.settings["answers"]), votes.ORDERS)
+    planned = vote_analysis.independent(voting, len(counts_QM), pate_plan(plan).answers, votes.ORDERS)
     order = conversion.epsilon(votes.ORDERS, planned, plan.budget.delta, "classic").order
     charged_A = votes.answer(counts_QM[ballot.taught], voting, [order]).sum(axis=0)
     if voting.selection is not None:

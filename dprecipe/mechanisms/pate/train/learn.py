@@ -257,7 +257,7 @@ def _training(lesson: Lesson) -> TeacherTraining:
 def _steps(lesson: Lesson, module: nn.Module) -> Iterator[torch.optim.Optimizer]:
     """The optimiser at each step of the lesson, its learning rate set."""
     spec = _training(lesson).optimizer
-    rate = learning_rate(spec, Length(lesson.steps, lesson.steps_per_epoch, 1.0))
+    rate = learning_rate(spec, Length(lesson.steps, lesson.steps_per_epoch))
     optimizer = optimizer_of(spec, module)
     for step in range(lesson.steps):
         for group in optimizer.param_groups:

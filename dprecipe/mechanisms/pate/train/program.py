@@ -22,6 +22,7 @@ from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.pate import votes_file
 from dprecipe.mechanisms.pate.aggregators import Counts
+from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.pate.train import checks
 from dprecipe.mechanisms.pate.train.learn import Floats, Lesson, Parts, Take
@@ -29,7 +30,7 @@ from dprecipe.mechanisms.pate.train.partition import parts
 from dprecipe.mechanisms.pate.train.queries import Queries, queries
 from dprecipe.mechanisms.pate.train.teachers import train
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
-from dprecipe.mechanisms.plan import Plan, canonical_json
+from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.program import check_units, device_of
 from dprecipe.training.provenance import Provenance
@@ -130,7 +131,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     if lesson is not None:
         tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
     public = features_of(plan, given.records("public", plan, root))
-    chosen = queries(public, int(plan.settings["queries"]))
+    chosen = queries(public, pate_plan(plan).queries)
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
@@ -149,7 +150,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
 
 def teachers_of(plan: Plan) -> Teachers:
     """Who votes."""
-    return Teachers.model_validate_json(canonical_json(plan.settings["ensemble"]))
+    return pate_plan(plan).ensemble
 
 
 def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
@@ -158,7 +159,7 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
     if teachers.model is None:
         raise ValueError("the votes are read, nobody is taught")
     # As many steps for a small part as for a large one: the length is public.
-    an_epoch = 1 if training is None else math.ceil(plan.length.expected_lot / training.batch_size)
+    an_epoch = 1 if training is None else math.ceil(plan.room.expected_batch / training.batch_size)
     steps = 1
     if training is not None:
         steps = training.steps or max(1, round((training.epochs or 0) * an_epoch))
@@ -196,7 +197,7 @@ def features_of(plan: Plan, records: RecordSource | None) -> Floats:
 def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: Queries) -> Voted:
     if teachers.votes is None:
         raise ValueError("the teachers are trained, no votes are read")
-    classes = int(plan.settings["classes"])
+    classes = pate_plan(plan).classes
     votes_RM = votes_file.read(teachers.votes, root, len(chosen.of_record), teachers.count, classes)
     return Voted(votes_RM[chosen.records])
 
@@ -209,9 +210,10 @@ def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, records: RecordSour
     check_units(plan, records)
     identities = records.identities if isinstance(records, Records) else None
     if identities is None:
-        if plan.settings["partition_by"] != "record number":
+        partition_by = pate_plan(plan).partition_by
+        if partition_by != "record number":
             raise DataFault(
-                f"the training records have no names, and the plan deals them by {plan.settings['partition_by']!r}",
+                f"the training records have no names, and the plan deals them by {partition_by!r}",
                 "give Records.identities: Identities.named(…)",
             )
         identities = Identities.numbered(len(records))

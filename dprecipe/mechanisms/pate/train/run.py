@@ -22,6 +22,7 @@ from torch import nn
 from dprecipe.mechanisms.pate import labels
 from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of
 from dprecipe.mechanisms.pate.charges import queries
+from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.train import analysis, checks
 from dprecipe.mechanisms.pate.train.answers import UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
@@ -58,7 +59,7 @@ class VotingRunner(Runner[Program]):
 
     def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
         """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
-        insecure = plan.runtime.insecure
+        own, insecure = pate_plan(plan), plan.runtime.insecure
         key = held_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
         private = {"commitment": program.ensemble.private(key), "public": [program.public], "partition": [key]}
         stopped = threading.Event()
@@ -73,8 +74,8 @@ class VotingRunner(Runner[Program]):
                 spending, streams = Spending(plan, ledger), noise_streams(attempt.secrets)
                 ballot = Ballot(
                     counts_QM,
-                    aggregator_of(plan.settings),
-                    int(plan.settings["answers"]),
+                    aggregator_of(own),
+                    own.answers,
                     spending,
                     streams,
                     AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
@@ -99,7 +100,7 @@ class VotingRunner(Runner[Program]):
             spending.charge_rest()
             ledger.close(ballot.stop_reason)
         remarks = [f"answered {ballot.answered:,} of {plan.length.steps:,} queries"]
-        if plan.settings["analysis"] == "data_dependent":
+        if own.analysis == "data_dependent":
             analysis.write(plan, counts_QM, ballot, folder.private)
             remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
         given = program.given
@@ -156,8 +157,8 @@ def _put(
 ) -> None:
     """Put all queries, as far as the budget goes: at once, or in rounds with a student's expectations in between, which
     `judge` is shown. A student without a label expects nothing."""
-    interaction = plan.settings["interaction"]
-    edges = np.linspace(0, len(ballot.outcomes), 1 + (1 if interaction is None else int(interaction["rounds"])))
+    interaction = pate_plan(plan).interaction
+    edges = np.linspace(0, len(ballot.outcomes), 1 + (1 if interaction is None else interaction.rounds))
     for first, end in itertools.pairwise(edges.round().astype(int).tolist()):
         part, expected = range(first, end), None
         waiting = ballot.stop_reason is None and bool((ballot.outcomes[first:end] == UNASKED).any())
@@ -202,7 +203,7 @@ def rehearse(plan: Plan) -> Rehearsal:
     tried = [checks.noise_scale(plan)]
     if teachers.votes is not None:
         return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
-    lesson, size = lesson_of(plan, teachers), max(1, round(plan.length.expected_lot))
+    lesson, size = lesson_of(plan, teachers), max(1, round(plan.room.expected_batch))
     tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
     group = min(lesson.group(device), teachers.count)
     generator = np.random.default_rng(0)

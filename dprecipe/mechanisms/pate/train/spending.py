@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import final
 
+from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
@@ -23,8 +24,8 @@ class Spending:
     """Stands between a run's votes and its ledger."""
 
     def __init__(self, plan: Plan, ledger: LedgerWriter) -> None:
-        limit = plan.settings["filter"]
-        self._filter = None if limit is None else GaussianFilter(float(limit))
+        limit = pate_plan(plan).filter_limit
+        self._filter = None if limit is None else GaussianFilter(limit)
         self._planned = _counted(plan.events)
         self._budget = plan.budget
         self._ledger = ledger

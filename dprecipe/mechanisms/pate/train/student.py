@@ -41,7 +41,7 @@ def length(spec: Training, labelled: int, public: int) -> Length:
     size = labelled / (spec.batch_size or BATCH) if semi is None else public / semi.batch_size
     an_epoch = max(1, math.ceil(size))
     steps = spec.steps if isinstance(spec.steps, int) else max(1, round(float(spec.epochs or 1) * an_epoch))
-    return Length(steps, an_epoch, float(spec.batch_size or BATCH))
+    return Length(steps, an_epoch)
 
 
 def train(

@@ -8,10 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
 from dprecipe.mechanisms.pnsgd.theory import contraction, hidden
 from dprecipe.mechanisms.pnsgd.theory.positions import shown
 from dprecipe.planning.make import plan as make_plan
@@ -122,7 +123,7 @@ def positions(
 
 def curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
     """Every place where there are at most 40, else as many; with `every`, all of them. All δ are rounded up."""
-    event = cast("ProjectedDescent", plan.events[0].event)
+    event = pnsgd_plan(plan).event
     ordered = replace(event, order="sequential", stop="last")
     delta, paper = plan.budget.delta, _paper_contraction(plan)
     rows, of_lot = [], dict[int, Row]()
@@ -142,13 +143,12 @@ def curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
 
 def _paper_contraction(plan: Plan) -> float | None:
     """M as the paper has it, where its conditions hold and all steps are alike."""
-    settings = plan.settings
-    if len(settings["stages"]) > 1:
+    own = pnsgd_plan(plan)
+    proven = own.descent.proven
+    if len(own.stages) > 1:
         return None
     try:
-        return contraction.paper_contraction(
-            settings["stages"][0]["learning_rate"], settings["strong_convexity"], settings["smoothness"]
-        )
+        return contraction.paper_contraction(own.stages[0].learning_rate, proven.strong_convexity, proven.smoothness)
     except ValueError:
         return None
 

@@ -11,13 +11,14 @@ Axes: N pairs of points, D features with the bias, P parameters.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Floats, Noise, Objective, State, Where
 from dprecipe.mechanisms.pnsgd.train.losses import Softmax
@@ -38,25 +39,25 @@ SCALES = 4
 
 def probe(
     objective: Objective,
-    settings: Mapping[str, Any],
-    neighbouring: Neighbouring,
-    stages: tuple[Stage, ...],
+    plan: PnsgdPlan,
     where: Callable[[], Where],
     *,
     seed: int = 0,
 ) -> tuple[Check, ...]:
-    """The checks of `settings`' constants on made-up records, all passed; `where` makes what will make the steps.
+    """The checks of the plan's constants on made-up records, all passed; `where` makes what will make the steps.
 
     Raises:
         RunFailed: one did not; says which, and what was measured.
     """
+    descent, stages = plan.descent, plan.stages
+    proven = descent.proven
     made = _Made(objective, np.random.default_rng(seed))
     checks = [
-        _gradient_bound(made, float(settings["lipschitz"]), float(settings["moved"]), neighbouring),
-        *_curvature(made, float(settings["smoothness"]), float(settings["strong_convexity"])),
-        _contraction(made, stages, float(settings["contraction"])),
-        _projection(made, float(settings["largest_norm"]), float(settings["diameter"])),
-        _lot_gradient(made, int(settings["batch_size"]), float(settings["smoothness"]), where()),
+        _gradient_bound(made, proven.lipschitz, proven.moved, Neighbouring(descent.neighbouring)),
+        *_curvature(made, proven.smoothness, proven.strong_convexity),
+        _contraction(made, stages, plan.contraction),
+        _projection(made, proven.largest_norm, proven.diameter),
+        _lot_gradient(made, descent.batch_size, proven.smoothness, where()),
     ]
     failed = [check for check in checks if not check.passed]
     if failed:
@@ -65,7 +66,7 @@ def probe(
             + "\n".join(f"- expected: {check.text}; found: {check.measured}" for check in failed),
             "give mechanism.constants only numbers that are proved; if it gives none, don't trust this installation",
         )
-    return (*checks, _noise_scale(objective, str(settings["noise_family"]), stages))
+    return (*checks, _noise_scale(objective, descent.family, stages))
 
 
 @final

@@ -30,7 +30,9 @@ from dprecipe.data.facts import DataFacts, facts
 from dprecipe.data.raw import wrong_size
 from dprecipe.faults import BudgetSpent, DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
 from dprecipe.mechanisms.pnsgd.schedule import Stage
+from dprecipe.mechanisms.pnsgd.schema import Ball, Box
 from dprecipe.mechanisms.pnsgd.train import checks
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Floats, Noise, Objective, OnCpu, State, Where
 from dprecipe.mechanisms.pnsgd.train.hidden_state import HiddenState
@@ -95,9 +97,9 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
 
 
 def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
-    data_facts, objective, stages = facts(plan.data), objective_of(plan), stages_of(plan)
+    own, data_facts, objective = pnsgd_plan(plan), facts(plan.data), objective_of(plan)
     device = _device(plan, objective)
-    tried = checks.probe(objective, plan.settings, plan.budget.neighbouring, stages, lambda: _where(objective, device))
+    tried = checks.probe(objective, own, lambda: _where(objective, device))
     sets = records()
     if len(sets.train) != plan.data.size:
         raise wrong_size(plan.data, len(sets.train))
@@ -114,29 +116,21 @@ def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
 
 def objective_of(plan: Plan) -> Objective:
     """What the plan descends, and where."""
-    settings, data_facts = plan.settings, facts(plan.data)
-    constraint, location = settings["constraint"], isinstance(plan.model, Location)
+    own, data_facts = pnsgd_plan(plan), facts(plan.data)
+    constraint, location = own.constraint, isinstance(plan.model, Location)
     return Objective(
         loss=loss_of(plan.model, data_facts.classes),
         width=0 if location else data_facts.width,
-        bias=location or bool(settings["bias"]),
-        feature_norm=0.0 if location else float(settings["feature_norm"]),
-        l2=float(settings["l2"]),
-        radius=constraint.get("radius"),
-        bound=constraint.get("bound"),
-    )
-
-
-def stages_of(plan: Plan) -> tuple[Stage, ...]:
-    """The plan's stages, which its event was made of."""
-    return tuple(
-        Stage(int(row["steps"]), float(row["learning_rate"]), float(row["noise_scale"]))
-        for row in plan.settings["stages"]
+        bias=location or own.bias,
+        feature_norm=own.feature_norm or 0.0,
+        l2=own.l2,
+        radius=constraint.radius if isinstance(constraint, Ball) else None,
+        bound=constraint.bound if isinstance(constraint, Box) else None,
     )
 
 
 def _device(plan: Plan, objective: Objective) -> torch.device:
-    numbers = int(plan.settings["batch_size"]) * math.prod(objective.shape)
+    numbers = pnsgd_plan(plan).descent.batch_size * math.prod(objective.shape)
     if plan.runtime.device == "auto" and numbers < WORTH_MOVING:
         return torch.device("cpu")
     return device_of(plan.runtime.device)
@@ -247,25 +241,26 @@ def _descend(
 
     The event has to be reserved.
     """
-    settings, train, objective = plan.settings, program.sets.train, program.objective
+    own, train, objective = pnsgd_plan(plan), program.sets.train, program.objective
+    asked = own.descent
     if state is None:
         state = State.fresh(
             objective.shape,
             len(train),
             plan.length.steps,
             secrets,
-            permuted=settings["order"] == "permuted",
-            random_stop=settings["stop"] == "random",
+            permuted=asked.order == "permuted",
+            random_stop=asked.stop == "random",
         )
-    noise = Noise(Law(str(settings["noise_family"])), secrets, math.prod(objective.shape))
-    descent = Descent(objective, program.stages, int(settings["batch_size"]), train, noise, state, program.where())
-    encrypted, saved = settings["checkpoint"] == "encrypted", time.monotonic()
+    noise = Noise(Law(asked.family), secrets, math.prod(objective.shape))
+    descent = Descent(objective, program.stages, asked.batch_size, train, noise, state, program.where())
+    encrypted, saved = own.checkpoint == "encrypted", time.monotonic()
     progress = Progress("descent", "step", state.stop, state.step)
     with stopping_on_signals(stopped.set, "block of steps"):
         while not (state.finished or stopped.is_set()):
             descent.advance()
             progress.show(descent.step)
-            if settings["private_log"] and descent.pass_ended:
+            if own.private_log and descent.pass_ended:
                 loss = objective.mean_loss(descent.state.iterate, train)
                 log.append(folder.private / "losses.csv", {"step": descent.step, "loss": loss})
             if encrypted and time.monotonic() - saved >= plan.runtime.checkpoint_seconds:
@@ -284,7 +279,7 @@ def weights_of(plan: Plan, data_facts: DataFacts, iterate: Floats) -> dict[str, 
     Where a classifier of two classes has one predictor, the outputs of its module are 0 and that predictor.
     """
     state = _module(plan, data_facts).state_dict()
-    bias = bool(plan.settings["bias"])
+    bias = pnsgd_plan(plan).bias
     for name, tensor in state.items():
         part = iterate
         if name.endswith("weight") and bias:
@@ -319,11 +314,11 @@ def _score(
 def rehearse(plan: Plan) -> Rehearsal:
     """Some steps on synthetic records."""
     program = _prepared(plan, lambda: Sets(Synthetic(plan)))
-    objective, secrets, batch_size = program.objective, Secrets(), int(plan.settings["batch_size"])
+    objective, secrets, asked = program.objective, Secrets(), pnsgd_plan(plan).descent
     state = State(np.zeros(objective.shape), 0, plan.length.steps, None)
-    noise = Noise(Law(str(plan.settings["noise_family"])), secrets, math.prod(objective.shape))
+    noise = Noise(Law(asked.family), secrets, math.prod(objective.shape))
     where = program.where()
-    descent = Descent(objective, program.stages, batch_size, program.sets.train, noise, state, where)
+    descent = Descent(objective, program.stages, asked.batch_size, program.sets.train, noise, state, where)
     clock = time.monotonic()
     while time.monotonic() - clock < REHEARSED_SECONDS and not state.finished:
         descent.advance()

@@ -1,0 +1,173 @@
+"""DP-SGD's plan: batches, clipping and noise, phase by phase.
+
+Guarantees: what a phase draws, steps with and is charged for is one event. The public divisor of a phase's sums is the
+expected size of the batches that its event draws: a plan in which it is not can't be made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
+from dprecipe.mechanisms.noisy_sum import steps
+from dprecipe.mechanisms.plan import Length, Plan, Recorded
+from dprecipe.privacy.events import Charge, run_lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Steps that are alike."""
+
+    charge: Recorded
+    """Their event, and how many of it."""
+    clip_norm: float
+    divisor: float
+    """Units of a batch, on average: what each noisy sum is divided by."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps it has."""
+        return steps.count_steps([self.charge])
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Of its event."""
+        return steps.noise_multiplier(self.charge.event)
+
+
+@dataclass(frozen=True)
+class DpsgdPlan(UsualPlan):
+    """A run of DP-SGD."""
+
+    kind: ClassVar[str] = "dpsgd"
+    released: ClassVar[tuple[str, ...]] = ("final weights",)
+    size: int
+    """Units in the data set."""
+    scheme: str
+    phases: tuple[Phase, ...]
+    """At least one, in order."""
+    steps_per_epoch: int
+    clip: PlannedClip
+    augmentations: int
+    """Copies of a record whose gradients are averaged before clipping."""
+    cap: int | None
+    """Units that a batch has at most, as the recipe says."""
+
+    def __post_init__(self) -> None:
+        for phase in self.phases:
+            if not steps.is_divisor(phase.divisor, phase.charge.event, self.size):
+                raise ValueError(f"batches of a {phase.charge.event.kind} don't have {phase.divisor} units on average")
+
+    @property
+    def events(self) -> tuple[Charge, ...]:
+        return run_lengths(phase.charge for phase in self.phases)
+
+    @property
+    def length(self) -> Length:
+        return Length(sum(phase.steps for phase in self.phases), self.steps_per_epoch, self.phases[0].divisor)
+
+    @property
+    def sampling_rate(self) -> float | None:
+        return self._rate(self.phases[0])
+
+    @property
+    def expected_batch(self) -> float:
+        return self.phases[0].divisor
+
+    @property
+    def largest_expected_batch(self) -> float:
+        return max(phase.divisor for phase in self.phases)
+
+    @property
+    def max_batch_size(self) -> int | None:
+        return self.cap
+
+    @property
+    def copies(self) -> int:
+        return self.augmentations
+
+    @property
+    def noise_family(self) -> str:
+        """Gradients are clipped in L1 norm for Laplace noise, in L2 for Gaussian."""
+        return "laplace" if self.clip.norm_kind == "l1" else "gaussian"
+
+    def noise_scale(self, phase: Phase) -> float:
+        """Scale of the noise on a coordinate of a sum, in the layer that has most of it."""
+        return self.clip.noise_scale(phase.clip_norm, phase.noise_multiplier)
+
+    def noise_deviation(self, phase: Phase) -> float:
+        """Standard deviation of that noise."""
+        return self.noise_scale(phase) * (math.sqrt(2) if self.noise_family == "laplace" else 1.0)
+
+    def describe(self) -> list[tuple[str, str]]:
+        clip, phases = self.clip, self.phases
+        cap = "" if self.cap is None else f", {self.cap:,} at most"
+        exact = ", exactly" if self.scheme == "fixed_size" else ""
+        name = "clip norm" if clip.norms is None or len(set(clip.norms)) == 1 else "clip norms"
+        multiplier = _over_phases([phase.noise_multiplier for phase in phases])
+        family = ", laplace" if self.noise_family == "laplace" else ""
+        rows = [
+            ("steps", f"{self.length.steps:,}"),
+            ("expected lot", f"{_over_phases([phase.divisor for phase in phases])}{cap}{exact}"),
+            ("sampling rate", self._rates()),
+            ("noise multiplier", f"{multiplier} × {name} {self._norms()}{family}"),
+        ]
+        if clip.mode == "per_layer":
+            how = "the same share for each layer" if clip.norms is None else f"{len(clip.norms)} layers"
+            rows.append(("clipping", f"layer by layer, {how}"))
+        elif clip.stability is not None:
+            rows.append(("clipping", f"automatic, γ = {clip.stability:g}"))
+        elif clip.adaptation is not None:
+            count = clip.adaptation
+            alone = gradient_multiplier(max(phase.noise_multiplier for phase in phases), count.count_noise)
+            rows.append(
+                (
+                    "clipping",
+                    f"adaptive, to quantile {count.quantile:g}; a count with noise of {count.count_noise:g} units "
+                    f"takes its part, so that gradients get noise of multiplier {alone:.6g}",
+                )
+            )
+        if self.augmentations > 1:
+            rows.append(("augmentations", f"{self.augmentations} copies of each record, averaged before clipping"))
+        if len(phases) > 1:
+            lengths = _over_phases(sorted(phase.steps for phase in phases))
+            rows.append(("phases", f"{len(phases)}, {lengths} steps each"))
+        return rows
+
+    def _norms(self) -> str:
+        norms = self.clip.norms
+        if norms is not None and len(set(norms)) > 1:
+            return ", ".join(f"{norm:g}" for norm in norms)
+        return _over_phases([phase.clip_norm for phase in self.phases])
+
+    def _rates(self) -> str:
+        rates = [rate for rate in map(self._rate, self.phases) if rate is not None]
+        if not rates:
+            return "none claimed"
+        return f"{rates[0]:.6g}" if len(set(rates)) == 1 else _over_phases([float(f"{rate:.6g}") for rate in rates])
+
+    def _rate(self, phase: Phase) -> float | None:
+        return steps.sampling_rate(phase.charge.event, self.scheme, self.size)
+
+
+def _over_phases(values: Sequence[float]) -> str:
+    first, last = f"{values[0]:g}", f"{values[-1]:g}"
+    return first if min(values) == max(values) else f"{first} to {last}"
+
+
+def dpsgd_plan(plan: Plan) -> DpsgdPlan:
+    """The mechanism's own part of a plan.
+
+    Raises:
+        TypeError: it is a plan of another mechanism.
+    """
+    if not isinstance(plan.room, DpsgdPlan):
+        raise TypeError(f"a plan of {plan.mechanism}, not of {DpsgdPlan.kind}")
+    return plan.room
+
+
+PLAN = DpsgdPlan

@@ -1,0 +1,193 @@
+"""Checks of the `dpsgd` block, each a small function: what can't be accounted for. No data is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from dprecipe.data.schema import Crop, Flip
+from dprecipe.faults import Finding, Severity
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES, DpsgdRun
+from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, Dpsgd, PerLayerClip
+from dprecipe.mechanisms.noisy_sum import phased, solve
+from dprecipe.mechanisms.noisy_sum.sampling import TruncatedPoissonSampling
+from dprecipe.noise.schema import phases
+
+FAMILIES = ("gaussian", "laplace")
+WHY_NO_BOUND = "there is no bound for it and gradients that are clipped in a norm"
+
+
+def families(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Noise whose sum with clipped gradients has a bound, and one family throughout."""
+    found = phases(spec.noise)
+    for path, noise in found:
+        if noise.family not in FAMILIES:
+            yield Finding(
+                "P101",
+                f"{noise.family} noise can't be accounted for in dpsgd: {WHY_NO_BOUND}",
+                "set mechanism.noise.family to gaussian, or use mechanism.kind encoded",
+                f"{path}.family",
+            )
+        elif noise.family != found[0][1].family:
+            yield Finding(
+                "P116",
+                f"the run begins with {found[0][1].family} noise and goes on with {noise.family}: gradients are "
+                "clipped in one norm, L1 for laplace and L2 for gaussian",
+                f"set {path}.family to {found[0][1].family}",
+                f"{path}.family",
+            )
+
+
+def noise_and_clip(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Laplace noise, where it has a bound."""
+    if phases(spec.noise)[0][1].family != "laplace":
+        return
+    if isinstance(spec.clip, AdaptiveClip):
+        yield Finding(
+            "P116",
+            "adaptive clipping releases gradients and a count together, as one Gaussian; with laplace noise it has no "
+            "such account",
+            "set mechanism.noise.family to gaussian, or mechanism.clip.mode to flat",
+            "mechanism.clip.mode",
+        )
+    if spec.sampling.scheme not in ("poisson", "full_batch"):
+        yield Finding(
+            "P116",
+            f"laplace noise is accounted for with scheme poisson and full_batch, not with {spec.sampling.scheme}",
+            "set mechanism.sampling.scheme to poisson, or mechanism.noise.family to gaussian",
+            "mechanism.sampling.scheme",
+        )
+
+
+def norms_of_layers(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """One norm to share out, or one for each layer."""
+    clip = spec.clip
+    if not isinstance(clip, PerLayerClip):
+        return
+    if (clip.norm is None) == (clip.norms is None):
+        both = clip.norm is not None
+        yield Finding(
+            "R264",
+            "the clip block has both norm and norms" if both else "the clip block has no norm",
+            "remove one of them"
+            if both
+            else "add norm, which is shared out over the layers, or norms, one for each layer",
+            "mechanism.clip.norms" if both else "mechanism.clip",
+        )
+    elif clip.norms is not None and facts.layers and len(clip.norms) != len(facts.layers):
+        yield Finding(
+            "R264",
+            f"the model has {len(facts.layers)} layers, mechanism.clip.norms {len(clip.norms)} entries",
+            f"write {len(facts.layers)} norms, in the order of the layers; or norm, which is shared out over them",
+            "mechanism.clip.norms",
+        )
+
+
+def relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Lots of one size compare data sets of one size."""
+    if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring == "add_or_remove_one":
+        yield Finding(
+            "P118",
+            f"lots of a fixed size have no guarantee for {facts.budget.neighbouring}: with one unit more every lot is "
+            "another",
+            "set budget.neighbouring to replace_one or zero_out_one; or use scheme: poisson, which costs far less",
+            "mechanism.sampling.scheme",
+        )
+
+
+def lots(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Lots fit the data, and the run can be planned."""
+    run = DpsgdRun(spec, facts)
+    unfit = list(solve.lots_that_fit(run.pace, facts))
+    sampling = spec.sampling
+    if isinstance(sampling, TruncatedPoissonSampling) and sampling.max_batch_size < sampling.batch_size:
+        unfit.append(
+            Finding(
+                "P117",
+                f"max_batch_size {sampling.max_batch_size:,} is below batch_size {sampling.batch_size:,}: nearly every "
+                "lot would be cut",
+                f"set max_batch_size to at least {math.ceil(sampling.batch_size + 8 * math.sqrt(sampling.batch_size))}",
+                "mechanism.sampling.max_batch_size",
+            )
+        )
+    yield from unfit
+    if sampling.scheme == "shuffle" and not any(finding.code == "P105" for finding in unfit):
+        yield Finding(
+            "P104",
+            "shuffled lots are accounted without amplification by sampling: they need far more noise",
+            "use scheme: poisson unless something else forces the order of the records",
+            "mechanism.sampling.scheme",
+            severity=Severity.WARNING,
+        )
+
+
+def lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Every phase and every schedule ends where it says, in a run of a length it can know."""
+    wrong = list(phased.lengths(spec.noise))
+    yield from wrong
+    if wrong:
+        return
+    autos = [path for path, noise in phases(spec.noise) if noise.multiplier == "auto"]
+    if isinstance(spec.noise, tuple):
+        if len(spec.noise) > MAX_PHASES // 4:
+            yield Finding(
+                "R262",
+                f"the noise has {len(spec.noise):,} phases; the most is {MAX_PHASES // 4}",
+                "merge phases, or write one noise with a schedule",
+                "mechanism.noise",
+            )
+        if autos and autos != [f"mechanism.noise.{len(spec.noise) - 1}"]:
+            yield Finding(
+                "R263",
+                "the noise of an earlier phase is `auto`: what is solved is the last phase",
+                "give it a number, and set the last phase's multiplier to auto",
+                f"{autos[0]}.multiplier",
+            )
+    run = DpsgdRun(spec, facts)
+    unknown = "auto" in (facts.training.epochs, facts.training.steps)
+    for path, moving in run.schedules.items():
+        if moving.epochs is None and unknown:
+            yield Finding(
+                "R263",
+                "the schedule lasts as long as the run, whose length is to be solved",
+                f"add {path}.epochs, or give the run a length",
+                path,
+            )
+    if not any(moving.epochs is None for moving in run.schedules.values()) and run.opening:
+        yield from phased.leave_something(sum(run.lengths()), run.problem.events)
+
+
+def copies_differ(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Copies of a record are there to be augmented."""
+    moves = [step for step in facts.data.preprocess if isinstance(step.operation, Crop | Flip)]
+    if spec.augmentations > 1 and not moves:
+        yield Finding(
+            "R265",
+            f"all {spec.augmentations} copies of a record are alike: data.preprocess augments nothing",
+            "add crop or flip to data.preprocess, or remove augmentations",
+            "mechanism.augmentations",
+        )
+
+
+def count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Noise on the count of adaptive clipping, as far as the multiplier is known."""
+    run = DpsgdRun(spec, facts)
+    problem = run.problem
+    if run.adaptation is not None and problem.multiplier is not None:
+        events = run.opening + 1 if problem.events is None else problem.events
+        finding = run.least_count_noise(run.phases(problem.multiplier, events))
+        if finding is not None:
+            yield finding
+
+
+RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
+    families,
+    noise_and_clip,
+    norms_of_layers,
+    relation,
+    lots,
+    lengths,
+    copies_differ,
+    count_noise,
+)

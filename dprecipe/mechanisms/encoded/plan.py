@@ -1,0 +1,154 @@
+"""The plan of gradient encoding: batches, codebook and noise, phase by phase."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.encoded.schema import FileCodebook, GaussianCodebook, KolmogorovSmirnov
+from dprecipe.mechanisms.noisy_sum import steps
+from dprecipe.mechanisms.plan import Length, Plan, Recorded
+from dprecipe.privacy.events import Charge, Encoded, run_lengths
+
+ATTACHMENT = "codebook"
+"""The name under which the summary of a codebook file comes with the recipe's texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeNoise:
+    """The noise of some steps, on a coordinate of relative scale 1."""
+
+    steps: int
+    family: str
+    shape: float | None
+    multiplier: float
+    """Its scale over the codeword norm."""
+    scale: float
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation; `None`: infinite."""
+        from dprecipe.noise.laws import Law
+
+        deviation = self.scale * Law(self.family, self.shape).standard_deviation
+        return deviation if math.isfinite(deviation) else None
+
+
+@dataclass(frozen=True)
+class EncodedPlan(UsualPlan):
+    """A run of gradient encoding."""
+
+    kind: ClassVar[str] = "encoded"
+    released: ClassVar[tuple[str, ...]] = ("final weights",)
+    size: int
+    """Units in the data set."""
+    scheme: str
+    phases: tuple[Recorded, ...]
+    """The events of each phase of noise, in order."""
+    steps_per_epoch: int
+    codebook: GaussianCodebook | FileCodebook
+    words: int
+    """How many codewords it has."""
+    digest: str
+    """Of the codebook."""
+    relative_sensitivity: float
+    """How far one unit moves a sum, in codeword norms, each group over its relative noise."""
+    groups: tuple[int, ...]
+    """Coordinates that are ranked together."""
+    group_noise: tuple[float, ...] | None
+    microbatch: int
+    """Units that share a code, about."""
+    slots: int | None
+    """Micro-batches of a batch; `None`: each unit has its own code."""
+    denoise: KolmogorovSmirnov | None
+
+    @property
+    def events(self) -> tuple[Charge, ...]:
+        return run_lengths(self.phases)
+
+    @property
+    def length(self) -> Length:
+        return Length(steps.count_steps(self.phases), self.steps_per_epoch, self.divisor)
+
+    @property
+    def sampling_rate(self) -> float | None:
+        return steps.sampling_rate(self.phases[0].event, self.scheme, self.size)
+
+    @cached_property
+    def expected_batch(self) -> float:
+        return steps.expected_batch(self.phases[0].event, self.size)
+
+    @property
+    def largest_expected_batch(self) -> float:
+        return self.expected_batch
+
+    @property
+    def attachments(self) -> tuple[str, ...]:
+        return () if isinstance(self.codebook, GaussianCodebook) else (ATTACHMENT,)
+
+    @property
+    def divisor(self) -> float:
+        """Codes of a sum, on average: what it is divided by."""
+        return self.expected_batch if self.slots is None else float(self.slots)
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a sum."""
+        return sum(self.groups)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one unit moves a sum in L2 norm, each group over its relative noise."""
+        return self.relative_sensitivity * self.codebook.norm
+
+    @property
+    def noises(self) -> tuple[CodeNoise, ...]:
+        """The noise of each phase."""
+        return tuple(self._noise(charge) for charge in self.phases)
+
+    def _noise(self, charge: Charge) -> CodeNoise:
+        event = charge.event
+        family, shape = (event.family, event.shape) if isinstance(event, Encoded) else ("gaussian", None)
+        scale, moved = steps.noise_multiplier(event), self.relative_sensitivity
+        multiplier = steps.shortest(scale * moved, lambda written: written / moved == scale)
+        return CodeNoise(charge.count, family, shape, multiplier, multiplier * self.codebook.norm)
+
+    def describe(self) -> list[tuple[str, str]]:
+        rate, noises = self.sampling_rate, self.noises
+        rows = [
+            ("steps", f"{self.length.steps:,}"),
+            ("expected lot", f"{self.divisor:g}"),
+            ("sampling rate", "none claimed" if rate is None else f"{rate:.6g}"),
+            ("codebook", f"{self.words:,} codewords of norm {self.codebook.norm:g}, {self.digest[:23]}…"),
+            ("coordinates", f"{self.dimension:,}{_in_groups(self.groups)}"),
+        ]
+        if self.slots is not None:
+            rows.append(("micro-batches", f"{self.slots:,} a lot: twice the sensitivity"))
+        for index, noise in enumerate(noises):
+            shape = "" if noise.shape is None else f" ({noise.shape:g})"
+            length = f", {noise.steps:,} steps" if len(noises) > 1 else ""
+            name = "noise" if len(noises) == 1 else f"noise {index + 1}"
+            rows.append((name, f"{noise.family}{shape}, multiplier {noise.multiplier:g} × codeword norm{length}"))
+        return rows
+
+
+def _in_groups(groups: Sequence[int]) -> str:
+    return "" if len(groups) == 1 else f", ranked in {len(groups)} groups"
+
+
+def encoded_plan(plan: Plan) -> EncodedPlan:
+    """The mechanism's own part of a plan.
+
+    Raises:
+        TypeError: it is a plan of another mechanism.
+    """
+    if not isinstance(plan.room, EncodedPlan):
+        raise TypeError(f"a plan of {plan.mechanism}, not of {EncodedPlan.kind}")
+    return plan.room
+
+
+PLAN = EncodedPlan

@@ -1,0 +1,166 @@
+"""PATE's plan: who votes, on how much, and what decides which queries are answered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.pate.schema import Teachers
+from dprecipe.mechanisms.plan import Length, Plan, Recorded
+from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold, SanitisedCost
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedInteraction:
+    """How a student takes part from the second round on."""
+
+    rounds: int
+    threshold: float
+    """In votes beyond what the student expects."""
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRelease:
+    """What the votes cost, published: one event."""
+
+    charge: Recorded
+    order: float
+    """α, the Rényi order of the bound."""
+    failure: float
+    """Chance that a noise exceeds its allowance."""
+
+    @property
+    def event(self) -> SanitisedCost:
+        """Which noise it gets.
+
+        Raises:
+            TypeError: the charge is for something else.
+        """
+        if not isinstance(self.charge.event, SanitisedCost):
+            raise TypeError(f"a {self.charge.event.kind} publishes no cost of votes")
+        return self.charge.event
+
+
+@dataclass(frozen=True)
+class PatePlan(UsualPlan):
+    """A run of PATE."""
+
+    kind: ClassVar[str] = "pate"
+    released: ClassVar[tuple[str, ...]] = ("student's weights", "labels of the answered queries")
+    scheme: ClassVar[str] = "disjoint_parts"
+    sampling_rate: ClassVar[None] = None
+    max_batch_size: ClassVar[None] = None
+    size: int
+    """Units in the data set."""
+    ensemble: Teachers
+    partition_by: str
+    """What names a unit for good: it decides which teacher the unit is dealt to."""
+    classes: int
+    aggregator: Literal["lnmax", "gnmax", "confident_gnmax", "interactive_gnmax"]
+    queries: int
+    """The most that are put."""
+    answers: int
+    """The most that are answered."""
+    votes: tuple[Recorded, ...]
+    """What checks and answers release: as many as are sure to fit, and what a filter leaves beyond them."""
+    threshold: float | None
+    """T, in votes; `None`: every query is answered."""
+    interaction: PlannedInteraction | None
+    analysis: Literal["data_independent", "data_dependent"]
+    publication: PlannedRelease | None
+
+    @property
+    def events(self) -> tuple[Charge, ...]:
+        return (*self.votes, *(() if self.publication is None else (self.publication.charge,)))
+
+    @property
+    def length(self) -> Length:
+        return Length(self.queries, self.queries, self.expected_batch)
+
+    @property
+    def expected_batch(self) -> float:
+        """Units of a teacher's part, on average."""
+        return self.size / self.ensemble.count
+
+    @property
+    def largest_expected_batch(self) -> float:
+        return self.expected_batch
+
+    @property
+    def reads_training_records(self) -> bool:
+        return self.ensemble.votes is None
+
+    @property
+    def identity(self) -> str | None:
+        return self.ensemble.identity
+
+    @property
+    def epsilon_note(self) -> str:
+        return "" if self.filter_limit is None else ", whatever is answered"
+
+    @property
+    def answer(self) -> NoisyMax:
+        """What an answered query releases."""
+        return next(charge.event for charge in self.votes if isinstance(charge.event, NoisyMax))
+
+    @property
+    def check(self) -> NoisyThreshold | None:
+        """What a check of the votes releases; `None`: every query is answered."""
+        return next((charge.event for charge in self.votes if isinstance(charge.event, NoisyThreshold)), None)
+
+    @property
+    def noise_deviation(self) -> float:
+        """Standard deviation of the noise on a count of votes."""
+        return self.answer.noise_multiplier * (math.sqrt(2) if self.answer.family == "laplace" else 1.0)
+
+    @cached_property
+    def filter_limit(self) -> float | None:
+        """μ² at which the run stops; `None` where the number of answers is known in advance."""
+        from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
+
+        return None if self.check is None else GaussianFilter.of(self.votes).limit
+
+    def describe(self) -> list[tuple[str, str]]:
+        ensemble, noise = self.ensemble, self.answer
+        trained = f"about {self.expected_batch:g} each" if ensemble.votes is None else "trained elsewhere"
+        rows = [
+            ("teachers", f"{ensemble.count:,}, {trained}, dealt by {self.partition_by}"),
+            ("aggregator", f"{self.aggregator}, {self.classes:,} classes"),
+            ("queries", f"{self.queries:,}{self._sure()}"),
+            ("noise", f"{noise.family}, {noise.noise_multiplier:g} votes on each count"),
+        ]
+        if self.check is not None:
+            check = f"gaussian noise of {self.check.noise_multiplier:g} votes"
+            rows.insert(3, ("answers at most", f"{self.answers:,}"))
+            rows.append(("answered", f"where the largest count reaches {self.threshold:g}, {check}"))
+        asked = self.interaction
+        if asked is not None:
+            more = f"where votes exceed what the student expects by {asked.threshold:g}"
+            own = f"its own label above {asked.confidence:g}"
+            rows.append(("then", f"in rounds 2 to {asked.rounds}, {more}; {own}"))
+        if self.publication is not None:
+            rows.append(("publishes", f"what these votes cost, at order {self.publication.order:g}"))
+        return rows
+
+    def _sure(self) -> str:
+        """How many of the queries the budget holds even if every one is answered, where that is not all of them."""
+        sure = next((c.count for c in self.votes if isinstance(c.event, NoisyThreshold)), self.queries)
+        return f" at most; {sure:,} fit whatever is answered" if sure < self.queries else ""
+
+
+def pate_plan(plan: Plan) -> PatePlan:
+    """The mechanism's own part of a plan.
+
+    Raises:
+        TypeError: it is a plan of another mechanism.
+    """
+    if not isinstance(plan.room, PatePlan):
+        raise TypeError(f"a plan of {plan.mechanism}, not of {PatePlan.kind}")
+    return plan.room
+
+
+PLAN = PatePlan

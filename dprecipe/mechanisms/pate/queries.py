@@ -1,0 +1,275 @@
+"""A recipe's queries as arithmetic: what they release, and how many, or with how much noise, fit the budget.
+
+Source: Papernot et al. 2018, Algorithms 1 and 2; the accountants and the filter cite theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.noisy_sum import solve
+from dprecipe.mechanisms.pate import rules
+from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.privacy import rounding
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy.screen import surely_within
+
+MULTIPLIER = "mechanism.aggregator.noise.multiplier"
+SELECTION_MULTIPLIER = "mechanism.aggregator.selection.noise.multiplier"
+QUERIES = "mechanism.queries.max"
+MAX_NOISE = 1e6
+"""Of a recipe: see `dprecipe.noise.schema`."""
+LARGE_EPSILON = 10.0
+"""No more is suggested: it would promise little."""
+
+_INSIDE = 1 - 1e-9
+"""Of the largest μ that a budget allows: rounding in its sums shall not lead out of it."""
+
+
+class PateRun:
+    """A recipe's queries as arithmetic."""
+
+    def __init__(self, spec: Pate, facts: Facts) -> None:
+        self.spec, self.facts = spec, facts
+        noise, selection = spec.aggregator.noise, spec.selection
+        self.family = noise.family
+        self.multiplier = None if noise.multiplier == "auto" else noise.multiplier
+        self.queries = None if spec.queries.max == "auto" else spec.queries.max
+        self.selection_multiplier = None if selection is None else float(selection.noise.multiplier)
+        self.budget, self.relation = facts.budget, Neighbouring(facts.budget.neighbouring)
+        self.cap = math.inf if facts.cap is None else facts.cap
+
+    @property
+    def sanitising(self) -> tuple[Charge, ...]:
+        """What publishing the data-dependent ε costs."""
+        chosen = self.spec.sanitize
+        if chosen is None:
+            return ()
+        return (Charge(SanitisedCost(chosen.beta, chosen.multiplier, chosen.scale_multiplier), 1),)
+
+    def answers(self, queries: int) -> int:
+        """The most of `queries` that can be answered."""
+        asked = self.spec.queries.answers
+        return queries if asked is None or self.selection_multiplier is None else min(asked, queries)
+
+    def votes(self, multiplier: float, queries: int, answers: int) -> tuple[Charge, ...]:
+        """What `queries` queries release of which `answers` are answered."""
+        answered = Charge(NoisyMax(self.family, multiplier), answers)
+        if self.selection_multiplier is None:
+            return (answered,)
+        return Charge(NoisyThreshold(self.selection_multiplier), queries), answered
+
+    def check(self) -> list[Finding]:
+        """Whether what is written keeps its budget: all queries where every one is answered, else the first. Rényi
+        first; the tighter accountant only where it decides."""
+        if math.isinf(self.cap) or self.multiplier is None:
+            return []
+        queries = 1 if self.queries is None or self.selection_multiplier is not None else self.queries
+        charges = (*self.votes(self.multiplier, queries, queries), *self.sanitising)
+        if surely_within(charges, self.cap, self.budget.delta, self.relation):
+            return []
+        for accountant in dict.fromkeys(("rdp", self.budget.accountant)):
+            if self._epsilon(charges, accountant) <= self.cap:
+                return []
+        return [self._overspent(self.multiplier, queries)]
+
+    def solve(self) -> tuple[float, int, dict[str, float | int]]:
+        """The multiplier, the number of queries, and which of them was solved for.
+
+        Raises:
+            PlanRefused: as `plan`.
+        """
+        multiplier, queries = self.multiplier, self.queries
+        if multiplier is not None and queries is not None:
+            refused = self.check()
+            if refused:
+                raise PlanRefused(refused)
+            return multiplier, queries, {}
+        if math.isinf(self.cap):
+            raise PlanRefused([_two_free_variables()])
+        if queries is not None:
+            multiplier = self._solved_multiplier(queries)
+            return multiplier, queries, {MULTIPLIER: multiplier}
+        if multiplier is not None:
+            queries = self._solved_queries(multiplier)
+            return multiplier, queries, {QUERIES: queries}
+        raise PlanRefused([_two_free_variables()])
+
+    def _solved_multiplier(self, queries: int) -> float:
+        multiplier = self.least_multiplier(queries)
+        if multiplier is None:
+            raise PlanRefused([self._too_tight(queries)])
+        if not multiplier >= solve.LEAST_NOISE:
+            raise PlanRefused([solve.too_loose(f"is met with noise of {multiplier:g} votes, hardly any noise")])
+        return multiplier
+
+    def _solved_queries(self, multiplier: float) -> int:
+        queries, pool = self.most_queries(multiplier), rules.pool(self.facts.data)
+        if queries == 0:
+            raise PlanRefused([self._overspent(multiplier, 1)])
+        if pool is not None:
+            return min(queries, pool)
+        if queries > rules.MAX_QUERIES:
+            raise PlanRefused([solve.too_loose(f"holds more than {rules.MAX_QUERIES:,} queries at this noise")])
+        return queries
+
+    def votes_that_fit(self, multiplier: float, queries: int) -> tuple[Charge, ...]:
+        """What the run is planned to release. Where not all of it fits: as many queries as do even if every one is
+        answered, and what the budget leaves beyond them."""
+        from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
+
+        answers = self.answers(queries)
+        everything = self.votes(multiplier, queries, answers)
+        if math.isinf(self.cap) or self.selection_multiplier is None:
+            return everything
+        budget = GaussianFilter(self.limit)
+        if budget.holds(everything):
+            return everything
+        most = self.most_queries(multiplier)
+        sure = self.votes(multiplier, most, min(answers, most))
+        rest = budget.rest(sure)
+        return sure if rest is None else (*sure, Charge(rest, 1))
+
+    @cached_property
+    def limit(self) -> float:
+        """The most that μ² of the Gaussian events of votes may come to within the budget; 0: nothing fits."""
+        from dprecipe.privacy import gdp
+        from dprecipe.privacy.events import FilterRest
+
+        budget, cap = self.budget, self.cap
+        high = gdp.mu_for(cap, budget.delta)
+        if budget.accountant == "pld" and not self.sanitising:
+            return (high * _INSIDE) ** 2
+        if self.sanitising and self._epsilon(self.sanitising, budget.accountant) > cap:
+            return 0.0
+        low, least = 0.0, 1e-9 * high  # the other accountants may find that next to nothing fits
+        while high - low > 1e-12 * high and high > least:
+            middle = (low + high) / 2
+            within = (Charge(FilterRest(1 / middle), 1), *self.sanitising)
+            if self._epsilon(within, budget.accountant) <= cap:
+                low = middle
+            else:
+                high = middle
+        return (low * _INSIDE) ** 2
+
+    def least_multiplier(self, queries: int) -> float | None:
+        """Least noise, of six digits, with which `queries` queries fit, all answered that can be; None: none does."""
+        if self.family == "laplace":
+            return _in_range(self._least_laplace(queries))
+        return self._least_gaussian(2 * self.answers(queries), queries * self._check_square)
+
+    def _least_laplace(self, queries: int) -> float:
+        from dprecipe.privacy import calibrate
+
+        budget = self.budget
+        try:
+            return calibrate.noise_multiplier(
+                lambda scale: (*self.votes(scale, queries, queries), *self.sanitising),
+                self.cap,
+                budget.delta,
+                self.relation,
+                budget.accountant,
+            )
+        except calibrate.CalibrationError as error:
+            return math.inf if error.reason == "too_tight" else error.tried
+
+    def _least_gaussian(self, squares: float, beside: float) -> float | None:
+        """Least noise whose `squares` / σ² fit beside what else μ² comes to."""
+        left = self.limit - beside
+        return _in_range(rounding.up(math.sqrt(squares / left))) if left > 0 else None
+
+    def most_queries(self, multiplier: float) -> int:
+        """Most queries that fit even if every one is answered that can be; 0: not one fits."""
+        if self.family == "laplace":
+            from dprecipe.privacy import calibrate
+
+            budget = self.budget
+            event = NoisyMax(self.family, multiplier)
+            try:
+                return calibrate.count(event, self.cap, budget.delta, self.relation, budget.accountant, self.sanitising)
+            except calibrate.CalibrationError as error:
+                return int(error.tried)
+        check, answer = self._check_square, 2 / multiplier**2
+        pairs = int(self.limit / (check + answer))
+        answers = self.answers(pairs)
+        return pairs if answers == pairs else int((self.limit - answers * answer) / check)
+
+    @property
+    def _check_square(self) -> float:
+        """μ² of one check; 0 where there is none."""
+        return 0.0 if self.selection_multiplier is None else 1 / self.selection_multiplier**2
+
+    def _epsilon(self, charges: Sequence[Charge], accountant: str) -> float:
+        from dprecipe.privacy import accountants
+
+        return accountants.epsilon(charges, self.budget.delta, self.relation, accountant)
+
+    def _overspent(self, multiplier: float, queries: int) -> Finding:
+        """Say by how much, and which single change would mend it."""
+        most, least = self.most_queries(multiplier), self.least_multiplier(queries)
+        cost, one = self._cost(multiplier, queries), self._cost(multiplier, 1)
+        remedies = [f"lower {QUERIES} to {most}"] if most else []
+        if least is not None:
+            remedies.append(f"set {MULTIPLIER} to {least:.6g}")
+        elif (quieter := self._least_selection(multiplier)) is not None:
+            remedies.append(f"set {SELECTION_MULTIPLIER} to {quieter:.6g}")
+        if self.sanitising and self.limit == 0:
+            remedies.append("raise mechanism.sanitize.multiplier and mechanism.sanitize.scale_multiplier")
+        if not most and cost <= LARGE_EPSILON:
+            remedies.append(f"raise budget.epsilon to {cost:.6g}")
+        spends = f"spends ε = {cost if most else one:.4g} of {self.cap:g} at δ = {self.budget.delta:g}"
+        return Finding(
+            "P102" if most else "P106",
+            spends if most else f"not even one query fits: one {spends}",
+            ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
+            "budget.epsilon",
+        )
+
+    def _cost(self, multiplier: float, queries: int) -> float:
+        """ε of so many queries, all answered, rounded up."""
+        charges = (*self.votes(multiplier, queries, queries), *self.sanitising)
+        return rounding.up(self._epsilon(charges, self.budget.accountant))
+
+    def _least_selection(self, multiplier: float) -> float | None:
+        """Least noise of the check with which one query fits; None: none does."""
+        return None if self.selection_multiplier is None else self._least_gaussian(1, 2 / multiplier**2)
+
+    def _too_tight(self, queries: int) -> Finding:
+        if self.selection_multiplier is None or self.limit == 0:
+            return Finding(
+                "P106",
+                "no noise of the votes keeps this budget: what else the run releases spends more",
+                "raise budget.epsilon or budget.delta"
+                + (", or raise the multipliers of mechanism.sanitize" if self.sanitising else ""),
+                "budget.epsilon",
+            )
+        half = int(self.limit * self.selection_multiplier**2 / 2)
+        quieter = self._least_gaussian(queries, self.limit / 2)
+        remedies = [f"lower {QUERIES} to {half}"] if half else []
+        remedies += [] if quieter is None else [f"set {SELECTION_MULTIPLIER} to {quieter:.6g}"]
+        return Finding(
+            "P106",
+            f"no noise of the answers keeps this budget: {queries:,} checks alone spend more (with these remedies "
+            "checks take half of it)",
+            ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
+            "budget.epsilon",
+        )
+
+
+def _in_range(multiplier: float) -> float | None:
+    """A multiplier that a recipe can say; None: it is too large."""
+    return multiplier if multiplier <= MAX_NOISE else None
+
+
+def _two_free_variables() -> Finding:
+    return Finding(
+        "R302",
+        "noise, queries and budget are three faces of one equation: at most one of them can be `auto`",
+        f"give a number to all but one of {MULTIPLIER}, {QUERIES} and budget.epsilon",
+        MULTIPLIER,
+    )

@@ -1,0 +1,199 @@
+"""The plan of projected noisy SGD: the problem, what is proved of it, and the stages of its descent.
+
+Guarantees: the run's one event is made of the very stages and constants that the run takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
+from typing import ClassVar, Literal
+
+from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.noisy_sum.steps import shortest
+from dprecipe.mechanisms.plan import Length, Plan
+from dprecipe.mechanisms.pnsgd.constants import Proven, above, below, contraction
+from dprecipe.mechanisms.pnsgd.schedule import Stage
+from dprecipe.mechanisms.pnsgd.schema import Ball, Box
+from dprecipe.privacy.events import Charge, ProjectedDescent
+
+
+@dataclass(frozen=True, slots=True)
+class BoundValue:
+    """ε by one of the bounds that there are for the noise, rounded up; `None`: infinite."""
+
+    name: str
+    epsilon: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NoisePhase:
+    """Steps with one noise, whatever their learning rates."""
+
+    steps: int
+    multiplier: float
+    """Its scale over the Lipschitz constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDescent:
+    """What is descended, and how."""
+
+    neighbouring: str
+    family: str
+    size: int
+    """Records."""
+    batch_size: int
+    order: Literal["sequential", "permuted"]
+    stop: Literal["last", "random"]
+    proven: Proven
+
+    def event(self, stages: Sequence[Stage]) -> ProjectedDescent:
+        """What a run of these stages releases; every number is rounded to the careful side."""
+        proven = self.proven
+        moved, diameter, rows = Fraction(proven.moved), Fraction(proven.diameter), []
+        for stage in stages:
+            rate, scale = Fraction(stage.learning_rate), Fraction(stage.noise_scale)
+            rows.append(
+                (
+                    stage.steps,
+                    below(scale * self.batch_size / moved),
+                    contraction(stage.learning_rate, proven),
+                    above(diameter / (rate * scale)),
+                )
+            )
+        return ProjectedDescent(
+            neighbouring=self.neighbouring,
+            family=self.family,
+            size=self.size,
+            lot=self.batch_size,
+            order=self.order,
+            stop=self.stop,
+            stages=tuple(rows),
+        )
+
+
+@dataclass(frozen=True)
+class PnsgdPlan(UsualPlan):
+    """A run of projected noisy SGD."""
+
+    kind: ClassVar[str] = "pnsgd"
+    released: ClassVar[tuple[str, ...]] = ("final weights",)
+    sampling_rate: ClassVar[None] = None
+    descent: PlannedDescent
+    stages: tuple[Stage, ...]
+    phase_steps: tuple[int, ...] | None
+    """Steps of each phase of noise but the last; `None` where the recipe has one noise."""
+    constraint: Ball | Box
+    feature_norm: float | None
+    """That features are clipped to; `None`: none is read."""
+    bias: bool
+    l2: float
+    bounds: tuple[BoundValue, ...]
+    winner: str
+    """The bound that is the guarantee's."""
+    checkpoint: Literal["encrypted", "none", "plain"]
+    private_log: bool
+
+    @cached_property
+    def event(self) -> ProjectedDescent:
+        """What the run releases."""
+        return self.descent.event(self.stages)
+
+    @property
+    def events(self) -> tuple[Charge, ...]:
+        return (Charge(self.event, 1),)
+
+    @property
+    def length(self) -> Length:
+        return Length(self.event.steps, self.event.lots, self.expected_batch)
+
+    @property
+    def scheme(self) -> str:
+        return self.descent.order
+
+    @property
+    def expected_batch(self) -> float:
+        return float(self.descent.batch_size)
+
+    @property
+    def largest_expected_batch(self) -> float:
+        return self.expected_batch
+
+    @property
+    def passes(self) -> float:
+        """How often the run goes through all records, at most."""
+        return self.event.steps / self.event.lots
+
+    @property
+    def contraction(self) -> float:
+        """Largest Lipschitz constant of a step."""
+        return max(shrink for _, _, shrink, _ in self.event.stages)
+
+    @property
+    def noise_phases(self) -> tuple[NoisePhase, ...]:
+        """Each noise of the run, in order."""
+        starts = [0]
+        for steps in self.phase_steps or ():
+            starts.append(starts[-1] + steps)
+        ends = [*starts[1:], self.event.steps]
+        return tuple(NoisePhase(end - start, self._multiplier(start)) for start, end in zip(starts, ends, strict=True))
+
+    def _multiplier(self, step: int) -> float:
+        """The noise of a step over the Lipschitz constant: what the recipe says, or what was solved."""
+        lipschitz = self.descent.proven.lipschitz
+        ends = accumulate(stage.steps for stage in self.stages)
+        scale = next(stage.noise_scale for stage, end in zip(self.stages, ends, strict=True) if step < end)
+        return shortest(scale / lipschitz, lambda written: written * lipschitz == scale)
+
+    def deviation(self, stage: Stage) -> float:
+        """Standard deviation of the noise on a step's mean gradient."""
+        return stage.noise_scale * (math.sqrt(2) if self.descent.family == "laplace" else 1.0)
+
+    def describe(self) -> list[tuple[str, str]]:
+        descent, proven, stages, constraint = self.descent, self.descent.proven, self.stages, self.constraint
+        size = f"radius {constraint.radius:g}" if isinstance(constraint, Ball) else f"bound {constraint.bound:g}"
+        stop = "the last of them is released" if descent.stop == "last" else "stops after 1 to all, drawn at random"
+        rows = [
+            ("steps", f"{self.event.steps:,}, {self.passes:.4g} passes of {self.event.lots:,}; {stop}"),
+            ("batch", f"{descent.batch_size:,} of {descent.size:,} records, {descent.order} order"),
+            ("set", f"{constraint.kind} of {size}, D = {proven.diameter:g}, {proven.parameters:,} parameters"),
+            (
+                "constants",
+                f"L = {proven.lipschitz:.6g}, Δ = {proven.moved:.6g}, β = {proven.smoothness:.6g}, "
+                f"ρ = {proven.strong_convexity:.6g}, contraction {self.contraction:.6g}",
+            ),
+            ("learning rate", _range([stage.learning_rate for stage in stages])),
+            (
+                "noise",
+                f"{descent.family}, scale {_range([stage.noise_scale for stage in stages])} on the mean "
+                f"gradient ({_range([stage.noise_scale / proven.lipschitz for stage in stages])} × L)",
+            ),
+        ]
+        for bound in self.bounds:
+            least = ", the least" if bound.name == self.winner else ""
+            rows.append((f"by {bound.name}", "none" if bound.epsilon is None else f"ε = {bound.epsilon:g}{least}"))
+        return rows
+
+
+def _range(values: Sequence[float]) -> str:
+    first, last = f"{values[0]:.6g}", f"{values[-1]:.6g}"
+    return first if min(values) == max(values) else f"{first} to {last} in {len(values):,} stages"
+
+
+def pnsgd_plan(plan: Plan) -> PnsgdPlan:
+    """The mechanism's own part of a plan.
+
+    Raises:
+        TypeError: it is a plan of another mechanism.
+    """
+    if not isinstance(plan.room, PnsgdPlan):
+        raise TypeError(f"a plan of {plan.mechanism}, not of {PnsgdPlan.kind}")
+    return plan.room
+
+
+PLAN = PnsgdPlan
