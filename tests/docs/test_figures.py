@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.dpsgd import account
+from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES
 from dprecipe.mechanisms.pate.commands.forecast import forecast
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.schema import Pate
@@ -52,7 +52,7 @@ def test_the_price_of_a_sampling_scheme(sampling: str, one: str, replace: str) -
 
 
 def test_how_many_phases_a_schedule_has() -> None:
-    assert f"at most {account.MOST_PHASES} phases, or {account.MOST_PHASES // 2} where" in DPSGD
+    assert f"at most {MAX_PHASES} phases, or {MAX_PHASES // 2} where" in DPSGD
 
 
 def test_the_parameters_that_a_recipes_comment_counts() -> None:

@@ -44,10 +44,11 @@ def facts(size: int = 60000, epsilon: float | str = 3.0, delta: float = 1e-5, re
 
 def test_the_contracts_example() -> None:
     """40 epochs of 60,000 records in lots of 512: 4,688 steps at q = 0.00853 (contract.md)."""
-    plan = account.plan(spec(), facts())
+    planned = account.plan(spec(), facts())
+    plan = planned.plan
     (charge,) = plan.events
     assert charge.count == plan.length.steps == 4688
-    assert charge.event == PoissonGaussian(512 / 60000, plan.solved["mechanism.noise.multiplier"])
+    assert charge.event == PoissonGaussian(512 / 60000, planned.solved["mechanism.noise.multiplier"])
     spent = accountants.epsilon(plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
     assert 0.999 * 3 <= spent <= 3
     assert second_opinion.epsilon(plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE) == pytest.approx(3, rel=2e-3)
@@ -55,28 +56,31 @@ def test_the_contracts_example() -> None:
 
 @pytest.mark.parametrize(("epochs", "steps"), [(0.1, 12), (1.0, 118), (0.3, 36), (60.0, 7032), (2.5, 293)])
 def test_t8_steps_are_integers_computed_exactly(epochs: float, steps: int) -> None:
-    assert account.plan(spec(), facts(epochs=epochs)).length.steps == steps
+    assert account.plan(spec(), facts(epochs=epochs)).plan.length.steps == steps
 
 
 def test_t1_t25_the_sampling_rate_is_a_constant_of_the_recipe() -> None:
-    plan = account.plan(spec(batch_size=64), facts(size=1023))
+    planned = account.plan(spec(batch_size=64), facts(size=1023))
+    plan = planned.plan
     assert plan.sampling_rate == 64 / 1023
-    assert plan.length.expected_lot == 64
+    assert plan.expected_batch == 64
 
 
 def test_full_batch_is_unsampled() -> None:
-    plan = account.plan(spec(scheme="full_batch", batch_size=None), facts(size=1438, epochs=50.0))
+    planned = account.plan(spec(scheme="full_batch", batch_size=None), facts(size=1438, epochs=50.0))
+    plan = planned.plan
     assert [type(c.event) for c in plan.events] == [Gaussian]
-    assert (plan.sampling_rate, plan.length.expected_lot, plan.length.steps) == (None, 1438.0, 50)
+    assert (plan.sampling_rate, plan.expected_batch, plan.length.steps) == (None, 1438.0, 50)
 
 
 def test_t2_shuffle_claims_no_amplification() -> None:
-    plan = account.plan(spec(scheme="shuffle"), facts(epochs=3.0))
+    planned = account.plan(spec(scheme="shuffle"), facts(epochs=3.0))
+    plan = planned.plan
     (charge,) = plan.events
     assert isinstance(charge.event, PartitionedGaussian)
     assert (charge.count, charge.event.lots, plan.length.steps) == (3, 118, 354)
     poisson = account.plan(spec(), facts(epochs=3.0)).solved["mechanism.noise.multiplier"]
-    assert plan.solved["mechanism.noise.multiplier"] > 2 * poisson
+    assert planned.solved["mechanism.noise.multiplier"] > 2 * poisson
     warnings = account.check(spec(scheme="shuffle"), facts(epochs=3.0))
     assert [w.severity for w in warnings] == [Severity.WARNING]
 
@@ -90,12 +94,13 @@ def test_a_free_length_fills_the_budget_and_never_exceeds_it(
     batch_size = None if scheme == "full_batch" else 512
     # Below 50,000 events the count is exact; beyond, it stays a little below the budget.
     block = spec(1.5 if scheme == "poisson" else 15.0, scheme, batch_size)
-    plan = account.plan(block, facts(relation=relation, **length))
+    planned = account.plan(block, facts(relation=relation, **length))
+    plan = planned.plan
     (charge,) = plan.events
     nb = Neighbouring(relation)
     assert accountants.epsilon([charge], 1e-5, nb, "pld") <= 3
     assert accountants.epsilon([Charge(charge.event, charge.count + 1)], 1e-5, nb, "pld") > 3
-    assert list(plan.solved) == [f"training.{next(iter(length))}"]
+    assert list(planned.solved) == [f"training.{next(iter(length))}"]
 
 
 def test_a_free_budget_is_what_the_rest_spends() -> None:
@@ -151,7 +156,7 @@ def test_a_lot_larger_than_the_data_is_refused() -> None:
 
 
 def test_t16_the_divisor_is_public() -> None:
-    assert account.plan(spec(scheme="shuffle", batch_size=7), facts(size=100)).length.expected_lot == 100 / 15
+    assert account.plan(spec(scheme="shuffle", batch_size=7), facts(size=100)).plan.expected_batch == 100 / 15
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 600])
@@ -159,7 +164,10 @@ def test_t8_no_float_decides_how_many_steps_there_are(batch_size: int) -> None:
     """Hundredths of an epoch against integers: 0.07 epochs of 100 lots are 7 steps, and not the 8 of binary floats."""
     for size in (600, 637, 60_000):
         for hundredths in (*range(1, 60), 100, 113, 199, 500):
-            plan = account.plan(spec(10.0, batch_size=batch_size), facts(size, epsilon="auto", epochs=hundredths / 100))
+            planned = account.plan(
+                spec(10.0, batch_size=batch_size), facts(size, epsilon="auto", epochs=hundredths / 100)
+            )
+            plan = planned.plan
             assert plan.length.steps == -(-hundredths * size // (100 * batch_size)), (size, hundredths)
 
 
@@ -168,11 +176,12 @@ def test_t22_a_budget_with_more_digits_than_are_reported_is_kept(epsilon: float)
     block = facts(epsilon=epsilon)
     assert block.cap is not None
     assert block.cap <= epsilon
-    plan = account.plan(spec(), block)
+    planned = account.plan(spec(), block)
+    plan = planned.plan
     reported = accountants.guarantee(plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "record", "pld")
     assert reported.epsilon <= block.cap
     exact = account.plan(spec(1.5), facts(epsilon="auto"))
-    spent = accountants.epsilon(exact.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    spent = accountants.epsilon(exact.plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
     assert account.check(spec(1.5), facts(epsilon=spent)) != []  # it would be reported above the budget
 
 

@@ -13,8 +13,10 @@ from dprecipe.data.schema import Data
 from dprecipe.faults import PlanRefused
 from dprecipe.language.blocks import Budget
 from dprecipe.language.training import Training
-from dprecipe.mechanisms.contract import Facts, MechanismPlan
+from dprecipe.mechanisms.contract import Facts, Planned
 from dprecipe.mechanisms.dpsgd import account
+from dprecipe.mechanisms.dpsgd.clipping import PlannedAdaptation, PlannedClip, gradient_multiplier
+from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.models.schema import Mlp
 from dprecipe.privacy import accountants
@@ -57,63 +59,46 @@ def facts(epsilon: float | str = 3.0, relation: str = "add_or_remove_one", **len
     return Facts(1438, budget, training, "record", data, Mlp(kind="mlp", hidden=(32,)))
 
 
-def made(block: Dpsgd, terms: Facts) -> MechanismPlan:
+def made(block: Dpsgd, terms: Facts) -> Planned[DpsgdPlan]:
     assert [finding.code for finding in account.check(block, terms) if finding.is_error] == []
-    plan = account.plan(block, terms)
-    phases = plan.settings["phases"]
-    assert sum(phase["steps"] for phase in phases) == plan.length.steps
-    assert len(phases) <= 64
-    events = [c for c in plan.events for _ in range(c.count)]
-    assert len(events) == total(plan.events)
-    return plan
+    planned = account.plan(block, terms)
+    plan = planned.plan
+    assert sum(phase.steps for phase in plan.phases) == plan.length.steps
+    assert len(plan.phases) <= 64
+    assert total(plan.events) == sum(phase.charge.count for phase in plan.phases)
+    return planned
+
+
+def planned(block: Dpsgd, terms: Facts) -> DpsgdPlan:
+    return made(block, terms).plan
 
 
 def test_one_phase_says_what_there_always_was() -> None:
-    plan = made(spec(noise=1.5), facts("auto"))
-    assert plan.settings == {
-        "clip_norm": 0.5,
-        "noise_family": "gaussian",
-        "noise_multiplier": 1.5,
-        "noise_std": 0.75,
-        "scheme": "poisson",
-        "sampling_rate": 64 / 1438,
-        "expected_lot": 64.0,
-        "clip": {
-            "mode": "flat",
-            "norm_kind": "l2",
-            "norms": None,
-            "stability": None,
-            "quantile": None,
-            "learning_rate": None,
-            "count_noise": None,
-        },
-        "augmentations": 1,
-        "phases": [{"steps": 113, "clip_norm": 0.5, "noise_multiplier": 1.5, "expected_lot": 64.0}],
-    }
+    plan = planned(spec(noise=1.5), facts("auto"))
+    (phase,) = plan.phases
+    assert phase == Phase(Charge(PoissonGaussian(64 / 1438, 1.5), 113), 0.5, 64.0)
+    assert (phase.steps, phase.noise_multiplier, plan.noise_deviation(phase)) == (113, 1.5, 0.75)
+    assert (plan.scheme, plan.sampling_rate, plan.expected_batch) == ("poisson", 64 / 1438, 64.0)
+    assert (plan.clip, plan.augmentations, plan.noise_family) == (PlannedClip("flat", "l2"), 1, "gaussian")
 
 
 def test_a_clip_norm_that_moves_costs_nothing() -> None:
-    plan = made(spec({"norm": moving(1.0, 0.1, "cosine")}), facts())
-    plain = made(spec(), facts())
+    plan = planned(spec({"norm": moving(1.0, 0.1, "cosine")}), facts())
+    plain = planned(spec(), facts())
     assert plan.events == plain.events
-    norms = [phase["clip_norm"] for phase in plan.settings["phases"]]
+    norms = [phase.clip_norm for phase in plan.phases]
     assert norms[0] == 1.0
     assert norms[-1] == 0.1
     assert norms == sorted(norms, reverse=True)
 
 
 def test_noise_that_moves_is_charged_stair_by_stair() -> None:
-    plan = made(spec(noise={"family": "gaussian", "multiplier": moving(3.0, 1.5)}), facts("auto"))
+    plan = planned(spec(noise={"family": "gaussian", "multiplier": moving(3.0, 1.5)}), facts("auto"))
     assert [(c.event.noise_multiplier, c.count) for c in plan.events] == [
-        (phase["noise_multiplier"], phase["steps"]) for phase in plan.settings["phases"]
+        (phase.noise_multiplier, phase.steps) for phase in plan.phases
     ]
-    assert plan.settings["phases"][0]["noise_multiplier"] == 3.0
-    assert plan.settings["phases"][-1] == {
-        "steps": 1,
-        "clip_norm": 0.5,
-        "noise_multiplier": 1.5,
-        "expected_lot": 64.0,
-    }
+    assert plan.phases[0].noise_multiplier == 3.0
+    assert plan.phases[-1] == Phase(Charge(PoissonGaussian(64 / 1438, 1.5), 1), 0.5, 64.0)
     spent = accountants.epsilon(plan.events, 1e-5, ADD, "rdp")
     least = accountants.epsilon([Charge(PoissonGaussian(64 / 1438, 3.0), 113)], 1e-5, ADD, "rdp")
     most = accountants.epsilon([Charge(PoissonGaussian(64 / 1438, 1.5), 113)], 1e-5, ADD, "rdp")
@@ -122,17 +107,15 @@ def test_noise_that_moves_is_charged_stair_by_stair() -> None:
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_lots_that_move_make_as_many_passes(kind: str) -> None:
-    plan = made(spec(noise=4.0, sampling={"scheme": "poisson", "batch_size": moving(32, 128, kind)}), facts("auto"))
-    units = sum(phase["steps"] * phase["expected_lot"] for phase in plan.settings["phases"])
+    plan = planned(spec(noise=4.0, sampling={"scheme": "poisson", "batch_size": moving(32, 128, kind)}), facts("auto"))
+    units = sum(phase.steps * phase.divisor for phase in plan.phases)
     assert 5 * 1438 <= units < 5 * 1438 + 128
-    assert [c.event.sampling_rate for c in plan.events] == [
-        phase["expected_lot"] / 1438 for phase in plan.settings["phases"]
-    ]
+    assert [c.event.sampling_rate for c in plan.events] == [phase.divisor / 1438 for phase in plan.phases]
 
 
 def test_a_schedule_of_its_own_length_leaves_the_run_free() -> None:
     noise = {"family": "gaussian", "multiplier": moving(4.0, 2.0, epochs=0.2)}
-    plan = made(spec(noise=noise), facts(steps="auto"))
+    plan = planned(spec(noise=noise), facts(steps="auto"))
     assert [c.count for c in plan.events[:-1]] == [1, 1, 1, 1]
     assert accountants.epsilon(plan.events, 1e-5, ADD, "pld") <= 3
     one_more = [*plan.events[:-1], Charge(plan.events[-1].event, plan.events[-1].count + 1)]
@@ -144,21 +127,21 @@ def test_the_last_phase_is_solved() -> None:
         {"family": "gaussian", "multiplier": 4.0, "epochs": 2.0},
         {"family": "gaussian", "multiplier": "auto"},
     )
-    plan = made(spec(noise=noise), facts())
-    assert list(plan.solved) == ["mechanism.noise.1.multiplier"]
+    solved, plan = made(spec(noise=noise), facts()).solved, planned(spec(noise=noise), facts())
+    assert list(solved) == ["mechanism.noise.1.multiplier"]
     assert [c.count for c in plan.events] == [45, 68]
     assert 0.999 * 3 <= accountants.epsilon(plan.events, 1e-5, ADD, "pld") <= 3
 
 
 def test_layers_are_one_gaussian() -> None:
     """C_l on layer l with noise √L σ C_l is a Gaussian of multiplier σ; of other multipliers σ_l, 1/√Σ 1/σ_l²."""
-    plan = made(spec({"mode": "per_layer", "norm": 0.6}, 2.0), facts("auto"))
-    assert plan.settings["clip"]["norms"] == pytest.approx([1 / math.sqrt(2)] * 2)
-    assert plan.events == made(spec(noise=2.0), facts("auto")).events
-    assert plan.settings["noise_std"] == pytest.approx(1.2)
-    given = made(spec({"mode": "per_layer", "norms": (2.0, 0.5)}, 2.0), facts("auto"))
-    assert (given.settings["clip_norm"], given.settings["clip"]["norms"]) == (1.0, [2.0, 0.5])
-    assert given.settings["noise_std"] == pytest.approx(2.0 * math.sqrt(2) * 2.0)
+    plan = planned(spec({"mode": "per_layer", "norm": 0.6}, 2.0), facts("auto"))
+    assert plan.clip.norms == pytest.approx([1 / math.sqrt(2)] * 2)
+    assert plan.events == planned(spec(noise=2.0), facts("auto")).events
+    assert plan.noise_deviation(plan.phases[0]) == pytest.approx(1.2)
+    given = planned(spec({"mode": "per_layer", "norms": (2.0, 0.5)}, 2.0), facts("auto"))
+    assert (given.phases[0].clip_norm, given.clip.norms) == (1.0, (2.0, 0.5))
+    assert given.noise_deviation(given.phases[0]) == pytest.approx(2.0 * math.sqrt(2) * 2.0)
     for multipliers, joint in (
         ([2.0, 3.0, 6.0], 1.603567),
         ([1.0, 1.0], math.sqrt(0.5)),
@@ -172,18 +155,17 @@ def test_layers_are_one_gaussian() -> None:
 @pytest.mark.parametrize("record", [r for r in RECORDS if r["kind"] == "andrew_split"])
 def test_goldens_of_a_count_s_part(record: dict[str, Any]) -> None:
     i = record["inputs"]
-    assert account.gradient_multiplier(i["z_total"], i["sigma_b"]) == pytest.approx(record["value"], rel=1e-12)
+    assert gradient_multiplier(i["z_total"], i["sigma_b"]) == pytest.approx(record["value"], rel=1e-12)
 
 
 def test_adaptive_clipping_is_charged_as_one_release() -> None:
     adaptive = {"mode": "adaptive", "norm": 0.5, "quantile": 0.3}
-    plan = made(spec(adaptive, 1.5), facts("auto"))
-    assert plan.events == made(spec(noise=1.5), facts("auto")).events
-    clip = plan.settings["clip"]
-    assert (clip["quantile"], clip["learning_rate"], clip["count_noise"]) == (0.3, 0.2, 64 / 20)
-    alone = account.gradient_multiplier(1.5, 3.2)
+    plan = planned(spec(adaptive, 1.5), facts("auto"))
+    assert plan.events == planned(spec(noise=1.5), facts("auto")).events
+    assert plan.clip.adaptation == PlannedAdaptation(0.3, 0.2, 64 / 20)
+    alone = gradient_multiplier(1.5, 3.2)
     assert 1 / alone**2 + 1 / 6.4**2 == pytest.approx(1 / 1.5**2)
-    assert plan.settings["noise_std"] == pytest.approx(alone * 0.5)
+    assert plan.noise_deviation(plan.phases[0]) == pytest.approx(alone * 0.5)
     with pytest.raises(PlanRefused, match="P115"):
         account.plan(spec({**adaptive, "count_noise": 0.4}), facts())
     assert [f.code for f in account.check(spec({**adaptive, "count_noise": 0.75}, 1.5), facts("auto"))] == ["P115"]
@@ -191,38 +173,40 @@ def test_adaptive_clipping_is_charged_as_one_release() -> None:
 
 
 def test_laplace_noise_is_on_an_l1_norm() -> None:
-    plan = made(spec(noise={"family": "laplace", "multiplier": "auto"}), facts())
+    plan = planned(spec(noise={"family": "laplace", "multiplier": "auto"}), facts())
     (charge,) = plan.events
-    assert charge.event == PoissonLaplace(64 / 1438, plan.settings["noise_multiplier"])
-    assert plan.settings["clip"]["norm_kind"] == "l1"
-    assert plan.settings["noise_std"] == pytest.approx(math.sqrt(2) * plan.settings["noise_multiplier"] * 0.5)
+    assert charge.event == PoissonLaplace(64 / 1438, plan.phases[0].noise_multiplier)
+    assert plan.clip.norm_kind == "l1"
+    assert plan.noise_deviation(plan.phases[0]) == pytest.approx(math.sqrt(2) * plan.phases[0].noise_multiplier * 0.5)
     assert 0.999 * 3 <= accountants.epsilon(plan.events, 1e-5, ADD, "pld") <= 3
-    per_layer = made(spec({"mode": "per_layer", "norm": 0.5}, {"family": "laplace", "multiplier": 2.0}), facts("auto"))
-    assert per_layer.settings["clip"]["norms"] == [0.5, 0.5]
-    assert per_layer.settings["noise_std"] == pytest.approx(math.sqrt(2) * 2.0 * 0.5)
+    per_layer = planned(
+        spec({"mode": "per_layer", "norm": 0.5}, {"family": "laplace", "multiplier": 2.0}), facts("auto")
+    )
+    assert per_layer.clip.norms == (0.5, 0.5)
+    assert per_layer.noise_deviation(per_layer.phases[0]) == pytest.approx(math.sqrt(2) * 2.0 * 0.5)
 
 
 def test_capped_lots_and_lots_of_one_size() -> None:
     cut = {"scheme": "truncated_poisson", "batch_size": 64, "max_batch_size": 128}
-    (charge,) = made(spec(noise=2.0, sampling=cut), facts("auto")).events
+    (charge,) = planned(spec(noise=2.0, sampling=cut), facts("auto")).events
     assert charge == Charge(TruncatedPoissonGaussian(64 / 1438, 2.0, 1438, 128), 113)
-    (charge,) = made(spec(noise=2.0, sampling={**cut, "max_batch_size": 1438}), facts("auto")).events
+    (charge,) = planned(spec(noise=2.0, sampling={**cut, "max_batch_size": 1438}), facts("auto")).events
     assert charge.event == PoissonGaussian(64 / 1438, 2.0)  # no lot is ever cut
     fixed = {"scheme": "fixed_size", "batch_size": 64}
-    plan = made(spec(noise=2.0, sampling=fixed), facts("auto", "replace_one"))
+    plan = planned(spec(noise=2.0, sampling=fixed), facts("auto", "replace_one"))
     assert plan.events == (Charge(FixedSizeGaussian(1438, 64, 2.0), 113),)
-    poisson = made(spec(noise=2.0), facts("auto", "replace_one"))
+    poisson = planned(spec(noise=2.0), facts("auto", "replace_one"))
     costs = [accountants.epsilon(p.events, 1e-5, Neighbouring.REPLACE_ONE, "pld") for p in (plan, poisson)]
     assert costs[0] > 1.5 * costs[1]  # not a harmless replacement of Poisson lots
     assert [f.code for f in account.check(spec(noise=2.0, sampling=fixed), facts("auto"))] == ["P118"]
     everybody = {"scheme": "fixed_size", "batch_size": 1438}
-    assert made(spec(noise=9.0, sampling=everybody), facts("auto", "replace_one")).events[0].event == Gaussian(9.0)
+    assert planned(spec(noise=9.0, sampling=everybody), facts("auto", "replace_one")).events[0].event == Gaussian(9.0)
 
 
 def test_shuffled_lots_change_between_epochs() -> None:
     block = spec({"norm": moving(1.0, 0.5)}, 9.0, {"scheme": "shuffle", "batch_size": 144})
-    plan = account.plan(block, facts("auto"))
-    assert [(p["steps"], p["clip_norm"]) for p in plan.settings["phases"]] == [
+    plan = account.plan(block, facts("auto")).plan
+    assert [(p.steps, p.clip_norm) for p in plan.phases] == [
         (10, 1.0),
         (10, 0.875),
         (10, 0.75),
@@ -246,3 +230,19 @@ def test_every_scheme_and_mode_says_what_it_rests_on() -> None:
     assert "count" in texts(spec({"mode": "adaptive", "norm": 1.0}, 2.0), facts("auto"))["clipping"]
     moving_norm = texts(spec({"norm": moving(1.0, 0.5)}, 2.0), facts("auto"))["clipping"]
     assert "the clip norm of the phase in L2 norm" in moving_norm
+
+
+def test_a_plan_whose_divisor_is_not_the_expected_batch_can_not_be_made() -> None:
+    for noise, sampling, relation in (
+        (2.0, {"scheme": "poisson", "batch_size": 64}, "add_or_remove_one"),
+        (9.0, {"scheme": "full_batch"}, "add_or_remove_one"),
+        (9.0, {"scheme": "shuffle", "batch_size": 144}, "add_or_remove_one"),
+        (9.0, {"scheme": "fixed_size", "batch_size": 64}, "replace_one"),
+        (9.0, {"scheme": "truncated_poisson", "batch_size": 64, "max_batch_size": 128}, "add_or_remove_one"),
+        (9.0, {"scheme": "poisson", "batch_size": moving(31.7, 100.1)}, "add_or_remove_one"),
+    ):
+        plan = planned(spec(noise=noise, sampling=sampling), facts("auto", relation))
+        for phase in plan.phases:
+            other = replace(phase, divisor=phase.divisor * (1 + 1e-9))
+            with pytest.raises(ValueError, match="units on average"):
+                replace(plan, phases=(other,))

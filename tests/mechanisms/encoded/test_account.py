@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dprecipe.faults import Finding, PlanRefused, RecipeError
-from dprecipe.mechanisms.encoded.account import ATTACHMENT
 from dprecipe.mechanisms.encoded.codebook import Box, gaussian, rank_starts
+from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan

@@ -154,7 +154,7 @@ def test_microbatches_cost_twice_the_noise() -> None:
     several = planned("mechanism.noise.multiplier=4.0", "budget.epsilon=auto", "mechanism.microbatch=5")
     assert several.events == one.events
     assert several.settings["slots"] == 20
-    assert several.length.expected_lot == 20.0  # the divisor: the public number of codes
+    assert several.room.divisor == 20.0  # the divisor: the public number of codes
     assert several.settings["expected_lot"] == 100.0
 
 

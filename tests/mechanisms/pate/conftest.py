@@ -92,7 +92,7 @@ class Booth:
         self.spending = Spending(self.plan, ledger)
         answers = AnswersFile(self.folder / "answers.jsonl", ledger.before, *self.counts.shape)
         streams = noise_streams(Secrets(self.seed, ledger.attempt))
-        aggregator = aggregator_of(self.plan.settings)
+        aggregator = aggregator_of(self.plan.room)
         return Ballot(self.counts, aggregator, int(self.plan.settings["answers"]), self.spending, streams, answers)
 
     def shut(self) -> None:

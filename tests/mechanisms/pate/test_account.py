@@ -15,7 +15,7 @@ import mpmath
 import pytest
 
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.pate.account import MOST_QUERIES
+from dprecipe.mechanisms.pate.rules import MAX_QUERIES
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning import rules
@@ -290,7 +290,7 @@ def test_a_budget_that_is_met_by_next_to_nothing_is_refused() -> None:
         assert (finding.code, finding.path) == ("P107", "budget.epsilon")
     finding = refusal_of(GNMAX.replace("20", "1e6"), "mechanism.queries.max=auto", WITHOUT_END)
     assert finding.code == "P107"
-    assert f"{MOST_QUERIES:,}" in finding.message
+    assert f"{MAX_QUERIES:,}" in finding.message
 
 
 def test_checks_that_eat_the_budget_are_refused_with_remedies_that_work() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
+from dprecipe.mechanisms.pnsgd.plan import PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Floats, Noise, Objective, State, Where
 from dprecipe.mechanisms.pnsgd.train.losses import Softmax
@@ -39,23 +39,24 @@ SCALES = 4
 
 def probe(
     objective: Objective,
-    plan: PnsgdPlan,
+    descent: PlannedDescent,
+    contraction: float,
+    stages: tuple[Stage, ...],
     where: Callable[[], Where],
     *,
     seed: int = 0,
 ) -> tuple[Check, ...]:
-    """The checks of the plan's constants on made-up records, all passed; `where` makes what will make the steps.
+    """The checks of a plan's constants, `contraction` that of all its steps, on made-up records, all passed; `where` makes what will make the steps.
 
     Raises:
         RunFailed: one did not; says which, and what was measured.
     """
-    descent, stages = plan.descent, plan.stages
     proven = descent.proven
     made = _Made(objective, np.random.default_rng(seed))
     checks = [
         _gradient_bound(made, proven.lipschitz, proven.moved, Neighbouring(descent.neighbouring)),
         *_curvature(made, proven.smoothness, proven.strong_convexity),
-        _contraction(made, stages, plan.contraction),
+        _contraction(made, stages, contraction),
         _projection(made, proven.largest_norm, proven.diameter),
         _lot_gradient(made, descent.batch_size, proven.smoothness, where()),
     ]

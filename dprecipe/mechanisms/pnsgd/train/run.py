@@ -99,7 +99,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
 def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
     own, data_facts, objective = pnsgd_plan(plan), facts(plan.data), objective_of(plan)
     device = _device(plan, objective)
-    tried = checks.probe(objective, own, lambda: _where(objective, device))
+    tried = checks.probe(objective, own.descent, own.contraction, own.stages, lambda: _where(objective, device))
     sets = records()
     if len(sets.train) != plan.data.size:
         raise wrong_size(plan.data, len(sets.train))

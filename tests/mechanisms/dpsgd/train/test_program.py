@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.train import program as train
+from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
 from dprecipe.mechanisms.dpsgd.train.program import LEAST_NORM, MOST_NORM, ClippedSums, adapted, clipping_of
 from dprecipe.mechanisms.noisy_sum.lots import draw
 from dprecipe.mechanisms.plan import Plan
@@ -99,7 +100,7 @@ def test_t2_the_lots_of_a_run_are_drawn_by_the_events_on_record(
     # Augmentation and dropout draw anew in every lot, or one record would decide what is drawn for the next.
     assert len(set(seeds)) == 25
     (charge,) = made.events
-    assert charge == Charge(PoissonGaussian(0.25, made.settings["noise_multiplier"]), 25)
+    assert charge == Charge(PoissonGaussian(0.25, made.room.phases[0].noise_multiplier), 25)
     secrets = Secrets(SEED)
     expected = [next(draw(charge.event, 40, secrets.stream("sampling", index))) for index in range(1, 26)]
     assert [lot.tolist() for lot in lots] == [lot.tolist() for lot in expected]
@@ -132,7 +133,7 @@ def test_t1_t16_every_noisy_sum_is_divided_by_the_public_lot_size(
 
     done: list[Tensor] = []
     fit(module, Ends(), torch.device("cpu"), 25)
-    assert made.length.expected_lot == 10.0
+    assert made.room.expected_batch == 10.0
     assert len(done) == len(sums) == 25
     for size, noisy, moved in zip(sizes, sums, done, strict=True):
         torch.testing.assert_close(moved, noisy / 10.0, rtol=1e-4, atol=1e-6, msg=f"a lot of {size}")
@@ -171,7 +172,7 @@ def test_the_noisy_count_moves_the_clip_norm_of_the_next_step_by_public_constant
     step = Step(3, made.events[0].event)
     before = adaptive.clipping(step)
     assert before.thresholds == (0.5,)
-    multiplier = made.settings["noise_multiplier"]
+    multiplier = made.room.phases[0].noise_multiplier
     assert before.counted == 2.0 / multiplier
     noisy = torch.tensor([5.0] * 8 + [3.0], dtype=torch.float64)
     gradient, factor = adaptive.gradient(noisy, step)
@@ -213,28 +214,31 @@ def test_a_run_resumes_with_the_clip_norm_of_its_checkpoint(program: Callable[..
     assert second.figures() == first.figures()
 
 
-def test_each_step_takes_the_constants_of_its_phase_and_no_other_event_pays_for_it() -> None:
+def test_each_step_takes_the_constants_of_its_phase() -> None:
     made, phased = sums("mechanism.clip.norm={schedule: linear, from: 1.0, to: 0.5}")
     step = 0
-    for phase in made.settings["phases"]:
-        for number in (step, step + phase["steps"] - 1):
-            assert phased.clipping(Step(number, made.events[0].event)).thresholds == (phase["clip_norm"],)
-        step += phase["steps"]
+    for phase in made.room.phases:
+        for number in (step, step + phase.steps - 1):
+            assert phased.clipping(Step(number, made.events[0].event)).thresholds == (phase.clip_norm,)
+        step += phase.steps
     assert step == made.length.steps
-    with pytest.raises(RunFailed, match="pays for a step"):
-        phased.clipping(Step(0, PoissonGaussian(0.25, 0.1)))
+
+
+def test_the_noise_of_a_count_is_that_of_the_event_that_pays_for_the_step() -> None:
+    _, adaptive = sums(ADAPTIVE)
+    assert adaptive.clipping(Step(0, PoissonGaussian(0.25, 0.1))).counted == 2.0 / 0.1
 
 
 def test_per_layer_norms_are_those_of_the_models_own_layers() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    clip = {"mode": "per_layer", "norm_kind": "l2", "norms": None}
+    clip = PlannedClip("per_layer", "l2")
     shared = clipping_of(clip, model, 2.0, 1.0)
     assert shared.groups == (0, 0, 1, 1)
     assert shared.thresholds == pytest.approx((math.sqrt(2),) * 2)
-    assert clipping_of({**clip, "norm_kind": "l1"}, model, 2.0, 1.0).thresholds == (1.0, 1.0)
-    assert clipping_of({**clip, "norms": [0.2, 0.7]}, model, 1.0, 1.0).thresholds == (0.2, 0.7)
+    assert clipping_of(replace(clip, norm_kind="l1"), model, 2.0, 1.0).thresholds == (1.0, 1.0)
+    assert clipping_of(replace(clip, norms=(0.2, 0.7)), model, 1.0, 1.0).thresholds == (0.2, 0.7)
     with pytest.raises(RunFailed, match="3 layers, this model has 2"):
-        clipping_of({**clip, "norms": [1.0, 1.0, 1.0]}, model, 1.0, 1.0)
+        clipping_of(replace(clip, norms=(1.0, 1.0, 1.0)), model, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("unit", ["record", "{column: who, max_records: 2}"])

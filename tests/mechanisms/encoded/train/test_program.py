@@ -206,14 +206,14 @@ def test_one_more_unit_moves_no_other_to_another_slot() -> None:
 def test_a_model_of_another_size_is_refused(program: Make) -> None:
     made, _ = program()
     with pytest.raises(RunFailed, match="26 parameters; this one has 8"):
-        train.encoder_of(made, nn.Linear(3, 2), codebook_of(made))
+        train.encoder_of(made.room, nn.Linear(3, 2), codebook_of(made.room, Path()))
 
 
 def test_layers_of_other_sizes_are_refused(program: Make) -> None:
     made, _ = program("mechanism.groups=layer")
     swapped = nn.Sequential(nn.Linear(4, 2), nn.Linear(3, 4))  # 10 + 16 parameters
     with pytest.raises(RunFailed, match="layers of 16, 10 parameters; this one has layers of 10, 16"):
-        train.encoder_of(made, swapped, codebook_of(made))
+        train.encoder_of(made.room, swapped, codebook_of(made.room, Path()))
 
 
 DIGITS = """\
