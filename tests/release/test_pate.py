@@ -89,7 +89,7 @@ class Ballot:
         """`crash`: the attempt dies in the reservation of the named event after so many queries."""
         writer = LedgerWriter(self.path, self.plan.digest)
         charged = [] if writer.before is None else list(writer.before.charges)
-        limit, most = self.plan.settings["filter"], self.plan.settings["answers"]
+        limit, most = self.plan.room.filter_limit, self.plan.room.answers
         reason = "completed"
 
         def pay(event: Any, count: int, dies: bool) -> None:
@@ -145,7 +145,7 @@ def publish(facts_of: Callable[..., Any], put_release: Callable[..., Any]) -> Ca
                 ballot.run(crash, max(1, -(-plan.length.steps // 50)))
         ballot.run()
         lost = queries(read(ballot.path).charges) - ballot.asked
-        if plan.settings["sanitize"] is not None:
+        if plan.room.publication is not None:
             facts.setdefault("published", PUBLISHED)
         run = facts_of(mechanism="pate", steps_lost=lost, **facts)
         put_release(where / "release", plan, read(ballot.path), run, HISTORY)
@@ -218,7 +218,7 @@ def test_the_claim_is_the_plans_whatever_was_answered(
     found = stated(publish(tmp_path / "run", plan, passes))
     assert found.claim.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
     assert found.claim.epsilon <= plan.budget.epsilon
-    assert found.mechanism.voting.filter == plan.settings["filter"]
+    assert found.mechanism.voting.filter == plan.room.filter_limit
     assert found.mechanism.voting.queries_charged == found.sampling.steps_charged
 
 
@@ -256,7 +256,7 @@ def test_replacing_a_record_costs_what_adding_one_does(plans: Any, publish: Any,
     )
     found = stated(publish(tmp_path / "run", plan))
     assert found.claim.neighbouring == "replace_one"
-    assert found.mechanism.voting.filter == plans().settings["filter"]
+    assert found.mechanism.voting.filter == plans().room.filter_limit
 
 
 def test_it_says_who_voted_and_who_is_protected(published: Path, confident: Plan) -> None:
@@ -379,7 +379,7 @@ def test_fewer_answers_than_were_given_are_refused(release: Path, confident: Pla
 
     def fit(predicate: dict[str, Any]) -> None:
         runs = predicate["events"]["run_length"]
-        votes = GaussianFilter(confident.settings["filter"])
+        votes = GaussianFilter(confident.room.filter_limit)
         asked = [Charge(NoisyMax("gaussian", 40.0), r["count"]) for r in runs_of(predicate, "noisy_max")]
         asked += [Charge(NoisyThreshold(150.0), r["count"]) for r in runs_of(predicate, "noisy_threshold")]
         rest = votes.rest(asked)
@@ -446,7 +446,7 @@ def test_a_rest_before_the_end_and_a_rest_in_two_are_refused(release: Path, conf
 def in_place_of_the_rest(confident: Plan, checks: int, answers: int) -> list[dict[str, Any]]:
     """Charges up to the limit that no run of the recipe makes."""
     charges = [Charge(NoisyThreshold(150.0), checks), Charge(NoisyMax("gaussian", 40.0), answers)]
-    rest = GaussianFilter(confident.settings["filter"]).rest(charges)
+    rest = GaussianFilter(confident.room.filter_limit).rest(charges)
     charges += [] if rest is None else [Charge(rest, 1)]
     return [certificate.RUNS.validate_python(c.to_json()).model_dump(mode="json") for c in charges if c.count]
 

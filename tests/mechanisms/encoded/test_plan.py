@@ -109,8 +109,8 @@ def test_the_box_of_the_event_is_the_envelope_of_the_codebook() -> None:
     assert event.codebook == book.digest
     assert event.shifts == book.box.shifts()[1]  # in units of the norm, whatever the norm is
     assert event.noise_multiplier == made.solved["mechanism.noise.multiplier"]
-    assert made.settings["noise_scale"] == pytest.approx(0.25 * event.noise_multiplier)
-    assert made.settings["noise_std"] == pytest.approx(0.25 * event.noise_multiplier * math.sqrt(9 / 7))
+    assert made.room.noises[-1].scale == pytest.approx(0.25 * event.noise_multiplier)
+    assert made.room.noises[-1].deviation == pytest.approx(0.25 * event.noise_multiplier * math.sqrt(9 / 7))
 
 
 def test_one_codeword_costs_less_than_many() -> None:
@@ -121,7 +121,7 @@ def test_one_codeword_costs_less_than_many() -> None:
 
 def test_groups_are_layers() -> None:
     made = planned(STUDENT_T, "mechanism.groups=layer")
-    assert made.settings["groups"] == [20 * 60 + 60, 60 * 3 + 3]
+    assert made.room.groups == [20 * 60 + 60, 60 * 3 + 3]
     (charge,) = made.events
     assert isinstance(charge.event, Encoded)
     assert charge.event.dimension == DIMENSION
@@ -141,7 +141,7 @@ def test_noise_scales_of_layers_divide_their_bounds() -> None:
     assert isinstance(before.event, PoissonGaussian)
     assert isinstance(after.event, PoissonGaussian)
     assert after.event.noise_multiplier == pytest.approx(before.event.noise_multiplier / share, rel=0.06)
-    assert scaled.settings["sensitivity"] == pytest.approx(share, rel=0.06)
+    assert scaled.room.sensitivity == pytest.approx(share, rel=0.06)
 
 
 def test_equal_scales_of_layers_change_nothing() -> None:
@@ -153,7 +153,7 @@ def test_microbatches_cost_twice_the_noise() -> None:
     one = planned("mechanism.noise.multiplier=2.0", "budget.epsilon=auto")
     several = planned("mechanism.noise.multiplier=4.0", "budget.epsilon=auto", "mechanism.microbatch=5")
     assert several.events == one.events
-    assert several.settings["slots"] == 20
+    assert several.room.slots == 20
     assert several.room.divisor == 20.0  # the divisor: the public number of codes
     assert several.settings["expected_lot"] == 100.0
 
@@ -231,7 +231,7 @@ def test_a_codebook_file_travels_with_the_plan(tmp_path: Path) -> None:
     again = plan(read_source(made.source))
     assert again.digest == made.digest
     assert again.source.digest == made.source.digest
-    assert made.settings["codebook"]["size"] == 7
+    assert made.room.words == 7
     assert any(a.id == "codebook" and a.checked_by == "declaration" for a in made.assumptions)
 
 

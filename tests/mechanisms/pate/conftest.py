@@ -93,7 +93,7 @@ class Booth:
         answers = AnswersFile(self.folder / "answers.jsonl", ledger.before, *self.counts.shape)
         streams = noise_streams(Secrets(self.seed, ledger.attempt))
         aggregator = aggregator_of(self.plan.room)
-        return Ballot(self.counts, aggregator, int(self.plan.settings["answers"]), self.spending, streams, answers)
+        return Ballot(self.counts, aggregator, self.plan.room.answers, self.spending, streams, answers)
 
     def shut(self) -> None:
         for ledger in self.open_ledgers:

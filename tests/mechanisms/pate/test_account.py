@@ -15,6 +15,7 @@ import mpmath
 import pytest
 
 from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms.pate.plan import PlannedInteraction
 from dprecipe.mechanisms.pate.rules import MAX_QUERIES
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.plan import Plan
@@ -96,7 +97,7 @@ def test_what_fits_is_planned_as_it_is_and_what_does_not_up_to_the_budget(accoun
     few = made("mechanism.queries.max=20", *terms)
     assert few.events == (Charge(NoisyThreshold(40), 20), Charge(NoisyMax("gaussian", 20), 20))
     assert few.guarantee.epsilon < 3
-    assert few.settings["filter"] == pytest.approx(20 / 40**2 + 40 / 20**2)
+    assert few.room.filter_limit == pytest.approx(20 / 40**2 + 40 / 20**2)
     many = made(*terms)
     checks, answers, rest = many.events
     assert checks.count == answers.count < 200
@@ -110,12 +111,12 @@ def test_what_fits_is_planned_as_it_is_and_what_does_not_up_to_the_budget(accoun
 @pytest.mark.parametrize("overrides", [(), ("mechanism.queries={max: 250, answers: 30}",), SANITIZE], ids=len)
 def test_whatever_is_answered_the_ledger_comes_to_the_plan(overrides: Sequence[str]) -> None:
     plan_ = made(*overrides)
-    budget = GaussianFilter(plan_.settings["filter"])
+    budget = GaussianFilter(plan_.room.filter_limit)
     paid = [charge for charge in plan_.events if isinstance(charge.event, SanitisedCost)]
     chance = random.Random(1)
     for share in (0.0, 0.1, 0.5, 1.0):
         checks = answers = 0
-        while checks < plan_.settings["queries"] and answers < plan_.settings["answers"]:
+        while checks < plan_.room.queries and answers < plan_.room.answers:
             if not budget.holds(events(checks + 1, answers + 1)):
                 break
             checks += 1
@@ -124,7 +125,7 @@ def test_whatever_is_answered_the_ledger_comes_to_the_plan(overrides: Sequence[s
         spent = [*events(checks, answers), *([] if rest is None else [Charge(rest, 1)]), *paid]
         claim = accountants.guarantee(spent, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "record", "pld")
         assert claim.epsilon == plan_.guarantee.epsilon
-        assert share > 0 or checks > plan_.settings["queries"] / 2  # what is not answered is not paid for
+        assert share > 0 or checks > plan_.room.queries / 2  # what is not answered is not paid for
 
 
 def events(checks: int, answers: int) -> list[Charge]:
@@ -139,7 +140,7 @@ def test_where_answers_are_few_more_queries_are_sure_to_fit() -> None:
     assert isinstance(rest.event, FilterRest)
     auto = made("mechanism.queries={max: auto, answers: 30}", "mechanism.aggregator.noise.multiplier=12")
     assert auto.solved == {"mechanism.queries.max": 160}
-    assert (auto.settings["queries"], auto.settings["answers"]) == (160, 30)
+    assert (auto.room.queries, auto.room.answers) == (160, 30)
     pairs, same, _ = made(
         "mechanism.queries={max: 250, answers: 80}", "mechanism.aggregator.noise.multiplier=12"
     ).events
@@ -156,11 +157,9 @@ def test_the_least_noise_that_fits(overrides: Sequence[str], accountant: str) ->
     terms = (*overrides, f"budget.accountant={accountant}")
     plan_ = made(*terms)
     (multiplier,) = plan_.solved.values()
-    assert plan_.settings["noise_multiplier"] == multiplier
+    assert plan_.room.answer.noise_multiplier == multiplier
     assert 0.999 * 3 <= plan_.guarantee.epsilon <= 3
-    assert (
-        sum(charge.count for charge in plan_.events if isinstance(charge.event, NoisyMax)) == plan_.settings["answers"]
-    )
+    assert sum(charge.count for charge in plan_.events if isinstance(charge.event, NoisyMax)) == plan_.room.answers
     assert not any(isinstance(charge.event, FilterRest) for charge in plan_.events)
     less = [
         Charge(NoisyMax(charge.event.family, 0.999 * charge.event.noise_multiplier), charge.count)
@@ -177,8 +176,8 @@ def test_the_least_noise_that_fits(overrides: Sequence[str], accountant: str) ->
 )
 def test_the_most_queries_that_fit(overrides: Sequence[str], accountant: str) -> None:
     plan_ = made(*overrides, "mechanism.queries.max=auto", f"budget.accountant={accountant}")
-    assert plan_.solved == {"mechanism.queries.max": plan_.settings["queries"]}
-    assert plan_.length.steps == plan_.settings["answers"] == plan_.settings["queries"] < 250
+    assert plan_.solved == {"mechanism.queries.max": plan_.room.queries}
+    assert plan_.length.steps == plan_.room.answers == plan_.room.queries < 250
     assert plan_.guarantee.epsilon <= 3
     more = [Charge(c.event, c.count + (not isinstance(c.event, SanitisedCost))) for c in plan_.events]
     assert accountants.epsilon(more, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, accountant) > 3
@@ -186,7 +185,7 @@ def test_the_most_queries_that_fit(overrides: Sequence[str], accountant: str) ->
 
 def test_no_more_queries_than_public_records() -> None:
     assert made(GNMAX.replace("20", "60"), "mechanism.queries.max=auto").solved == {"mechanism.queries.max": 250}
-    assert made(GNMAX.replace("20", "60"), "mechanism.queries.max=auto", WITHOUT_END).settings["queries"] > 250
+    assert made(GNMAX.replace("20", "60"), "mechanism.queries.max=auto", WITHOUT_END).room.queries > 250
 
 
 def test_replacing_a_record_moves_one_vote_as_removing_one_does() -> None:
@@ -199,10 +198,10 @@ def test_replacing_a_record_moves_one_vote_as_removing_one_does() -> None:
 def test_publishing_the_data_dependent_epsilon_is_paid_for() -> None:
     plain, sanitised = made(), made(*SANITIZE)
     assert sanitised.events[-1] == Charge(SanitisedCost(0.03, 40, 40), 1)
-    assert sanitised.settings["filter"] < plain.settings["filter"]
+    assert sanitised.room.filter_limit < plain.room.filter_limit
     assert sanitised.guarantee.accountant == "rdp"
     assert 0.999 * 3 <= sanitised.guarantee.epsilon <= 3
-    assert sanitised.settings["sanitize"]["delta"] == 1e-6
+    assert sanitised.room.publication.failure == 1e-6
 
 
 def test_a_sanitised_cost_beyond_the_budget_is_refused() -> None:
@@ -214,38 +213,21 @@ def test_a_sanitised_cost_beyond_the_budget_is_refused() -> None:
     assert made(GNMAX, "mechanism.queries.max=20", *SANITIZE).guarantee.epsilon <= 3
 
 
-def test_settings_say_all_that_a_run_needs() -> None:
-    settings = made().settings
-    assert settings == {
-        "aggregator": "confident_gnmax",
-        "teachers": 100,
-        "teachers_from": "recipe",
-        "partition_by": "record number",
-        "ensemble": settings["ensemble"],
-        "classes": 10,
-        "queries": 200,
-        "answers": 200,
-        "noise_family": "gaussian",
-        "noise_multiplier": 20,
-        "noise_std": 20,
-        "scheme": "disjoint_parts",
-        "sampling_rate": None,
-        "expected_lot": 14.38,
-        "threshold": 60,
-        "selection_multiplier": 40,
-        "filter": settings["filter"],
-        "interaction": None,
-        "analysis": "data_independent",
-        "sanitize": None,
-    }
-    assert settings["ensemble"]["model"]["kind"] == "random_forest"
-    laplace = made(LNMAX_AUTO).settings
-    assert laplace["noise_std"] == pytest.approx(math.sqrt(2) * laplace["noise_multiplier"])
-    assert (laplace["filter"], laplace["threshold"], laplace["selection_multiplier"]) == (None, None, None)
+def test_the_plan_says_all_that_a_run_needs() -> None:
+    own = made().room
+    assert (own.aggregator, own.ensemble.count, own.reads_training_records) == ("confident_gnmax", 100, True)
+    assert (own.partition_by, own.classes, own.queries, own.answers) == ("record number", 10, 200, 200)
+    assert (own.answer, own.check, own.noise_deviation) == (NoisyMax("gaussian", 20), NoisyThreshold(40), 20)
+    assert (own.scheme, own.sampling_rate, own.expected_batch) == ("disjoint_parts", None, 14.38)
+    assert (own.threshold, own.interaction, own.analysis, own.publication) == (60, None, "data_independent", None)
+    assert own.ensemble.model.kind == "random_forest"
+    laplace = made(LNMAX_AUTO).room
+    assert laplace.noise_deviation == pytest.approx(math.sqrt(2) * laplace.answer.noise_multiplier)
+    assert (laplace.filter_limit, laplace.threshold, laplace.check) == (None, None, None)
     talk = "mechanism.aggregator.kind=interactive_gnmax"
     fine = FINE.replace("kind: confident_gnmax", "kind: interactive_gnmax")
     assert talk.rpartition("=")[2] in fine
-    assert plan(read_text(fine)).settings["interaction"] == {"rounds": 2, "threshold": 60, "confidence": 0.95}
+    assert plan(read_text(fine)).room.interaction == PlannedInteraction(2, 60, 0.95)
 
 
 def test_the_plan_names_what_it_rests_on() -> None:
@@ -268,7 +250,7 @@ def test_the_plan_names_what_it_rests_on() -> None:
     assert "a record that replaces another has the 'writer' of that one" in {a.id: a for a in replaced}["identity"].text
     grouped = made(table, "data.unit={column: writer, max_records: 3}")
     assert "identity" not in {a.id for a in grouped.assumptions}
-    assert grouped.settings["partition_by"] == "'writer'"
+    assert grouped.room.partition_by == "'writer'"
     assert grouped.guarantee.unit == "'writer'"
 
 

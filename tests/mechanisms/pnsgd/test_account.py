@@ -186,7 +186,7 @@ def test_one_use_without_anything_after_it_is_a_gaussian_mechanism() -> None:
     (multiplier,) = made.solved.values()
     mu = 2 / (1000 * multiplier)
     assert gdp.epsilon(mu, 1e-5) == pytest.approx(2.0, rel=1e-4)
-    assert made.settings["winner"] == "no_amplification"
+    assert made.room.winner == "no_amplification"
     assert [finding.code for finding in made.warnings] == ["P173"]
 
 
@@ -216,9 +216,9 @@ def test_laplace_noise_on_one_number() -> None:
                    "mechanism.constraint={kind: box, bound: 1.0}", text=text)  # fmt: skip
     assert event_of(made).family == "laplace"
     assert made.settings["bounds"].keys() == {"no_amplification", "contraction", "nonlinear"}
-    assert made.settings["noise_std"] == pytest.approx(math.sqrt(2) * made.settings["noise_scale"])
+    assert made.room.noises[-1].deviation == pytest.approx(math.sqrt(2) * made.room.noises[-1].scale)
     assert made.settings["feature_norm"] is None
-    assert made.settings["parameters"] == 1
+    assert made.room.descent.proven.parameters == 1
 
 
 def test_a_free_variable_too_many() -> None:
@@ -232,7 +232,7 @@ def test_the_plan_costs_what_the_accountant_says() -> None:
     made = planned()
     answer = accountants.epsilon_answer(made.events, 1e-5, Neighbouring.REPLACE_ONE, "pld")
     assert made.guarantee.epsilon >= answer.value
-    assert answer.accountant == made.settings["winner"]
+    assert answer.accountant == made.room.winner
 
 
 def test_checking_a_recipe_with_something_to_solve_loads_no_arithmetic(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def probe(
     *,
     seed: int = 0,
 ) -> tuple[Check, ...]:
-    """The checks of a plan's constants, `contraction` that of all its steps, on made-up records, all passed; `where` makes what will make the steps.
+    """The checks of a plan's constants on synthetic records, all passed. `contraction` is that of its steps, `where`
+    makes what will make the steps.
 
     Raises:
         RunFailed: one did not; says which, and what was measured.

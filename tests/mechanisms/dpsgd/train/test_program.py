@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 
 from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.dpsgd.train import program as train
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
+from dprecipe.mechanisms.dpsgd.train import program as train
 from dprecipe.mechanisms.dpsgd.train.program import LEAST_NORM, MOST_NORM, ClippedSums, adapted, clipping_of
 from dprecipe.mechanisms.noisy_sum.lots import draw
 from dprecipe.mechanisms.plan import Plan

@@ -64,7 +64,7 @@ def test_from_the_recipe_to_the_plan(recipe: Path, book: Path, capsys: pytest.Ca
     findings, _ = check(recipe)
     assert findings == ()
     planned = plan(read(recipe))
-    assert planned.settings["codebook"]["digest"] == made.digest
+    assert planned.room.digest == made.digest
     assert codebook_of(planned).digest == made.digest
     (advice,) = re.findall(r"^  (codebook: \{.*\})$", said, re.MULTILINE)
     assert advice in RECIPE  # what it prints is what the recipe has to say
@@ -76,7 +76,7 @@ def test_the_advice_works_from_another_folder_and_with_an_odd_name(
     (tmp_path / "a b: {c}").mkdir()
     codebook(recipe, tmp_path / "a b: {c}" / "#1.npz", ["mechanism.codebook={source: gradients, norm: 2}"], 5)
     (advice,) = re.findall(r"^  codebook: (\{.*\})$", capsys.readouterr().out, re.MULTILINE)
-    assert plan(read(recipe, [f"mechanism.codebook={advice}"])).settings["codebook"]["norm"] == 2.0
+    assert plan(read(recipe, [f"mechanism.codebook={advice}"])).room.codebook.norm == 2.0
 
 
 def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:

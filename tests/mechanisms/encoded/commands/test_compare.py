@@ -127,8 +127,8 @@ def test_what_is_compared_is_what_a_plan_solves(monkeypatch: pytest.MonkeyPatch)
         assert (row.epsilon, row.accountant) == (made.guarantee.epsilon, made.guarantee.accountant)
         assert row.cross_check_epsilon == made.guarantee.cross_check_epsilon
         assert row.cross_check_accountant == made.guarantee.cross_check_accountant
-        assert row.scale == made.settings["noise_scale"]
-        assert row.l2 == pytest.approx(made.settings["noise_std"])
+        assert row.scale == made.room.noises[-1].scale
+        assert row.l2 == pytest.approx(made.room.noises[-1].deviation)
 
 
 def test_figures_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ def test_dpsgd_is_compared_as_encoding_with_one_codeword(
     (gaussian,) = (law for law in document["laws"] if law["family"] == "gaussian")
     made = plan(read(recipe, [DPSGD]))
     assert gaussian["multiplier"] == made.solved["mechanism.noise.multiplier"]
-    assert gaussian["scale"] == made.settings["noise_std"]
+    assert gaussian["scale"] == made.room.noises[-1].deviation
     assert gaussian["epsilon"] == made.guarantee.epsilon
 
 

@@ -153,7 +153,7 @@ def test_an_adaptive_optimizer_has_its_update_scaled(program: Make, monkeypatch:
 def test_a_sum_carries_its_sensitivity_in_units_of_the_noise(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     _, module = program("mechanism.group_noise=[1.0, 8.0]", "mechanism.groups=layer")
     seen = ran(module, Seen(monkeypatch, noise=lambda value: value))
-    assert seen.clean[0].bound == pytest.approx(module._plan.settings["sensitivity"])
+    assert seen.clean[0].bound == pytest.approx(module._plan.room.sensitivity)
 
 
 def test_scales_of_layers_are_taken_off_before_the_noise_and_put_back_after(
@@ -175,7 +175,7 @@ def test_scales_of_layers_are_taken_off_before_the_noise_and_put_back_after(
 
 def test_a_unit_keeps_its_slot_and_joins_no_other(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     made, module = program("mechanism.microbatch=5")
-    assert made.settings["slots"] == 2
+    assert made.room.slots == 2
     lots: list[tuple[Any, Any]] = []
     real = Store.lot
 
@@ -265,7 +265,7 @@ def test_a_run_is_released_with_a_certificate_that_verifies(tmp_path: Path, vari
     verified = verify(done.release)
     stated = verified.statement.predicate
     assert stated.mechanism.encoding is not None
-    assert stated.mechanism.encoding.codebook == made.settings["codebook"]["digest"]
+    assert stated.mechanism.encoding.codebook == made.room.digest
     assert {"encoded_sum", "noise_scale"} <= {check.id for check in stated.checks}
     if variant != "cauchy":
         assert done.score is not None

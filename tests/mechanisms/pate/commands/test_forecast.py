@@ -49,7 +49,7 @@ def forecast_of(*overrides: str) -> Forecast:
 @pytest.mark.parametrize("overrides", [(), (GNMAX, FEW), (LNMAX, FEW)])
 def test_costs_are_those_of_the_analysis(overrides: tuple[str, ...]) -> None:
     found, made = forecast_of(*overrides), planned(*overrides)
-    counts_QM = simulate.counts(100, 10, int(made.settings["queries"]), Agreement(), 0)
+    counts_QM = simulate.counts(100, 10, made.room.queries, Agreement(), 0)
     expected = vote_analysis.analyse(counts_QM, voting_of(made), 1e-5)
     assert found.costs.papers == pytest.approx(expected.expected_cost.classic.value, rel=1e-12)
     assert found.costs.bound == pytest.approx(expected.bound.improved.value, rel=1e-12)

@@ -54,7 +54,7 @@ def test_what_the_filter_leaves_is_charged_at_the_end(booth: Opened) -> None:
     ballot = made.open()
     ballot.put(range(200))
     made.spending.charge_rest()
-    limit = float(made.plan.settings["filter"])
+    limit = made.plan.room.filter_limit
     assert spent(made.spending.charged) == pytest.approx(limit, rel=1e-9)
     assert not made.spending.holds(made.plan.events[:1])
     made.spending.charge_rest()  # a run that is resumed after that
@@ -95,7 +95,7 @@ def test_the_run_stops_before_the_filter_is_exceeded_and_not_earlier(
     made = booth("confident", 4000, "budget.epsilon=0.4")
     ballot = made.open()
     ballot.put(range(4000))
-    limit, square = float(made.plan.settings["filter"]), spent(made.spending.charged)
+    limit, square = made.plan.room.filter_limit, spent(made.spending.charged)
     assert ballot.stop_reason == "budget"
     assert square <= limit * (1 + 1e-12) < square + 1 / 30**2 + 2 / 20**2
 
@@ -105,7 +105,7 @@ def test_what_the_votes_cost_never_stops_a_run(booth: Opened) -> None:
     ends = []
     for row in ([5, 0, 0], [2, 2, 1]):
         made = booth("gnmax", 1000, "budget.epsilon=3", "mechanism.queries.max=auto", counts=[row] * 1000)
-        queries = int(made.plan.settings["queries"])
+        queries = made.plan.room.queries
         made.counts = made.counts[:1].repeat(queries, axis=0)
         ballot = made.open()
         ballot.put(range(queries))

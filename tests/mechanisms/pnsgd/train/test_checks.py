@@ -10,7 +10,8 @@ import pytest
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pnsgd.certificate import CHECKS
-from dprecipe.mechanisms.pnsgd.constants import contraction, prove
+from dprecipe.mechanisms.pnsgd.constants import Proven, contraction, prove
+from dprecipe.mechanisms.pnsgd.plan import PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.schema import Ball, Box
 from dprecipe.mechanisms.pnsgd.train import checks, losses
@@ -67,7 +68,12 @@ def case(
 
 def probed(objective: Objective, settings: dict[str, Any], stages: tuple[Stage, ...], **rest: Any) -> Any:
     relation = rest.get("relation", Neighbouring.REPLACE_ONE)
-    return checks.probe(objective, settings, relation, stages, lambda: OnCpu(objective), seed=rest.get("seed", 0))
+    names = ("largest_norm", "diameter", "lipschitz", "moved", "smoothness", "strong_convexity")
+    proven = Proven(1, 1, *(settings[name] for name in names))
+    family, lot = settings["noise_family"], settings["batch_size"]
+    descent = PlannedDescent(relation.value, family, 1000, lot, "permuted", "last", proven)
+    contraction, seed = settings["contraction"], rest.get("seed", 0)
+    return checks.probe(objective, descent, contraction, stages, lambda: OnCpu(objective), seed=seed)
 
 
 @pytest.mark.parametrize("within", SETS, ids=lambda s: s.kind)
