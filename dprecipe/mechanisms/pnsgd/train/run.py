@@ -111,7 +111,7 @@ def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
             "pass the records the recipe declares",
         )
     provenance = Provenance(tried, device, data="python" if sets.from_python else "recipe")
-    return Program(objective, stages, sets, data_facts, provenance)
+    return Program(objective, own.stages, sets, data_facts, provenance)
 
 
 def objective_of(plan: Plan) -> Objective:
