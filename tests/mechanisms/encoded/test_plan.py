@@ -121,7 +121,7 @@ def test_one_codeword_costs_less_than_many() -> None:
 
 def test_groups_are_layers() -> None:
     made = planned(STUDENT_T, "mechanism.groups=layer")
-    assert made.room.groups == [20 * 60 + 60, 60 * 3 + 3]
+    assert made.room.groups == (20 * 60 + 60, 60 * 3 + 3)
     (charge,) = made.events
     assert isinstance(charge.event, Encoded)
     assert charge.event.dimension == DIMENSION
