@@ -36,6 +36,7 @@ ORDER = (
 reaches them by module name alone (`Mechanism.import_runner`, `Mechanism.commands`)."""
 
 WRONG_WAY = {
+    ("mechanisms.plan", "mechanisms.former"),
     ("models.load", "training.probe.adapted"),
     ("privacy.accountants", "mechanisms.encoded.theory.shift_curves"),
     ("privacy.accountants", "mechanisms.pate.theory.sanitise"),
