@@ -32,12 +32,12 @@ def lines(verified: Verified) -> list[str]:
         f"  ε spent       {claim.epsilon!r} of {predicate.budget.epsilon!r} at δ = {claim.delta!r}",
         f"  protects      {claim.unit.name}: {claim.unit.enforced_by}",
         f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {part.progress[1]} charged, "
-        f"{part.noise(mechanism)}",
+        f"{part.describe_noise(mechanism)}",
         *([f"  lacks         {lost}"] if lost else []),
         f"  released      {', '.join(claim.released)}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *(f"  DECLARED      {text}" for text in declared(predicate)),
-        *(f"  {name:<13} {text}" for name, text in part.statements(mechanism)),
+        *(f"  {name:<13} {text}" for name, text in part.list_statements(mechanism)),
         "",
         "checked",
         *(f"  - {text}" for text in verified.checked),

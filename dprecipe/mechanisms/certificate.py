@@ -53,11 +53,11 @@ class CertificatePart(Protocol[F, N]):
     What has a body here holds for a mechanism whose events are charged as they are planned and whose claim is all it
     states. A room that does more says so:
 
-    - it works out numbers beyond the claim's: `work_out`, `stated`, `recompute`, and `published`, where they need
-      what a run recorded of itself;
-    - what was released decides when it ends, so that its charges are not those of the plan: `adaptive`, `may_charge`
+    - it computes numbers beyond the claim's: `compute_numbers`, `read_numbers`, `check_numbers`, and `read_published`,
+      where they need what a run recorded of itself;
+    - what was released decides when it ends, so that its charges are not those of the plan: `is_adaptive`, `may_charge`
       and `check_charges`;
-    - it releases further files: `companions`, `check_companion`.
+    - it releases further files: `list_companions`, `check_companion`.
     """
 
     facts: type[F]
@@ -74,40 +74,40 @@ class CertificatePart(Protocol[F, N]):
     # What the certificate states
 
     @abstractmethod
-    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: N | None) -> F:
+    def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: N | None) -> F:
         """The block `mechanism`. No arithmetic on `numbers`: `verify` gives those that are stated."""
 
     @abstractmethod
-    def scheme(self, plan: Plan) -> Scheme:
+    def describe_sampling(self, plan: Plan) -> Scheme:
         """How units take part."""
 
     @abstractmethod
-    def unit(self, plan: Plan) -> PrivacyUnit:
+    def describe_unit(self, plan: Plan) -> PrivacyUnit:
         """Who is protected, and what enforces it."""
 
     @abstractmethod
-    def checks(self, plan: Plan) -> Mapping[str, str]:
+    def list_checks(self, plan: Plan) -> Mapping[str, str]:
         """The checks in every certificate of the plan, and what each shows: all of them, and no others."""
 
-    def not_protected(self, plan: Plan) -> Sequence[str]:
+    def list_unprotected(self, plan: Plan) -> Sequence[str]:
         """What the claim does not cover, beyond what no claim does."""
         return ()
 
-    def qualify(self, plan: Plan, numbers: N | None) -> str:
+    def qualify_claim(self, plan: Plan, numbers: N | None) -> str:
         """What follows the sentence of the claim; begins with a space, or is empty."""
         return ""
 
-    def training(self, plan: Plan) -> str:
+    def describe_training(self, plan: Plan) -> str:
         """How the training records were used."""
         return "every use of the training records is one of the events"
 
-    def public(self, plan: Plan) -> Access | None:
+    def describe_public_data(self, plan: Plan) -> Access | None:
         """How public records were used; `None`: nothing is learned from them."""
         return None
 
     # Numbers beyond the claim's
 
-    def work_out(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> N | None:
+    def compute_numbers(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> N | None:
         """The room's own numbers, all rounded up; `epsilon` is the claimed one, `published` what the run published of
         itself, which nobody can recompute.
 
@@ -116,33 +116,33 @@ class CertificatePart(Protocol[F, N]):
         """
         return None
 
-    def stated(self, facts: F) -> N | None:
+    def read_numbers(self, facts: F) -> N | None:
         """The room's own numbers as a certificate states them."""
         return None
 
-    def published(self, facts: F) -> object:
+    def read_published(self, facts: F) -> object:
         """What the run published of itself, as a certificate states it."""
         return None
 
-    def recompute(self, facts: F, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
+    def check_numbers(self, facts: F, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
         """What the events don't support of the room's own numbers, each line led by the field's path."""
         return []
 
     # Charges and endings
 
-    def steps_of(self, event: Event) -> int:
+    def count_steps(self, event: Event) -> int:
         """How many noisy steps an event takes; 0: it is charged beside them."""
         return 1
 
-    def steps_charged(self, charges: Sequence[Charge]) -> int:
+    def count_steps_charged(self, charges: Sequence[Charge]) -> int:
         """How many steps events are charged for."""
-        return sum(charge.count * self.steps_of(charge.event) for charge in charges)
+        return sum(charge.count * self.count_steps(charge.event) for charge in charges)
 
-    def reservable(self, plan: Plan) -> int:
+    def count_reservable(self, plan: Plan) -> int:
         """Of how many events (or steps) the gate reserves no more than a fiftieth at once."""
         return total(plan.events)
 
-    def adaptive(self, plan: Plan) -> bool:
+    def is_adaptive(self, plan: Plan) -> bool:
         """Whether what was released decides when the run ends, and the run is charged a limit known in advance."""
         return False
 
@@ -164,7 +164,7 @@ class CertificatePart(Protocol[F, N]):
 
     # Further files
 
-    def companions(self, plan: Plan) -> frozenset[str]:
+    def list_companions(self, plan: Plan) -> frozenset[str]:
         """The names of the files that a run releases beside the model's."""
         return frozenset()
 
@@ -175,45 +175,45 @@ class CertificatePart(Protocol[F, N]):
     # Words for people
 
     @abstractmethod
-    def noise(self, facts: F) -> str:
+    def describe_noise(self, facts: F) -> str:
         """The noise in a few words: its family and how much of it."""
 
-    def steps(self, facts: F, steps: int) -> str:
+    def format_steps(self, facts: F, steps: int) -> str:
         """A number of steps as people are told it."""
         return f"{steps:,}"
 
-    def trained(self, plan: Plan, facts: F) -> str:
+    def describe_run(self, plan: Plan, facts: F) -> str:
         """How the model was trained, in Markdown; follows the model's name."""
-        steps = f"{self.steps(facts, plan.length.steps)} {self.progress[1]}"
-        return f", trained by `{facts.kind}` for {steps}, with\n{self.noise(facts)}."
+        steps = f"{self.format_steps(facts, plan.length.steps)} {self.progress[1]}"
+        return f", trained by `{facts.kind}` for {steps}, with\n{self.describe_noise(facts)}."
 
-    def headline(self, facts: F) -> Sequence[tuple[str, str]]:
+    def list_headlines(self, facts: F) -> Sequence[tuple[str, str]]:
         """Numbers beside the claim's, each with what it is."""
         return ()
 
-    def statements(self, facts: F) -> Sequence[tuple[str, str]]:
+    def list_statements(self, facts: F) -> Sequence[tuple[str, str]]:
         """What the room states beside the claim, each with what it is of."""
         return ()
 
-    def sections(self, facts: F) -> Sequence[Section]:
+    def list_sections(self, facts: F) -> Sequence[Section]:
         """The room's parts of a report."""
         return ()
 
-    def figures(
+    def list_figures(
         self, plan: Plan, facts: F, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
     ) -> Sequence[Figure]:
         """The room's figures of a report; `epsilon` is the claimed one, `profile` are those at which there is a δ."""
         return ()
 
-    def checked(self, plan: Plan) -> Sequence[str]:
+    def list_checked(self, plan: Plan) -> Sequence[str]:
         """What `verify` held the charges against, beyond the events themselves."""
         return ()
 
-    def notes(self, facts: F) -> Sequence[str]:
+    def list_notes(self, facts: F) -> Sequence[str]:
         """What `verify` takes as stated."""
         return ()
 
-    def companion_notes(self, names: frozenset[str]) -> Sequence[str]:
+    def list_companion_notes(self, names: frozenset[str]) -> Sequence[str]:
         """What `verify` takes as stated of the further files."""
         return ()
 

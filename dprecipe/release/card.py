@@ -145,7 +145,7 @@ def _training(plan: Plan, made: Predicate) -> str:
 def _how(plan: Plan, made: Predicate) -> str:
     initial = made.provenance.initial_weights
     start = "" if initial is None else f"\nIt began from the weights in `{plain(initial.file)}` ({initial.digest})."
-    trained = mechanism_of(plan.mechanism).certificate.trained(plan, made.mechanism)
+    trained = mechanism_of(plan.mechanism).certificate.describe_run(plan, made.mechanism)
     return f"{_module(plan, made)}{trained}{start}"
 
 

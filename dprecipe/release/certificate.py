@@ -99,7 +99,7 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
     """
     return schema.Predicate(
         claim=claim(plan, found, run.insecure_seed is not None),
-        mechanism=mechanism_of(plan.mechanism).certificate.describe(plan, spent.charges, found.own),
+        mechanism=mechanism_of(plan.mechanism).certificate.describe_mechanism(plan, spent.charges, found.own),
         sampling=_sampling(plan, spent.charges, run.steps_lost),
         events=schema.Events(
             run_length=tuple(RUNS.validate_python(charge.to_json()) for charge in spent.charges),
@@ -128,7 +128,7 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
 
 def _sampling(plan: Plan, charges: Sequence[Charge], lost: int) -> schema.SamplingFacts:
     part = mechanism_of(plan.mechanism).certificate
-    scheme, charged = part.scheme(plan), part.steps_charged(charges)
+    scheme, charged = part.describe_sampling(plan), part.count_steps_charged(charges)
     return schema.SamplingFacts(
         scheme=scheme.name,
         rate=plan.sampling_rate,
@@ -166,8 +166,8 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     else:
         status, text = "none", "the recipe names no records to evaluate on"
     return schema.DataAccess(
-        training=Access(status="covered", text=part.training(plan)),
-        public=part.public(plan),
+        training=Access(status="covered", text=part.describe_training(plan)),
+        public=part.describe_public_data(plan),
         initial_weights=None
         if run.initial is None
         else Access(

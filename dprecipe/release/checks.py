@@ -22,13 +22,13 @@ def recorded(text: str, most: int) -> str:
 
 def check_facts(found: CheckResult, plan: Plan) -> CheckFacts:
     """A check as a certificate of the plan has it, in the words of the plan's mechanism."""
-    text = mechanism_of(plan.mechanism).certificate.checks(plan).get(found.id, found.text)
+    text = mechanism_of(plan.mechanism).certificate.list_checks(plan).get(found.id, found.text)
     return CheckFacts(id=found.id, text=text, passed=found.passed, measured=recorded(found.measured, MAX_MEASURED))
 
 
 def differences(stated: Sequence[CheckFacts], plan: Plan) -> list[str]:
     """Checks that are missing, do not belong to runs of this plan, stand twice, or did not pass."""
-    expected, named = mechanism_of(plan.mechanism).certificate.checks(plan), [check.id for check in stated]
+    expected, named = mechanism_of(plan.mechanism).certificate.list_checks(plan), [check.id for check in stated]
     found = [f"checks: {name} was not made" for name in sorted(set(expected) - set(named))]
     found += [f"checks: {name!a} is no check of such a run" for name in dict.fromkeys(named) if name not in expected]
     found += ["checks: one stands twice"] if len(set(named)) != len(named) else []

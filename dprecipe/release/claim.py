@@ -79,7 +79,7 @@ def numbers(plan: Plan, charges: Sequence[Charge], published: object = None) -> 
             _row(bounds, second.accountant, ours, "cross_check", rounding.up(second.value)),
             _row(bounds, third.name, third.version, "second_opinion", rounding.up(third.epsilon)),
         ),
-        mechanism_of(plan.mechanism).certificate.work_out(plan, charges, epsilon, published),
+        mechanism_of(plan.mechanism).certificate.compute_numbers(plan, charges, epsilon, published),
     )
 
 
@@ -142,7 +142,7 @@ def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilo
 def claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
     """The claim that follows from the numbers."""
     budget, part = plan.budget, mechanism_of(plan.mechanism).certificate
-    unit = part.unit(plan)
+    unit = part.describe_unit(plan)
     return Claim(
         epsilon=found.epsilon,
         delta=budget.delta,
@@ -150,7 +150,7 @@ def claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
         unit=unit,
         sentence=(
             sentence(found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure)
-            + part.qualify(plan, found.own)
+            + part.qualify_claim(plan, found.own)
         ),
         released=plan.released,
         not_protected=not_protected(plan),
@@ -188,7 +188,7 @@ def not_protected(plan: Plan) -> tuple[str, ...]:
         "the recipe: the model's architecture and every hyper-parameter",
         "metrics on private records, checkpoints and the ledger: they stay in private/",
     ]
-    first += mechanism_of(plan.mechanism).certificate.not_protected(plan)
+    first += mechanism_of(plan.mechanism).certificate.list_unprotected(plan)
     if plan.data.unit == "record":
         first.append("a person with several records: each record is protected, not all of them together")
     return (*first, *places.not_protected(plan), *NOT_PROTECTED)

@@ -39,7 +39,7 @@ def differences(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder
     if "metrics.json" in names:
         failures, history = _metrics(stated, plan, folder / "metrics.json")
         found += failures
-    for name in sorted(names & mechanism_of(plan.mechanism).certificate.companions(plan)):
+    for name in sorted(names & mechanism_of(plan.mechanism).certificate.list_companions(plan)):
         found += _of_the_mechanism(stated, plan, folder / name)
     if "card.md" in names:
         found += _same("card.md", folder, card.markdown(plan, stated))

@@ -33,7 +33,7 @@ def impossible(stated: Predicate, plan: Plan) -> list[str]:
     if (trained is None) != part.hides_iterates:
         return ["sampling.steps_trained: null in runs whose iterates are hidden, and in no others"]
     found = []
-    longest = max(1, math.ceil(part.reservable(plan) / BLOCKS))
+    longest = max(1, math.ceil(part.count_reservable(plan) / BLOCKS))
     if budget.events_reserved_unsettled > (budget.attempts - 1) * longest:
         found.append(
             f"budget.events_reserved_unsettled: an attempt that crashes leaves at most {longest:,} of this plan's "
@@ -57,7 +57,7 @@ def early_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) -> list
     """Why the budget can't have stopped this run."""
     trained, budget = stated.sampling.steps_trained, plan.budget
     part = mechanism_of(plan.mechanism).certificate
-    if stated.budget.stop_reason != "budget" or part.adaptive(plan) or trained is None:
+    if stated.budget.stop_reason != "budget" or part.is_adaptive(plan) or trained is None:
         return []  # what a limit held is asked where its charges are
     where = "budget.stop_reason: the budget did not stop this run"
     following = _following(plan, trained)
@@ -70,7 +70,7 @@ def early_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) -> list
     if after <= planned:
         return [f"{where}: its next event is one of those planned, which fit the budget; events are missing"]
     # What is charged beside the steps is set aside for, whatever else is charged.
-    after |= Counter({event: count for event, count in planned.items() if not part.steps_of(event)})
+    after |= Counter({event: count for event, count in planned.items() if not part.count_steps(event)})
     if after[following] > LONG:
         after[following] += math.ceil(PRECISION * after[following])
     try:
@@ -91,7 +91,7 @@ def _following(plan: Plan, trained: int) -> Event | None:
     """The event that a run takes next whose model has so many steps."""
     part = mechanism_of(plan.mechanism).certificate
     for charge in _steps(plan):
-        steps = charge.count * part.steps_of(charge.event)
+        steps = charge.count * part.count_steps(charge.event)
         if trained < steps:
             return charge.event
         trained -= steps
@@ -103,7 +103,7 @@ def _before(plan: Plan, trained: int) -> Counter[Event]:
     counts: Counter[Event] = Counter()
     part = mechanism_of(plan.mechanism).certificate
     for charge in _steps(plan):
-        each = part.steps_of(charge.event)
+        each = part.count_steps(charge.event)
         events = min(charge.count, -(-trained // each))
         counts[charge.event] += events
         trained -= events * each
@@ -114,7 +114,7 @@ def _before(plan: Plan, trained: int) -> Counter[Event]:
 
 def _steps(plan: Plan) -> list[Charge]:
     part = mechanism_of(plan.mechanism).certificate
-    return [charge for charge in plan.events if part.steps_of(charge.event)]
+    return [charge for charge in plan.events if part.count_steps(charge.event)]
 
 
 def _counted(charges: Iterable[Charge]) -> Counter[Event]:

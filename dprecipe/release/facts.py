@@ -48,7 +48,7 @@ Dtype = Literal[
 class CheckResult:
     """One thing that was tested on the program before it saw a private record; `measured` is in words.
 
-    `text` is for the screen: a certificate has its own (`CertificatePart.checks`).
+    `text` is for the screen: a certificate has its own (`CertificatePart.list_checks`).
     """
 
     id: str

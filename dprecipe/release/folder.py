@@ -80,7 +80,7 @@ def released_files(plan: Plan) -> frozenset[str]:
     names = MODEL | {"metrics.json"}
     if plan.release.report:
         names |= REPORT
-    return names | mechanism_of(plan.mechanism).certificate.companions(plan)
+    return names | mechanism_of(plan.mechanism).certificate.list_companions(plan)
 
 
 def signing_key(plan: Plan) -> Ed25519PrivateKey | None:

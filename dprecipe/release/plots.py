@@ -21,13 +21,13 @@ def spent_over_steps(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, f
     """(steps, or queries put, and ε spent by then) along the events charged; every ε is an upper bound."""
     events, budget, part = total(charges), plan.budget, mechanism_of(plan.mechanism).certificate
     # What is charged beside the steps, at the end, is a step up.
-    ended = sum(charge.count for charge in charges if part.steps_of(charge.event))
+    ended = sum(charge.count for charge in charges if part.count_steps(charge.event))
     counts = sorted({ended, *(round(events * i / POINTS) for i in range(1, POINTS + 1))} - {0})
     points = [(0, 0.0)]
     for count in counts:
         first = take_first(charges, count)
         epsilon = accountants.epsilon(first, budget.delta, budget.neighbouring, budget.accountant)
-        points.append((part.steps_charged(first), epsilon))
+        points.append((part.count_steps_charged(first), epsilon))
     return points
 
 

@@ -52,7 +52,7 @@ def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     if unplanned:
         failures += [f"events.run_length.{i}: not an event that this recipe plans" for i in unplanned[:5]]
         return None
-    if part.adaptive(plan):
+    if part.is_adaptive(plan):
         impossible = _impossible(stated, plan, charges)
         failures += impossible
         return None if impossible else Rebuilt(plan, charges)
@@ -156,7 +156,7 @@ def spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
 def numbers(stated: Predicate) -> Numbers:
     """What the certificate says the accountants said."""
     claim, mechanism = stated.claim, stated.mechanism
-    own = mechanism_of(mechanism.kind).certificate.stated(mechanism)
+    own = mechanism_of(mechanism.kind).certificate.read_numbers(mechanism)
     return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting, own)
 
 
@@ -174,7 +174,7 @@ def run_facts(stated: Predicate) -> RunFacts:
         insecure_seed=stated.randomness.insecure_seed,
         commitment=None if commitment is None else commitment.value,
         score=None if score is None else PublicScore(**{"accuracy": None, **score.model_dump()}),
-        published=mechanism_of(stated.mechanism.kind).certificate.published(stated.mechanism),
+        published=mechanism_of(stated.mechanism.kind).certificate.read_published(stated.mechanism),
         model=provenance.model,
         data=provenance.data,
         initial=None if initial is None else InitialWeights(initial.file, initial.digest, initial.head),
@@ -197,7 +197,7 @@ def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
         found.append("budget.events_reserved_unsettled: a run of one attempt settles all it reserved")
     ended = budget.stop_reason == "completed" or budget.attempts == 1
     part = None if plan is None else mechanism_of(plan.mechanism).certificate
-    adaptive = plan is not None and part is not None and part.adaptive(plan)
+    adaptive = plan is not None and part is not None and part.is_adaptive(plan)
     if ended and stated.events.total < budget.events_planned and not adaptive:
         found.append("events.total: fewer events than the plan, in a run that came to its end")
     for index, check in enumerate(stated.checks):

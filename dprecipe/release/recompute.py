@@ -64,7 +64,7 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     rdp = loose.value if loose.accountant.startswith("rdp") else math.inf
     found += _second_opinion(third, claim.epsilon, rdp, plan, charges, notes)
     if stated.mechanism.kind == plan.mechanism:
-        found += part.recompute(stated.mechanism, plan, charges, claim.epsilon)
+        found += part.check_numbers(stated.mechanism, plan, charges, claim.epsilon)
     return found + _profile(stated, rebuilt)
 
 

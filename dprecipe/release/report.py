@@ -52,7 +52,7 @@ def html(
     sections = [
         _claim(made),
         *_python(made),
-        *map(_of_the_mechanism, mechanism_of(plan.mechanism).certificate.sections(made.mechanism)),
+        *map(_of_the_mechanism, mechanism_of(plan.mechanism).certificate.list_sections(made.mechanism)),
         section(title, f'<div class="plots">{drawn}</div>'),
         _events(made),
         _assumptions(plan, made),
@@ -82,13 +82,13 @@ def _description(plan: Plan) -> str:
 def _claim(made: Predicate) -> str:
     claim, budget, mechanism = made.claim, made.budget, made.mechanism
     part = mechanism_of(mechanism.kind).certificate
-    steps = f"{part.steps(mechanism, made.sampling.steps_charged)} {part.progress[1]}"
+    steps = f"{part.format_steps(mechanism, made.sampling.steps_charged)} {part.progress[1]}"
     numbers = [
         (f"ε = {claim.epsilon:g}", f"spent, of a budget of {budget.epsilon:g}"),
         (f"δ = {claim.delta:g}", "the chance that ε does not hold"),
         (claim.unit.name, "is what is protected"),
-        (steps, f"{mechanism.kind}, {part.noise(mechanism)}"),
-        *part.headline(mechanism),
+        (steps, f"{mechanism.kind}, {part.describe_noise(mechanism)}"),
+        *part.list_headlines(mechanism),
     ]
     if claim.gdp is not None:
         end = claim.gdp.to_epsilon
@@ -137,11 +137,11 @@ def figures(
     """Each figure of a run. Of a run whose iterates are hidden, those of its mechanism alone: nothing along the way."""
     claim, budget, part = made.claim, made.budget, mechanism_of(plan.mechanism).certificate
     profile = [point.epsilon for point in claim.profile]
-    own = part.figures(plan, made.mechanism, charges, claim.epsilon, profile)
+    own = part.list_figures(plan, made.mechanism, charges, claim.epsilon, profile)
     if part.hides_iterates:
         return [*own]
     each, several = part.progress
-    rest = " What was left is charged." if part.adaptive(plan) else ""
+    rest = " What was left is charged." if part.is_adaptive(plan) else ""
     found = [
         Figure(
             "epsilon",

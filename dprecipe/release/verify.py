@@ -195,7 +195,7 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
         f"{third.name}, an independent library, was asked again: consistent with the {third.epsilon!r} stated",
         f"the cross-check with {second.name} gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
         f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
-        *part.checked(rebuilt.plan),
+        *part.list_checked(rebuilt.plan),
         f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
     ]
     read = rebuilt.plan.room.attachments
@@ -206,7 +206,7 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
         )
     if warned := open_warnings(rebuilt.plan.warnings):
         case.notes.append(f"the recipe's own warnings, which it does not accept: {'; '.join(warned)}")
-    case.notes += part.notes(stated.mechanism)
+    case.notes += part.list_notes(stated.mechanism)
     case.notes.append(
         "what the certificate alone says: what each check measured, which tensors noisy steps made, how many of the "
         "steps charged the model has, scores, times, device, package versions, and whether Python replaced the model "
@@ -243,7 +243,7 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
         f"the weights hold the {len(stated.predicate.tensors):,} tensors that the certificate names, and the other "
         "files say what it says"
     )
-    case.notes += mechanism_of(rebuilt.plan.mechanism).certificate.companion_notes(frozenset(subjects))
+    case.notes += mechanism_of(rebuilt.plan.mechanism).certificate.list_companion_notes(frozenset(subjects))
     if "report.html" in subjects:
         case.notes.append("the lines in the report's figures were not drawn again; its words were compared")
 

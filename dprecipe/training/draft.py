@@ -91,6 +91,6 @@ def _fault(what: str) -> UsageFault:
 
 def _numbers(plan: Plan) -> Numbers:
     """What the accountants will say, as far as its length goes; what a mechanism states of its own is worked out."""
-    own = mechanism_of(plan.mechanism).certificate.work_out(plan, plan.events, plan.budget.epsilon, None)
+    own = mechanism_of(plan.mechanism).certificate.compute_numbers(plan, plan.events, plan.budget.epsilon, None)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")
     return Numbers(plan.budget.epsilon, (), None, (row, row, row), own)

@@ -81,7 +81,7 @@ class StepwiseRunner(Runner[Program]):
             nonlocal state
             state = checkpoint.of_ledger(checkpoint.load(folder.checkpoint), before)
             if before is not None:
-                charged, trained = part.steps_charged(before.charges), checkpoint.steps_of(state)
+                charged, trained = part.count_steps_charged(before.charges), checkpoint.steps_of(state)
                 check_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
 
         private = {"commitment": private_of(program.sets.train)}
@@ -110,7 +110,7 @@ class StepwiseRunner(Runner[Program]):
             score=score,
             test_from_python=program.sets.custom_test,
             config=program.config,
-            steps_lost=part.steps_charged(gate.spent) - module.steps_done,
+            steps_lost=part.count_steps_charged(gate.spent) - module.steps_done,
         )
         done = attempt.publish(finished)
         return processes.agree(lambda: done)

@@ -72,7 +72,7 @@ def test_three_accountants_answer_and_two_are_independent(finished: Any) -> None
 
 
 def unit_of(plan: Plan) -> PrivacyUnit:
-    return mechanism_of(plan.mechanism).certificate.unit(plan)
+    return mechanism_of(plan.mechanism).certificate.describe_unit(plan)
 
 
 def test_a_unit_is_named_and_bounded(plan_of: Any) -> None:

@@ -68,7 +68,7 @@ class Part(CertificatePart[DpsgdFacts, None]):
 
     facts = DpsgdFacts
 
-    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> DpsgdFacts:
+    def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> DpsgdFacts:
         settings = plan.settings
         clip, last, family = settings["clip"], settings["phases"][-1], settings["noise_family"]
         scale = noise_scale(clip, last["clip_norm"], last["noise_multiplier"])
@@ -94,21 +94,21 @@ class Part(CertificatePart[DpsgdFacts, None]):
             aggregation=noisy_sum.aggregation(plan, EACH[clip["mode"]]),
         )
 
-    def scheme(self, plan: Plan) -> Scheme:
+    def describe_sampling(self, plan: Plan) -> Scheme:
         return noisy_sum.scheme(plan)
 
-    def unit(self, plan: Plan) -> PrivacyUnit:
+    def describe_unit(self, plan: Plan) -> PrivacyUnit:
         name, most = unit_of(plan)
         enforced_by = noisy_sum.clipped_together(plan, plan.settings["augmentations"])
         return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
 
-    def checks(self, plan: Plan) -> Mapping[str, str]:
+    def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS
 
-    def steps_of(self, event: Event) -> int:
+    def count_steps(self, event: Event) -> int:
         return noisy_sum.steps_of(event)
 
-    def noise(self, facts: DpsgdFacts) -> str:
+    def describe_noise(self, facts: DpsgdFacts) -> str:
         return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
 
 

@@ -54,7 +54,7 @@ class Part(CertificatePart[EncodedFacts, None]):
 
     facts = EncodedFacts
 
-    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> EncodedFacts:
+    def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> EncodedFacts:
         settings = plan.settings
         each = "each unit's bounded rank by rank by a codeword"
         if settings["slots"] is not None:
@@ -74,10 +74,10 @@ class Part(CertificatePart[EncodedFacts, None]):
             aggregation=noisy_sum.aggregation(plan, each),
         )
 
-    def scheme(self, plan: Plan) -> Scheme:
+    def describe_sampling(self, plan: Plan) -> Scheme:
         return noisy_sum.scheme(plan)
 
-    def unit(self, plan: Plan) -> PrivacyUnit:
+    def describe_unit(self, plan: Plan) -> PrivacyUnit:
         name, most = unit_of(plan)
         enforced_by = noisy_sum.clipped_together(plan, copies=1)
         if plan.settings["slots"] is not None:
@@ -90,13 +90,13 @@ class Part(CertificatePart[EncodedFacts, None]):
             )
         return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
 
-    def checks(self, plan: Plan) -> Mapping[str, str]:
+    def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS
 
-    def steps_of(self, event: Event) -> int:
+    def count_steps(self, event: Event) -> int:
         return noisy_sum.steps_of(event)
 
-    def noise(self, facts: EncodedFacts) -> str:
+    def describe_noise(self, facts: EncodedFacts) -> str:
         return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
 
 

@@ -85,7 +85,7 @@ class Part(CertificatePart[PateFacts, VotesCost]):
     facts = PateFacts
     progress = ("query", "queries")
 
-    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: VotesCost | None) -> PateFacts:
+    def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: VotesCost | None) -> PateFacts:
         settings = plan.settings
         stated = None
         if numbers is not None and votes.publishes_cost(plan):
@@ -107,62 +107,64 @@ class Part(CertificatePart[PateFacts, VotesCost]):
             ),
         )
 
-    def scheme(self, plan: Plan) -> Scheme:
+    def describe_sampling(self, plan: Plan) -> Scheme:
         return Scheme(plan.settings["scheme"], plan.settings["expected_lot"])
 
-    def unit(self, plan: Plan) -> PrivacyUnit:
+    def describe_unit(self, plan: Plan) -> PrivacyUnit:
         name, most = unit_of(plan)
         enforced_by = f"{_partition(plan)}; so one {name} moves at most one vote on a query"
         return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
 
-    def checks(self, plan: Plan) -> Mapping[str, str]:
+    def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS_OF_A_FILE if plan.settings["teachers_from"] == "file" else CHECKS
 
-    def not_protected(self, plan: Plan) -> Sequence[str]:
+    def list_unprotected(self, plan: Plan) -> Sequence[str]:
         return (
             f"the number of teachers, {plan.settings['teachers']}, and which public records they were asked about",
             "the votes, what they cost, the teachers, and the key that dealt the records: they stay in private/",
         )
 
-    def training(self, plan: Plan) -> str:
+    def describe_training(self, plan: Plan) -> str:
         readers = "private records are read by teachers alone"
         if plan.settings["teachers_from"] == "file":
             readers = "private records were read by teachers alone, before this run, and are not opened in it"
         return f"{readers}, and teachers speak through noisy votes alone, each of which is one of the events"
 
-    def public(self, plan: Plan) -> Access | None:
+    def describe_public_data(self, plan: Plan) -> Access | None:
         return Access(
             status="public",
             text="unlabelled records that the recipe declares public: teachers are asked about them and the student "
             "learns from them; labels of theirs are never read",
         )
 
-    def work_out(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> VotesCost | None:
+    def compute_numbers(
+        self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object
+    ) -> VotesCost | None:
         return cost_statement.work_out(plan, charges, published) if isinstance(published, Sanitised) else None
 
-    def stated(self, facts: PateFacts) -> VotesCost | None:
+    def read_numbers(self, facts: PateFacts) -> VotesCost | None:
         own = facts.data_dependent
         return None if own is None else VotesCost(own.sanitised, own.epsilon, own.cost, own.worst_case_epsilon)
 
-    def published(self, facts: PateFacts) -> Sanitised | None:
+    def read_published(self, facts: PateFacts) -> Sanitised | None:
         return None if facts.data_dependent is None else facts.data_dependent.sanitised
 
-    def recompute(self, facts: PateFacts, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
+    def check_numbers(self, facts: PateFacts, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
         own = facts.data_dependent
         if own is None or not votes.publishes_cost(plan):
             return []
         return cost_statement.recompute(own, plan, charges)
 
-    def steps_of(self, event: Event) -> int:
+    def count_steps(self, event: Event) -> int:
         return 0 if isinstance(event, SanitisedCost | FilterRest) else 1
 
-    def steps_charged(self, charges: Sequence[Charge]) -> int:
+    def count_steps_charged(self, charges: Sequence[Charge]) -> int:
         return votes.queries(charges)
 
-    def reservable(self, plan: Plan) -> int:
+    def count_reservable(self, plan: Plan) -> int:
         return plan.length.steps
 
-    def adaptive(self, plan: Plan) -> bool:
+    def is_adaptive(self, plan: Plan) -> bool:
         return votes.filtered(plan)
 
     def may_charge(self, plan: Plan, event: Event) -> bool:
@@ -184,31 +186,31 @@ class Part(CertificatePart[PateFacts, VotesCost]):
         """A vote is over before its last query where the most answers were given."""
         return facts.voting.answers_charged >= facts.voting.answers_planned
 
-    def companions(self, plan: Plan) -> frozenset[str]:
+    def list_companions(self, plan: Plan) -> frozenset[str]:
         return frozenset({labels.LABELS}) if plan.release.labels else frozenset()
 
     def check_companion(self, name: str, content: bytes, plan: Plan, facts: PateFacts, from_python: bool) -> list[str]:
         return labels.differences(content, plan, facts.voting.answers_charged, from_python)
 
-    def noise(self, facts: PateFacts) -> str:
+    def describe_noise(self, facts: PateFacts) -> str:
         return f"{facts.noise.family} noise of {facts.noise.multiplier:g} votes"
 
-    def trained(self, plan: Plan, facts: PateFacts) -> str:
+    def describe_run(self, plan: Plan, facts: PateFacts) -> str:
         own = facts.voting
         return (
             f", a student of {own.teachers} teachers (`{facts.kind}`, `{own.aggregator}`):\n"
             f"trained on public records, {own.answers_charged} of them labelled by the teachers' votes with\n"
-            f"{self.noise(facts)}; the teachers were asked about {own.queries_charged}."
+            f"{self.describe_noise(facts)}; the teachers were asked about {own.queries_charged}."
         )
 
-    def headline(self, facts: PateFacts) -> Sequence[tuple[str, str]]:
+    def list_headlines(self, facts: PateFacts) -> Sequence[tuple[str, str]]:
         return ((f"{facts.voting.answers_charged:,} answers", f"by {facts.voting.teachers:,} teachers"),)
 
-    def statements(self, facts: PateFacts) -> Sequence[tuple[str, str]]:
+    def list_statements(self, facts: PateFacts) -> Sequence[tuple[str, str]]:
         own = facts.data_dependent
         return () if own is None else (("these votes", f"cost {own.epsilon!r} at δ = {own.delta!r}: {own.sentence}"),)
 
-    def sections(self, facts: PateFacts) -> Sequence[Section]:
+    def list_sections(self, facts: PateFacts) -> Sequence[Section]:
         """What decided which queries were answered, and what these very votes cost, where that is published."""
         own = facts.data_dependent
         numbers: tuple[tuple[str, str], ...] = ()
@@ -218,9 +220,11 @@ class Part(CertificatePart[PateFacts, VotesCost]):
                 (f"ε = {own.worst_case_epsilon:g}", "the worst case, at the same δ"),
                 (own.smaller.replace("_", " "), "is the smaller"),
             )
-        return (Section("The vote", _rows(facts, self.noise(facts)), numbers, "" if own is None else own.sentence),)
+        return (
+            Section("The vote", _rows(facts, self.describe_noise(facts)), numbers, "" if own is None else own.sentence),
+        )
 
-    def figures(
+    def list_figures(
         self, plan: Plan, facts: PateFacts, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
     ) -> Sequence[Figure]:
         own = facts.voting
@@ -233,12 +237,12 @@ class Part(CertificatePart[PateFacts, VotesCost]):
             ),
         )
 
-    def checked(self, plan: Plan) -> Sequence[str]:
+    def list_checked(self, plan: Plan) -> Sequence[str]:
         if not votes.filtered(plan):
             return ()
         return ("the run is charged all that its filter allowed, whatever was answered",)
 
-    def notes(self, facts: PateFacts) -> Sequence[str]:
+    def list_notes(self, facts: PateFacts) -> Sequence[str]:
         if facts.data_dependent is None:
             return ()
         return (
@@ -246,7 +250,7 @@ class Part(CertificatePart[PateFacts, VotesCost]):
             "that a run drew it",
         )
 
-    def companion_notes(self, names: frozenset[str]) -> Sequence[str]:
+    def list_companion_notes(self, names: frozenset[str]) -> Sequence[str]:
         if labels.LABELS not in names:
             return ()
         return ("which record has which label in labels.csv is taken as stated: no votes are here to hold it against",)

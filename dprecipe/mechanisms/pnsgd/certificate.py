@@ -130,7 +130,7 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
     grid = 1e-3
     """Losses of Laplace noise are composed on a grid, which the Rényi bound of a hidden run knows nothing of."""
 
-    def describe(self, plan: Plan, charges: Sequence[Charge], numbers: HiddenNumbers | None) -> PnsgdFacts:
+    def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: HiddenNumbers | None) -> PnsgdFacts:
         if numbers is None:
             raise TypeError("of a hidden run its bounds are stated")
         settings, phases = plan.settings, _phases(plan)
@@ -153,10 +153,10 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
             by_position=numbers.by_position,
         )
 
-    def scheme(self, plan: Plan) -> Scheme:
+    def describe_sampling(self, plan: Plan) -> Scheme:
         return Scheme(plan.settings["order"], float(plan.settings["batch_size"]))
 
-    def unit(self, plan: Plan) -> PrivacyUnit:
+    def describe_unit(self, plan: Plan) -> PrivacyUnit:
         settings = plan.settings
         norm = settings["feature_norm"]
         clipped = "targets are clipped to their range" if norm is None else f"features are clipped to the norm {norm:g}"
@@ -170,10 +170,10 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
             ),
         )
 
-    def checks(self, plan: Plan) -> Mapping[str, str]:
+    def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS
 
-    def not_protected(self, plan: Plan) -> Sequence[str]:
+    def list_unprotected(self, plan: Plan) -> Sequence[str]:
         lines = [
             "the model before its last step: the claim holds for those who see none of it, so private/ stays closed "
             "while the run lasts and after it",
@@ -184,7 +184,7 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
             lines.append("which place in the file a record has, and so how well it is protected")
         return lines
 
-    def qualify(self, plan: Plan, numbers: HiddenNumbers | None) -> str:
+    def qualify_claim(self, plan: Plan, numbers: HiddenNumbers | None) -> str:
         settings, sentences = plan.settings, []
         if settings["order"] == "permuted":
             sentences.append(
@@ -210,13 +210,15 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
             )
         return "".join(f" {sentence}" for sentence in sentences)
 
-    def training(self, plan: Plan) -> str:
+    def describe_training(self, plan: Plan) -> str:
         text = "every use of the training records is a step of one event, of which nothing but the end is released"
         if plan.settings["private_log"]:
             text += "; the loss on them after each pass stays in private/ and chose nothing"
         return text
 
-    def work_out(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> HiddenNumbers:
+    def compute_numbers(
+        self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object
+    ) -> HiddenNumbers:
         """What the bounds of hidden runs give for `charges`, all of it rounded up; `epsilon` is the claimed one.
 
         The list by position is of runs through the file's order that are charged once: of more it would not hold.
@@ -232,12 +234,12 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
             tuple(PositionBound(position=position, epsilon=e, delta=d) for position, e, d in rows),
         )
 
-    def stated(self, facts: PnsgdFacts) -> HiddenNumbers:
+    def read_numbers(self, facts: PnsgdFacts) -> HiddenNumbers:
         return HiddenNumbers(facts.projection.bounds, facts.projection.winner, facts.by_position)
 
-    def recompute(self, facts: PnsgdFacts, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
+    def check_numbers(self, facts: PnsgdFacts, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
         problem, rows = facts.projection, facts.by_position
-        again = self.work_out(plan, charges, epsilon, None)
+        again = self.compute_numbers(plan, charges, epsilon, None)
         found = []
         if problem.winner != again.winner:
             found.append(f"mechanism.projection.winner: {again.winner} gives the least bound, not {problem.winner}")
@@ -257,7 +259,7 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
             found += compare_number(f"{where}.delta", row.delta, ours_at.delta)
         return found
 
-    def steps_of(self, event: Event) -> int:
+    def count_steps(self, event: Event) -> int:
         return event.steps if isinstance(event, ProjectedDescent) else 0
 
     def check_run(self, plan: Plan, facts: PnsgdFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
@@ -270,13 +272,13 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
             found.append("budget.events_settled: a hidden run is released when its event is settled")
         return found
 
-    def noise(self, facts: PnsgdFacts) -> str:
+    def describe_noise(self, facts: PnsgdFacts) -> str:
         return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
 
-    def steps(self, facts: PnsgdFacts, steps: int) -> str:
+    def format_steps(self, facts: PnsgdFacts, steps: int) -> str:
         return f"1 to {steps:,}" if facts.projection.stop == "random" else f"{steps:,}"
 
-    def figures(
+    def list_figures(
         self, plan: Plan, facts: PnsgdFacts, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
     ) -> Sequence[Figure]:
         """Nothing along the way, but how good the guarantee is."""
