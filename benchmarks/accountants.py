@@ -11,7 +11,8 @@ import warnings
 
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, PoissonGaussian
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import PoissonGaussian
 
 Q, STEPS, EPSILON, DELTA = 512 / 60_000, 4688, 3.0, 1e-5
 ROUNDS = 3

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dprecipe.mechanisms.certificate import CertificatePart
     from dprecipe.mechanisms.plan import Assumption, Length
     from dprecipe.models.schema import Model
-    from dprecipe.privacy.events import Charge
+    from dprecipe.privacy.events import Charge, Event
 
     class MechanismBlock(Block):
         """The `mechanism` block, of whatever kind."""
@@ -283,6 +283,11 @@ class Mechanism:
     def block(self) -> type[Block]:
         """Its block of a recipe."""
         return cast("type[Block]", import_module(f"{self.package}.schema").BLOCK)
+
+    @property
+    def events(self) -> tuple[type[Event], ...]:
+        """The kinds of event that it releases. From then on ledgers and certificates know them."""
+        return cast("tuple[type[Event], ...]", import_module(f"{self.package}.events").EVENTS)
 
     @property
     def account(self) -> Account[Block]:

@@ -44,6 +44,12 @@ def kinds_where(trait: Callable[[Mechanism], bool]) -> list[str]:
     return [kind for kind, mechanism in MECHANISMS.items() if trait(mechanism)]
 
 
+def import_events() -> None:
+    """Make the events of every mechanism known: what reads or describes ledgers and certificates needs them."""
+    for mechanism in MECHANISMS.values():
+        mechanism.events  # noqa: B018
+
+
 def mechanism_block() -> object:
     """The type of the `mechanism` block: the union of the blocks of all that is registered, told apart by `kind`.
 
@@ -55,6 +61,7 @@ def mechanism_block() -> object:
 
     global _is_closed
     _is_closed = True
+    import_events()
     return Annotated[Union[tuple(m.block for m in MECHANISMS.values())], Field(discriminator="kind")]  # noqa: UP007
 
 

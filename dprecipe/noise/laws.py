@@ -1,7 +1,7 @@
 """The laws of noise: density, distribution function, likelihood ratio of a shift, information.
 
 All are symmetric about 0 and fall with distance from it, which is what makes the corner of a box its worst case
-(`mechanisms.encoded.theory`). Here they have scale 1: noise of scale s is s times a draw, and a shift τ is
+(`privacy.box`). Here they have scale 1: noise of scale s is s times a draw, and a shift τ is
 counted in units of s.
 
 Pure numpy; scipy is loaded only where a distribution function needs it.

@@ -8,7 +8,8 @@ from pydantic import TypeAdapter
 
 from dprecipe.mechanisms.contract import MechanismPlan
 from dprecipe.mechanisms.plan import adapter
-from dprecipe.mechanisms.table import MECHANISMS
+from dprecipe.mechanisms.table import MECHANISMS, import_events
+from dprecipe.privacy.charge_shapes import charge_schemas
 
 Schema = dict[str, Any]
 DIGEST: Schema = {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"}
@@ -20,29 +21,8 @@ COUNT: Schema = {"type": "integer", "minimum": 1}
 def plan_schema() -> Schema:
     """The document `dprecipe.plan/v1`. Additions are allowed; what is here keeps its name and meaning."""
     point = _object(epsilon={"type": "number", "minimum": 0}, delta={"type": "number", "minimum": 0, "maximum": 1})
-    event = _object(count=COUNT, kind=TEXT)
-    stage = {"type": "array", "prefixItems": [COUNT, NUMBER, NUMBER, NUMBER], "items": False, "minItems": 4}
+    import_events()
     at = _object(position=COUNT, **point["properties"])
-    pair = {"type": "array", "prefixItems": [NUMBER, COUNT], "items": False, "minItems": 2}
-    event["properties"] |= {
-        "noise_multiplier": NUMBER,
-        "sampling_rate": NUMBER,
-        "lots": COUNT,
-        "family": TEXT,
-        "shape": {"type": ["number", "null"]},
-        "shifts": {"type": "array", "items": pair},
-        "exchanged": {"type": "boolean"},
-        "codebook": DIGEST,
-        "beta": NUMBER,
-        "scale_multiplier": NUMBER,
-        "neighbouring": {"enum": ["replace_one", "zero_out_one"]},
-        "size": COUNT,
-        "lot": COUNT,
-        "most": COUNT,
-        "order": {"enum": ["sequential", "permuted"]},
-        "stop": {"enum": ["last", "random"]},
-        "stages": {"type": "array", "items": stage, "minItems": 1},
-    }
     guarantee = _object(
         epsilon=NUMBER,
         delta=NUMBER,
@@ -65,7 +45,7 @@ def plan_schema() -> Schema:
             solved={"type": "object", "additionalProperties": NUMBER},
             steps=COUNT,
             sampling_rate={"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
-            events={"type": "array", "items": event, "minItems": 1},
+            events={"type": "array", "items": {"oneOf": charge_schemas()}, "minItems": 1},
             guarantee=guarantee,
             budget=_object(epsilon=NUMBER, delta=NUMBER),
             released={"type": "array", "items": TEXT},

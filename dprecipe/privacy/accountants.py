@@ -8,17 +8,17 @@
 "rdp_classic"  Rényi curves with Mironov's conversion, to reproduce papers
 "gdp"          the exact Gaussian-DP formula; answers infinity when anything else took place
 
-A hidden run has bounds of its own (`pnsgd.theory.hidden`): "pld" is the least of them, reported by its name; "rdp" and
-"rdp_classic" the Rényi bound that checks it; "gdp" the Gaussian one where a single position counts. It holds for
-the event's own relation; several runs are composed by basic composition, and in other company there is no bound.
+They compose what events give (`events.Event`) and know no kinds of them.
 
-Where Poisson lots are cut, two bounds are tried: what a full lot tells is composed with the rest; or a full lot
-tells everything, and the chance that there is any is added to δ.
+An event that does not compose has bounds of its own (`profile.Profile`): "pld" is the least of them, reported by its
+name; "rdp" and "rdp_classic" the Rényi bound that checks it; "gdp" the Gaussian one where there is one. It holds for
+the event's own relation; several equal ones are composed by basic composition, and in other company there is no bound.
 
-Replacing a unit is removing one and adding another. Where encoded sums are among the charges it is accounted for as
-that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε). Votes alone cost the same under every
-relation. Blanking out a unit costs what removing it does, or what replacing it does where another unit could have had
-its place.
+Where batches have a largest size, two bounds are tried: what a full batch tells is composed with the rest; or a full
+batch tells everything, and the chance that there is any is added to δ.
+
+Replacing a unit is removing one and adding another. Where an event has no bound of its own for it, the whole is
+accounted for as that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε).
 """
 
 from __future__ import annotations
@@ -26,41 +26,27 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from dprecipe.faults import Fault
-from dprecipe.mechanisms.encoded.theory import shift_curves
-from dprecipe.privacy import conversion, curves, gdp, pld, rounding
+from dprecipe.privacy import conversion, curves, gdp, pld, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
-from dprecipe.privacy.events import Charge, Encoded, SanitisedCost
+from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.guarantee import Guarantee
-from dprecipe.privacy.workload import HiddenRuns, Sampled, Workload, uncapped, workload
+from dprecipe.privacy.profile import Answer
+from dprecipe.privacy.workload import Workload, uncapped, workload
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
 _CLOSE_ORDERS = 128
 _MANY_STEPS = 8
 _WHOLE_ORDERS = tuple(order for order in curves.DEFAULT_ORDERS if order >= 2 and order == int(order))
-_LEAST_LARGEST = 1.001
-"""A sanitised cost whose largest order is less costs anything."""
+_MIN_MAX_ORDER = 1.001
+"""An event whose largest Rényi order is less costs anything."""
 _LARGEST_HALF = 300.0
 """No ε is looked for beyond twice this where a replacement counts as two steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An upper bound and the accountant that really gave it.
-
-    `at_edge`: the best Rényi order was the first or the last of the list, so a longer list might do better.
-    """
-
-    value: float
-    accountant: str
-    at_edge: bool = False
 
 
 class AccountantsDisagree(Fault):
@@ -136,18 +122,18 @@ def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accounta
         return Answer(0.0, accountant)
     if not work.bounded:
         return Answer(math.inf, accountant)
-    if work.hidden:
-        return _hidden_epsilon(work.hidden[0], delta, accountant)
+    if work.lone_profile is not None:
+        return whole_runs.profile_epsilon(*work.lone_profile, delta, accountant)
     if accountant == "gdp" or (accountant == "pld" and work.gaussian):
         return Answer(gdp.epsilon(work.mu, delta) if work.gaussian else math.inf, "gdp")
     if accountant == "pld" and work.mu == 0 and work.ever_sampled <= delta:
         return Answer(0.0, accountant)  # the outputs differ only if the unit was ever sampled
-    if work.encoded and work.neighbouring is Neighbouring.REPLACE_ONE:
+    if work.by_two_steps:
         return _epsilon_of_two(charges, delta, accountant)
     kind = _conversion(accountant)
-    best = _over_orders(work, lambda o, r: conversion.epsilon(o, r, delta, kind), work.largest_loss)
+    best = _over_orders(work, lambda o, r: conversion.epsilon(o, r, delta, kind), work.max_loss)
     renyi = _rdp_answer(best, accountant)
-    if accountant != "pld" or work.sanitised or not 0 < best.value < math.inf:
+    if accountant != "pld" or not work.has_losses or not 0 < best.value < math.inf:
         return renyi
     return _tighter(pld.epsilon(work, delta, best.value, best.order), renyi)
 
@@ -182,22 +168,23 @@ def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[floa
         return [Answer(0.0, accountant) for _ in epsilons]
     if not work.bounded:
         return [Answer(1.0, accountant) for _ in epsilons]
-    if work.hidden:
-        return [_hidden_delta(work.hidden[0], e, accountant) for e in epsilons]
+    if work.lone_profile is not None:
+        profile, count = work.lone_profile
+        return [whole_runs.profile_delta(profile, count, e, accountant) for e in epsilons]
     if accountant == "gdp" or (accountant == "pld" and work.gaussian):
         return [Answer(gdp.delta(work.mu, e) if work.gaussian else 1.0, "gdp") for e in epsilons]
-    if work.encoded and work.neighbouring is Neighbouring.REPLACE_ONE:
+    if work.by_two_steps:
         return _deltas_of_two(charges, epsilons, accountant)
     kind = _conversion(accountant)
 
     def by_orders(e: float) -> Optimum:
         return _over_orders(
-            work, functools.partial(_delta_at, epsilon=e, kind=kind), 0.0 if e >= work.largest_loss else 1.0
+            work, functools.partial(_delta_at, epsilon=e, kind=kind), 0.0 if e >= work.max_loss else 1.0
         )
 
     bests = [by_orders(e) for e in epsilons]
     renyi = [_rdp_answer(best, accountant) for best in bests]
-    if accountant != "pld" or work.sanitised or not epsilons:
+    if accountant != "pld" or not work.has_losses or not epsilons:
         return renyi
     kl = float(rdp_curve(work, curves.DEFAULT_ORDERS[:1])[0])  # half the variance of the loss, roughly
     if not kl < math.inf:
@@ -221,39 +208,16 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
     Source: Mironov 2017, Proposition 1.
     """
     total_A = curves.gaussian(work.mu, orders)
-    replaced = work.neighbouring is Neighbouring.REPLACE_ONE
-    if work.hidden or (replaced and work.encoded):
+    if work.whole or work.by_two_steps:
         return total_A + math.inf  # no curve is known
-    for phase in work.sampled:
-        total_A = total_A + phase.count * _one_step(replace(phase, count=1), tuple(orders), replaced)
-    for steps in work.encoded:
-        total_A = total_A + steps.count * _one_encoded(steps.event, tuple(orders))
-    for published in work.sanitised:
-        total_A = total_A + published.count * _one_sanitised(published.event, tuple(orders))
+    for part in work.parts:
+        total_A = total_A + part.count * _curve_of_one(part.event, tuple(orders), work.neighbouring)
     return total_A
 
 
 @functools.lru_cache(maxsize=512)
-def _one_step(step: Sampled, orders: tuple[float, ...], replaced: bool) -> Array:
-    if step.fixed:
-        return curves.fixed_size_gaussian(step.q, step.sigma, orders)
-    curve = curves.poisson_gaussian_replaced if replaced else curves.poisson_gaussian
-    usual = curve(step.q, step.sigma, orders)
-    return curves.mixed(usual, curve(step.q, step.sigma / 2, orders), step.full, orders) if step.full else usual
-
-
-@functools.lru_cache(maxsize=128)
-def _one_encoded(event: Encoded, orders: tuple[float, ...]) -> Array:
-    return shift_curves.encoded(event, orders)
-
-
-@functools.lru_cache(maxsize=128)
-def _one_sanitised(event: SanitisedCost, orders: tuple[float, ...]) -> Array:
-    from dprecipe.mechanisms.pate.theory import sanitise  # needs scipy
-
-    beta = min(event.beta, _LARGEST_HALF)  # beyond any order has an infinite cost, and powers overflow
-    value_A = sanitise.gnss(orders, beta, event.noise_multiplier)
-    return value_A + np.asarray(orders) / (2 * event.scale_multiplier**2)
+def _curve_of_one(event: Event, orders: tuple[float, ...], relation: Neighbouring) -> Array:
+    return event.rdp(orders, relation)
 
 
 def _conversion(accountant: str) -> Conversion:
@@ -276,12 +240,12 @@ def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Opt
 
 
 def _orders(work: Workload) -> tuple[float, ...]:
-    """The default orders; of sanitised costs, which have a largest order, also some close to each other below it; of
-    many different steps, for the time it takes, whole ones alone."""
-    if len(work.sampled) > _MANY_STEPS:
+    """The default orders; where there is a largest order, also some close to each other below it; of many different
+    events whose curves are integrals, for the time it takes, whole ones alone."""
+    if sum(part.event.integrates for part in work.parts) > _MANY_STEPS:
         return _WHOLE_ORDERS
-    largest = min((-1 / math.expm1(-2 * published.event.beta) for published in work.sanitised), default=math.inf)
-    if not _LEAST_LARGEST < largest < curves.DEFAULT_ORDERS[-1]:
+    largest = min((part.event.max_order for part in work.parts), default=math.inf)
+    if not _MIN_MAX_ORDER < largest < curves.DEFAULT_ORDERS[-1]:
         return curves.DEFAULT_ORDERS
     below = (1 + (largest - 1) * k / _CLOSE_ORDERS for k in range(1, _CLOSE_ORDERS))
     return tuple(sorted({*curves.DEFAULT_ORDERS, *below}))
@@ -317,45 +281,6 @@ def _deltas_of_two(charges: tuple[Charge, ...], epsilons: Sequence[float], accou
         Answer(min(1.0, (1 + math.exp(e)) * answer.value), answer.accountant, answer.at_edge)
         for e, answer in zip(halves, found, strict=True)
     ]
-
-
-def hidden_mu(runs: HiddenRuns) -> float | None:
-    """μ of all runs together, as Gaussian mechanisms compose; None where no single μ bounds one for every ε."""
-    from dprecipe.mechanisms.pnsgd.theory import hidden  # needs scipy
-
-    mu = hidden.gaussian_mu(runs.event)
-    return None if mu is None else math.sqrt(runs.count) * mu
-
-
-def _hidden_epsilon(runs: HiddenRuns, delta: float, accountant: str) -> Answer:
-    """ε of `count` runs: basic composition of as many equal parts, `count` times ε at δ / `count`.
-
-    Source: Dwork & Roth 2014, Theorem 3.16.
-    """
-    from dprecipe.mechanisms.pnsgd.theory import hidden
-
-    event, count = runs.event, runs.count
-    if accountant == "gdp":
-        mu = hidden_mu(runs)
-        return Answer(math.inf if mu is None else gdp.epsilon(mu, delta), "gdp")
-    if accountant == "pld":
-        found = hidden.epsilon(event, delta / count)
-        return Answer(count * found.value, found.name)
-    return Answer(count * hidden.renyi_epsilon(event, delta / count), accountant)
-
-
-def _hidden_delta(runs: HiddenRuns, epsilon: float, accountant: str) -> Answer:
-    """δ of `count` runs: `count` times δ at ε / `count`; as `_hidden_epsilon`."""
-    from dprecipe.mechanisms.pnsgd.theory import hidden
-
-    event, count = runs.event, runs.count
-    if accountant == "gdp":
-        mu = hidden_mu(runs)
-        return Answer(1.0 if mu is None else gdp.delta(mu, epsilon), "gdp")
-    if accountant == "pld":
-        found = hidden.delta(event, epsilon / count)
-        return Answer(min(1.0, count * found.value), found.name)
-    return Answer(min(1.0, count * hidden.renyi_delta(event, epsilon / count)), accountant)
 
 
 def _rdp_answer(best: Optimum, accountant: str) -> Answer:
@@ -408,58 +333,8 @@ def guarantee(
         cross_check_accountant=second.accountant,
         cross_check_epsilon=rounding.up(second.value),
         profile=_profile_around(charges, reported, delta, neighbouring, accountant),
-        by_position=by_position(charges, delta, neighbouring, reported) if accountant == "pld" else (),
+        by_position=whole_runs.by_position(charges, delta, neighbouring, reported) if accountant == "pld" else (),
     )
-
-
-ALL_POSITIONS = 1000
-"""So many are listed one by one; of more records, `SOME_POSITIONS`."""
-SOME_POSITIONS = 100
-
-
-def by_position(
-    charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, epsilon: float
-) -> tuple[tuple[int, float, float], ...]:
-    """(position, ε at δ, δ at ε) of one hidden run through the file's order; of anything else nothing.
-
-    Guarantees: upper bounds, of six digits, for the records at the position. Those of a lot have the same; where
-    stages and lots are many, some next to each other are given what bounds them all.
-    """
-    runs = workload(charges, neighbouring).hidden_alone
-    if runs is None or runs.count > 1 or not epsilon < math.inf:
-        return ()
-    event = runs.event
-    if (event.order, event.stop) != ("sequential", "last"):
-        return ()
-    from dprecipe.mechanisms.pnsgd.theory import hidden, positions
-
-    shown = positions.shown(event, ALL_POSITIONS, SOME_POSITIONS)
-    at_delta, at_epsilon = hidden.epsilons_at(event, shown, delta), hidden.deltas_at(event, shown, epsilon)
-    rows = zip(shown, at_delta.tolist(), at_epsilon.tolist(), strict=True)
-    return tuple((position, rounding.up(e), min(1.0, rounding.up(d))) for position, e, d in rows)
-
-
-def hidden_bounds(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> dict[str, float]:
-    """ε at δ of hidden runs by each bound that their noise has, infinity where it can't be met; nothing for any other
-    events."""
-    from dprecipe.mechanisms.pnsgd.theory import hidden
-
-    runs = workload(charges, neighbouring).hidden_alone
-    if runs is None:
-        return {}
-    event, count = runs.event, runs.count
-    return {name: count * hidden.epsilon(event, delta / count, name).value for name in hidden.bounds(event)}
-
-
-def hidden_deltas(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring) -> dict[str, float]:
-    """δ at ε of hidden runs by each bound that their noise has; nothing for any other events."""
-    from dprecipe.mechanisms.pnsgd.theory import hidden
-
-    runs = workload(charges, neighbouring).hidden_alone
-    if runs is None:
-        return {}
-    event, count = runs.event, runs.count
-    return {name: min(1.0, count * hidden.delta(event, epsilon / count, name).value) for name in hidden.bounds(event)}
 
 
 _PROFILE_FACTORS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 from dprecipe.privacy import rounding
 from dprecipe.privacy.accountants import epsilon_answer
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, Event, PoissonGaussian, PoissonLaplace
+from dprecipe.privacy.events import Charge, Event
 
-LEAST_NOISE, MOST_NOISE = 1e-4, 1e7
-MOST_EVENTS = 10**9
+MIN_NOISE, MAX_NOISE = 1e-4, 1e7
+MAX_EVENTS = 10**9
 
 _AIM = 1 - 5e-5
 _CLOSE = 1 - 1e-4
@@ -64,7 +63,7 @@ def noise_multiplier(
         return refine(by, inside, outside, budget, rounding.up, enough)
 
     start = 1.0
-    if accountant == "pld" or any(isinstance(charge.event, Encoded | PoissonLaplace) for charge in make(start)):
+    if accountant == "pld" or _stand_ins(asked := make(start)) != list(asked):
         # The cheap ε is larger or smaller by a nearly constant factor: solve with it, correct the factor, repeat.
         ratio = 0.915 if accountant == "pld" else 1.0
         for _ in range(4):
@@ -111,9 +110,9 @@ def count(
         n, factor = start, 2
         while value <= epsilon:
             inside = (n, value)
-            if n >= MOST_EVENTS:
+            if n >= MAX_EVENTS:
                 raise CalibrationError("never_reached", n, value, epsilon)
-            n = min(n * factor if value > epsilon / 8 else n * 16, MOST_EVENTS)
+            n = min(n * factor if value > epsilon / 8 else n * 16, MAX_EVENTS)
             value = cost(n, by)
         outside = (n, value)
         found = refine(lambda x: cost(x, by), inside, outside, epsilon, lambda x: float(round(x)), 1.0, precision)
@@ -129,21 +128,7 @@ def _stand_ins(charges: Sequence[Charge]) -> list[Charge]:
     """The charges with Gaussian noise of the same Fisher information in place of any other: about as expensive, in
     many dimensions exactly, and accounted for at once.
     """
-    return [Charge(_gaussian(c.event), c.count) for c in charges]
-
-
-@lru_cache(maxsize=8)
-def _gaussian(event: Event) -> Event:
-    """The event itself where its noise is Gaussian, or there is no such stand-in."""
-    if isinstance(event, PoissonLaplace):
-        return PoissonGaussian(event.sampling_rate, event.noise_multiplier)
-    if not isinstance(event, Encoded):
-        return event
-    from dprecipe.noise.laws import Law
-
-    norm = math.sqrt(math.fsum(count * bound * bound for bound, count in event.shifts))
-    information = Law(event.family, event.shape).fisher
-    return PoissonGaussian(event.sampling_rate, event.noise_multiplier / (math.sqrt(information) * norm))
+    return [Charge(charge.event.stand_in(), charge.count) for charge in charges]
 
 
 def _bracket(
@@ -154,17 +139,17 @@ def _bracket(
     if value <= budget:
         while True:
             inside = (sigma, value)
-            if sigma <= LEAST_NOISE:
+            if sigma <= MIN_NOISE:
                 raise CalibrationError("never_reached", sigma, value, budget)
-            sigma = rounding.up(max(sigma * _leap(value, budget, factor), LEAST_NOISE))
+            sigma = rounding.up(max(sigma * _leap(value, budget, factor), MIN_NOISE))
             value, factor = cost(sigma), factor * factor
             if value > budget:
                 return inside, (sigma, value)
     while True:
         outside = (sigma, value)
-        if sigma >= MOST_NOISE:
+        if sigma >= MAX_NOISE:
             raise CalibrationError("too_tight", sigma, value, budget)
-        sigma = rounding.up(min(sigma / _leap(value, budget, factor), MOST_NOISE))
+        sigma = rounding.up(min(sigma / _leap(value, budget, factor), MAX_NOISE))
         value, factor = cost(sigma), factor * factor
         if value <= budget:
             return (sigma, value), outside

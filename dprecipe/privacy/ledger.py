@@ -8,9 +8,9 @@ Each line carries `seq`, `prev` (the SHA-256 of the line before, without its lin
 `open` (plan digest, attempt), `reserve` and `settle` (events), `close` (reason).
 
 `carry` stands right after an `open`: the attempt goes on with, or begins anew, the one hidden event that an earlier
-attempt reserved and did not settle. Of such an event nothing is seen before its end (`events.HIDDEN`), so what an
-attempt that broke off had done of it was never released, and one transcript is: it is charged once. No other event can
-be carried.
+attempt reserved and did not settle. Of such an event nothing is seen before its end (`Event.hides_iterates`), so what
+an attempt that broke off had done of it was never released, and one transcript is: it is charged once. No other event
+can be carried.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed
-from dprecipe.privacy.events import HIDDEN, Charge, Event, charge_from_json, run_lengths, take_first, total
+from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, take_first, total
 
 StopReason = Literal["completed", "budget", "interrupted"]
 REASONS = ("completed", "budget", "interrupted")
@@ -192,7 +192,7 @@ class _State:
     def _carry(self, carried: tuple[Charge, ...], opening: bool) -> None:
         if not opening:
             raise ValueError("a reservation is carried on when an attempt opens, and then only")
-        if len(carried) != 1 or carried[0].count != 1 or not isinstance(carried[0].event, HIDDEN):
+        if len(carried) != 1 or carried[0].count != 1 or not carried[0].event.hides_iterates:
             raise ValueError("carries what some have seen: only one event whose iterates are hidden can be")
         if self.unsettled[-1:] != list(carried) or self.charges[-1:] != list(carried):
             raise ValueError("carries what was not left unsettled")

@@ -26,8 +26,20 @@ LARGEST_LOSS = 600.0
 """Of one step: beyond it exp(-loss) leaves the range of doubles and the grid would be loose."""
 
 
+MAX_BINS = 1 << 21
+"""Points of a grid, of one step and of a composition."""
+
+
 class LossRangeError(Exception):
     """One step's losses are beyond what doubles can hold."""
+
+
+class NoPairError(Exception):
+    """No dominating pair is known, or it is beyond what can be computed."""
+
+
+class GridError(Exception):
+    """The grid would need more points than allowed: a coarser one may do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +63,15 @@ class Loss:
     @property
     def last(self) -> int:
         return self.first + len(self.masses) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossPair:
+    """What one event loses, in both directions: of removing a unit (or of replacing it), and of adding one. `added`
+    None: the pair is its own mirror image."""
+
+    removed: Loss
+    added: Loss | None = None
 
 
 def from_atoms(losses: Array, masses: Array, step: float, infinity: float = 0.0, missing: float = 0.0) -> Loss:

@@ -12,11 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dprecipe.privacy.loss import Array, Loss, from_cells, symmetrised
-
-
-class GridError(Exception):
-    """The grid would need more cells than allowed."""
+from dprecipe.privacy.loss import Array, GridError, Loss, from_cells, symmetrised
 
 
 def gaussian(mu: float, step: float, tail: float, most: int) -> Loss:

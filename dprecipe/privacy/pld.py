@@ -8,20 +8,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dprecipe.mechanisms.encoded.theory import shift_pairs
-from dprecipe.mechanisms.encoded.theory.shift_pairs import NoPairError
 from dprecipe.privacy import pairs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.composition import Composition, WindowError
-from dprecipe.privacy.events import Encoded
-from dprecipe.privacy.loss import LARGEST_LOSS, Loss, LossRangeError, mixed, sampled, sampled_added, swapped
-from dprecipe.privacy.pairs import GridError
-from dprecipe.privacy.workload import Sampled, Workload
+from dprecipe.privacy.loss import (
+    LARGEST_LOSS,
+    MAX_BINS,
+    GridError,
+    Loss,
+    LossPair,
+    LossRangeError,
+    NoPairError,
+    swapped,
+)
+from dprecipe.privacy.workload import Workload
 
 TOLERANCE = 5e-5
 """Share of ε that the grid may add."""
 
-_MOST_BINS = 1 << 21
 _TAIL_SHARE = 1e-8
 """Share of δ that each direction's truncated tails may add."""
 
@@ -52,7 +56,7 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
                     continue  # this direction costs less
                 found = composition.epsilon(delta, theta)
                 worst = max(worst, math.inf if found is None else found)
-            return Bound(min(worst, work.largest_loss), attempt > 0)
+            return Bound(min(worst, work.max_loss), attempt > 0)
         except (LossRangeError, NoPairError):
             break
         except (GridError, WindowError):
@@ -77,7 +81,7 @@ def deltas(
             values = [0.0] * len(epsilons)
             for composition in _directions(work, step, tail):
                 for i, (e, theta) in enumerate(zip(epsilons, thetas, strict=True)):
-                    if e >= work.largest_loss:
+                    if e >= work.max_loss:
                         continue
                     values[i] = max(values[i], composition.delta(e, theta, values[i]))
             return [Bound(value, attempt > 0) for value in values]
@@ -96,55 +100,25 @@ def _step(work: Workload, epsilon: float, theta: float, tolerance: float) -> flo
 
 
 def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
-    replaced = work.neighbouring is Neighbouring.REPLACE_ONE
-    if replaced and work.encoded:
-        raise NoPairError
+    """The composition when a unit is removed, and when one is added; one of them where each pair is its own mirror
+    image.
+
+    Raises:
+        GridError: too many points.
+        LossRangeError: losses beyond what doubles can hold.
+        NoPairError: an event without a dominating pair.
+    """
     share = tail / (3 * (work.steps + 1))
-    removed: list[Loss] = [_one_step(s, replaced, step, share) for s in work.sampled]
-    counts = [s.count for s in work.sampled]
+    found = [(part.event.losses(work.neighbouring, step, share), part.count) for part in work.parts]
     if work.mu > 0:
-        removed.append(pairs.gaussian(work.mu, step, share, _MOST_BINS))
-        counts.append(1)
-    added = [] if replaced else [swapped(loss) for loss in removed]  # a replacing pair is its own mirror image
-    for phase in work.encoded:
-        one, other = _encoded(phase.event, step, share)
-        removed.append(one)
-        added.append(other)
-        counts.append(phase.count)
+        loss = pairs.gaussian(work.mu, step, share, MAX_BINS)
+        mirrored = work.neighbouring is Neighbouring.REPLACE_ONE
+        first = sum(part.event.integrates for part in work.parts)
+        found.insert(first, (LossPair(loss, None if mirrored else swapped(loss)), 1))
+    counts = [count for _, count in found]
+    removed: list[Loss] = [pair.removed for pair, _ in found]
+    one_way = all(pair.added is None for pair, _ in found)
+    added = [] if one_way else [pair.removed if pair.added is None else pair.added for pair, _ in found]
     if max(abs(end) for loss in (*removed, *added) for end in (loss.losses[0], loss.losses[-1])) > LARGEST_LOSS:
         raise LossRangeError
-    return [Composition(losses, counts, _MOST_BINS) for losses in (removed, added) if losses]
-
-
-def _one_step(steps: Sampled, replaced: bool, step: float, tail: float) -> Loss:
-    """One sampled Gaussian step, when a unit is removed or replaced.
-
-    Where lots are cut, fix whether the other units that join fill the lot, and which of them then stay. If they don't,
-    the unit joins as it would without a cap; if they do, it joins with no larger a probability and takes the place of
-    one of them, so that the sum moves by up to two clip norms.
-
-    Raises:
-        GridError: too many points.
-    """
-    if steps.fixed:
-        return pairs.fixed_size_gaussian(steps.q, steps.sigma, step, tail, _MOST_BINS)
-    pair = pairs.poisson_gaussian_replaced if replaced else pairs.poisson_gaussian
-    usual = pair(steps.q, steps.sigma, step, tail, _MOST_BINS)
-    if steps.full == 0:
-        return usual
-    return mixed(usual, pair(steps.q, steps.sigma / 2, step, tail, _MOST_BINS), steps.full)
-
-
-def _encoded(event: Encoded, step: float, tail: float) -> tuple[Loss, Loss]:
-    """One step, sampled or not, when a unit is removed, and when one is added.
-
-    Raises:
-        GridError: too many points.
-        NoPairError: as `shift_pairs.encoded`.
-    """
-    q, whole = event.sampling_rate, shift_pairs.encoded(event, tail)
-    largest = float(whole.losses[-1])
-    span = 2 * largest if q == 1 else math.log1p(q * math.expm1(largest)) - math.log1p(-q)
-    if span > _MOST_BINS * step:
-        raise GridError
-    return sampled(whole, q, step), sampled_added(whole, q, step)
+    return [Composition(losses, counts, MAX_BINS) for losses in (removed, added) if losses]

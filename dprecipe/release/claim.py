@@ -10,7 +10,7 @@ from dprecipe import __version__
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning import places
-from dprecipe.privacy import accountants, gdp, rounding, second_opinion
+from dprecipe.privacy import accountants, cross_check, gdp, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import workload
@@ -66,7 +66,7 @@ def numbers(plan: Plan, charges: Sequence[Charge], published: object = None) -> 
     delta, relation = budget.delta, budget.neighbouring
     first = accountants.epsilon_answer(charges, delta, relation, budget.accountant)
     second = accountants.epsilon_answer(charges, delta, relation, other(budget.accountant))
-    third = second_opinion.opinion(charges, delta, relation)
+    third = cross_check.opinion(charges, delta, relation)
     epsilon = rounding.up(first.value)
     ours = f"dprecipe {__version__}"
     bounds = bounds_of(plan)
@@ -127,9 +127,9 @@ def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilo
         return None
     if work.gaussian:
         return GaussianBound(mu=rounding.up(work.mu * (1 + 1e-12)), from_epsilon=0.0, to_epsilon=None)
-    if work.hidden:
-        runs = work.hidden_alone
-        mu = None if runs is None else accountants.hidden_mu(runs)
+    if work.whole:
+        alone = work.lone_profile
+        mu = None if alone is None else whole_runs.profile_mu(*alone)
         return None if mu is None else GaussianBound(mu=rounding.up(mu), from_epsilon=0.0, to_epsilon=None)
     grid = [2 * epsilon * i / GRID for i in range(GRID + 1)]
     deltas = [delta for _, delta in accountants.profile(charges, neighbouring, "pld", grid)]

@@ -12,23 +12,11 @@ from dprecipe.faults import Fault
 from dprecipe.mechanisms.certificate import compare_number
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.privacy import accountants, second_opinion
-from dprecipe.privacy.events import Charge, Encoded, PoissonLaplace, ProjectedDescent
+from dprecipe.privacy import accountants, cross_check
+from dprecipe.privacy.events import Charge
 from dprecipe.release import claim as claims
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Accountant, Predicate
-
-SECOND_OPINION = (1e-3, 2e-4)
-"""How far above the claim the second opinion may lie: this part of it, and this much. Both are upper bounds of one
-true ε by loss distributions on grids of their own; over q from 1e-4 to 0.9, σ from 0.4 to 30 and up to 100,000 steps
-the other library's lay at most 1e-4 of ε above ours, and at most 1e-4 where ε is small. An honest claim is at or
-above the truth, and so within this of the other bound; one that is lower than that is found out."""
-
-ENCODED = (2e-2, 2e-3)
-"""The same for encoded sums, whose grids over there are as fine as their time allows: over random laws, boxes, rates
-and lengths it lay at most 0.3 % of ε above ours. And for hidden runs, whose places it takes together: over
-random sizes, orders, stages and sets it lay at most 0.1 % of ε above ours, and 1.1 % where the stop is
-random or stages have Laplace noise."""
 
 RENYI_ORDERS = 2e-2
 """How far two Rényi bounds of the same events may lie apart, relative: they try different orders."""
@@ -98,7 +86,7 @@ def _second_opinion(
 ) -> list[str]:
     # A lack of memory here is no answer to a certificate whose maker had enough.
     renyi = row.name == "dp_accounting.rdp"
-    opinion = second_opinion.opinion(charges, plan.budget.delta, plan.budget.neighbouring, renyi)
+    opinion = cross_check.opinion(charges, plan.budget.delta, plan.budget.neighbouring, renyi)
     stated = math.inf if row.epsilon is None else row.epsilon
     found = []
     if opinion.version == row.version:
@@ -110,8 +98,7 @@ def _second_opinion(
         if math.isfinite(opinion.epsilon) and not abs(stated - opinion.epsilon) <= RENYI_ORDERS * opinion.epsilon:
             found.append(f"accounting.2.epsilon: {stated!r} stated, dp-accounting gives {opinion.epsilon!r}")
     if opinion.name == "dp_accounting.pld":
-        coarse = any(isinstance(charge.event, Encoded | PoissonLaplace | ProjectedDescent) for charge in charges)
-        part, much = ENCODED if coarse else SECOND_OPINION
+        part, much = max(charge.event.cross_check_tolerance for charge in charges)
         if not opinion.epsilon <= epsilon * (1 + part) + much:
             found.append(f"claim.epsilon: dp-accounting finds ε = {opinion.epsilon!r} for the events, above the claim")
     elif math.isfinite(opinion.epsilon) and math.isfinite(rdp):

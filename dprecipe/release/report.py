@@ -13,23 +13,14 @@ from dprecipe.mechanisms.drawing import Figure
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
-from dprecipe.privacy.events import Charge
+from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.release import origins, plots
 from dprecipe.release.card import lost_steps
 from dprecipe.release.page import OWN_WORD, POLICY, STYLE, bullets, escape, escape_lines, given, section, table
 from dprecipe.release.schema import (
-    EncodedRun,
     EventRun,
-    FilterRestRun,
-    FixedSizeGaussianRun,
-    NoisyMaxRun,
-    NoisyThresholdRun,
-    PoissonLaplaceRun,
     Predicate,
-    ProjectedDescentRun,
-    SanitisedCostRun,
     Score,
-    TruncatedPoissonGaussianRun,
 )
 
 
@@ -178,7 +169,8 @@ FEW_PHASES = 4
 
 def _events(made: Predicate) -> str:
     head = ("event", "count", "noise multiplier", "sampling rate", "lots", "one unit moves")
-    by_kind = [list(runs) for _, runs in groupby(made.events.run_length, lambda run: (run.kind, _box(run)))]
+    told_apart = groupby(made.events.run_length, lambda run: (run.kind, _event(run).describe_sensitivity()))
+    by_kind = [list(runs) for _, runs in told_apart]
     rows = [
         row
         for runs in by_kind
@@ -212,10 +204,10 @@ def _charged(runs: Sequence[EventRun]) -> tuple[str, ...]:
     return (
         runs[0].kind + (f" in {len(runs)} phases" if len(runs) > 1 else ""),
         f"{sum(run.count for run in runs):,}",
-        _range([multiplier for run in runs for multiplier in _multipliers(run)]),
+        _range([multiplier for run in runs for multiplier in _event(run).multipliers]),
         _range([getattr(run, "sampling_rate", None) for run in runs]),
         _range([getattr(run, "lots", None) for run in runs]),
-        _box(runs[0]),
+        _event(runs[0]).describe_sensitivity(),
     )
 
 
@@ -226,35 +218,8 @@ def _range(values: Sequence[float | None]) -> str:
     return f"{given(min(known))} to {given(max(known))}"
 
 
-def _multipliers(run: EventRun) -> list[float]:
-    return [row[1] for row in run.stages] if isinstance(run, ProjectedDescentRun) else [run.noise_multiplier]
-
-
-def _box(run: EventRun) -> str:
-    match run:
-        case NoisyMaxRun():
-            return f"one vote: two counts by 1 each; {run.family} noise"
-        case NoisyThresholdRun():
-            return "one vote: the largest count by at most 1"
-        case FilterRestRun():
-            return "whatever the filter still allowed: as much as this noise, by 1"
-        case SanitisedCostRun():
-            return f"one vote: the cost by its smooth sensitivity (β = {run.beta:g}), its logarithm by β"
-        case ProjectedDescentRun():
-            return f"one step of a pass, by 1; {run.family} noise; {run.order} order, all but the end hidden"
-        case PoissonLaplaceRun():
-            return "the sum by 1 in L1 norm; laplace noise"
-        case TruncatedPoissonGaussianRun():
-            return f"the sum by 1 in L2 norm, by 2 where a lot has {run.most:,} units, which is all it may have"
-        case FixedSizeGaussianRun():
-            return f"the sum by 2 in L2 norm, replaced; lots of {run.lot:,} of {run.size:,} units"
-        case EncodedRun():
-            pass
-        case _:
-            return "the sum by 1 in L2 norm"
-    coordinates, most = sum(count for _, count in run.shifts), run.shifts[-1][0]
-    law = run.family if run.shape is None else f"{run.family} ({run.shape:g})"
-    return f"{coordinates:,} coordinates by at most {most:.3g} each, rank by rank; {law} noise"
+def _event(run: EventRun) -> Event:
+    return charge_from_json(run.model_dump()).event
 
 
 def _assumptions(plan: Plan, made: Predicate) -> str:

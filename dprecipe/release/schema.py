@@ -6,7 +6,7 @@ these models before anything in it is believed. `certificate_schema` exports the
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema
@@ -19,12 +19,11 @@ from dprecipe.mechanisms.facts import (
     MechanismFacts,
     PrivacyUnit,
     Probability,
-    Rate,
     Sentence,
     Word,
 )
-from dprecipe.mechanisms.table import mechanism_facts
-from dprecipe.privacy.events import MOST_ROWS
+from dprecipe.mechanisms.table import import_events, mechanism_facts
+from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.release.facts import Dtype
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -80,144 +79,17 @@ class SamplingFacts(Block):
     )
 
 
-class GaussianRun(Block):
-    """Equal events of kind `gaussian`; the fields beyond `count` and `kind` are those of the event."""
+if TYPE_CHECKING:
 
-    count: PositiveInt
-    kind: Literal["gaussian"]
-    noise_multiplier: PositiveFloat
+    class EventRun(Block):
+        """Equal events of one kind: how many, and the fields of the event beside them."""
 
+        count: int
+        kind: str
 
-class PoissonGaussianRun(Block):
-    """Equal events of kind `poisson_gaussian`."""
-
-    count: PositiveInt
-    kind: Literal["poisson_gaussian"]
-    noise_multiplier: PositiveFloat
-    sampling_rate: Rate
-
-
-class PartitionedGaussianRun(Block):
-    """Equal events of kind `partitioned_gaussian`."""
-
-    count: PositiveInt
-    kind: Literal["partitioned_gaussian"]
-    noise_multiplier: PositiveFloat
-    lots: PositiveInt
-
-
-class PoissonLaplaceRun(Block):
-    """Equal events of kind `poisson_laplace`."""
-
-    count: PositiveInt
-    kind: Literal["poisson_laplace"]
-    noise_multiplier: PositiveFloat
-    sampling_rate: Rate
-
-
-class TruncatedPoissonGaussianRun(Block):
-    """Equal events of kind `truncated_poisson_gaussian`."""
-
-    count: PositiveInt
-    kind: Literal["truncated_poisson_gaussian"]
-    noise_multiplier: PositiveFloat
-    sampling_rate: Rate
-    size: PositiveInt
-    most: PositiveInt
-
-
-class FixedSizeGaussianRun(Block):
-    """Equal events of kind `fixed_size_gaussian`."""
-
-    count: PositiveInt
-    kind: Literal["fixed_size_gaussian"]
-    noise_multiplier: PositiveFloat
-    size: PositiveInt
-    lot: PositiveInt
-
-
-class EncodedRun(Block):
-    """Equal events of kind `encoded`."""
-
-    count: PositiveInt
-    kind: Literal["encoded"]
-    sampling_rate: Rate
-    noise_multiplier: PositiveFloat
-    family: Word
-    shape: PositiveFloat | None
-    shifts: Annotated[tuple[tuple[NonNegativeFloat, PositiveInt], ...], Field(min_length=1, max_length=MOST_ROWS)]
-    exchanged: bool
-    codebook: Digest
-
-
-class NoisyMaxRun(Block):
-    """Equal events of kind `noisy_max`."""
-
-    count: PositiveInt
-    kind: Literal["noisy_max"]
-    family: Literal["gaussian", "laplace"]
-    noise_multiplier: PositiveFloat
-
-
-class NoisyThresholdRun(Block):
-    """Equal events of kind `noisy_threshold`."""
-
-    count: PositiveInt
-    kind: Literal["noisy_threshold"]
-    noise_multiplier: PositiveFloat
-
-
-class FilterRestRun(Block):
-    """Equal events of kind `filter_rest`."""
-
-    count: PositiveInt
-    kind: Literal["filter_rest"]
-    noise_multiplier: PositiveFloat
-
-
-class SanitisedCostRun(Block):
-    """Equal events of kind `sanitised_cost`."""
-
-    count: PositiveInt
-    kind: Literal["sanitised_cost"]
-    beta: PositiveFloat
-    noise_multiplier: PositiveFloat
-    scale_multiplier: PositiveFloat
-
-
-class ProjectedDescentRun(Block):
-    """Equal events of kind `projected_descent`."""
-
-    count: PositiveInt
-    kind: Literal["projected_descent"]
-    neighbouring: Literal["replace_one", "zero_out_one"]
-    family: Literal["gaussian", "laplace"]
-    size: PositiveInt
-    lot: PositiveInt
-    order: Literal["sequential", "permuted"]
-    stop: Literal["last", "random"]
-    stages: Annotated[
-        tuple[tuple[PositiveInt, PositiveFloat, Probability, PositiveFloat], ...],
-        Field(min_length=1, max_length=MOST_ROWS),
-    ]
-
-
-EventRun = Annotated[
-    GaussianRun
-    | PoissonGaussianRun
-    | PartitionedGaussianRun
-    | PoissonLaplaceRun
-    | TruncatedPoissonGaussianRun
-    | FixedSizeGaussianRun
-    | EncodedRun
-    | ProjectedDescentRun
-    | NoisyMaxRun
-    | NoisyThresholdRun
-    | FilterRestRun
-    | SanitisedCostRun,
-    Field(discriminator="kind"),
-]
-"""A run of equal events: `dprecipe.privacy.events`."""
+else:
+    import_events()
+    EventRun = charge_type()
 
 
 class Events(Block):

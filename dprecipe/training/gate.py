@@ -22,19 +22,9 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import (
-    HIDDEN,
-    Charge,
-    Encoded,
-    Event,
-    PartitionedGaussian,
-    PoissonLaplace,
-    run_lengths,
-    total,
-)
+from dprecipe.privacy.events import Charge, Event, run_lengths, total
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.engine.clipping import Norm
 from dprecipe.training.engine.sizes import wide
 from dprecipe.training.noise import add_noise
 
@@ -45,26 +35,26 @@ LONGEST_BLOCK = 64
 
 
 def law_of(event: Event) -> Law:
-    """The law of an event's noise, at unit scale."""
-    if isinstance(event, PoissonLaplace):
-        return Law("laplace")
-    return Law(event.family, event.shape) if isinstance(event, Encoded) else Law("gaussian")
+    """The distribution of an event's noise, at unit scale.
 
-
-def norm_of(event: Event) -> Norm:
-    """The norm in which an event's account has the sum bounded."""
-    return "l1" if isinstance(event, PoissonLaplace) else "l2"
+    Raises:
+        RunFailed: the event is no noisy sum.
+    """
+    law = event.noise_law()
+    if law is None:
+        raise RunFailed(f"internal fault: a {event.kind} is no noisy sum", "please report this")
+    return law
 
 
 def multiplier_of(event: Event) -> float:
     """The scale of an event's noise, over its sensitivity.
 
     Raises:
-        RunFailed: the event is no noisy sum.
+        RunFailed: the event is no noisy sum, or one of several multipliers.
     """
-    if isinstance(event, HIDDEN):
-        raise RunFailed(f"internal fault: a {event.kind} is no noisy sum", "please report this")
-    return event.noise_multiplier
+    law_of(event)
+    (multiplier,) = event.multipliers
+    return multiplier
 
 
 @final
@@ -75,7 +65,7 @@ class Ticket:
         self.event = event
         self.index = index
         """Number of the event within this attempt: the name of its secret streams."""
-        self.releases = event.lots if isinstance(event, PartitionedGaussian) else 1
+        self.releases = event.steps
         self.used = 0
 
 
@@ -150,7 +140,7 @@ class Gate:
         """
         if not ticket.used < ticket.releases:
             raise RunFailed("a noisy sum was asked for that the ledger does not hold")
-        if clipped.norm != norm_of(ticket.event):
+        if clipped.norm != ticket.event.norm:
             raise RunFailed(f"a sum with a bound in {clipped.norm} norm was to be released as one in another")
         ticket.used += 1
         stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
@@ -179,8 +169,7 @@ class Gate:
     def _reserve(self, following: Charge) -> bool:
         event = following.event
         longest = min(LONGEST_BLOCK, max(1, total(self.planned) // 50), following.count)
-        # An event of many coordinates takes a long line: reserve more of them by one.
-        wanted = math.ceil(len(event.shifts) / 64) if isinstance(event, Encoded) else 1
+        wanted = event.line_weight  # an event with a long line: reserve more of them by one
         if self._step_seconds > 0:
             wanted = max(wanted, math.ceil(self._ledger_seconds / (LEDGER_SHARE * self._step_seconds)))
         count = min(max(1, wanted), longest, self._affordable(event, longest))

@@ -21,7 +21,7 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.sizes import wide
-from dprecipe.training.gate import Gate, law_of, multiplier_of, norm_of
+from dprecipe.training.gate import Gate, law_of, multiplier_of
 from dprecipe.training.noise import MIN_ON_DEVICE
 from dprecipe.training.probe.program import Check
 
@@ -45,7 +45,7 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
     Raises:
         RunFailed: it does not.
     """
-    noises = {(law_of(c.event), multiplier_of(c.event), norm_of(c.event)): Charge(c.event, 1) for c in plan.events}
+    noises = {(law_of(c.event), multiplier_of(c.event), c.event.norm): Charge(c.event, 1) for c in plan.events}
     place = wide(device)
     if place.type != "cpu":
         keystream_known(place)
@@ -99,7 +99,7 @@ def _drawn(plan: Plan, charge: Charge, device: torch.device, count: int) -> NDAr
         if ticket is None:
             raise RunFailed("the gate admits not even one event of the plan")
         zeros = torch.zeros(count, dtype=torch.float64, device=wide(device))
-        drawn: NDArray[np.float64] = gate.release(ticket, ClippedSum(zeros, 1.0, norm_of(charge.event))).cpu().numpy()
+        drawn: NDArray[np.float64] = gate.release(ticket, ClippedSum(zeros, 1.0, charge.event.norm)).cpu().numpy()
         ledger.abandon()
     return drawn
 

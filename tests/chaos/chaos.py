@@ -44,11 +44,11 @@ import dprecipe  # noqa: E402
 from dprecipe.data.files import data_root  # noqa: E402
 from dprecipe.faults import CertificateInvalid  # noqa: E402
 from dprecipe.faults import Fault as ToldFault  # noqa: E402
+from dprecipe.mechanisms.pate.events import NoisyMax  # noqa: E402
 from dprecipe.mechanisms.pate.train import ballot  # noqa: E402
 from dprecipe.mechanisms.plan import Plan  # noqa: E402
 from dprecipe.mechanisms.table import mechanism_of  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
-from dprecipe.privacy.events import NoisyMax  # noqa: E402
 from dprecipe.recipe.read import read_text  # noqa: E402
 from dprecipe.release import report  # noqa: E402, F401
 from dprecipe.training import gate, noise  # noqa: E402

@@ -84,7 +84,7 @@ def test_every_noise_family_has_a_distribution_a_sampler_a_block_and_tests(famil
         "tests/noise/test_laws.py",
         "tests/noise/test_draws.py",
         "tests/training/test_noise.py",
-        "tests/mechanisms/encoded/theory/test_moments.py",
+        "tests/privacy/box/test_moments.py",
     ):
         assert f'"{family}"' in read_text(name), name
     assert family in read_text("docs/noise.md")

@@ -5,19 +5,13 @@ import random
 
 import pytest
 
+from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy import accountants, calibrate, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.calibrate import CalibrationError
-from dprecipe.privacy.events import (
-    Charge,
-    Encoded,
-    Gaussian,
-    NoisyMax,
-    NoisyThreshold,
-    PartitionedGaussian,
-    PoissonGaussian,
-    SanitisedCost,
-)
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from dprecipe.faults import RunFailed
-from dprecipe.privacy.events import Charge, Encoded, Event, PoissonGaussian, ProjectedDescent, total
+from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
+from dprecipe.privacy.events import Charge, Event, total
 from dprecipe.privacy.ledger import GENESIS, LedgerWriter, StopReason, held, parse, read
+from dprecipe.privacy.noisy_sums import PoissonGaussian
 
 EVENT = PoissonGaussian(0.1, 2.0)
 HIDDEN = ProjectedDescent("replace_one", "gaussian", 100, 1, "permuted", "last", ((100, 2.0, 0.99, 30.0),))

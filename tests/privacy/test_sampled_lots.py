@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dprecipe.privacy import accountants, curves, second_opinion
+from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.pate.events import NoisyMax
+from dprecipe.privacy import accountants, cross_check, curves
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import (
-    Charge,
-    Encoded,
-    Event,
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
-    NoisyMax,
     PartitionedGaussian,
     PoissonGaussian,
     PoissonLaplace,
@@ -176,7 +175,7 @@ def test_what_blanking_out_costs(event: Event, same_as: Neighbouring) -> None:
         found = accountants.epsilon(charges, 1e-5, BLANK, accountant)
         assert found == accountants.epsilon(charges, 1e-5, same_as, accountant) < math.inf
     found = accountants.epsilon(charges, 1e-5, BLANK, "pld")
-    assert second_opinion.epsilon(charges, 1e-5, BLANK) == pytest.approx(found, rel=1e-3)
+    assert cross_check.epsilon(charges, 1e-5, BLANK) == pytest.approx(found, rel=1e-3)
 
 
 @pytest.mark.parametrize("most", [150, pytest.param(170, marks=pytest.mark.slow), 200])
@@ -185,7 +184,7 @@ def test_a_largest_batch_that_is_hardly_ever_reached_costs_no_replacement(most: 
     plain = accountants.epsilon([Charge(PoissonGaussian(0.01, 1.0), 200)], 1e-5, BLANK, "pld")
     found = accountants.epsilon(charges, 1e-5, BLANK, "pld")
     assert plain <= found <= accountants.epsilon(charges, 1e-5, REPLACE, "pld") * (1 + 1e-9)
-    assert second_opinion.epsilon(charges, 1e-5, BLANK) == pytest.approx(found, rel=1e-3)
+    assert cross_check.epsilon(charges, 1e-5, BLANK) == pytest.approx(found, rel=1e-3)
     if most == 200:
         assert found == pytest.approx(plain, rel=1e-3)
 
@@ -271,7 +270,7 @@ def test_laplace_noise_costs_no_more_than_its_pure_sum() -> None:
 )
 def test_a_second_opinion(charges: list[Charge], relation: Neighbouring) -> None:
     own = accountants.epsilon(charges, 1e-5, relation, "pld")
-    assert second_opinion.epsilon(charges, 1e-5, relation) == pytest.approx(own, rel=1e-3)
+    assert cross_check.epsilon(charges, 1e-5, relation) == pytest.approx(own, rel=1e-3)
     assert own <= accountants.epsilon(charges, 1e-5, relation, "rdp")
 
 

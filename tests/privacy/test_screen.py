@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import (
-    Charge,
-    Encoded,
-    FilterRest,
-    Gaussian,
-    NoisyMax,
-    NoisyThreshold,
-    PartitionedGaussian,
-    PoissonGaussian,
-    SanitisedCost,
-)
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
 from dprecipe.privacy.screen import surely_within
 
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import (
-    Charge,
-    Encoded,
-    FilterRest,
-    Gaussian,
-    NoisyMax,
-    NoisyThreshold,
-    PartitionedGaussian,
-    PoissonGaussian,
-    SanitisedCost,
-)
-from dprecipe.privacy.workload import EncodedSteps, Sampled, Sanitised, workload
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.workload import workload
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 RECORDS = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").read_text())["records"]
@@ -27,7 +20,7 @@ RECORDS = json.loads((Path(__file__).parents[1] / "golden" / "accounting.json").
 def test_equal_steps_are_counted_together_in_any_order():
     a, b = PoissonGaussian(0.01, 1.0), PoissonGaussian(0.02, 2.0)
     first = workload([Charge(a, 3), Charge(b, 1), Charge(a, 4)], ADD)
-    assert first.sampled == (Sampled(0.01, 1.0, 7), Sampled(0.02, 2.0, 1))
+    assert first.parts == (Charge(a, 7), Charge(b, 1))
     assert first == workload([Charge(b, 1), Charge(a, 7)], ADD)
     assert first.steps == 8
 
@@ -37,7 +30,7 @@ def test_unsampled_steps_are_one_gaussian():
     mu = math.sqrt(3 / 4 + 2 / 16 + 1 / 25)
     assert workload(charges, ADD).mu == pytest.approx(mu, rel=1e-15)
     assert workload(charges, REPLACE).mu == pytest.approx(2 * mu, rel=1e-15)
-    assert workload(charges, ADD).sampled == ()
+    assert workload(charges, ADD).parts == ()
 
 
 def test_layers_of_one_release_compose_to_the_golden_multiplier():
@@ -71,7 +64,7 @@ def test_encoded_steps_are_kept_and_counted_in_any_order():
     a, b, c = code(0.1), code(0.1, "laplace", None), code(1.0, "student_t", 3.0)
     charges = [Charge(a, 3), Charge(b, 1), Charge(Gaussian(2.0), 1), Charge(c, 2), Charge(a, 4)]
     found = workload(charges, ADD)
-    assert set(found.encoded) == {EncodedSteps(a, 7), EncodedSteps(b, 1), EncodedSteps(c, 2)}
+    assert set(found.parts) == {Charge(a, 7), Charge(b, 1), Charge(c, 2)}
     assert found == workload(charges[::-1], ADD)
     boxes = [Charge(code(0.1, bound=bound), 1) for bound in (0.3, 0.1, 0.2)]
     assert workload(boxes, ADD) == workload(boxes[::-1], ADD)
@@ -123,30 +116,30 @@ def test_votes_beside_other_sums_leave_those_as_they_are():
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_laplace_votes_are_two_coordinates(relation):
     found = workload([Charge(NoisyMax("laplace", 20.0), 3), Charge(NoisyMax("laplace", 20.0), 4)], relation)
-    ((event, count),) = ((steps.event, steps.count) for steps in found.encoded)
+    ((event, count),) = ((part.event.box, part.count) for part in found.parts)
     assert (event.family, event.noise_multiplier, event.shifts, count) == ("laplace", 20.0, ((1.0, 2),), 7)
     assert found.neighbouring is ADD
     assert found.mu == 0
-    assert found.largest_loss == pytest.approx(7 * 2 / 20, rel=1e-11)
-    assert found.largest_loss >= 0.7
+    assert found.max_loss == pytest.approx(7 * 2 / 20, rel=1e-11)
+    assert found.max_loss >= 0.7
 
 
 def test_sanitised_costs_are_kept():
     event = SanitisedCost(0.03, 9.0, 12.0)
     found = workload([*VOTES, Charge(event, 2), Charge(event, 0)], REPLACE)
-    assert found.sanitised == (Sanitised(event, 2),)
+    assert found.parts == (Charge(event, 2),)
     assert found.neighbouring is ADD
     assert not found.gaussian
     assert not found.empty
     assert found.ever_sampled == 1.0
 
 
-def test_the_largest_loss_is_finite_for_laplace_noise_alone():
+def test_the_max_loss_is_finite_for_laplace_noise_alone():
     laplace = Charge(code(1.0, "laplace", None, scale=2.0), 3)
-    assert workload([laplace], ADD).largest_loss == pytest.approx(3 * 100 * 0.1 / 2, rel=1e-11)
+    assert workload([laplace], ADD).max_loss == pytest.approx(3 * 100 * 0.1 / 2, rel=1e-11)
     sampled = workload([Charge(code(0.01, "laplace", None, scale=2.0), 3)], ADD)
-    assert sampled.largest_loss == pytest.approx(3 * math.log1p(0.01 * math.expm1(5.0)), rel=1e-11)
+    assert sampled.max_loss == pytest.approx(3 * math.log1p(0.01 * math.expm1(5.0)), rel=1e-11)
     for other in (Charge(Gaussian(9.0), 1), Charge(code(1.0), 1), Charge(SanitisedCost(0.1, 1.0, 1.0), 1)):
-        assert workload([laplace, other], ADD).largest_loss == math.inf
+        assert workload([laplace, other], ADD).max_loss == math.inf
     huge = workload([Charge(code(0.5, "laplace", None, scale=1e-3), 1)], ADD)
-    assert 0 < huge.largest_loss < math.inf
+    assert 0 < huge.max_loss < math.inf

@@ -18,7 +18,7 @@ from dprecipe.faults import CertificateInvalid
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.privacy import accountants, calibrate, second_opinion
+from dprecipe.privacy import accountants, calibrate, cross_check
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import claim
@@ -157,7 +157,7 @@ REMEMBERED = (
     (accountants, "profile"),
     (calibrate, "_cost"),
     (claim, "gaussian_bound"),
-    (second_opinion, "opinion"),
+    (cross_check, "opinion"),
 )
 _MEMORY: dict[Any, Any] = {}
 

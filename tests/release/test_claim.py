@@ -13,7 +13,8 @@ from dprecipe.mechanisms.facts import PrivacyUnit
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Gaussian, PoissonGaussian
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 from dprecipe.release import claim
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE

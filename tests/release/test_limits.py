@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from dprecipe.cli.main import app
 from dprecipe.faults import CertificateInvalid
-from dprecipe.privacy import second_opinion
+from dprecipe.privacy import cross_check
 from dprecipe.release import limits, rebuild, recompute
 from dprecipe.release.verify import verify
 
@@ -89,7 +89,7 @@ def test_a_lack_of_memory_is_no_other_opinion(finished: Any, monkeypatch: pytest
 
     # asked anew: neither its own cache nor that of these tests answers
     monkeypatch.setattr(
-        second_opinion, "opinion", lambda charges, *rest: second_opinion._opinion.__wrapped__(tuple(charges), *rest)
+        cross_check, "opinion", lambda charges, *rest: cross_check._opinion.__wrapped__(tuple(charges), *rest)
     )
     monkeypatch.setattr(pld, "PLDAccountant", greedy)
     with pytest.raises(CertificateInvalid) as caught:

@@ -16,13 +16,14 @@ from dprecipe.cli.plan import lines
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.mechanisms.pate.certificate import CHECKS_OF_A_FILE, answered_over_queries
 from dprecipe.mechanisms.pate.charges import queries
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.theory import sanitise
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, FilterRest, NoisyMax, NoisyThreshold, SanitisedCost, charge_from_json, total
+from dprecipe.privacy.events import Charge, charge_from_json, total
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import certificate, plots, rebuild

@@ -19,11 +19,11 @@ import torch
 
 torch.set_num_threads(1)
 
+from dprecipe.mechanisms.pate.events import NoisyMax  # noqa: E402
 from dprecipe.mechanisms.pate.train import ballot, program  # noqa: E402
 from dprecipe.mechanisms.plan import Plan  # noqa: E402
 from dprecipe.mechanisms.table import mechanism_of  # noqa: E402
 from dprecipe.planning.make import plan as make_plan  # noqa: E402
-from dprecipe.privacy.events import NoisyMax  # noqa: E402
 from dprecipe.recipe.read import read  # noqa: E402
 from dprecipe.training import gate, noise  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402

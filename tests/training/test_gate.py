@@ -9,21 +9,14 @@ import pytest
 import torch
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.encoded.events import Encoded
 from dprecipe.mechanisms.plan import Budget
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import (
-    Charge,
-    Encoded,
-    Event,
-    Gaussian,
-    PartitionedGaussian,
-    PoissonGaussian,
-    PoissonLaplace,
-    total,
-)
+from dprecipe.privacy.events import Charge, Event, total
 from dprecipe.privacy.ledger import LedgerWriter, read
+from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian, PoissonLaplace
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Norm
 from dprecipe.training.gate import Gate, Ticket

@@ -106,7 +106,7 @@ class Part(CertificatePart[DpsgdFacts, None]):
         return CHECKS
 
     def count_steps(self, event: Event) -> int:
-        return noisy_sum.steps_of(event)
+        return event.steps
 
     def describe_noise(self, facts: DpsgdFacts) -> str:
         return f"{facts.noise.family} noise of multiplier {facts.multipliers}"

@@ -25,16 +25,14 @@ from dprecipe.mechanisms.noisy_sum.sampling import (
     lots_over,
 )
 from dprecipe.noise.schema import phases
-from dprecipe.privacy.events import (
-    Charge,
-    Event,
+from dprecipe.privacy.events import Charge, Event, run_lengths
+from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
     PartitionedGaussian,
     PoissonGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
-    run_lengths,
 )
 from dprecipe.privacy.rounding import up
 

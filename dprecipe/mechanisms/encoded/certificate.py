@@ -94,7 +94,7 @@ class Part(CertificatePart[EncodedFacts, None]):
         return CHECKS
 
     def count_steps(self, event: Event) -> int:
-        return noisy_sum.steps_of(event)
+        return event.steps
 
     def describe_noise(self, facts: EncodedFacts) -> str:
         return f"{facts.noise.family} noise of multiplier {facts.multipliers}"

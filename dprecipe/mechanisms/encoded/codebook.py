@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.privacy.events import MOST_ROWS
+from dprecipe.privacy.events import MAX_ROWS
 from dprecipe.privacy.rounding import up
 
 LEVELS = 256
@@ -104,7 +104,7 @@ class Box:
         `scales`: of the noise in each group relative to the others. What is bounded then is the code divided by
         them, coordinate by coordinate, and its norm is that of the envelope.
 
-        Guarantees: at most `MOST_ROWS` bounds; where many layers have more, neighbours are rounded up to one.
+        Guarantees: at most `MAX_ROWS` bounds; where many layers have more, neighbours are rounded up to one.
         """
         scales = [1.0] * len(self.groups) if scales is None else scales
         counted: dict[float, int] = {}
@@ -120,7 +120,7 @@ class Box:
             for bound, count in counted.items():
                 key = up(bound / norm, digits)
                 rounded[key] = rounded.get(key, 0) + count
-            if len(rounded) <= MOST_ROWS:
+            if len(rounded) <= MAX_ROWS:
                 break
         return norm, tuple(sorted(rounded.items()))
 

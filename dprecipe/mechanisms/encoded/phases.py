@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.encoded.events import Encoded as EncodedEvent
 from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
 from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.noisy_sum.sampling import Pace
 from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.noise.schema import Noise, phases, shape_of
-from dprecipe.privacy import events
-from dprecipe.privacy.events import Charge, Event, Gaussian, PoissonGaussian
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
 if TYPE_CHECKING:
     from dprecipe.mechanisms.encoded.codebook import Box, Shifts
@@ -129,7 +130,7 @@ class EncodedRun:
         scale = multiplier / self.sensitivity
         if noise.family == "gaussian":
             return Gaussian(scale) if q is None else PoissonGaussian(q, scale)
-        return events.Encoded(
+        return EncodedEvent(
             sampling_rate=1.0 if q is None else q,
             noise_multiplier=scale,
             family=noise.family,

@@ -9,10 +9,11 @@ from functools import cached_property
 from typing import ClassVar
 
 from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.encoded.events import Encoded
 from dprecipe.mechanisms.encoded.schema import FileCodebook, GaussianCodebook, KolmogorovSmirnov
 from dprecipe.mechanisms.noisy_sum import steps
 from dprecipe.mechanisms.plan import Length, Plan, Recorded
-from dprecipe.privacy.events import Charge, Encoded, run_lengths
+from dprecipe.privacy.events import Charge, run_lengths
 
 ATTACHMENT = "codebook"
 """The name under which the summary of a codebook file comes with the recipe's texts."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dprecipe.mechanisms.certificate import NOISE_SCALE, Scheme
 from dprecipe.mechanisms.facts import AggregationFacts
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy.events import Event, PartitionedGaussian
 
 GRADIENT_CHECKS = {
     "output": "finite outputs, one row of logits for each record",
@@ -29,11 +28,6 @@ TAKES_PART = {
     "shuffle": ("dealt to one lot of each epoch", "are dealt together to one lot of each epoch"),
 }
 """How a record, and how the records of a unit, come to take part in a step."""
-
-
-def steps_of(event: Event) -> int:
-    """How many noisy steps an event takes."""
-    return event.lots if isinstance(event, PartitionedGaussian) else 1
 
 
 def scheme(plan: Plan) -> Scheme:

@@ -13,40 +13,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.noise.entropy import Stream
-from dprecipe.privacy.events import (
-    Encoded,
-    Event,
-    FixedSizeGaussian,
-    Gaussian,
-    PartitionedGaussian,
-    PoissonGaussian,
-    PoissonLaplace,
-    TruncatedPoissonGaussian,
-)
+from dprecipe.privacy.events import Event
+from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch
 
 Lot = NDArray[np.int64]
 
 
 def draw(event: Event, units: int, stream: Stream) -> Iterator[Lot]:
-    """The lots of one event: one for a sampled or full step, `event.lots` for an epoch dealt out.
+    """The lots of one event: one for a sampled or full step, as many as it deals for an epoch.
 
     Each lot holds increasing unit numbers in [0, units); it may be empty.
     """
-    match event:
-        case PoissonGaussian(sampling_rate=q) | PoissonLaplace(sampling_rate=q) | Encoded(sampling_rate=q):
+    match event.sampling():
+        case PoissonBatch(q, None):
             yield poisson(q, units, stream)
-        case TruncatedPoissonGaussian(sampling_rate=q, most=most):
+        case PoissonBatch(q, int(cap)):
             lot = poisson(q, units, stream)
-            yield lot if len(lot) <= most else lot[subset(most, len(lot), stream)]
-        case FixedSizeGaussian(lot=most):
-            yield subset(most, units, stream)
-        case Gaussian():
+            yield lot if len(lot) <= cap else lot[subset(cap, len(lot), stream)]
+        case FixedSizeBatch(batch):
+            yield subset(batch, units, stream)
+        case EveryUnit():
             yield np.arange(units)
-        case PartitionedGaussian(lots=lots):
+        case Partition(batches):
             # Every unit is dealt on its own: adding one changes one lot and moves no other unit.
-            lot_of = stream.integers(lots, units)
+            lot_of = stream.integers(batches, units)
             order = np.argsort(lot_of, kind="stable")
-            ends = np.searchsorted(lot_of[order], np.arange(lots + 1))
+            ends = np.searchsorted(lot_of[order], np.arange(batches + 1))
             for start, end in pairwise(ends):
                 yield order[start:end]
         case _:

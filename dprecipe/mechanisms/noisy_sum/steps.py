@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from dprecipe.privacy.events import (
-    Charge,
-    Encoded,
-    Event,
-    FixedSizeGaussian,
-    Gaussian,
-    PartitionedGaussian,
-    PoissonGaussian,
-    PoissonLaplace,
-    TruncatedPoissonGaussian,
-)
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.sampling import FixedSizeBatch, Partition, PoissonBatch
 
 UNSAMPLED = ("full_batch", "shuffle")
 """Schemes that claim no amplification."""
@@ -27,40 +18,25 @@ def noise_multiplier(event: Event) -> float:
     Raises:
         TypeError: the event is no noisy sum.
     """
-    match event:
-        case (
-            Gaussian(noise_multiplier=scale)
-            | PoissonGaussian(noise_multiplier=scale)
-            | PartitionedGaussian(noise_multiplier=scale)
-            | PoissonLaplace(noise_multiplier=scale)
-            | TruncatedPoissonGaussian(noise_multiplier=scale)
-            | FixedSizeGaussian(noise_multiplier=scale)
-            | Encoded(noise_multiplier=scale)
-        ):
-            return scale
-    raise TypeError(f"an event of kind {event.kind} is no noisy sum")
+    if event.sampling() is None:
+        raise TypeError(f"an event of kind {event.kind} is no noisy sum")
+    (multiplier,) = event.multipliers
+    return multiplier
 
 
 def count_steps(charges: Iterable[Charge]) -> int:
     """Steps that these events take: one each, or as many as an epoch that is dealt out has batches."""
-    return sum(
-        charge.count * (charge.event.lots if isinstance(charge.event, PartitionedGaussian) else 1) for charge in charges
-    )
+    return sum(charge.count * charge.event.steps for charge in charges)
 
 
 def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
     """The chance with which a unit of `size` takes part in a step of an event; `None`: no amplification is claimed."""
     if scheme in UNSAMPLED:
         return None
-    match event:
-        case (
-            PoissonGaussian(sampling_rate=rate)
-            | PoissonLaplace(sampling_rate=rate)
-            | TruncatedPoissonGaussian(sampling_rate=rate)
-            | Encoded(sampling_rate=rate)
-        ):
+    match event.sampling():
+        case PoissonBatch(rate):
             return rate
-        case FixedSizeGaussian(lot=batch):
+        case FixedSizeBatch(batch):
             return batch / size
     return 1.0
 
@@ -70,18 +46,13 @@ def expected_batch(event: Event, size: int) -> float:
 
     Of a sampled event it is the number of fewest digits that its rate is the share of: what a recipe wrote.
     """
-    match event:
-        case (
-            PoissonGaussian(sampling_rate=rate)
-            | PoissonLaplace(sampling_rate=rate)
-            | TruncatedPoissonGaussian(sampling_rate=rate)
-            | Encoded(sampling_rate=rate)
-        ):
+    match event.sampling():
+        case PoissonBatch(rate):
             return shortest(rate * size, lambda units: units / size == rate)
-        case FixedSizeGaussian(lot=batch):
+        case FixedSizeBatch(batch):
             return float(batch)
-        case PartitionedGaussian(lots=count):
-            return size / count
+        case Partition(batches):
+            return size / batches
     return float(size)
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.noise.draws import draw
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
-from dprecipe.privacy.events import NoisyMax, NoisyThreshold
 
 Counts = NDArray[np.int32]
 """How many teachers vote for each class: (K, M), each row summing to the number of teachers."""

@@ -24,9 +24,10 @@ from dprecipe.mechanisms.facts import (
 from dprecipe.mechanisms.pate import charges as votes
 from dprecipe.mechanisms.pate import cost_statement, labels
 from dprecipe.mechanisms.pate.cost_statement import DataDependentFacts, VotesCost
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, SanitisedCost
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy.events import Charge, Event, FilterRest, NoisyMax, SanitisedCost
+from dprecipe.privacy.events import Charge, Event
 
 CHECKS = {
     **NOISE_SCALE,

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from types import UnionType
 
 from dprecipe.mechanisms.facts import BudgetFacts
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.theory.filter import spent
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy.events import Charge, Event, FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy.events import Charge, Event
 
 ROUNDING = 1e-11
 """How far, relative, charges may lie from their filter's limit."""

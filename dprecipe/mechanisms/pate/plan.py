@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.plan import Length, Plan, Recorded
-from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy.events import Charge
 
 
 @dataclass(frozen=True, slots=True)

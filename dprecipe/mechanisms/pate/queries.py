@@ -13,10 +13,11 @@ from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.pate import rules
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy.events import Charge
 from dprecipe.privacy.screen import surely_within
 
 MULTIPLIER = "mechanism.aggregator.noise.multiplier"
@@ -138,8 +139,8 @@ class PateRun:
     @cached_property
     def limit(self) -> float:
         """The most that μ² of the Gaussian events of votes may come to within the budget; 0: nothing fits."""
+        from dprecipe.mechanisms.pate.events import FilterRest
         from dprecipe.privacy import gdp
-        from dprecipe.privacy.events import FilterRest
 
         budget, cap = self.budget, self.cap
         high = gdp.mu_for(cap, budget.delta)

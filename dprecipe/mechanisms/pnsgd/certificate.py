@@ -30,8 +30,8 @@ from dprecipe.mechanisms.facts import (
 )
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.schema import Constraint
-from dprecipe.privacy import accountants, rounding
-from dprecipe.privacy.events import MOST_ROWS, Charge, Event, ProjectedDescent
+from dprecipe.privacy import accountants, rounding, whole_runs
+from dprecipe.privacy.events import MAX_ROWS, Charge, Event
 
 CHECKS = {
     **NOISE_SCALE,
@@ -97,7 +97,7 @@ class ProjectionFacts(Block):
     batch_size: PositiveInt
     lots: PositiveInt = Field(description="steps of one pass")
     passes: PositiveFloat
-    stages: Annotated[tuple[StageFacts, ...], Field(min_length=1, max_length=MOST_ROWS)]
+    stages: Annotated[tuple[StageFacts, ...], Field(min_length=1, max_length=MAX_ROWS)]
     bounds: Annotated[tuple[BoundFacts, ...], Field(max_length=16)]
     winner: Word = Field(description="the simplest of the least")
 
@@ -224,8 +224,8 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
         The list by position is of runs through the file's order that are charged once: of more it would not hold.
         """
         delta, relation = plan.budget.delta, plan.budget.neighbouring
-        bounds = accountants.hidden_bounds(charges, delta, relation)
-        rows = accountants.by_position(charges, delta, relation, epsilon)
+        bounds = whole_runs.epsilon_by_bound(charges, delta, relation)
+        rows = whole_runs.by_position(charges, delta, relation, epsilon)
         return HiddenNumbers(
             tuple(
                 BoundFacts(name=name, epsilon=rounding.up(e) if e < math.inf else None) for name, e in bounds.items()
@@ -260,7 +260,7 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
         return found
 
     def count_steps(self, event: Event) -> int:
-        return event.steps if isinstance(event, ProjectedDescent) else 0
+        return event.steps
 
     def check_run(self, plan: Plan, facts: PnsgdFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
         found = []
@@ -342,7 +342,7 @@ def bounds_over_epsilon(
     plan: Plan, charges: Sequence[Charge], epsilons: Sequence[float]
 ) -> dict[str, list[tuple[float, float]]]:
     """(ε, δ) of hidden runs by each of their bounds."""
-    columns = [accountants.hidden_deltas(charges, epsilon, plan.budget.neighbouring) for epsilon in epsilons]
+    columns = [whole_runs.delta_by_bound(charges, epsilon, plan.budget.neighbouring) for epsilon in epsilons]
     return {name: [(e, column[name]) for e, column in zip(epsilons, columns, strict=True)] for name in columns[0]}
 
 

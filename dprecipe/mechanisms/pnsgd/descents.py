@@ -15,13 +15,14 @@ from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.pnsgd import rules
 from dprecipe.mechanisms.pnsgd.constants import declared
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import BoundValue, PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage, stages, steps_of
 from dprecipe.mechanisms.pnsgd.schema import Ball, Pnsgd
 from dprecipe.noise.schema import phases
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, ProjectedDescent
+from dprecipe.privacy.events import Charge
 
 MIN_NOISE, MAX_NOISE = 1e-9, 1e7
 """Of the multiplier: σ over L is small where a step averages many records."""

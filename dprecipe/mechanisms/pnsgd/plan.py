@@ -17,9 +17,10 @@ from dprecipe.mechanisms.contract import UsualPlan
 from dprecipe.mechanisms.noisy_sum.steps import shortest
 from dprecipe.mechanisms.plan import Length, Plan
 from dprecipe.mechanisms.pnsgd.constants import Proven, above, below, contraction
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.schema import Ball, Box
-from dprecipe.privacy.events import Charge, ProjectedDescent
+from dprecipe.privacy.events import Charge
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd import account
 from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.models.schema import LogisticRegression
-from dprecipe.privacy import accountants, second_opinion
+from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Gaussian, PartitionedGaussian, PoissonGaussian
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
 
 
 def spec(
@@ -51,7 +52,7 @@ def test_the_contracts_example() -> None:
     assert charge.event == PoissonGaussian(512 / 60000, planned.solved["mechanism.noise.multiplier"])
     spent = accountants.epsilon(plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
     assert 0.999 * 3 <= spent <= 3
-    assert second_opinion.epsilon(plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE) == pytest.approx(3, rel=2e-3)
+    assert cross_check.epsilon(plan.events, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE) == pytest.approx(3, rel=2e-3)
 
 
 @pytest.mark.parametrize(("epochs", "steps"), [(0.1, 12), (1.0, 118), (0.3, 36), (60.0, 7032), (2.5, 293)])

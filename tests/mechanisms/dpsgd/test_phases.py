@@ -22,14 +22,13 @@ from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.models.schema import Mlp
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import (
-    Charge,
+from dprecipe.privacy.events import Charge, total
+from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
     PoissonGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,
-    total,
 )
 
 RECORDS = json.loads((Path(__file__).parents[2] / "golden" / "accounting.json").read_text())["records"]

@@ -19,7 +19,7 @@ from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.planning import rules
 from dprecipe.planning.make import plan
-from dprecipe.privacy.events import MOST_ROWS
+from dprecipe.privacy.events import MAX_ROWS
 from dprecipe.recipe.read import read, read_text
 
 FINE = (Path(__file__).parents[2] / "golden" / "rules" / "fine-encoded-one-phase.yaml").read_text("utf-8")
@@ -214,9 +214,9 @@ def test_a_run_that_ends_with_the_budget_has_phases_of_a_finite_length() -> None
 def test_the_bounds_of_many_layers_are_rounded_up_to_as_many_as_an_event_may_have() -> None:
     box = gaussian([4160] * 20, 100, 1e-5, 0).box
     scales = [1 + layer / 7 for layer in range(20)]
-    assert sum(len(table) for _, table in box.groups) > MOST_ROWS
+    assert sum(len(table) for _, table in box.groups) > MAX_ROWS
     norm, shifts = box.shifts(scales)
-    assert len(shifts) <= MOST_ROWS
+    assert len(shifts) <= MAX_ROWS
     exact = sorted(
         bound / scale / norm
         for (_, table), scale in zip(box.groups, scales, strict=True)

@@ -13,10 +13,12 @@ from scipy.stats import norm
 
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.encoded import codebook
+from dprecipe.mechanisms.encoded.events import Encoded
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, Encoded, Gaussian, PoissonGaussian
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 from dprecipe.recipe.read import read, read_source, read_text
 
 RECIPE = """\

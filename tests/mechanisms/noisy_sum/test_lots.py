@@ -10,7 +10,7 @@ import pytest
 
 from dprecipe.mechanisms.noisy_sum.lots import draw, poisson, subset
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.privacy.events import (
+from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
     PartitionedGaussian,

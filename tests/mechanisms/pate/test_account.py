@@ -15,6 +15,7 @@ import mpmath
 import pytest
 
 from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PlannedInteraction
 from dprecipe.mechanisms.pate.rules import MAX_QUERIES
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
@@ -24,7 +25,7 @@ from dprecipe.planning.make import plan
 from dprecipe.planning.schema import plan_schema
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy.events import Charge
 from dprecipe.recipe.read import read_text
 
 FINE = (Path(__file__).parents[2] / "golden" / "rules" / "fine-pate.yaml").read_text("utf-8")

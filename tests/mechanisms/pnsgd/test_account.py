@@ -15,11 +15,11 @@ from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd import account
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.theory import hidden
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import ProjectedDescent
 from dprecipe.recipe.read import read, read_text
 
 ROOT = Path(__file__).parents[3]

@@ -22,6 +22,7 @@ from dprecipe.mechanisms.pate import account
 from dprecipe.mechanisms.pate.commands import simulate, suggest
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.commands.suggest import Published
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan, pate_plan
 from dprecipe.mechanisms.pate.schema import Pate, SmoothSensitivity
 from dprecipe.mechanisms.pate.theory import exact_votes, vote_sensitivity, votes
@@ -32,7 +33,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants, conversion, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.divergence import Array
-from dprecipe.privacy.events import Charge, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy.events import Charge
 
 SIMULATED = 5000
 """Most queries that are simulated; of more, their mean stands for the rest."""

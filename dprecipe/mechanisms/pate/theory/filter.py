@@ -16,8 +16,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dprecipe.mechanisms.pate.events import FilterRest
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, FilterRest
+from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import workload
 
 _ROUNDING = 1e-12

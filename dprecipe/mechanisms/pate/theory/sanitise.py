@@ -113,6 +113,16 @@ def gnss(orders: Sequence[float], smoothness: float, multiplier: float) -> Array
     return np.where(finite_A, cost_A, np.inf)
 
 
+_MAX_SMOOTHNESS = 300.0
+"""Beyond it any order has an infinite cost, and powers overflow."""
+
+
+def cost_curve(orders: Sequence[float], smoothness: float, multiplier: float, sensitivity_multiplier: float) -> Array:
+    """r(α) of the noisy value and of the noisy logarithm of its smooth sensitivity together: (A,)."""
+    value_A = gnss(orders, min(smoothness, _MAX_SMOOTHNESS), multiplier)
+    return value_A + np.asarray(orders) / (2 * sensitivity_multiplier**2)
+
+
 def release(
     value: float, log_smooth: float, sanitiser: Sanitiser, value_noise: float, sensitivity_noise: float
 ) -> Sanitised:

@@ -21,6 +21,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.drawing import CAP, MARK
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.cost_statement import sanitiser
+from dprecipe.mechanisms.pate.events import SanitisedCost
 from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
@@ -31,7 +32,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.draws import gaussian
 from dprecipe.noise.entropy import Stream
 from dprecipe.privacy import conversion, rounding
-from dprecipe.privacy.events import Charge, SanitisedCost
+from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release.plots import svg
 

@@ -9,13 +9,13 @@ import torch
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import noise
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.train.learn import Floats, Labels, Lesson, Parts, votes
 from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, parts
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.schema import Trees
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
-from dprecipe.privacy.events import NoisyMax, NoisyThreshold
 from dprecipe.training.noise_check import DRAWS, held
 from dprecipe.training.probe.program import Check
 

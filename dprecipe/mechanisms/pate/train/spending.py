@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import final
 
+from dprecipe.mechanisms.pate.events import FilterRest, SanitisedCost
 from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, Event, FilterRest, SanitisedCost
+from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import LedgerWriter
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
 from dprecipe.mechanisms.pnsgd.theory import contraction, hidden
 from dprecipe.mechanisms.pnsgd.theory.positions import shown
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import rounding
-from dprecipe.privacy.events import ProjectedDescent
 from dprecipe.recipe.read import read
 from dprecipe.screen import as_json, show_document
 

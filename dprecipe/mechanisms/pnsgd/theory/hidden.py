@@ -27,11 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.theory import contraction, iteration
 from dprecipe.mechanisms.pnsgd.theory.iteration import Ints, Stages, ladder
 from dprecipe.privacy import curves, gdp
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Encoded, ProjectedDescent
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import PoissonLaplace
 
 Array = NDArray[np.floating[Any]]
 
@@ -423,10 +425,7 @@ def _log_laplaces(uses: tuple[tuple[float, int], ...], epsilons: tuple[float, ..
         return contraction.log_laplace(epsilons, 1 / uses[0][0])
     most = sum(count / multiplier for multiplier, count in uses) * _ROUND_UP
     different = sorted({epsilon for epsilon in epsilons if epsilon < most})
-    charges = [
-        Charge(Encoded(1.0, multiplier, "laplace", None, ((1.0, 1),), False, "sha256:" + 64 * "0"), count)
-        for multiplier, count in uses
-    ]
+    charges = [Charge(PoissonLaplace(1.0, multiplier), count) for multiplier, count in uses]
     found = dict(accountants.profile(charges, Neighbouring.ADD_OR_REMOVE_ONE, "pld", different) if different else ())
     return np.array([-math.inf if e >= most else math.log(found[e]) if found[e] > 0 else _LEAST_LOG for e in epsilons])
 

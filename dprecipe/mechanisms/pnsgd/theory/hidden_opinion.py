@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.privacy.events import ProjectedDescent
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 
 Array = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dprecipe.privacy.events import ProjectedDescent
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 
 
 def shown(event: ProjectedDescent, most: int, some: int) -> tuple[int, ...]:

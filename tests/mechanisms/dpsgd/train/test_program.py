@@ -23,8 +23,9 @@ from dprecipe.mechanisms.noisy_sum.lots import draw
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
-from dprecipe.privacy.events import Charge, PoissonGaussian
+from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter
+from dprecipe.privacy.noisy_sums import PoissonGaussian
 from dprecipe.recipe.read import read_text
 from dprecipe.training import noisy_steps
 from dprecipe.training.engine.clipped_sum import Batch, clipped_sum

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter, spent
 from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, FilterRest, NoisyMax, NoisyThreshold, PoissonGaussian, SanitisedCost
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import PoissonGaussian
 
 CHECK, ANSWER = NoisyThreshold(150.0), NoisyMax("gaussian", 40.0)
 

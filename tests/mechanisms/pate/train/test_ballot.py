@@ -14,12 +14,13 @@ import pytest
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import NOTHING
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.theory.filter import spent
 from dprecipe.mechanisms.pate.train import ballot as module
 from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import NoisyMax, NoisyThreshold, total
+from dprecipe.privacy.events import total
 from dprecipe.privacy.ledger import LedgerWriter, read
 
 Opened = Callable[..., Any]

@@ -19,12 +19,12 @@ from dprecipe.data.load import load
 from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, RunFailed, UsageFault
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.theory.filter import spent
 from dprecipe.mechanisms.pate.train import fitted, program, student, taught, vat
 from dprecipe.mechanisms.pate.train import run as train
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load as load_released
-from dprecipe.privacy.events import NoisyMax, NoisyThreshold
 from dprecipe.privacy.ledger import read
 from dprecipe.training import attempt
 from dprecipe.training.run import rehearse, run

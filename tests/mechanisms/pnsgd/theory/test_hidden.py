@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.theory import contraction, hidden, iteration
 from dprecipe.privacy import gdp
-from dprecipe.privacy.events import ProjectedDescent
 
 RECORDS = json.loads((Path(__file__).parents[3] / "golden" / "pnsgd.json").read_text())
 

@@ -1,10 +1,12 @@
-"""How often a Poisson lot reaches a cap, with the standard library alone."""
+"""How often a Poisson batch reaches a cap, with the standard library alone."""
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 
+@lru_cache(maxsize=64)
 def probability(size: int, rate: float, most: int) -> float:
     """Upper bound of Pr[at least `most` of `size` units join, each with probability `rate`]; 1 where `most` is no more
     than their mean.

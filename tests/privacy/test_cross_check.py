@@ -6,19 +6,12 @@ import warnings
 
 import pytest
 
-from dprecipe.privacy import accountants, second_opinion
+from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import (
-    Charge,
-    Encoded,
-    FilterRest,
-    Gaussian,
-    NoisyMax,
-    NoisyThreshold,
-    PartitionedGaussian,
-    PoissonGaussian,
-    SanitisedCost,
-)
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian
 from dprecipe.release import recompute
 
 ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
@@ -36,7 +29,7 @@ CONFIGS = [
 
 def agree(charges, relation):
     ours = accountants.epsilon(charges, 1e-6, relation, "pld")
-    theirs = second_opinion.opinion(charges, 1e-6, relation)
+    theirs = cross_check.opinion(charges, 1e-6, relation)
     assert theirs.name == "dp_accounting.pld"
     assert theirs.epsilon == pytest.approx(ours, rel=2e-4)
 
@@ -58,8 +51,8 @@ def test_integer_multipliers_are_not_misread():
     """Handed integers, dp-accounting 0.6.0 answers for the first multiplier of a composition alone."""
     integers = [Charge(Gaussian(2), 1), Charge(Gaussian(3), 1)]
     floats = [Charge(Gaussian(2.0), 1), Charge(Gaussian(3.0), 1)]
-    assert second_opinion.epsilon(integers, 1e-5, ADD) == second_opinion.epsilon(floats, 1e-5, ADD)
-    assert second_opinion.epsilon(floats, 1e-5, ADD) > second_opinion.epsilon(floats[:1], 1e-5, ADD)
+    assert cross_check.epsilon(integers, 1e-5, ADD) == cross_check.epsilon(floats, 1e-5, ADD)
+    assert cross_check.epsilon(floats, 1e-5, ADD) > cross_check.epsilon(floats[:1], 1e-5, ADD)
 
 
 def test_it_says_when_only_its_renyi_accountant_could_answer(monkeypatch):
@@ -70,29 +63,29 @@ def test_it_says_when_only_its_renyi_accountant_could_answer(monkeypatch):
 
     monkeypatch.setattr(pld.PLDAccountant, "get_epsilon", fail)
     charges = [Charge(PoissonGaussian(0.01, 1.0), 1000)]
-    found = second_opinion.opinion(charges, 1e-5, ADD)
+    found = cross_check.opinion(charges, 1e-5, ADD)
     assert found.name == "dp_accounting.rdp"
     assert found.epsilon == pytest.approx(accountants.epsilon(charges, 1e-5, ADD, "rdp"), rel=1e-2)
-    gaussian = second_opinion.opinion([Charge(Gaussian(5.0), 3)], 1e-5, REPLACE)
+    gaussian = cross_check.opinion([Charge(Gaussian(5.0), 3)], 1e-5, REPLACE)
     assert gaussian.epsilon >= accountants.epsilon([Charge(Gaussian(5.0), 3)], 1e-5, REPLACE, "gdp")
     # no Rényi accountant of theirs knows this pair: no answer is better than a wrong one
-    assert second_opinion.opinion(charges, 1e-5, REPLACE).epsilon == float("inf")
+    assert cross_check.opinion(charges, 1e-5, REPLACE).epsilon == float("inf")
 
 
 def test_it_is_quiet_and_leaves_logging_as_it_was(capfd):
     before = logging.root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = second_opinion.opinion(CONFIGS[0], 1e-5, ADD)
+        found = cross_check.opinion(CONFIGS[0], 1e-5, ADD)
     assert found.version[0].isdigit()
     assert logging.root.manager.disable == before
     assert capfd.readouterr() == ("", "")
 
 
 def test_nothing_costs_nothing_and_nonsense_is_refused():
-    assert second_opinion.epsilon([], 1e-5, ADD) == 0.0
+    assert cross_check.epsilon([], 1e-5, ADD) == 0.0
     with pytest.raises(ValueError, match="delta"):
-        second_opinion.epsilon([], 0.0, ADD)
+        cross_check.epsilon([], 0.0, ADD)
 
 
 def code(family, shape, shifts, q=0.02, scale=1.0, exchanged=False):
@@ -114,7 +107,7 @@ FEW, MANY = ((0.2, 7), (0.5, 2)), ((0.002, 20_000), (0.01, 3000), (0.04, 30))
 
 def codes_agree(charges, relation, name, rel):
     ours = accountants.epsilon(charges, 1e-6, relation, "pld" if name == "dp_accounting.pld" else "rdp")
-    theirs = second_opinion.opinion(charges, 1e-6, relation)
+    theirs = cross_check.opinion(charges, 1e-6, relation)
     assert theirs.name == name
     assert theirs.epsilon == pytest.approx(ours, rel=rel)
 
@@ -143,10 +136,8 @@ def test_exchanged_codes_and_too_many_are_left_to_renyi(family, shape, relation)
 
 
 def test_steep_codes_are_left_to_renyi():
-    assert second_opinion.opinion([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, ADD).epsilon > 1e3
-    assert (
-        second_opinion.opinion([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, REPLACE).epsilon == math.inf
-    )
+    assert cross_check.opinion([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, ADD).epsilon > 1e3
+    assert cross_check.opinion([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, REPLACE).epsilon == math.inf
 
 
 DIGEST = "sha256:" + "0" * 64
@@ -157,20 +148,20 @@ def test_exchanged_codes_of_one_bound_have_a_second_opinion(shifts):
     charges = [Charge(Encoded(0.01, 0.5, "sech", None, shifts, True, DIGEST), 1000)]
     for relation in Neighbouring:
         ours = accountants.epsilon(charges, 1e-5, relation, "rdp")
-        assert second_opinion.epsilon(charges, 1e-5, relation) == pytest.approx(ours, rel=2e-2)
+        assert cross_check.epsilon(charges, 1e-5, relation) == pytest.approx(ours, rel=2e-2)
 
 
 def test_a_replacement_at_a_tiny_delta_is_not_left_to_transforms():
     """An independent inversion of characteristic functions finds δ at ε = 28.80 to be 3.3 times what is allowed."""
     event = Encoded(1.0, 36.87, "variance_gamma", 1.0, ((0.107435, 12), (0.267938, 12)), False, DIGEST)
-    found = second_opinion.opinion([Charge(event, 4090)], 4.75e-9, Neighbouring.REPLACE_ONE)
+    found = cross_check.opinion([Charge(event, 4090)], 4.75e-9, Neighbouring.REPLACE_ONE)
     assert found.epsilon > 29.4
 
 
 @pytest.mark.parametrize("small", [10**9 - 1, 10**8])
 def test_a_grid_out_of_all_proportion_is_not_made(small):
     event = Encoded(0.01, 0.02, "laplace", None, ((1e-7, small), (1.0, 1)), False, DIGEST)
-    found = second_opinion.opinion([Charge(event, 10)], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
+    found = cross_check.opinion([Charge(event, 10)], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
     assert found.name == "dp_accounting.rdp"
     assert math.isfinite(found.epsilon)
 
@@ -193,8 +184,8 @@ def test_a_grid_out_of_all_proportion_is_not_made(small):
 def test_codes_on_coarse_grids_stay_within_what_verify_allows(event, steps, delta, relation):
     relation = list(Neighbouring)[relation]
     ours = accountants.epsilon([Charge(event, steps)], delta, relation, "pld")
-    found = second_opinion.opinion([Charge(event, steps)], delta, relation)
-    part, much = recompute.ENCODED
+    found = cross_check.opinion([Charge(event, steps)], delta, relation)
+    part, much = event.cross_check_tolerance
     if found.name == "dp_accounting.pld":
         assert found.epsilon <= ours * (1 + part) + much
     else:
@@ -205,8 +196,8 @@ def test_codes_on_coarse_grids_stay_within_what_verify_allows(event, steps, delt
 def test_phases_of_gaussian_and_other_noise_are_counted_together():
     event = Encoded(0.01, 1.0, "laplace", None, ((0.1, 100),), False, DIGEST)
     parts = [Charge(PoissonGaussian(0.01, 1.0), 300), Charge(event, 300)]
-    both = second_opinion.epsilon(parts, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
-    assert both > max(second_opinion.epsilon([part], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE) for part in parts)
+    both = cross_check.epsilon(parts, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
+    assert both > max(cross_check.epsilon([part], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE) for part in parts)
     assert both == pytest.approx(accountants.epsilon(parts, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld"), rel=5e-3)
 
 
@@ -231,10 +222,10 @@ CHECKS = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0),
 )
 def test_votes_are_told_to_the_library_as_they_are(charges, relation):
     ours = accountants.epsilon(charges, 1e-5, relation, "pld")
-    theirs = second_opinion.opinion(charges, 1e-5, relation)
+    theirs = cross_check.opinion(charges, 1e-5, relation)
     assert theirs.name == "dp_accounting.pld"
     assert theirs.epsilon == pytest.approx(ours, rel=6e-4)
-    part, much = recompute.SECOND_OPINION
+    part, much = charges[0].event.cross_check_tolerance
     assert theirs.epsilon <= ours * (1 + part) + much
 
 
@@ -242,7 +233,7 @@ def test_votes_are_told_to_the_library_as_they_are(charges, relation):
     "charges", [CHECKS, [Charge(NoisyMax("laplace", 20.0), 640)], [Charge(NoisyMax("laplace", 20.0), 3)]]
 )
 def test_votes_at_a_tiny_delta_are_left_to_renyi(charges):
-    theirs = second_opinion.opinion(charges, 1e-15, REPLACE)
+    theirs = cross_check.opinion(charges, 1e-15, REPLACE)
     assert theirs.name == "dp_accounting.rdp"
     assert theirs.epsilon == pytest.approx(accountants.epsilon(charges, 1e-15, REPLACE, "rdp"), rel=2e-3)
 
@@ -262,6 +253,6 @@ def test_sanitised_costs_by_quadrature(event, delta):
     for votes in (CHECKS, [], [Charge(NoisyMax("laplace", 20.0), 50)]):
         charges = [*votes, Charge(event, 1)]
         ours = accountants.epsilon(charges, delta, ADD, "pld")
-        theirs = second_opinion.opinion(charges, delta, REPLACE)
+        theirs = cross_check.opinion(charges, delta, REPLACE)
         assert theirs.name == "dp_accounting.rdp"
         assert theirs.epsilon == pytest.approx(ours, rel=5e-3)

@@ -1,7 +1,6 @@
 """Moments of the likelihood ratio of one shifted coordinate: M_k(τ) = ∫ z(x-τ)^k z(x)^(1-k) dx.
 
-M_0 = M_1 = 1, and M_k grows with τ; all that a Rényi bound of an encoded sum is made of
-(`dprecipe.mechanisms.encoded.theory.shift_curves`).
+M_0 = M_1 = 1, and M_k grows with τ; all that a Rényi bound of a sum within a box is made of (`curves`).
 
 Nothing cancels: with y = z(x-τ)/z(x) and A_j = ∫ z (y-1)² y^j dx, whose integrands are positive,
 

@@ -8,10 +8,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from dprecipe.mechanisms.encoded.theory.moments import MARGIN, MOST_ORDER, log_moments
 from dprecipe.noise.laws import Law
+from dprecipe.privacy.box.moments import MARGIN, MOST_ORDER, log_moments
 
-GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "encoding.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))
 LAWS = [
     Law("gaussian"),
     Law("laplace"),

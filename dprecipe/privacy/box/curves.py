@@ -1,4 +1,4 @@
-"""Rényi curves of the encoded sum: noise of any law added to a vector that a box bounds coordinate by coordinate.
+"""Rényi curves of a sum within a box: noise of any law added to a vector that is bounded coordinate by coordinate.
 
 The corner of the box is its worst case. For a density z that is symmetric and falls with distance from 0, both
 M_k(τ) and every hockey-stick divergence between z and z shifted by τ grow with |τ|; so (Blackwell) the pair of the
@@ -11,7 +11,7 @@ Lemma 4, with S_k = Σ_j log M_k(b_j/s), b the box, s the scale, q the sampling 
 
 This is the divergence when the unit is removed. The one when it is added is smaller, because reflecting the noise
 about half the shift swaps the two densities. Between whole orders (α-1) r(α) is convex, and 0 at α = 1: it is
-interpolated. Several codewords cost the `worst` of their curves (Lemma 5), or that of their envelope; steps with
+interpolated. Several codewords cost the largest of their curves (Lemma 5), or that of their envelope; steps with
 different laws, even chosen in view of earlier results, add their curves (Theorem 1).
 
 Source: Nasr, Shokri & Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with proofs repaired in docs/encoding.md;
@@ -27,15 +27,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from dprecipe.mechanisms.encoded.theory.moments import MARGIN, MOST_ORDER, log_moments
 from dprecipe.noise.laws import Law
-from dprecipe.privacy import curves
-from dprecipe.privacy.events import MOST_ROWS, Encoded
+from dprecipe.privacy.box.box import BoxSum, Shifts
+from dprecipe.privacy.box.moments import MARGIN, MOST_ORDER, log_moments
 
 Array = NDArray[np.float64]
-Shifts = tuple[tuple[float, int], ...]
 
 _RATIO = 1.03
 """Between neighbouring points of the grid of `_convex_majorant`."""
@@ -44,14 +42,14 @@ _BELOW = 64.0
 _MOST_POINTS = 1000
 
 
-def encoded(event: Encoded, orders: Sequence[float]) -> Array:
-    """r(α) of one step, orders α > 1; infinity above `MOST_ORDER`.
+def box_curve(box: BoxSum, orders: Sequence[float]) -> Array:
+    """r(α) of one step: (orders,), for orders α > 1; infinity above `MOST_ORDER`.
 
     Guarantees: bounds adding and removing a unit, up to 1e-9 relative rounding error.
     Source: Nasr et al. 2020, Lemma 4.
     """
-    sums_K = log_moments_of_sum(event)
-    whole_K = sums_K if event.sampling_rate == 1 else _sampled(event.sampling_rate, sums_K)
+    sums_K = log_moments_of_sum(box)
+    whole_K = sums_K if box.sampling_rate == 1 else _sampled(box.sampling_rate, sums_K)
     orders_A = np.asarray(orders, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         scaled_A = np.interp(orders_A, np.arange(1, MOST_ORDER + 1), np.append(0.0, whole_K), right=math.inf)
@@ -59,58 +57,14 @@ def encoded(event: Encoded, orders: Sequence[float]) -> Array:
     return curve_A
 
 
-def worst(alternatives: Sequence[Array]) -> Array:
-    """The curve of a step whose codeword is one of several, each with its curve over the same orders.
-
-    Source: Nasr et al. 2020, Lemma 5.
-    """
-    curve_A: Array = np.max(np.stack(alternatives), axis=0)
-    return curve_A
-
-
-def log_moments_of_sum(event: Encoded) -> Array:
+def log_moments_of_sum(box: BoxSum) -> Array:
     """Upper bounds of S_k for k = 2..`MOST_ORDER`: (K,), read-only.
 
-    `event.exchanged`: no coordinate moves further than u_j + w_j, where the u_j are halves of the bounds and the w_j
+    `box.exchanged`: no coordinate moves further than u_j + w_j, where the u_j are halves of the bounds and the w_j
     the same numbers in another order. For convex H_k >= log M_k the sum of H_k(u_j + w_j) is largest where both are
     ordered alike (rearrangement), so that S_k <= Σ_j H_k(b_j/s).
     """
-    return _log_moments_of_sum(Law(event.family, event.shape), event.shifts, event.noise_multiplier, event.exchanged)
-
-
-def fisher(event: Encoded, orders: Sequence[float]) -> Array:
-    """The curve of Gaussian noise with the same Fisher information: log M_k(τ) <= k(k-1)/2 I τ².
-
-    Proved for gaussian, for laplace (ε-DP is ε²/2-zCDP) and for cauchy (whose M_k is a Legendre polynomial); for the
-    others it is an observation (τ from 1e-3 to 8, k up to 256), so that no claim may rest on it. At whole orders it is
-    what `encoded` stays below, and what it comes to as the shifts vanish.
-    """
-    norm = math.sqrt(math.fsum(count * bound * bound for bound, count in event.shifts))
-    information = Law(event.family, event.shape).fisher
-    return np.asarray(
-        curves.poisson_gaussian(event.sampling_rate, event.noise_multiplier / (math.sqrt(information) * norm), orders)
-    )
-
-
-def table(magnitudes: ArrayLike, bins: int = 1024) -> Shifts:
-    """The table of a box given coordinate by coordinate: each magnitude rounded up to one of `bins` equal parts of
-    the largest.
-
-    Guarantees: its box contains the given one. It costs some 0.3 % in S_k with 1024 bins.
-
-    Raises:
-        ValueError: nothing but zeros, values that are not finite, or more bins than an event may have shifts.
-    """
-    values = np.asarray(magnitudes, dtype=np.float64).ravel()
-    if not 1 <= bins < MOST_ROWS:
-        raise ValueError(f"expected between 1 and {MOST_ROWS - 1} bins, got {bins}")
-    largest = float(np.max(np.abs(values), initial=0.0))
-    if not 0 < largest < math.inf:  # written so that NaN fails
-        raise ValueError("expected finite magnitudes, not all of them 0")
-    edges = np.arange(bins + 1) * (largest / bins)
-    edges[-1] = largest
-    counts = np.bincount(np.searchsorted(edges, np.abs(values)), minlength=bins + 1)
-    return tuple((edge, count) for edge, count in zip(edges.tolist(), counts.tolist(), strict=True) if count)
+    return _log_moments_of_sum(Law(box.family, box.shape), box.shifts, box.noise_multiplier, box.exchanged)
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,7 @@
-"""The pair of an encoded sum: a product over millions of coordinates, on one grid.
+"""The pair of a sum within a box: a product over millions of coordinates, on one grid.
 
 One coordinate moved by τ is the pair of z(x-τ) against z(x). Its box is worst at the corner, so the whole release is
-dominated by the product over the coordinates of the box (`shift_curves` has the argument).
+dominated by the product over the coordinates of the box (`curves` has the argument).
 
 Reflection about τ/2 swaps the two densities, so every pair here is its own mirror image. Written as
 
@@ -39,8 +39,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.noise.laws import Law
-from dprecipe.privacy.events import Encoded
-from dprecipe.privacy.loss import LARGEST_LOSS, Array, Loss
+from dprecipe.privacy.box.box import BoxSum
+from dprecipe.privacy.loss import (
+    LARGEST_LOSS,
+    MAX_BINS,
+    Array,
+    GridError,
+    Loss,
+    LossPair,
+    NoPairError,
+    sampled,
+    sampled_added,
+)
 
 _INFLATION = 3e-5
 """Share of the variance of the loss that the dots of the coordinates add; those of the product add less."""
@@ -69,11 +79,7 @@ _TAILS = (1e-40, 1e-100, 1e-200)
 _UNIT = 2.0**-53
 
 
-class NoPairError(Exception):
-    """No dominating pair is known, or it is beyond what can be computed."""
-
-
-def encoded(event: Encoded, tail: float) -> Loss:
+def box_pair(box: BoxSum, tail: float) -> Loss:
     """The sum with the unit in it against the sum without, everybody taking part: its own mirror image.
 
     Guarantees: dominates the true pair, with an ε less than 1e-4 (relative) above its, 1e-3 beyond 3e7 coordinates;
@@ -82,11 +88,11 @@ def encoded(event: Encoded, tail: float) -> Loss:
     Raises:
         NoPairError: exchanged codes, losses beyond what doubles can hold, or too many points.
     """
-    if event.exchanged:
+    if box.exchanged:
         raise NoPairError
-    law = Law(event.family, event.shape)
+    law = Law(box.family, box.shape)
     deepest = next((bucket for bucket in _TAILS if bucket <= tail), _TAILS[-1])
-    step, half_N, charge = _product(law, event.shifts, event.noise_multiplier, deepest)
+    step, half_N, charge = _product(law, box.shifts, box.noise_multiplier, deepest)
     losses_N = step * np.arange(len(half_N))
     above_N = charge + np.append(np.cumsum((half_N * np.exp(losses_N / 2))[:0:-1])[::-1], 0.0)
     last = int(np.argmax(above_N <= max(tail / 2, charge)))
@@ -96,6 +102,21 @@ def encoded(event: Encoded, tail: float) -> Loss:
     masses_N = np.concatenate([half_N[last:0:-1], half_N[: last + 1]]) * np.exp(losses_N / 2)
     charged = 2 * float(above_N[last])  # both ends: a mass with no other to go with it costs most
     return Loss(step, -last, masses_N, charged, charged)
+
+
+def box_losses(box: BoxSum, step: float, tail: float) -> LossPair:
+    """One step, sampled or not, when a unit is removed, and when one is added, on the grid of `step`.
+
+    Raises:
+        GridError: too many points.
+        NoPairError: as `box_pair`.
+    """
+    q, whole = box.sampling_rate, box_pair(box, tail)
+    largest = float(whole.losses[-1])
+    span = 2 * largest if q == 1 else math.log1p(q * math.expm1(largest)) - math.log1p(-q)
+    if span > MAX_BINS * step:
+        raise GridError
+    return LossPair(sampled(whole, q, step), sampled_added(whole, q, step))
 
 
 @lru_cache(maxsize=64)

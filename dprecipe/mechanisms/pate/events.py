@@ -1,0 +1,203 @@
+"""What a vote releases, and what it costs. Light: formulas are imported inside of methods.
+
+Units are dealt to voters, one voter a unit, so adding, removing, replacing or blanking out a unit moves at most one
+vote from one class to another: two counts by one each. So these events cost the same under every relation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from dprecipe.language.base import PositiveFloat
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.box.box import BoxSum
+from dprecipe.privacy.events import Event, check_positive, one_of, register_event
+from dprecipe.privacy.questions import NoisyCounts, Question, RenyiCurve
+
+if TYPE_CHECKING:
+    from dprecipe.noise.laws import Law
+    from dprecipe.privacy.curves import Array
+    from dprecipe.privacy.loss import LossPair
+
+
+class VotesEvent(Event):
+    """What a unit can move by one vote, whichever way it changes."""
+
+    __slots__ = ()
+
+    def accounted_under(self, relation: Neighbouring) -> Neighbouring:
+        return Neighbouring.ADD_OR_REMOVE_ONE
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class NoisyMax(VotesEvent):
+    """The class with the most votes, noise added to the count of each.
+
+    `noise_multiplier` is the noise's scale in votes: for `gaussian` its standard deviation, for `laplace` its scale
+    parameter.
+
+    Formal guarantee: that of the noisy counts, two of which a moved vote changes by 1: with Gaussian noise √2/σ-GDP,
+    with Laplace noise a box of two coordinates; the choice of the largest is post-processing. Source: Papernot et al.
+    2018, Proposition 8.
+    """
+
+    kind: ClassVar[str] = "noisy_max"
+    family: Annotated[str, one_of("gaussian", "laplace")]
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier)
+        if self.family not in ("gaussian", "laplace"):
+            raise ValueError(f"expected family gaussian or laplace, got {self.family!r}")
+
+    @property
+    def box(self) -> BoxSum:
+        """Two counts under Laplace noise."""
+        return BoxSum(1.0, self.noise_multiplier, "laplace", None, ((1.0, 2),))
+
+    def squared_mu(self, count: int, relation: Neighbouring) -> float | None:
+        return 2 * count / float(self.noise_multiplier) ** 2 if self.family == "gaussian" else None
+
+    @property
+    def max_loss(self) -> float:
+        return self.box.max_loss if self.family == "laplace" else math.inf
+
+    def goes_by_two_steps(self, relation: Neighbouring) -> bool:
+        return self.family == "laplace" and relation is Neighbouring.REPLACE_ONE  # in other company
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        from dprecipe.privacy.box.curves import box_curve
+
+        return box_curve(self.box, orders)
+
+    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
+        from dprecipe.privacy.box.pairs import box_losses
+
+        return box_losses(self.box, step, tail)
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        """Two counts cost twice what one does, for either noise."""
+        return 1.0, self.noise_multiplier / math.sqrt(2)
+
+    def cross_check(self) -> Question:
+        return NoisyCounts(self.family, self.noise_multiplier, 2)
+
+    def noise_law(self) -> Law:
+        from dprecipe.noise.laws import Law
+
+        return Law(self.family)
+
+    def describe_sensitivity(self) -> str:
+        return f"one vote: two counts by 1 each; {self.family} noise"
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class NoisyThreshold(VotesEvent):
+    """Whether the largest count of votes, less a public constant a class, reaches a threshold with Gaussian noise.
+
+    `noise_multiplier` is the standard deviation in votes.
+
+    Formal guarantee: 1/σ-GDP, since a moved vote moves the largest count by at most one.
+    """
+
+    kind: ClassVar[str] = "noisy_threshold"
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier)
+
+    def squared_mu(self, count: int, relation: Neighbouring) -> float:
+        return count / float(self.noise_multiplier) ** 2
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return 1.0, self.noise_multiplier
+
+    def cross_check(self) -> Question:
+        return NoisyCounts("gaussian", self.noise_multiplier, 1)
+
+    def noise_law(self) -> Law:
+        from dprecipe.noise.laws import Law
+
+        return Law("gaussian")
+
+    def describe_sensitivity(self) -> str:
+        return "one vote: the largest count by at most 1"
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class FilterRest(VotesEvent):
+    """What a filter allowed and the run left: as much as a Gaussian of sensitivity 1 and this standard deviation.
+
+    Formal guarantee: 1/σ-GDP together with what ran. Which events come next was decided by what earlier ones released,
+    so that the sum of what ran is no bound known in advance. The filter's limit is one: the rest counts as spent
+    (`theory.filter`).
+    """
+
+    kind: ClassVar[str] = "filter_rest"
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier)
+
+    def squared_mu(self, count: int, relation: Neighbouring) -> float:
+        return count / float(self.noise_multiplier) ** 2
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return 1.0, self.noise_multiplier
+
+    def cross_check(self) -> Question:
+        return NoisyCounts("gaussian", self.noise_multiplier, 1)
+
+    def describe_sensitivity(self) -> str:
+        return "whatever the filter still allowed: as much as this noise, by 1"
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class SanitisedCost(VotesEvent):
+    """A cost that depends on the votes, with Gaussian noise of `noise_multiplier` times its `beta`-smooth sensitivity.
+
+    And the logarithm of that sensitivity, which moves by at most `beta`, with Gaussian noise of `scale_multiplier`
+    times `beta`. The sensitivity is to one moved vote a query.
+
+    Formal guarantee: the Rényi curve of both (`theory.sanitise.gnss`), finite below the order 1/(1 - exp(-2 beta)); no
+    loss distribution is known.
+    """
+
+    kind: ClassVar[str] = "sanitised_cost"
+    has_losses: ClassVar[bool] = False
+    beta: PositiveFloat
+    noise_multiplier: PositiveFloat
+    scale_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(beta=self.beta, noise_multiplier=self.noise_multiplier, scale_multiplier=self.scale_multiplier)
+
+    @property
+    def max_order(self) -> float:
+        return -1 / math.expm1(-2 * self.beta)
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        from dprecipe.mechanisms.pate.theory import sanitise  # needs scipy
+
+        return sanitise.cost_curve(orders, self.beta, self.noise_multiplier, self.scale_multiplier)
+
+    def cross_check(self) -> Question:
+        from dprecipe.mechanisms.pate.theory import sanitise_again
+
+        return RenyiCurve(
+            lambda orders: sanitise_again.divergences(self.beta, self.noise_multiplier, self.scale_multiplier, orders),
+            sanitise_again.max_order(self.beta),
+        )
+
+    def describe_sensitivity(self) -> str:
+        return f"one vote: the cost by its smooth sensitivity (β = {self.beta:g}), its logarithm by β"
+
+
+EVENTS = (NoisyMax, NoisyThreshold, FilterRest, SanitisedCost)

@@ -1,0 +1,86 @@
+"""A noisy sum that one unit moves within a box: what it is, and what follows without numpy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dprecipe.noise import families
+
+Shifts = tuple[tuple[float, int], ...]
+"""(bound of a coordinate's magnitude over the sensitivity, how many coordinates have it), bounds increasing."""
+
+FISHER_INFORMATION = {"laplace": 1.0, "cauchy": 0.5}
+"""At scale 1, of the families for which Gaussian noise of the same information is proved to cost no less."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSum:
+    """Each unit takes part independently with probability `sampling_rate` (1: all do); what it adds to the sum lies in
+    a box, and noise of a symmetric distribution that falls with distance is added to each coordinate.
+
+    `shifts` is the box; which coordinate has which bound may depend on the unit. `noise_multiplier` is the noise's
+    scale over the sensitivity that `shifts` refer to; `family` and `shape` name its distribution.
+
+    `exchanged`: a unit does not add its own vector but exchanges one for another. Both lie in the half of the box, in
+    arrangements of their own.
+
+    | case | |
+    |---|---|
+    | a bound of 0 | the coordinate shows nothing |
+    | one coordinate | the noisy sum of numbers |
+    | gaussian noise | refused: the norm alone matters, and other events say so |
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    family: str
+    shape: float | None
+    shifts: Shifts
+    exchanged: bool = False
+
+    @property
+    def dimension(self) -> int:
+        """How many coordinates the sum has."""
+        return sum(count for _, count in self.shifts)
+
+    @property
+    def max_loss(self) -> float:
+        """The largest loss of any outcome, of adding or removing a unit: finite of Laplace noise alone, with which it
+        is at most the shift in L1 norm over the scale."""
+        if self.family != "laplace":
+            return math.inf
+        whole = math.fsum(bound * count for bound, count in self.shifts) / self.noise_multiplier
+        return whole if self.sampling_rate == 1 or whole > 600 else math.log1p(self.sampling_rate * math.expm1(whole))
+
+    def gaussian_multiplier(self, information: float) -> float:
+        """Noise multiplier of Gaussian noise on a sum bounded in L2 norm with the same Fisher information;
+        `information` is the noise's, at scale 1."""
+        return self.noise_multiplier / (math.sqrt(information) * _norm(self.shifts))
+
+    def screening_bound(self) -> tuple[float, float] | None:
+        """(q, σ): see `Event.screening_bound`.
+
+        Source: log M_k(τ) <= k(k-1)/2 I τ², for laplace (of whatever sums) because a pure ε costs ε²/2 in
+        zero-concentrated privacy (Bun and Steinke 2016, Proposition 3.3), for cauchy from Legendre's equation
+        (docs/encoding.md).
+        """
+        information = FISHER_INFORMATION.get(self.family)
+        return None if information is None else (self.sampling_rate, self.gaussian_multiplier(information))
+
+
+@lru_cache(maxsize=8)
+def _norm(shifts: Shifts) -> float:
+    return math.sqrt(math.fsum(count * bound * bound for bound, count in shifts))
+
+
+def check_noise(family: str, shape: float | None) -> None:
+    """For constructors of events.
+
+    Raises:
+        ValueError: no such distribution, or Gaussian noise.
+    """
+    families.check(family, shape)
+    if family == "gaussian":
+        raise ValueError("a sum within a box with Gaussian noise is a poisson_gaussian event")

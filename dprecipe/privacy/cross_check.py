@@ -1,0 +1,365 @@
+"""The cross-check accountant: Google's dp-accounting, behind one function.
+
+Each event puts itself as a question (`questions`), and nothing here knows kinds of events. Their imports are slow and
+warnings noisy, so both happen inside the call. The library is given floats only: 0.6.0 reads integer multipliers of a
+composition wrongly.
+
+Which way it is asked depends on the questions: a release that does not compose by itself; counts alone, as the noise
+on them; sums of batches with a largest or a fixed size, by the library's mixtures; sums within a box, and what has a
+Rényi curve alone, by divergences worked out anew (`box.recheck`, the events' own), which the library composes and
+converts; all else by its accountants.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.box import recheck
+from dprecipe.privacy.box.box import BoxSum
+from dprecipe.privacy.curves import DEFAULT_ORDERS
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.library_sums import epsilon_of_batches, epsilon_of_counts, grid_step
+from dprecipe.privacy.questions import (
+    CappedSum,
+    FixedSizeSum,
+    GaussianSum,
+    NoisyBox,
+    NoisyCounts,
+    Question,
+    RenyiCurve,
+    WholeRun,
+)
+from dprecipe.privacy.workload import uncapped, workload
+
+Array = NDArray[np.floating[Any]]
+
+_MAX_WORK = 2e5
+"""Shifts (and some) times the square root of the coordinates, over all boxes: ten seconds of convolutions."""
+_MAX_CELLS = 400_000
+_MIN_DELTA = 1e-12
+"""Below it a transform's rounding, and what is cut off, would decide what the library answers."""
+_TOLERANCE = 2e-4
+"""Share of ε that the grid of the composition may add."""
+_MORE_ORDERS = 60
+_ORDER = recheck.MAX_ORDER
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What the other library says, and which of its accountants said it."""
+
+    name: str
+    version: str
+    epsilon: float
+
+
+def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> float:
+    """`opinion(...).epsilon`.
+
+    Raises:
+        ValueError: δ outside (0, 1).
+    """
+    return opinion(charges, delta, neighbouring).epsilon
+
+
+def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, or_renyi: bool = True) -> Opinion:
+    """ε at δ of all charges together by dp-accounting: its PLD accountant, or its RDP accountant where that
+    fails. `or_renyi`: for want of memory, too; else the question stays open.
+
+    Guarantees: an upper bound as far as dp-accounting's are; no line of it runs this package's arithmetic
+    beyond adding up 1/σ² of unsampled Gaussians and doubling their sensitivity under replace-one; of votes alone, not
+    even that. With sums in a box it is one up to what nodes leave open, some 1e-5 of ε; by Rényi divergences where
+    vectors are exchanged, where an event has its curve alone, or where distributions would take more than some ten
+    seconds. Infinity where it is not known how to ask.
+
+    Raises:
+        MemoryError: there is not enough, and not `or_renyi`.
+        ValueError: δ outside (0, 1).
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"expected 0 < delta < 1, got {delta}")
+    return _opinion(tuple(charges), delta, neighbouring, or_renyi)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the library is asked about charges accounted for under one relation. `mu`: of the unsampled Gaussians."""
+
+    relation: Neighbouring
+    mu: float
+    sampled: tuple[tuple[GaussianSum, int], ...] = ()
+    boxes: tuple[tuple[BoxSum, int], ...] = ()
+    curves: tuple[tuple[RenyiCurve, int], ...] = ()
+    unknown: bool = False
+    """Whether there is anything that divergences are not worked out of here."""
+
+    @property
+    def steps(self) -> int:
+        return sum(count for _, count in (*self.sampled, *self.boxes, *self.curves))
+
+
+@lru_cache(maxsize=4)  # a run that verifies its own release asks again what its certificate asked
+def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, or_renyi: bool) -> Opinion:
+    work = workload(charges, neighbouring)
+    version = importlib.metadata.version("dp-accounting")
+    questions = [(charge.event.cross_check(), charge.count) for charge in charges if charge.count]
+    blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE
+    if blanked and any(isinstance(question, CappedSum) for question, _ in questions):
+        return _of_blanked(charges, questions, delta, or_renyi)
+    if work.empty:
+        return Opinion("dp_accounting.pld", version, 0.0)
+    if not work.bounded:
+        return Opinion("dp_accounting", version, math.inf)
+    for question, count in questions:
+        if isinstance(question, WholeRun):  # alone: anything else has no bound
+            with _silence():
+                return Opinion("dp_accounting.pld", version, count * question.epsilon(delta / count))
+    counts = [(question, count) for question, count in questions if isinstance(question, NoisyCounts)]
+    curved = any(isinstance(question, RenyiCurve) for question, _ in questions)
+    if len(counts) == len(questions) and delta >= _MIN_DELTA:
+        with _silence():
+            found = epsilon_of_counts(counts, delta)
+        if math.isfinite(found):
+            return Opinion("dp_accounting.pld", version, found)
+    boxed = any(
+        isinstance(q, NoisyBox) or (isinstance(q, NoisyCounts) and q.family != "gaussian") for q, _ in questions
+    )
+    if any(isinstance(q, CappedSum | FixedSizeSum) for q, _ in questions) and not (boxed or curved):
+        with _silence():
+            value = epsilon_of_batches(
+                questions, work.mu, work.neighbouring, delta, grid_step(work.steps, len(work.parts))
+            )
+            return Opinion("dp_accounting.pld", version, value)
+    if boxed or curved or len(counts) == len(questions):
+        twice = work.neighbouring is Neighbouring.REPLACE_ONE
+        with _silence():
+            name, bound = _by_divergences(_asked(charges, Neighbouring.ADD_OR_REMOVE_ONE), delta, twice)
+        return Opinion(name, version, bound)
+    with _silence():
+        name, bound = _by_accountants(_asked(charges, neighbouring), delta, blanked, or_renyi)
+    return Opinion(name, version, bound)
+
+
+def _asked(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Asked:
+    work = workload(charges, neighbouring)
+    sampled: list[tuple[GaussianSum, int]] = []
+    boxes: list[tuple[BoxSum, int]] = []
+    curves: list[tuple[RenyiCurve, int]] = []
+    unknown = False
+    for part in work.parts:
+        question: Question = part.event.cross_check()
+        match question:
+            case GaussianSum():
+                sampled.append((question, part.count))
+            case NoisyBox(box):
+                boxes.append((box, part.count))
+            case NoisyCounts("laplace", scale, changed):
+                boxes.append((BoxSum(1.0, scale, "laplace", None, ((1.0, changed),)), part.count))
+            case RenyiCurve():
+                curves.append((question, part.count))
+            case _:
+                unknown = True
+    return _Asked(work.neighbouring, work.mu, tuple(sampled), tuple(boxes), tuple(curves), unknown)
+
+
+def _of_blanked(
+    charges: tuple[Charge, ...], questions: list[tuple[Question, int]], delta: float, or_renyi: bool
+) -> Opinion:
+    """Blanking out a unit where batches have a largest size: as replacing it; or as removing it, had no batch a largest
+    size, with the chance that one is full taken from δ. Both hold, and the smaller counts."""
+    from scipy import stats
+
+    found = opinion(charges, delta, Neighbouring.REPLACE_ONE, or_renyi)
+    full = math.fsum(
+        count * float(stats.binom.sf(question.cap - 1, question.size, question.rate))
+        for question, count in questions
+        if isinstance(question, CappedSum)
+    )
+    if full < delta:
+        rest = opinion(uncapped(charges), delta - full, Neighbouring.ZERO_OUT_ONE, or_renyi)
+        found = min(found, rest, key=lambda answer: answer.epsilon)
+    return found
+
+
+def _by_accountants(asked: _Asked, delta: float, blanked: bool, or_renyi: bool) -> tuple[str, float]:
+    """Name and ε of Gaussians, sampled or not, by the library's accountants."""
+    import dp_accounting
+    from dp_accounting import pld, rdp
+
+    relations = dp_accounting.NeighboringRelation
+    relation = relations.REPLACE_SPECIAL if blanked else relations.ADD_OR_REMOVE_ONE
+    if asked.relation is Neighbouring.REPLACE_ONE:
+        relation = relations.REPLACE_ONE
+    # under replace-one their PLD accountant doubles a Gaussian's sensitivity itself, their RDP one does not
+    moved = 2.0 if asked.relation is Neighbouring.REPLACE_ONE else 1.0
+    step = grid_step(asked.steps, len(asked.sampled))
+    accountants: list[tuple[str, Any, float]] = [
+        ("dp_accounting.pld", lambda: pld.PLDAccountant(relation, step), moved),
+        ("dp_accounting.rdp", lambda: rdp.RdpAccountant(neighboring_relation=relation), 1.0),
+    ]
+    for name, make, doubled in accountants:
+        try:
+            value = _ask(dp_accounting, make, asked, delta, doubled)
+        except MemoryError:
+            if not or_renyi:
+                raise
+            continue
+        if value is not None:
+            return name, value
+    return "dp_accounting", math.inf
+
+
+def _ask(library: Any, make: Any, asked: _Asked, delta: float, doubled: float) -> float | None:
+    """ε, or None when this accountant has no answer; `doubled`: what it multiplies a sensitivity by itself.
+
+    Raises:
+        MemoryError: there is not enough for an answer, which is no answer of another accountant's.
+    """
+    try:
+        accountant = make()
+        if asked.mu > 0:
+            accountant.compose(library.GaussianDpEvent(float(doubled / asked.mu)))
+        for question, count in asked.sampled:
+            gaussian = library.GaussianDpEvent(float(question.sigma))
+            accountant.compose(library.PoissonSampledDpEvent(float(question.rate), gaussian), int(count))
+        value = float(accountant.get_epsilon(float(delta)))
+    except (library.UnsupportedEventError, ArithmeticError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _by_divergences(asked: _Asked, delta: float, twice: bool) -> tuple[str, float]:
+    """Name and ε for what is asked under add-or-remove-one; `twice`: for removing a unit and adding another."""
+    from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
+    if asked.unknown:
+        return "dp_accounting", math.inf
+    orders = _orders(asked)
+    curve = _curve(asked, orders)
+    if not all(map(math.isfinite, curve)):
+        return "dp_accounting.rdp", math.inf
+    high, order = (float(value) for value in rdp.compute_epsilon(orders, curve, delta))
+    high = min(high, _max_loss(asked))
+    # Half of a replacement is asked for at a smaller δ.
+    at = delta / (1 + math.exp(min(high, 300.0))) if twice else delta
+    if at >= _MIN_DELTA and 0 < high < math.inf and not asked.curves:
+        finest = math.sqrt(_TOLERANCE * 12 * high / ((asked.steps + 1) * order))
+        whole = _distribution(asked, delta, finest)
+        if whole is not None:
+            found = float(whole.get_epsilon_for_delta(delta))
+            found = _of_both(whole.get_delta_for_epsilon, found, delta) if twice else found
+            if found < math.inf:
+                return "dp_accounting.pld", found
+    if twice:
+        at_most = _max_loss(asked)
+        high = _of_both(lambda half: 0.0 if half >= at_most else rdp.compute_delta(orders, curve, half)[0], high, delta)
+    return "dp_accounting.rdp", high
+
+
+def _max_loss(asked: _Asked) -> float:
+    if asked.mu or asked.sampled or asked.curves:
+        return math.inf
+    return math.fsum(count * recheck.max_loss(box) for box, count in asked.boxes)
+
+
+def _of_both(delta_of: Callable[[float], float], start: float, delta: float) -> float:
+    """ε of removing a unit and adding another: twice the least h >= `start` with (1 + exp(h)) δ(h) <= δ; infinity above
+    600."""
+    low, high = 0.0, start
+    while high < 300 and not (1 + math.exp(high)) * delta_of(high) <= delta:
+        low, high = high, 1.2 * high + 1e-6
+    if not high < 300:
+        return math.inf
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if (1 + math.exp(middle)) * delta_of(middle) <= delta else (middle, high)
+    return 2 * high
+
+
+def _distribution(asked: _Asked, delta: float, finest: float) -> Any:
+    """The library's distribution of everything, in both directions; None where there is none, or none soon enough.
+
+    `finest`: the step of the grid, where that many points are allowed.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    boxes = [box for box, _ in asked.boxes]
+    if sum(map(recheck.effort, boxes)) > _MAX_WORK or any(box.exchanged or not recheck.is_mild(box) for box in boxes):
+        return None
+    products = [recheck.product(box) for box in boxes]
+    pairs = [product for product in products if product is not None]
+    if len(pairs) < len(products):
+        return None
+    reach = max(step * len(masses) for step, masses in pairs)
+    step, tail = max(min(1e-4, finest), 1e-6, reach / _MAX_CELLS), min(1e-15, 1e-6 * delta)
+    parts = []
+    for question, count in asked.sampled:
+        one = library.from_gaussian_mechanism(
+            float(question.sigma), value_discretization_interval=step, sampling_prob=float(question.rate)
+        )
+        parts.append(one.self_compose(int(count), tail))
+    if asked.mu > 0:
+        parts.append(library.from_gaussian_mechanism(float(1 / asked.mu), value_discretization_interval=step))
+    for (own, masses), (box, count) in zip(pairs, asked.boxes, strict=True):
+        one = library.PrivacyLossDistribution(*recheck.sampled_pair(own, masses, box.sampling_rate, step))
+        parts.append(one.self_compose(int(count), tail))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.compose(part, tail)
+    return whole
+
+
+def _orders(asked: _Asked) -> tuple[float, ...]:
+    """Rényi orders; where curves end, such as they have."""
+    if not asked.curves:
+        return DEFAULT_ORDERS
+    largest = min(min(curve.max_order for curve, _ in asked.curves), float(_ORDER))
+    more = np.linspace(1, largest, _MORE_ORDERS + 1)[1:].tolist()
+    return tuple(sorted({*more, *(order for order in DEFAULT_ORDERS if order < largest)}))
+
+
+def _curve(asked: _Asked, at: tuple[float, ...]) -> list[float]:
+    """Rényi divergences at these orders: Lemma 4 of Nasr et al. 2020 at whole orders, interpolated between them."""
+    k_K, orders = np.arange(2, _ORDER + 1), np.array(at)
+    log_factorials = np.cumsum(np.log(np.maximum(np.arange(_ORDER + 1), 1)))
+    parts: list[tuple[float, Array, int]] = [
+        (q.rate, k_K * (k_K - 1) / (2 * q.sigma**2), count) for q, count in asked.sampled
+    ]
+    parts += [(box.sampling_rate, recheck.log_moments(box), count) for box, count in asked.boxes]
+    total = orders * asked.mu**2 / 2
+    for q, sums_K, count in parts:
+        terms_K = sums_K + np.log(-np.expm1(-sums_K)) + k_K * math.log(q) - log_factorials[k_K]
+        scaled = [0.0]
+        for order in range(2, _ORDER + 1):
+            rest = order - k_K[: order - 1]
+            logs = terms_K[: order - 1] + log_factorials[order] - log_factorials[rest]
+            logs = logs + rest * math.log1p(-q) if q < 1 else logs[-1:]
+            scaled.append(float(np.logaddexp(0.0, np.logaddexp.reduce(logs))))
+        total = total + count * np.interp(orders, np.arange(1, _ORDER + 1), scaled) / (orders - 1)
+    for curve, count in asked.curves:
+        total = total + count * curve.divergences(orders)
+    return [float(value) for value in total]
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(previous)

@@ -1,0 +1,116 @@
+"""Distributions of dp-accounting, composed: of noisy counts; of sums over batches with a largest or a fixed size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, NoisyCounts, Question
+
+_TOLERANCE = 2e-4
+"""Share of ε that the grid of the composition may add."""
+
+
+def grid_step(steps: int, kinds: int) -> float:
+    """1e-4, finer for long runs so that n h² stays small, never so fine that it takes minutes; where steps are of many
+    kinds, each of which has a distribution of its own, coarser: of 32 by 2e-5 of ε."""
+    return max(1e-6, min(1e-4, 1e-2 / math.sqrt(steps + 1))) * max(1.0, kinds / 4)
+
+
+def epsilon_of_counts(questions: Iterable[tuple[NoisyCounts, int]], delta: float) -> float:
+    """ε at δ of noisy counts, (what is asked, how often), each told to the library by the noise on the counts that a
+    unit changes."""
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    gaussian: dict[float, float] = {}
+    laplace: dict[float, int] = {}
+    for question, count in questions:
+        if question.family == "laplace":
+            laplace[question.scale] = laplace.get(question.scale, 0) + question.changed * count
+        else:
+            scale = question.scale / math.sqrt(question.changed)
+            gaussian[scale] = gaussian.get(scale, 0) + count
+    steps = sum(laplace.values())
+    spread = math.fsum(count / scale**2 for scale, count in (*gaussian.items(), *laplace.items()))
+    tail = math.sqrt(2 * math.log(1 / delta) / spread)
+    rough = spread * (0.5 + tail)  # ε, and 1 + tail the Rényi order, of about as much Gaussian noise
+    fine = math.sqrt(12 * _TOLERANCE / 10 * rough / ((steps + 1) * (1 + tail)))
+    step, beyond = max(min(fine, 1e-4 * max(1.0, rough / 100)), 1e-6), min(1e-15, 1e-6 * delta)
+    parts = [
+        library.from_gaussian_mechanism(scale / math.sqrt(count), value_discretization_interval=step)
+        for scale, count in gaussian.items()
+    ] + [
+        _power(library.from_laplace_mechanism(float(scale), value_discretization_interval=step), count, beyond)
+        for scale, count in laplace.items()
+    ]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.compose(part, beyond)
+    return float(whole.get_epsilon_for_delta(delta))
+
+
+def _power(one: Any, count: int, tail: float) -> Any:
+    """`count` times the same, in two rounds: in one, the library's bounds of the result are far too wide."""
+    root = math.isqrt(count)
+    whole = one.self_compose(root, tail).self_compose(count // root, tail)
+    return whole.compose(one.self_compose(count % root, tail), tail) if count % root else whole
+
+
+def epsilon_of_batches(
+    questions: Iterable[tuple[Question, int]], mu: float, neighbouring: Neighbouring, delta: float, step: float
+) -> float:
+    """ε at δ of sums some of whose batches have a largest or a fixed size; `mu` is that of those without sampling.
+
+    A largest size: the library's own mixture, with twice the sensitivity where a batch is full, and its own binomial
+    tail. A fixed size: the library's distribution of removing a unit at twice the sensitivity, its losses above 0 and
+    their mirror image.
+    """
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as library
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
+    from scipy import stats
+
+    replaced = neighbouring is Neighbouring.REPLACE_ONE
+    relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+    tail = min(1e-15, 1e-6 * delta)
+
+    def one(sigma: float, q: float = 1.0, of: Any = relation) -> Any:
+        return library.from_gaussian_mechanism(
+            float(sigma), value_discretization_interval=step, sampling_prob=float(q), neighboring_relation=of
+        )
+
+    def of_one_size(sigma: float, q: float) -> Any:
+        removed = one(sigma / 2, q, NeighboringRelation.ADD_OR_REMOVE_ONE)._pmf_remove.to_dense_pmf()
+        losses, above = removed._lower_loss + np.arange(removed.size), removed._probs
+        above = above[losses > 0]
+        mirrored = above * np.exp(-step * losses[losses > 0])
+        gap = np.zeros(max(0, int(losses[losses > 0][0]) - 1))
+        rest = max(0.0, 1 - float(above.sum() + mirrored.sum()) - removed._infinity_mass)
+        masses = np.concatenate([mirrored[::-1], gap, [rest], gap, above])
+        return library.PrivacyLossDistribution(
+            DensePLDPmf(step, -int(losses[-1]), masses, removed._infinity_mass, True)
+        )
+
+    whole = one(2 / mu if replaced else 1 / mu) if mu > 0 else None
+    for question, count in questions:
+        match question:
+            case CappedSum(sigma, q, size, cap):
+                full = float(stats.binom.sf(cap - 1, size, q))
+                part = one(sigma, q)
+                if full * count > 1e-5 * delta:
+                    part = one(sigma / 2, q).compute_mixture(part, full)
+                else:
+                    delta -= full * count  # as if a full batch told everything
+            case FixedSizeSum(sigma, size, batch):
+                part = of_one_size(sigma, batch / size)
+            case GaussianSum(sigma, q) if q < 1:
+                part = one(sigma, q)
+            case _:
+                continue  # among the unsampled ones
+        part = part.self_compose(int(count), tail)
+        whole = part if whole is None else whole.compose(part, tail)
+    return math.inf if whole is None else float(whole.get_epsilon_for_delta(delta))

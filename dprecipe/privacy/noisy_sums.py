@@ -1,0 +1,375 @@
+"""Noisy sums that any mechanism may release: each unit's contribution is bounded in norm, and noise is added.
+
+`noise_multiplier` is the noise's scale over what one added or removed unit can move the sum (the clip norm). Replacing
+a unit moves it twice as far; the account knows. What is not here is one mechanism's own.
+
+Edge cases are those of `events.Event`: a multiplier of 0 is refused, a batch may be empty, a sampling rate of 1 is no
+sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dprecipe.language.base import PositiveFloat, PositiveInt
+from dprecipe.privacy import full_batches
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.box.box import BoxSum
+from dprecipe.privacy.events import Event, NormKind, Rate, check_positive, check_rate, register_event
+from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, NoisyBox, Question
+from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch, Sampling
+
+if TYPE_CHECKING:
+    from dprecipe.noise.laws import Law
+    from dprecipe.privacy.curves import Array
+    from dprecipe.privacy.loss import Loss, LossPair
+
+
+class GaussianEvent(Event):
+    """What Gaussian noise on a sum that is bounded in L2 norm has in common."""
+
+    __slots__ = ()
+    noise_multiplier: float
+
+    def noise_law(self) -> Law:
+        from dprecipe.noise.laws import Law
+
+        return Law("gaussian")
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class Gaussian(GaussianEvent):
+    """Every unit takes part; Gaussian noise is added to the sum.
+
+    Formal guarantee: exactly μ-GDP, μ = 1/`noise_multiplier` of adding or removing a unit, 2/`noise_multiplier` of
+    replacing one. Source: Dong, Roth & Su 2022, Theorem 2.
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier)
+
+    def squared_mu(self, count: int, relation: Neighbouring) -> float:
+        return _squared_mu(count, self.noise_multiplier, relation)
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return _screening_bound(1.0, self.noise_multiplier, relation)
+
+    def sampling(self) -> Sampling:
+        return EveryUnit()
+
+    def cross_check(self) -> Question:
+        return GaussianSum(self.noise_multiplier)
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class PoissonGaussian(GaussianEvent):
+    """Each unit takes part independently with probability `sampling_rate`; otherwise as `Gaussian`, which it is where
+    the rate is 1.
+
+    Formal guarantee: dominated by (1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), in both directions, of adding or
+    removing a unit; against (1-q) N(0, σ²) + q N(-1, σ²) of replacing one. Source: Mironov, Talwar & Zhang 2019,
+    Theorem 4; Balle, Barthe & Gaboardi 2018, Theorem 2.
+    """
+
+    kind: ClassVar[str] = "poisson_gaussian"
+    integrates: ClassVar[bool] = True
+    sampling_rate: Rate
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier)
+        check_rate(self.sampling_rate)
+
+    @property
+    def participation(self) -> float:
+        return float(self.sampling_rate)
+
+    def squared_mu(self, count: int, relation: Neighbouring) -> float | None:
+        return _squared_mu(count, self.noise_multiplier, relation) if self.sampling_rate == 1 else None
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        return _sampled_curve(self.participation, float(self.noise_multiplier), orders, relation)
+
+    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
+        loss = _sampled_loss(self.participation, float(self.noise_multiplier), relation, step, tail)
+        return _in_both_directions(loss, relation)
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return _screening_bound(self.sampling_rate, self.noise_multiplier, relation)
+
+    def sampling(self) -> Sampling:
+        return PoissonBatch(self.sampling_rate)
+
+    def cross_check(self) -> Question:
+        return GaussianSum(self.noise_multiplier, self.sampling_rate)
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class PartitionedGaussian(GaussianEvent):
+    """One epoch over `lots` disjoint batches: every unit takes part in exactly one, dealt independently of the data.
+
+    Formal guarantee: that of one `Gaussian`. Given the dealing, only one batch depends on a unit (parallel
+    composition); no amplification is claimed for the dealing. Source: McSherry 2009, Theorem 4.
+    """
+
+    kind: ClassVar[str] = "partitioned_gaussian"
+    noise_multiplier: PositiveFloat
+    lots: PositiveInt
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier, lots=self.lots)
+
+    @property
+    def steps(self) -> int:
+        return self.lots
+
+    def squared_mu(self, count: int, relation: Neighbouring) -> float:
+        return _squared_mu(count, self.noise_multiplier, relation)
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return _screening_bound(1.0, self.noise_multiplier, relation)
+
+    def sampling(self) -> Sampling:
+        return Partition(self.lots)
+
+    def cross_check(self) -> Question:
+        return GaussianSum(self.noise_multiplier)
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class TruncatedPoissonGaussian(GaussianEvent):
+    """As `PoissonGaussian` over `size` units, but of a batch with more than `most` of them a uniformly random subset of
+    `most` takes part.
+
+    One unit more or less then changes who else takes part: the sum moves by up to two clip norms where a batch is full.
+
+    Formal guarantee: fix whether the other units that join fill the batch, and which of them then stay. If they don't,
+    the unit joins as it would without a cap; if they do, it joins with no larger a probability and takes the place of
+    one of them. So the release is dominated by the mixture of `PoissonGaussian` and of the same at half the noise, the
+    latter with the chance that the batch is full (docs/accounting.md). The data set with one unit more has `size`
+    others.
+    """
+
+    kind: ClassVar[str] = "truncated_poisson_gaussian"
+    integrates: ClassVar[bool] = True
+    sampling_rate: Rate
+    noise_multiplier: PositiveFloat
+    size: PositiveInt
+    most: PositiveInt
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate)
+        if not self.sampling_rate < 1:
+            raise ValueError(f"expected sampling_rate < 1, got {self.sampling_rate}")
+        if not 0 < self.most <= self.size:
+            raise ValueError(f"expected 0 < most <= size, got {self.most} and {self.size}")
+
+    def accounted_under(self, relation: Neighbouring) -> Neighbouring:
+        blanked = relation is Neighbouring.ZERO_OUT_ONE
+        if blanked:
+            return Neighbouring.REPLACE_ONE if self.full_chance > 0 else Neighbouring.ADD_OR_REMOVE_ONE
+        return relation
+
+    @property
+    def participation(self) -> float:
+        return float(self.sampling_rate)
+
+    @property
+    def full_chance(self) -> float:
+        return full_batches.probability(self.size, self.sampling_rate, self.most)
+
+    def uncapped(self) -> Event:
+        return PoissonGaussian(self.sampling_rate, self.noise_multiplier)
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        from dprecipe.privacy import curves
+
+        q, sigma, full = self.participation, float(self.noise_multiplier), self.full_chance
+        usual = _sampled_curve(q, sigma, orders, relation)
+        return curves.mixed(usual, _sampled_curve(q, sigma / 2, orders, relation), full, orders) if full else usual
+
+    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
+        from dprecipe.privacy.loss import mixed
+
+        q, sigma, full = self.participation, float(self.noise_multiplier), self.full_chance
+        usual = _sampled_loss(q, sigma, relation, step, tail)
+        loss = usual if full == 0 else mixed(usual, _sampled_loss(q, sigma / 2, relation, step, tail), full)
+        return _in_both_directions(loss, relation)
+
+    def sampling(self) -> Sampling:
+        return PoissonBatch(self.sampling_rate, self.most)
+
+    def cross_check(self) -> Question:
+        if self.full_chance == 0:
+            return GaussianSum(self.noise_multiplier, self.sampling_rate)
+        return CappedSum(self.noise_multiplier, self.sampling_rate, self.size, self.most)
+
+    def describe_sensitivity(self) -> str:
+        return f"the sum by 1 in L2 norm, by 2 where a lot has {self.most:,} units, which is all it may have"
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class FixedSizeGaussian(GaussianEvent):
+    """A uniformly random subset of `lot` of `size` units takes part, drawn without replacement; otherwise as
+    `Gaussian`, with `noise_multiplier` over one clip norm.
+
+    Formal guarantee: for replacing a unit, which moves the sum by up to two clip norms, dominated in both directions by
+    (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²), q = `lot`/`size`. For adding or removing one there is none. Source:
+    Balle, Barthe & Gaboardi 2018, Theorem 5; Wang, Balle & Kasiviswanathan 2019, Theorem 27.
+    """
+
+    kind: ClassVar[str] = "fixed_size_gaussian"
+    integrates: ClassVar[bool] = True
+    size: PositiveInt
+    lot: PositiveInt
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier)
+        if not 0 < self.lot < self.size:
+            raise ValueError(f"expected 0 < lot < size, got {self.lot} and {self.size}")
+
+    def accounted_under(self, relation: Neighbouring) -> Neighbouring:
+        return Neighbouring.REPLACE_ONE if relation is Neighbouring.ZERO_OUT_ONE else relation
+
+    def is_bounded(self, relation: Neighbouring) -> bool:
+        return relation is Neighbouring.REPLACE_ONE
+
+    @property
+    def participation(self) -> float:
+        return self.lot / self.size
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        from dprecipe.privacy import curves
+
+        return curves.fixed_size_gaussian(self.participation, float(self.noise_multiplier), orders)
+
+    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
+        from dprecipe.privacy import pairs
+        from dprecipe.privacy.loss import MAX_BINS, LossPair
+
+        sigma = float(self.noise_multiplier)
+        return LossPair(pairs.fixed_size_gaussian(self.participation, sigma, step, tail, MAX_BINS))
+
+    def sampling(self) -> Sampling:
+        return FixedSizeBatch(self.lot)
+
+    def cross_check(self) -> Question:
+        return FixedSizeSum(self.noise_multiplier, self.size, self.lot)
+
+    def describe_sensitivity(self) -> str:
+        return f"the sum by 2 in L2 norm, replaced; lots of {self.lot:,} of {self.size:,} units"
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class PoissonLaplace(Event):
+    """As `PoissonGaussian` (1: every unit takes part), of sums of vectors that are bounded in L1 norm.
+
+    `noise_multiplier` is the scale of Laplace noise on each coordinate over that norm.
+
+    Formal guarantee: that of one coordinate which has all of the norm, where the noise shows most
+    (docs/accounting.md). Replacing a unit is removing one and adding another.
+    """
+
+    kind: ClassVar[str] = "poisson_laplace"
+    cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
+    sampling_rate: Rate
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier)
+        check_rate(self.sampling_rate)
+
+    @property
+    def box(self) -> BoxSum:
+        """The coordinate with all of the norm."""
+        return BoxSum(self.sampling_rate, self.noise_multiplier, "laplace", None, ((1.0, 1),))
+
+    @property
+    def participation(self) -> float:
+        return self.sampling_rate
+
+    @property
+    def max_loss(self) -> float:
+        return self.box.max_loss
+
+    def goes_by_two_steps(self, relation: Neighbouring) -> bool:
+        return relation is Neighbouring.REPLACE_ONE
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        from dprecipe.privacy.box.curves import box_curve
+
+        return box_curve(self.box, orders)
+
+    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
+        from dprecipe.privacy.box.pairs import box_losses
+
+        return box_losses(self.box, step, tail)
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return _screening_bound(self.sampling_rate, self.noise_multiplier, relation)
+
+    def stand_in(self) -> Event:
+        return PoissonGaussian(self.sampling_rate, self.noise_multiplier)
+
+    def sampling(self) -> Sampling:
+        return PoissonBatch(self.sampling_rate)
+
+    def cross_check(self) -> Question:
+        return NoisyBox(self.box)
+
+    def noise_law(self) -> Law:
+        from dprecipe.noise.laws import Law
+
+        return Law("laplace")
+
+    @property
+    def norm(self) -> NormKind:
+        return "l1"
+
+    def describe_sensitivity(self) -> str:
+        return "the sum by 1 in L1 norm; laplace noise"
+
+
+def _squared_mu(count: int, sigma: float, relation: Neighbouring) -> float:
+    moved = 4 if relation is Neighbouring.REPLACE_ONE else 1
+    return moved * (count / float(sigma) ** 2)
+
+
+def _screening_bound(q: float, sigma: float, relation: Neighbouring) -> tuple[float, float] | None:
+    return None if relation is Neighbouring.REPLACE_ONE else (q, sigma)
+
+
+def _sampled_curve(q: float, sigma: float, orders: Sequence[float], relation: Neighbouring) -> Array:
+    from dprecipe.privacy import curves
+
+    if relation is Neighbouring.REPLACE_ONE:
+        return curves.poisson_gaussian_replaced(q, sigma, orders)
+    return curves.poisson_gaussian(q, sigma, orders)
+
+
+def _sampled_loss(q: float, sigma: float, relation: Neighbouring, step: float, tail: float) -> Loss:
+    from dprecipe.privacy import pairs
+    from dprecipe.privacy.loss import MAX_BINS
+
+    if relation is Neighbouring.REPLACE_ONE:
+        return pairs.poisson_gaussian_replaced(q, sigma, step, tail, MAX_BINS)
+    return pairs.poisson_gaussian(q, sigma, step, tail, MAX_BINS)
+
+
+def _in_both_directions(loss: Loss, relation: Neighbouring) -> LossPair:
+    """A replacing pair is its own mirror image."""
+    from dprecipe.privacy.loss import LossPair, swapped
+
+    return LossPair(loss, None if relation is Neighbouring.REPLACE_ONE else swapped(loss))

@@ -1,0 +1,62 @@
+"""A release with a privacy profile of its own: what an event says that does not compose with others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from dprecipe.privacy.adjacency import Neighbouring
+
+PositionRow = tuple[int, float, float]
+"""(position, ε, δ): of the record at a place in the file, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An upper bound and the accountant, or the bound, that really gave it.
+
+    `at_edge`: the best Rényi order was the first or the last of the list, so a longer list might do better.
+    """
+
+    value: float
+    accountant: str
+    at_edge: bool = False
+
+
+class Profile(Protocol):
+    """δ(ε) of one release, for one relation. Several equal ones are composed by basic composition, by the accountants.
+
+    Formal guarantee: the release is (ε, δ)-DP under `relation` for every pair that any method returns.
+
+    It may wrap another: the profile of a tuned run, say, is a function of the profile of the run.
+    """
+
+    @property
+    def relation(self) -> Neighbouring:
+        """The only relation it holds for."""
+
+    def epsilon(self, delta: float) -> Answer:
+        """ε at δ, 0 < δ < 1, by the least of its bounds; infinite where there is none."""
+
+    def delta(self, epsilon: float) -> Answer:
+        """δ at ε >= 0, likewise; at most 1."""
+
+    def renyi_epsilon(self, delta: float) -> float:
+        """ε at δ by Rényi curves alone: never below `epsilon`, to check it."""
+
+    def renyi_delta(self, epsilon: float) -> float:
+        """δ at ε likewise."""
+
+    def mu(self) -> float | None:
+        """μ of a Gaussian mechanism whose δ(ε) is no less at any ε; None where none is known."""
+
+    def epsilon_by_bound(self, delta: float) -> Mapping[str, float]:
+        """ε at δ by each of its bounds, the simplest first; infinite where one has none."""
+
+    def delta_by_bound(self, epsilon: float) -> Mapping[str, float]:
+        """δ at ε by each of its bounds."""
+
+    def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
+        """ε at δ and δ at ε of the records at each position, where the position decides: of all up to `max_rows`
+        records, of `fewer` of more; else nothing."""

@@ -1,0 +1,79 @@
+"""What the cross-check accountant can be asked. An event puts itself in one of these forms, and in no other way.
+
+They state the release once more, in the terms of the other library: scales and rates, no divergences. Only the last
+two carry arithmetic, of releases that the library knows nothing of: a second computation, by other means than the
+event's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dprecipe.privacy.box.box import BoxSum
+    from dprecipe.privacy.curves import Array
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianSum:
+    """Gaussian noise of `sigma` times what one added or removed unit moves a sum; units join with probability
+    `rate`."""
+
+    sigma: float
+    rate: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CappedSum:
+    """As `GaussianSum` over `size` units, of a batch with more than `cap` of them a random subset of `cap`."""
+
+    sigma: float
+    rate: float
+    size: int
+    cap: int
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSizeSum:
+    """As `GaussianSum`, of a random subset of `batch` of `size` units."""
+
+    sigma: float
+    size: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyCounts:
+    """`changed` counts that a unit moves by one each, whatever the relation; noise of `family` (gaussian: `scale` is
+    its standard deviation; laplace: its scale parameter) on each."""
+
+    family: str
+    scale: float
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyBox:
+    """A sum that one unit moves within a box, with noise that is not Gaussian."""
+
+    box: BoxSum
+
+
+@dataclass(frozen=True, slots=True)
+class RenyiCurve:
+    """A release of which there are Rényi divergences alone: at orders from 1 to `max_order`, as `divergences` gives."""
+
+    divergences: Callable[[Array], Array]
+    max_order: float
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRun:
+    """A release that does not compose: `epsilon` at a δ."""
+
+    epsilon: Callable[[float], float]
+
+
+Question = GaussianSum | CappedSum | FixedSizeSum | NoisyCounts | NoisyBox | RenyiCurve | WholeRun

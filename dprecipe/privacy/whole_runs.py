@@ -1,0 +1,82 @@
+"""Releases that do not compose with others (`Event.profile`): equal ones, by basic composition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from dprecipe.privacy import gdp, rounding
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.profile import Answer, PositionRow, Profile
+from dprecipe.privacy.workload import workload
+
+ALL_POSITIONS = 1000
+"""So many are listed one by one; of more records, `SOME_POSITIONS`."""
+SOME_POSITIONS = 100
+
+
+def profile_mu(profile: Profile, count: int) -> float | None:
+    """μ of `count` equal releases together, as Gaussian mechanisms compose; None where no single μ bounds one for
+    every ε."""
+    mu = profile.mu()
+    return None if mu is None else math.sqrt(count) * mu
+
+
+def profile_epsilon(profile: Profile, count: int, delta: float, accountant: str) -> Answer:
+    """ε of `count` equal releases: basic composition of as many equal parts, `count` times ε at δ / `count`.
+
+    Source: Dwork & Roth 2014, Theorem 3.16.
+    """
+    if accountant == "gdp":
+        mu = profile_mu(profile, count)
+        return Answer(math.inf if mu is None else gdp.epsilon(mu, delta), "gdp")
+    if accountant == "pld":
+        found = profile.epsilon(delta / count)
+        return Answer(count * found.value, found.accountant)
+    return Answer(count * profile.renyi_epsilon(delta / count), accountant)
+
+
+def profile_delta(profile: Profile, count: int, epsilon: float, accountant: str) -> Answer:
+    """δ of `count` equal releases: `count` times δ at ε / `count`; as `profile_epsilon`."""
+    if accountant == "gdp":
+        mu = profile_mu(profile, count)
+        return Answer(1.0 if mu is None else gdp.delta(mu, epsilon), "gdp")
+    if accountant == "pld":
+        found = profile.delta(epsilon / count)
+        return Answer(min(1.0, count * found.value), found.accountant)
+    return Answer(min(1.0, count * profile.renyi_delta(epsilon / count)), accountant)
+
+
+def by_position(
+    charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, epsilon: float
+) -> tuple[PositionRow, ...]:
+    """(position, ε at δ, δ at ε) of one release in which a record's place in the file decides what protects it; of
+    anything else nothing.
+
+    Guarantees: upper bounds, of six digits, for the records at the position.
+    """
+    alone = workload(charges, neighbouring).lone_profile
+    if alone is None or alone[1] > 1 or not epsilon < math.inf:
+        return ()
+    rows = alone[0].by_position(delta, epsilon, ALL_POSITIONS, SOME_POSITIONS)
+    return tuple((position, rounding.up(e), min(1.0, rounding.up(d))) for position, e, d in rows)
+
+
+def epsilon_by_bound(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> Mapping[str, float]:
+    """ε at δ by each bound of a release that does not compose, infinity where it can't be met; nothing for any other
+    events."""
+    alone = workload(charges, neighbouring).lone_profile
+    if alone is None:
+        return {}
+    profile, count = alone
+    return {name: count * value for name, value in profile.epsilon_by_bound(delta / count).items()}
+
+
+def delta_by_bound(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring) -> Mapping[str, float]:
+    """δ at ε by each bound of a release that does not compose; nothing for any other events."""
+    alone = workload(charges, neighbouring).lone_profile
+    if alone is None:
+        return {}
+    profile, count = alone
+    return {name: min(1.0, count * value) for name, value in profile.delta_by_bound(epsilon / count).items()}
