@@ -7,31 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dprecipe.data.schema import (
-    AnySource,
-    Category,
-    Columns,
-    Csv,
-    Data,
-    Digits,
-    Hash,
-    Idx,
-    Npz,
-    Numeric,
-    OneHot,
-    Parquet,
-    PublicCsv,
-    PublicDigits,
-    PublicIdx,
-    PublicNpz,
-    PublicParquet,
-    Source,
-    Step,
-    Tokenize,
-)
+from dprecipe.data.schema import Category, Columns, Data, Hash, Numeric, OneHot, Step, Tokenize
 from dprecipe.faults import RecipeError
 
-DIGITS_SHAPE = (8, 8)
 Role = Literal["train", "test", "public"]
 
 
@@ -86,11 +64,11 @@ def facts(data: Data, role: Role = "train") -> DataFacts:
     if findings:
         raise RecipeError(findings)
     source = data.test if role == "test" and data.test is not None else data.train
-    columns = column_facts(table_columns(source) or {}, data.preprocess)
-    before = source_shape(columns, declared_shape(source))
+    columns = column_facts(source.table_columns or {}, data.preprocess)
+    before = source_shape(columns, source.record_shape)
     shape = feature_shape(before, data.preprocess)
     return DataFacts(
-        shape, classes(source), before, class_names(source), columns, target(source), vocabulary(data.preprocess)
+        shape, source.class_count, before, source.class_names, columns, source.target, vocabulary(data.preprocess)
     )
 
 
@@ -118,24 +96,6 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
 def coefficients(scales: int, angles: int) -> int:
     """The channels that scattering makes of one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
     return 1 + scales * angles + angles**2 * scales * (scales - 1) // 2
-
-
-def table_columns(source: AnySource) -> Columns | None:
-    """The declared columns of a table; None for arrays and images."""
-    return source.columns if isinstance(source, Csv | Parquet | PublicCsv | PublicParquet) else None
-
-
-def declared_shape(source: AnySource) -> tuple[int, ...]:
-    """The shape of one record in the source's own layout: (H, W), (H, W, C) or (D,). Not for tables."""
-    match source:
-        case Digits() | PublicDigits():
-            return DIGITS_SHAPE
-        case Idx() | Npz() | PublicIdx() | PublicNpz():
-            return source.shape
-        case Parquet(image=image) | PublicParquet(image=image) if image is not None:
-            return image.shape
-        case _:
-            return ()
 
 
 def layout(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -188,34 +148,3 @@ def one_hot_columns(step: OneHot, columns: Columns) -> tuple[str, ...]:
     if step.columns is not None:
         return step.columns
     return tuple(name for name, column in columns.items() if isinstance(column, Category))
-
-
-def classes(source: Source) -> int:
-    """The number of classes, as declared; 1 where the labels are numbers, which one output predicts."""
-    match source:
-        case Digits():
-            return 10
-        case Idx():
-            return source.classes
-        case Npz():
-            return source.classes or 1
-        case _:
-            names = source.label.values
-            return len(names) if names is not None else source.label.classes or 1
-
-
-def target(source: Source) -> tuple[float, float] | None:
-    """The declared range of numeric labels, lowest and highest; None where the labels are classes."""
-    match source:
-        case Digits() | Idx():
-            return None
-        case Npz():
-            declared = source.range
-        case _:
-            declared = source.label.range
-    return None if declared is None else (declared[0], declared[1])
-
-
-def class_names(source: Source) -> tuple[str, ...] | None:
-    """The declared names of the classes, where they have names."""
-    return source.label.values if isinstance(source, Csv | Parquet) else None

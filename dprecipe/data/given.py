@@ -1,14 +1,20 @@
-"""Records that come from Python: told from other objects before anything is read, built or probed. No torch here."""
+"""Records that come from Python: told from other objects before anything is read, built or probed, and held to what was
+declared and to what was asked for. No torch here.
+
+A step counts on it that a record is in an answer exactly as often as it was asked for: one that came twice would count
+twice, and the noise covers once.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import DataFacts, Role, facts
-from dprecipe.data.held import held, hold_labels
+from dprecipe.data.raw import Labels, wrong_size
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, UsageFault
@@ -25,18 +31,27 @@ _SOURCE = ("batch", "units", "unit_count", "__len__")
 def given(value: object, data: Data, role: Role) -> RecordSource:
     """What a run reads from, of an object that was passed as `train`, `public` or `test`.
 
-    A source is held to what was declared and to what each batch asks for: `data.held`. Of two arrays, features (N, …)
-    and labels (N,), records are made; of `public`, features alone will do, and labels are not looked at.
+    A source is held to what was declared and to what each batch asks for. Of two arrays, features (N, …) and
+    labels (N,), records are made; of `public`, features alone will do, and labels are not looked at.
 
     Raises:
         UsageFault: it is neither; says what to pass.
-        DataFault: the arrays are not what the recipe declares.
+        DataFault: the records are not what the recipe declares, not as many units, or not grouped as it says.
     """
+    source = _source_of(value, data, role)
+    if role == "train":
+        if source.unit_count != data.size:
+            raise wrong_size(data, source.unit_count)
+        _check_grouping(source, data)
+    return source
+
+
+def _source_of(value: object, data: Data, role: Role) -> RecordSource:
     expected = facts(data, role)
     labels = "from -1 to 1" if expected.target is not None else f"int64 from 0 to {expected.classes - 1}"
     accepted = ACCEPTED.format(shape=list(expected.shape), labels=labels)
     if not isinstance(value, type) and all(hasattr(value, name) for name in _SOURCE):
-        return held(cast(RecordSource, value), expected, role)
+        return checked(cast(RecordSource, value), expected, role)
     if role == "public" and isinstance(value, np.ndarray):
         return Records(_features(value, expected, role, accepted), np.zeros(len(value), np.int64))
     if not (isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_array, value))):
@@ -50,7 +65,7 @@ def given(value: object, data: Data, role: Role) -> RecordSource:
         )
     if role == "public":
         return Records(features, np.zeros(len(features), np.int64))
-    return Records(features, hold_labels(_array(value[1]), len(features), expected, role))
+    return Records(features, _labels(_array(value[1]), len(features), expected, role))
 
 
 def _is_array(value: object) -> bool:
@@ -79,3 +94,148 @@ def _features(array: NDArray[Any], expected: DataFacts, role: Role, accepted: st
         )
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _check_grouping(train: RecordSource, data: Data) -> None:
+    """Records are grouped into units as the guarantee says.
+
+    Raises:
+        DataFault: they are not.
+    """
+    unit = data.unit
+    if (train.units is None) != (unit == "record"):
+        what = "no units" if train.units is None else "units"
+        raise DataFault(
+            f"the training records come with {what}, the recipe protects {'records' if unit == 'record' else 'units'}",
+            "give Records.units where, and only where, data.unit is a column",
+        )
+    if train.units is not None and unit != "record":
+        counts = np.bincount(train.units, minlength=train.unit_count)
+        if not (counts.min(initial=1) >= 1 and counts.max(initial=0) <= unit.max_records):
+            raise DataFault(
+                f"a unit has no record, or more than the {unit.max_records} that the recipe allows",
+                "number the units from 0 without gaps, and cut each to data.unit.max_records",
+                f"up to {counts.max()} records, and down to {counts.min()}",
+            )
+
+
+@final
+class CheckedSource:
+    """A source of a kind of somebody's own. Every answer is looked at before anything is made of it."""
+
+    def __init__(self, source: RecordSource, expected: DataFacts, role: Role) -> None:
+        """
+        Raises:
+            DataFault: its units are not whole numbers from 0 on, one a record.
+        """
+        self._source = source
+        self._expected = expected
+        self._role = role
+        self._count = len(source)
+        self._form: tuple[tuple[int, ...], np.dtype[np.generic]] | None = None
+        self.units = _whole_units(source.units, self._count, role)
+        self.unit_count = self._count if self.units is None else int(self.units.max(initial=-1)) + 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]:
+        """What the source answers.
+
+        Raises:
+            DataFault: it has not one row and one label for each record that was asked for, its rows are not numbers of
+                one shape and type from answer to answer, or a label is not what the recipe declares.
+        """
+        asked = len(range(self._count)[indices]) if isinstance(indices, slice) else len(indices)
+        features, labels = self._source.batch(indices)
+        if not (isinstance(features, np.ndarray) and isinstance(labels, np.ndarray)):
+            raise DataFault(f"`{self._role}`.batch answers no NumPy arrays", "return (features, labels), both arrays")
+        if features.ndim < 1 or not len(features) == len(labels) == asked:
+            raise DataFault(
+                f"`{self._role}`.batch does not answer one row and one label for each record it was asked for",
+                "return row i for the i-th number asked for: a record that comes twice would count twice",
+            )
+        form = (features.shape[1:], features.dtype)
+        if self._form is None:
+            _check_numbers(features, self._role)
+            self._form = form
+        if form != self._form:
+            raise DataFault(
+                f"`{self._role}`.batch answers rows of {form[1]} {list(form[0])}, and of {self._form[1]} "
+                f"{list(self._form[0])} before",
+                "give every record one shape and type",
+            )
+        return features, _labels(labels, asked, self._expected, self._role)
+
+
+def checked(records: RecordSource, expected: DataFacts, role: Role) -> RecordSource:
+    """Records from Python, checked now as far as that can be: `Records` whole, others answer by answer.
+
+    Raises:
+        DataFault: arrays are not one row, one label and one unit a record, features are no numbers, or a label is not
+            what the recipe declares.
+    """
+    if type(records) is not Records:  # what is derived from it may answer by itself
+        return CheckedSource(records, expected, role)
+    _check_numbers(records.features, role)
+    if len(records.features) != len(records.labels):
+        raise DataFault(f"`{role}` does not have one label a record", "pass features and labels of one length")
+    labels = _labels(records.labels, len(records.features), expected, role)
+    units = _whole_units(records.units, len(records.features), role)
+    if labels is records.labels and units is records.units:
+        return records
+    return replace(records, labels=labels, units=units)
+
+
+def _check_numbers(features: NDArray[np.generic], role: Role) -> None:
+    """Features are numbers.
+
+    Raises:
+        DataFault: they are not.
+    """
+    if features.dtype.kind not in "iufb" or features.ndim < 1:
+        raise DataFault(f"the features of `{role}` are an array of {features.dtype}", "pass an array of numbers")
+
+
+def _whole_units(units: NDArray[np.int64] | None, count: int, role: Role) -> NDArray[np.int64] | None:
+    """The units of records, int64.
+
+    Raises:
+        DataFault: they are not whole numbers from 0 on, one a record.
+    """
+    if units is None:
+        return None
+    units = np.asarray(units)
+    if units.shape != (count,) or units.dtype.kind not in "iu" or units.min(initial=0) < 0:
+        raise DataFault(
+            f"the units of `{role}` are not one whole number a record, from 0 on",
+            "number the units from 0 without gaps, int64",
+        )
+    return units.astype(np.int64, copy=False)
+
+
+def _labels(labels: NDArray[np.generic], count: int, expected: DataFacts, role: Role) -> Labels:
+    """Labels as a run takes them, int64, or float32 of numbers; of public records they are never looked at.
+
+    Raises:
+        DataFault: there is not one a record, or one is not what the recipe declares.
+    """
+    remedy = "from -1 to 1" if expected.target is not None else f"integers from 0 to {expected.classes - 1}"
+    if role == "public":
+        return np.zeros(count, np.int64)
+    if labels.shape != (count,):
+        raise DataFault(
+            f"`{role}` does not have one label a record",
+            f"pass labels of shape (N,), {remedy}",
+            f"labels of shape {list(labels.shape)}, {count:,} records",
+        )
+    if expected.target is not None:
+        if labels.dtype.kind not in "iuf" or not bool((np.abs(labels) <= 1).all()):
+            raise DataFault(f"a label of `{role}` is not a number from -1 to 1", f"pass labels {remedy}")  # nor is NaN
+        return labels.astype(np.float32, copy=False)
+    whole = labels.dtype.kind in "iu"
+    if not whole or (count and not (labels.min() >= 0 and labels.max() < expected.classes)):
+        raise DataFault(
+            f"a label of `{role}` is no integer from 0 to {expected.classes - 1}", f"pass labels that are {remedy}"
+        )
+    return labels.astype(np.int64, copy=False)

@@ -13,7 +13,7 @@ from dprecipe.data.facts import DataFacts, Role, facts
 from dprecipe.data.files import data_root
 from dprecipe.data.raw import Raw, Reading, wrong_size
 from dprecipe.data.records import Records
-from dprecipe.data.schema import AnySource, Csv, Data, Digits, Idx, Npz, PublicCsv, PublicDigits, PublicIdx, PublicNpz
+from dprecipe.data.schema import AnySource, Data
 from dprecipe.data.tally import Tally
 from dprecipe.data.units import Identities, bounded
 from dprecipe.faults import DataFault
@@ -47,7 +47,7 @@ def read(source: AnySource, data: Data, root: Path, role: Role, identity: str | 
     facts(data, role)
     reading = Reading.of(source, data, role, _name_column(source, data, identity) if role == "train" else None)
     try:
-        raw = _read(source, root, reading)
+        raw = source.read(root, reading)
     except MemoryError:
         raise reading.problems.stop(
             DataFault(
@@ -85,31 +85,6 @@ def _name_column(source: AnySource, data: Data, identity: str | None) -> str | N
             f"records are named by {identity!r}, and those of one {column!r} have to stay together",
             f"name {column!r}, or no column",
         )
-    if column is not None and isinstance(source, Digits | Idx):
+    if column is not None and not source.has_names:
         raise DataFault(f"source {source.source} has no column {column!r}", "use a csv, parquet or npz source")
     return column
-
-
-def _read(source: AnySource, root: Path, reading: Reading) -> Raw:
-    # Each reader is imported on use: parquet brings pyarrow and pillow.
-    match source:
-        case Digits() | PublicDigits():
-            from dprecipe.data.sources import digits
-
-            return digits.read(source, reading)
-        case Idx() | PublicIdx():
-            from dprecipe.data.sources import idx
-
-            return idx.read(source, root, reading)
-        case Npz() | PublicNpz():
-            from dprecipe.data.sources import npz
-
-            return npz.read(source, root, reading)
-        case Csv() | PublicCsv():
-            from dprecipe.data.sources import csv_table
-
-            return csv_table.read(source, root, reading)
-        case _:
-            from dprecipe.data.sources import parquet
-
-            return parquet.read(source, root, reading)

@@ -12,16 +12,14 @@ from pydantic import Field, ValidationError
 
 from dprecipe.data.facts import (
     DataFacts,
-    class_names,
     column_facts,
-    declared_shape,
     facts,
     feature_shape,
     source_shape,
-    table_columns,
     vocabulary,
 )
-from dprecipe.data.schema import Classes, Columns, Data, Range, Shape, Step
+from dprecipe.data.schema import Data, Step
+from dprecipe.data.sources.base import Classes, Columns, Range, Shape
 from dprecipe.faults import DataFault
 from dprecipe.language.base import Block, Text
 from dprecipe.models.hub_config import Config, checked
@@ -62,9 +60,9 @@ def describe(model: Model | None, data: Data, config: Config | None = None) -> d
         shape=public.shape,
         classes=public.classes if public.target is None else None,
         target=public.target,
-        class_names=class_names(data.train),
-        columns=table_columns(data.train),
-        source_shape=declared_shape(data.train) or None,
+        class_names=data.train.class_names,
+        columns=data.train.table_columns,
+        source_shape=data.train.record_shape or None,
         preprocess=data.preprocess,
         config=None if config is None else dict(config),
     )

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from dprecipe.data.schema import Idx
 from dprecipe.faults import Finding
 from dprecipe.recipe.root import Recipe
 
@@ -38,14 +37,8 @@ def declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     """The data files of a recipe: the path of the key, the source that reads the file, the file's path."""
     data = recipe.data
     for role, source in (("train", data.train), ("public", data.public), ("test", data.test)):
-        if source is None or source.source == "digits":
-            continue
-        if source.source == "idx":
-            yield f"data.{role}.images", "idx", source.images
-            if isinstance(source, Idx):  # labels of public records are never read
-                yield f"data.{role}.labels", "idx", source.labels
-        else:
-            yield f"data.{role}.path", source.source, source.path
+        if source is not None:
+            yield from ((f"data.{role}.{key}", source.source, path) for key, path in source.files.items())
 
 
 def data_files(recipe: Recipe) -> Iterator[Finding]:

@@ -6,10 +6,9 @@ compared by what the recipe says; `dprecipe.data` compares the files.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
 
-from dprecipe.data.schema import AnySource, Digits, Idx, Npz, PublicDigits, PublicIdx, PublicNpz
+from dprecipe.data.schema import AnySource
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.plan import Assumption
@@ -88,22 +87,9 @@ def held_out(recipe: Recipe) -> Iterator[Finding]:
 
 def meet(one: AnySource, other: AnySource) -> bool:
     """Whether two sources read a record in common, as far as the recipe says."""
-    if _origin(one) != _origin(other):
+    if one.origin != other.origin:
         return False
     if one.records is None or other.records is None:
         return True
     (start, end), (first, last) = one.records, other.records
     return first < end and start < last
-
-
-def _origin(source: AnySource) -> tuple[object, ...]:
-    """What a source reads, but for the range of records."""
-    match source:
-        case Digits() | PublicDigits():
-            return ("digits", source.split)
-        case Idx() | PublicIdx():
-            return ("idx", posixpath.normpath(source.images))
-        case Npz() | PublicNpz():
-            return ("npz", posixpath.normpath(source.path), source.features)
-        case _:
-            return (source.source, posixpath.normpath(source.path))

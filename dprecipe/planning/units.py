@@ -12,13 +12,13 @@ from dprecipe.recipe.root import Recipe
 
 def has_a_column(recipe: Recipe) -> Iterator[Finding]:
     """A unit other than the record needs a source with columns, and a column whose name can stand in the claim."""
-    unit, source = recipe.data.unit, recipe.data.train.source
+    unit, source = recipe.data.unit, recipe.data.train
     if unit == "record":
         return
-    if source in ("digits", "idx"):
+    if not source.has_names:
         yield Finding(
             "R303",
-            f"source {source} has no column {unit.column!r} to tell units apart",
+            f"source {source.source} has no column {unit.column!r} to tell units apart",
             "use a csv, parquet or npz source, or unit: record",
             "data.unit.column",
         )

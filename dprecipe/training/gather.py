@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TypeVar, cast, final
 
 from dprecipe import durable
-from dprecipe.data.apart import hold_apart
+from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
 from dprecipe.data.given import given
 from dprecipe.data.load import read
 from dprecipe.data.problems import together
-from dprecipe.data.raw import wrong_size
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import AnySource
 from dprecipe.data.tally import Tally, as_text
@@ -86,15 +85,13 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
             source = attempt(lambda value=value, role=role: given(value, plan.data, role))  # type: ignore[misc]
             if source is not None:
                 found.sources[role] = source
-    if "train" in found.sources and found.sources["train"].unit_count != plan.data.size:
-        faults.append(wrong_size(plan.data, found.sources["train"].unit_count))
     declared: dict[Role, AnySource | None] = {
         # Votes that were cast elsewhere stand for the training records.
         "train": plan.data.train if plan.room.reads_training_records else None,
         "public": plan.data.public,
         "test": plan.data.test,
     }
-    attempt(lambda: hold_apart(plan.data, root))
+    attempt(lambda: check_files(plan.data, root))
     for role, block in declared.items():
         if block is None or objects.get(role) is not None:
             continue
@@ -102,6 +99,9 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
         both = attempt(lambda block=block, role=role, identity=identity: read(block, plan.data, root, role, identity))  # type: ignore[misc]
         if both is not None:
             found.sources[role], found.tallies[role] = both
+    if not faults:
+        read_from_files = {role: source for role, source in found.sources.items() if role in found.tallies}
+        attempt(lambda: check_records(plan.data, root, read_from_files.get))
     if faults:
         raise together(faults)
     return found

@@ -15,7 +15,7 @@ from torch import nn
 
 from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import DataFacts, facts
-from dprecipe.data.raw import Labels, wrong_size
+from dprecipe.data.raw import Labels
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
@@ -134,9 +134,6 @@ def prepare(
     checks = probe(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest)
     checks = (*checks, single_precision(device), noise_scale(plan, device))
     sets = records()
-    if sets.train.unit_count != plan.data.size:
-        raise wrong_size(plan.data, sets.train.unit_count)
-    check_units(plan, sets.train)
     store = Store(sets.train, device, lambda generator: augmentation(plan.data.preprocess, generator))
     config = built.config if isinstance(built, SequenceClassifier) and model is None else None
     return Program(built, model is not None, store, sets, data_facts, device, checks, initial, config)
@@ -192,29 +189,6 @@ def own(plan: Plan, model: nn.Module) -> nn.Module:
             "load them into the module, and remove model.init",
         )
     return model
-
-
-def check_units(plan: Plan, train: RecordSource) -> None:
-    """Records from Python have to be grouped as the guarantee says.
-
-    Raises:
-        DataFault: they are not.
-    """
-    unit = plan.data.unit
-    if (train.units is None) != (unit == "record"):
-        what = "no units" if train.units is None else "units"
-        raise DataFault(
-            f"the training records come with {what}, the recipe protects {'records' if unit == 'record' else 'units'}",
-            "give Records.units where, and only where, data.unit is a column",
-        )
-    if train.units is not None and unit != "record":
-        counts = np.bincount(train.units, minlength=train.unit_count)
-        if not (counts.min(initial=1) >= 1 and counts.max(initial=0) <= unit.max_records):
-            raise DataFault(
-                f"a unit has no record, or more than the {unit.max_records} that the recipe allows",
-                "number the units from 0 without gaps, and cut each to data.unit.max_records",
-                f"up to {counts.max()} records, and down to {counts.min()}",
-            )
 
 
 def declared(plan: Plan, root: Path, given: Given) -> Sets:

@@ -17,7 +17,7 @@ import pytest
 
 from dprecipe.data import raw
 from dprecipe.data.load import load
-from dprecipe.data.sources import csv_table, parquet
+from dprecipe.data.sources import read_csv, read_parquet
 from dprecipe.faults import DataFault
 
 CSV = {
@@ -56,14 +56,14 @@ class CountingLines:
     """How many lines of a table were read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, real = 0, csv_table._Lines.__iter__
+        self.count, real = 0, read_csv._Lines.__iter__
 
         def counting(lines: Any) -> Iterator[str]:
             for line in real(lines):
                 self.count += 1
                 yield line
 
-        monkeypatch.setattr(csv_table._Lines, "__iter__", counting)
+        monkeypatch.setattr(read_csv._Lines, "__iter__", counting)
 
 
 def test_of_a_table_with_millions_of_rows_size_and_one_more_are_read(
@@ -86,7 +86,7 @@ def test_of_units_as_many_as_declared_are_read(reads: Callable[..., int], monkey
     lines = CountingLines(monkeypatch)
     with pytest.raises(DataFault, match=r"as many units \(values of id\) as data.size: 100"):
         reads(many, CSV, unit=unit)
-    assert lines.count <= csv_table.CHUNK_ROWS + 2
+    assert lines.count <= read_csv.CHUNK_ROWS + 2
     one = b"id,age,ill\n" + b"u,30,1\n" * 100_000
     lines.count = 0
     with at_most(LIMIT), pytest.raises(DataFault, match="more than 20,000 rows, 100 for each record"):
@@ -111,7 +111,7 @@ def test_of_units_as_many_as_declared_are_read(reads: Callable[..., int], monkey
 def test_a_table_without_end(
     reads: Callable[..., int], content: bytes, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_table, "LONGEST_ROW", 1 << 17)
+    monkeypatch.setattr(read_csv, "LONGEST_ROW", 1 << 17)
     content = gzip.compress(content, compresslevel=1)
     with at_most(2 * LIMIT), pytest.raises(DataFault, match=says):
         reads(content, CSV)
@@ -187,7 +187,7 @@ def test_a_parquet_file_is_held_against_the_recipe_before_rows_are_read(
     assert groups == []
     assert read(records=[3050, 3150]) == 100
     assert groups == [[3]]
-    monkeypatch.setattr(parquet, "LONGEST_VALUE", 1000)
+    monkeypatch.setattr(read_parquet, "LONGEST_VALUE", 1000)
     pq.write_table(pa.table({"age": ["x" * 20_000] * 100, "ill": [1] * 100}), tmp_path / "f", use_dictionary=False)
     with pytest.raises(DataFault, match="the values of 'age' take more than"):
         read()

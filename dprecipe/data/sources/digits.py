@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
-from importlib.resources import as_file, files
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
+from pydantic import Field
 
-from dprecipe.data.raw import Raw, Reading, channels_first, unlabelled
-from dprecipe.data.schema import Digits, PublicDigits
+from dprecipe.data.sources.base import ACCESS, RECORDS, Access, Labelled, Records, SourceBlock
 
-HELD_OUT_EVERY = 5
-DARKEST = np.float32(16)
+if TYPE_CHECKING:
+    from dprecipe.data.raw import Raw, Reading
 
 
-def read(source: Digits | PublicDigits, reading: Reading) -> Raw:
-    """The records of a split: (N, 1, 8, 8) float32 in [0, 1]. Every fifth record of the set is `test`."""
-    with (
-        as_file(files("dprecipe.data") / "embedded" / "digits.npz") as path,
-        np.load(path, allow_pickle=False) as archive,
-    ):
-        features = archive["features"]
-        labels = archive["labels"] if isinstance(source, Digits) else unlabelled(len(features))
-    held_out = np.arange(len(labels)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    chosen = held_out if source.split == "test" else ~held_out
-    features, labels = features[chosen], labels[chosen]
-    part = reading.span(source.records, len(labels), f"digits ({source.split})")
-    reading.tally.records = part.stop - part.start
-    return Raw(channels_first(features[part] / DARKEST), labels[part].astype(np.int64))
+SHAPE = (8, 8)
+CLASSES = 10
+
+
+class _Digits(SourceBlock):
+    if TYPE_CHECKING:
+        split: Literal["train", "test"]
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        return SHAPE
+
+    @property
+    def has_names(self) -> bool:
+        return False
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def features_file(self) -> str | None:
+        return None
+
+    @property
+    def part(self) -> str:
+        return self.split
+
+    def read(self, root: Path, reading: Reading) -> Raw:
+        from dprecipe.data.sources.read_digits import read_digits
+
+        return read_digits(self.split, self.records, isinstance(self, Labelled), reading)
+
+
+class Digits(_Digits, Labelled):
+    """The embedded handwritten digits: 1,797 real 8×8 images, every fifth held out as `test`."""
+
+    source: Literal["digits"]
+    split: Literal["train", "test"]
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
+
+    @property
+    def class_count(self) -> int:
+        return CLASSES
+
+
+class PublicDigits(_Digits):
+    """The embedded handwritten digits, without their labels."""
+
+    source: Literal["digits"]
+    split: Literal["train", "test"]
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"

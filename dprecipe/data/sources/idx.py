@@ -1,107 +1,88 @@
-"""`idx`: the format of MNIST (LeCun, Cortes, Burges), plain or gzipped.
-
-A file is two zero bytes, a type code (0x08: unsigned byte), the number of dimensions, each dimension as a
-big-endian 32-bit integer, and the values.
-"""
+"""`idx`: images and labels in the format of MNIST."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 
-from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, is_gzip, locate, opened, read_exactly, skip_exactly, unreadable
-from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, unlabelled
-from dprecipe.data.schema import Idx, PublicIdx
-from dprecipe.faults import DataFault
+from dprecipe.data.sources.base import (
+    ACCESS,
+    RECORDS,
+    UNREAD,
+    Access,
+    Classes,
+    Labelled,
+    Records,
+    Shape,
+    SourceBlock,
+)
+from dprecipe.language.base import Text
 
-UNSIGNED_BYTE = 0x08
-FORMAT = "expected an IDX file of unsigned bytes, plain or gzipped"
-
-
-def read(source: Idx | PublicIdx, root: Path, reading: Reading) -> Raw:
-    """The selected records: images as uint8 (N, C, H, W) or (N, D), labels in [0, classes).
-
-    Raises:
-        DataFault: a file is missing, damaged, no IDX, or not of the declared shape, length or classes.
-    """
-    images = locate(source.images, root)
-    labels = None if isinstance(source, PublicIdx) else locate(source.labels, root)
-    count = _count(images, source.shape)
-    if labels is not None and _count(labels, ()) != count:
-        raise DataFault(
-            f"{source.images} and {source.labels} do not hold as many images as labels", "name the two files of one set"
-        )
-    part = reading.span(source.records, count, source.images)
-    chosen = channels_first(read_array(images, source.shape, part))
-    reading.tally.records = len(chosen)
-    if labels is None or isinstance(source, PublicIdx):
-        return Raw(chosen, unlabelled(len(chosen)))
-    numbers = read_array(labels, (), part)
-    return Raw(chosen, class_labels(numbers, source.classes, source.labels, reading.problems, part.start))
+if TYPE_CHECKING:
+    from dprecipe.data.raw import Raw, Reading
 
 
-def _count(file: Path, shape: tuple[int, ...]) -> int:
-    """The number of records that a header announces, of this shape."""
-    try:
-        with opened(file) as stream:
-            return _header(file, stream, shape)[0]
-    except READ_ERRORS as error:
-        raise unreadable(file, error) from error
+class _Idx(SourceBlock):
+    if TYPE_CHECKING:
+        images: str
+        shape: Shape
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        return self.shape
+
+    @property
+    def has_names(self) -> bool:
+        return False
+
+    @property
+    def features_file(self) -> str | None:
+        return self.images
 
 
-def _header(file: Path, stream: BinaryIO, shape: tuple[int, ...]) -> tuple[int, ...]:
-    dims = _dimensions(file, stream)
-    if dims[1:] != shape:
-        raise DataFault(
-            f"{file}: one record has shape {list(dims[1:])}, the recipe declares {list(shape)}",
-            "declare the shape that the file has, or name the right file (images and labels swapped?)",
-        )
-    if math.prod(dims) > file.stat().st_size * (GZIP_LIMIT if is_gzip(file) else 1):
-        raise _short(file)
-    return dims
+class Idx(_Idx, Labelled):
+    """Images and labels in the IDX format of MNIST, plain or gzipped; pixels become [0, 1]."""
+
+    source: Literal["idx"]
+    images: Text
+    labels: Text
+    shape: Shape = Field((28, 28), description="of one image, checked against the file")
+    classes: Classes = 10
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {"images": self.images, "labels": self.labels}
+
+    @property
+    def class_count(self) -> int:
+        return self.classes
+
+    def read(self, root: Path, reading: Reading) -> Raw:
+        from dprecipe.data.sources.read_idx import read_idx
+
+        return read_idx(self.images, self.labels, self.shape, self.classes, self.records, root, reading)
 
 
-def read_array(file: Path, shape: tuple[int, ...], part: slice) -> NDArray[np.uint8]:
-    """Records of an IDX file, each of this shape: (part.stop - part.start, *shape).
+class PublicIdx(_Idx):
+    """Images in the IDX format; no labels."""
 
-    Memory is that of the records asked for; what comes after them is looked at only where they are the last.
+    source: Literal["idx"]
+    images: Text
+    labels: Text | None = Field(None, description=UNREAD)
+    shape: Shape = Field((28, 28), description="of one image, checked against the file")
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"
 
-    Raises:
-        DataFault: the file is not that.
-    """
-    try:
-        with opened(file) as stream:
-            dims, each = _header(file, stream, shape), math.prod(shape)
-            skip_exactly(stream, part.start * each)
-            size = (part.stop - part.start) * each
-            content = read_exactly(stream, size)
-            if len(content) < size:
-                raise _short(file)
-            if part.stop == dims[0] and stream.read(1):
-                raise DataFault(f"{file}: goes on after the last record of its header", "copy it again")
-    except READ_ERRORS as error:
-        raise unreadable(file, error) from error
-    return np.frombuffer(content, dtype=np.uint8).reshape(-1, *shape)
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {"images": self.images}
 
+    def read(self, root: Path, reading: Reading) -> Raw:
+        from dprecipe.data.sources.read_idx import read_idx
 
-def _dimensions(file: Path, stream: BinaryIO) -> tuple[int, ...]:
-    magic = stream.read(4)
-    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[3] == 0:
-        raise DataFault(f"{file}: is no IDX file; {FORMAT}", "name another file or another `source`")
-    if magic[2] != UNSIGNED_BYTE:
-        raise DataFault(f"{file}: its values are no unsigned bytes; {FORMAT}", "store the values as unsigned bytes")
-    header = stream.read(4 * magic[3])
-    if len(header) < 4 * magic[3]:
-        raise DataFault(f"{file}: ends within its header; {FORMAT}", "copy the file again")
-    return tuple(int.from_bytes(header[i : i + 4], "big") for i in range(0, len(header), 4))
-
-
-def _short(file: Path) -> DataFault:
-    return DataFault(
-        f"{file}: ends before the last record that its header announces",
-        "the file is cut off: copy it again",
-    )
+        return read_idx(self.images, None, self.shape, 0, self.records, root, reading)

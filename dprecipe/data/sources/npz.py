@@ -2,81 +2,110 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 
-from dprecipe.data.archive import is_integer, opened
-from dprecipe.data.facts import target
-from dprecipe.data.files import locate
-from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, number_labels, record_number, unlabelled
-from dprecipe.data.schema import Npz, PublicNpz
-from dprecipe.data.table import name_texts
-from dprecipe.faults import DataFault
+from dprecipe.data.sources.base import (
+    ACCESS,
+    RANGE,
+    RECORDS,
+    UNREAD,
+    Access,
+    Classes,
+    Labelled,
+    Range,
+    Records,
+    Shape,
+    SourceBlock,
+    empty_range,
+    not_one_kind,
+)
+from dprecipe.faults import Finding
+from dprecipe.language.base import Text
 
-SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
-
-
-def read(source: Npz | PublicNpz, root: Path, reading: Reading) -> Raw:
-    """The selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0, classes),
-    or mapped from their range to [-1, 1].
-
-    What the headers say is held against the recipe before an array is unpacked.
-
-    Raises:
-        DataFault: the file is missing, no archive, holds Python objects, or is not what the recipe declares.
-    """
-    file = locate(source.path, root)
-    labelled = isinstance(source, Npz)
-    of_labels = ("numbers", _is_number) if labelled and source.range is not None else ("integers", is_integer)
-    named = reading.name_column
-    with opened(file, SAVE) as archive:
-        count = archive.dims(source.features, source.shape, "numbers", _is_number)[0]
-        others = [(source.labels, *of_labels)] if labelled else []
-        if named is not None:
-            others.append((named, "texts or integers", _is_id))
-        for name, expected, accepts in others:
-            if archive.dims(name or "", (), expected, accepts)[0] != count:
-                raise DataFault(
-                    f"{file}: {source.features!r} and {name!r} have different numbers of records",
-                    "give each array one entry a record",
-                )
-        part = reading.span(source.records, count, file.name)
-        chosen = archive.array(source.features, source.shape, "numbers", _is_number, part)
-        labels: NDArray[Any] = unlabelled(len(chosen))
-        if isinstance(source, Npz):
-            labels = archive.array(source.labels, (), *of_labels, part)
-        names = None if named is None else archive.array(named, (), "texts or integers", _is_id, part)
-    reading.tally.records = len(chosen)
-    if chosen.dtype != np.uint8:
-        with np.errstate(over="ignore"):  # too large becomes infinite; such a record contributes nothing
-            chosen = chosen.astype(np.float32)
-        finite = np.isfinite(chosen).reshape(len(chosen), -1).all(axis=1)
-        reading.tally.not_finite = len(chosen) - int(finite.sum())
-    if isinstance(source, Npz):
-        what, found = f"{file.name}, {source.labels!r}", target(source)
-        if found is None:
-            labels = class_labels(labels, source.classes or 0, what, reading.problems, part.start)
-        else:
-            labels = number_labels(labels, found, what, reading, part.start)
-    texts = None
-    if names is not None and named is not None:
-        texts = tuple(
-            name_texts(
-                names.tolist(),
-                named,
-                lambda row: f"{file.name}, {record_number(part.start + row)}",
-                reading.problems,
-            )
-        )
-    return Raw(channels_first(chosen), labels, texts)
+if TYPE_CHECKING:
+    from dprecipe.data.raw import Raw, Reading
 
 
-def _is_number(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "iuf"
+class _Npz(SourceBlock):
+    if TYPE_CHECKING:
+        path: str
+        features: str
+        shape: Shape
+
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        return self.shape
+
+    @property
+    def has_names(self) -> bool:
+        return True
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {"path": self.path}
+
+    @property
+    def features_file(self) -> str | None:
+        return self.path
+
+    @property
+    def part(self) -> str:
+        return self.features
 
 
-def _is_id(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "iuU"
+class Npz(_Npz, Labelled):
+    """Arrays in a NumPy archive; unsigned bytes become [0, 1], other numbers stay as they are."""
+
+    source: Literal["npz"]
+    path: Text
+    features: Text = "features"
+    labels: Text = "labels"
+    shape: Shape = Field(description="of one record's features, checked against the file")
+    classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
+    range: Range | None = Field(None, description=RANGE)
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
+
+    @property
+    def class_count(self) -> int:
+        return self.classes or 1
+
+    @property
+    def target(self) -> tuple[float, float] | None:
+        return None if self.range is None else (self.range[0], self.range[1])
+
+    @property
+    def described(self) -> frozenset[str]:
+        return frozenset((self.features, self.labels))
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from not_one_kind({"classes": self.classes, "range": self.range}, path)
+        yield from empty_range(self.range, f"{path}.range")
+
+    def read(self, root: Path, reading: Reading) -> Raw:
+        from dprecipe.data.sources.read_npz import read_npz
+
+        return read_npz(self.path, self.features, self.shape, self, self.records, root, reading)
+
+
+class PublicNpz(_Npz):
+    """An array in a NumPy archive; no labels."""
+
+    source: Literal["npz"]
+    path: Text
+    features: Text = "features"
+    labels: Text | None = Field(None, description=UNREAD)
+    shape: Shape = Field(description="of one record's features, checked against the file")
+    classes: Classes | None = Field(None, description=UNREAD)
+    range: Range | None = Field(None, description=UNREAD)
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"
+
+    def read(self, root: Path, reading: Reading) -> Raw:
+        from dprecipe.data.sources.read_npz import read_npz
+
+        return read_npz(self.path, self.features, self.shape, None, self.records, root, reading)

@@ -1,253 +1,130 @@
-"""`parquet`: a table, or images in the layout of Hugging Face, read a batch of rows at a time."""
+"""`parquet`: a table, or images in the layout of Hugging Face."""
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import warnings
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 
-from dprecipe.data.files import locate, opened, unreadable
-from dprecipe.data.images import decode
-from dprecipe.data.raw import Labels, Raw, Reading, channels_first, record_number, unlabelled
-from dprecipe.data.schema import ImageColumn, Label, Parquet, PublicParquet
-from dprecipe.data.table import Collector, encode_labels, joined, name_texts
-from dprecipe.data.words import Header, wrong_kind
-from dprecipe.faults import DataFault
+from dprecipe.data.sources.base import (
+    ACCESS,
+    RECORDS,
+    UNREAD,
+    Access,
+    Columns,
+    Label,
+    Labelled,
+    Records,
+    SourceBlock,
+    label_contradictions,
+)
+from dprecipe.faults import Finding
+from dprecipe.language.base import Block, PositiveInt, Text
 
-BATCH_ROWS = 1024
-LONGEST_VALUE = 1 << 17
-"""Bytes of a number or a text on average, of a row group."""
-LONGEST_IMAGE = 16 << 20
-SLACK = 1 << 20
-AT_ONCE = 1 << 30
-"""Bytes that the values of a batch take at most: of long ones it has fewer rows."""
-
-
-def read(source: Parquet | PublicParquet, root: Path, reading: Reading) -> Raw:
-    """The selected records: a table's features (N, D) float32, or images (N, C, H, W) uint8; texts of
-    `reading.name_column`.
-
-    Only the columns that the recipe names are read, and only the row groups that hold selected rows.
-
-    Raises:
-        DataFault: the file is missing, damaged, or is not what the recipe declares.
-    """
-    import pyarrow as pa
-
-    file = locate(source.path, root)
-    label = source.label if isinstance(source, Parquet) else None
-    try:
-        if source.image is not None:
-            return _images(source.image, label, source.records, file, reading)
-        collector = Collector(source.columns or {}, reading.data.preprocess, label, reading)
-        for first, batch in _batches(file, source.records, collector.names, reading, LONGEST_VALUE):
-            columns = {name: _values(batch.column(name), name, file) for name in collector.names}
-            collector.add(columns, batch.num_rows, lambda row, first=first: _row(file, first + row))  # type: ignore[misc]
-        return collector.raw()
-    except pa.ArrowMemoryError:
-        raise  # a MemoryError: the file is not to blame
-    except (pa.ArrowException, OSError) as error:
-        raise reading.problems.stop(_unreadable(file, error)) from error
+if TYPE_CHECKING:
+    from dprecipe.data.raw import Raw, Reading
 
 
-def _unreadable(file: Path, error: Exception) -> DataFault:
-    """What a file is that Parquet's reader does not take."""
-    with opened(file) as stream:
-        start = stream.read(16)
-    if not start:
-        return DataFault(f"{file.name}: is empty", "name another file")
-    if not start.startswith(b"PAR1"):
-        return wrong_kind(file, start, "a Parquet file") or DataFault(
-            f"{file.name}: is no Parquet file",
-            "name another file, or write `source: csv` where it is a text with a header line",
-        )
-    return unreadable(file, error)
+class ImageColumn(Block):
+    """An image column in the layout of Hugging Face: a struct of `bytes` and `path`; pixels become [0, 1]."""
+
+    column: Text
+    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=3, max_length=3)] = Field(
+        description="height, width, channels"
+    )
 
 
-def _images(
-    image: ImageColumn, label: Label | None, records: tuple[int, ...] | None, file: Path, reading: Reading
-) -> Raw:
-    named, problems = reading.name_column, reading.problems
-    extra = (None if label is None else label.column, named)
-    columns = tuple(dict.fromkeys((image.column, *(name for name in extra if name is not None))))
-    height, width, channels = image.shape
-    pixels: list[NDArray[np.generic]] = [np.empty((0, channels, height, width), np.uint8)]
-    labels: list[Labels] = []
-    names: list[str] = []
-    for first, batch in _batches(file, records, columns, reading, LONGEST_IMAGE):
+class _Parquet(SourceBlock):
+    if TYPE_CHECKING:
+        path: str
+        columns: Columns | None
+        image: ImageColumn | None
 
-        def place(row: int, first: int = first) -> str:
-            return _row(file, first + row)
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        return () if self.image is None else self.image.shape
 
-        content = _bytes(batch.column(image.column), image, file)
-        pixels.append(channels_first(decode(content, image.shape, first, file, problems)))
-        reading.tally.records += batch.num_rows
-        if label is None:
-            labels.append(unlabelled(batch.num_rows))
-        else:
-            values = _values(batch.column(label.column), label.column, file)
-            labels.append(encode_labels(values, label, place, problems, reading.tally))
-        if named is not None:
-            names += name_texts(_values(batch.column(named), named, file), named, place, problems)
-    return Raw(np.concatenate(pixels), joined(labels), None if named is None else tuple(names))
+    @property
+    def shape_key(self) -> str:
+        return "image.shape"
 
+    @property
+    def table_columns(self) -> Columns | None:
+        return self.columns
 
-def _batches(
-    file: Path, records: tuple[int, ...] | None, names: tuple[str, ...], reading: Reading, longest: int
-) -> Iterator[tuple[int, Any]]:
-    """(number of the first row, batch) for the selected rows; memory is that of a row group, whose columns take at most
-    `longest` bytes a value, as its header says."""
-    import pyarrow.parquet as pq
+    @property
+    def has_names(self) -> bool:
+        return True
 
-    schema = pq.read_schema(file)
-    texts = [name for name in names if name in schema.names and _is_text(schema.types[schema.names.index(name)])]
-    rows = max(1, min(BATCH_ROWS, AT_ONCE // longest))
-    # Texts stay in the dictionaries they are stored in: a long one that each row repeats is held once.
-    with pq.ParquetFile(file, read_dictionary=texts) as table:
-        present, metadata = table.schema_arrow.names, table.metadata
-        _check_columns(names, present, file)
-        _check_footer(metadata, file)
-        part = reading.span(records, metadata.num_rows, file.name)
-        if metadata.num_rows == 0:
-            raise DataFault(f"{file.name}: has columns and no record", "name another file")
-        groups, first, start = [], 0, None
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            if first < part.stop and first + group.num_rows > part.start:
-                start = first if start is None else start
-                groups.append(number)
-                _check_unpacked(group, names, longest, file)
-            first += group.num_rows
-        first = start or 0
-        for batch in table.iter_batches(batch_size=rows, row_groups=groups, columns=list(names)):
-            begin, end = max(part.start - first, 0), min(part.stop - first, batch.num_rows)
-            if begin < end:
-                yield first + begin, batch.slice(begin, end - begin)
-            first += batch.num_rows
-            if first >= part.stop:
-                return
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {"path": self.path}
 
+    @property
+    def features_file(self) -> str | None:
+        return self.path
 
-def _check_columns(names: tuple[str, ...], present: list[str], file: Path) -> None:
-    times, known = Counter(present), Header(present)
-    for name in names:
-        if times[name] != 1:
-            meant = known.nearest(name) if name not in times else None
-            raise DataFault(
-                f"{file.name}: has {'no' if name not in times else 'more than one'} column {name!r}; "
-                + (f"it has {meant!r}" if meant else f"its columns are {', '.join(map(repr, present[:50]))}"),
-                "write the name in the recipe as the file has it",
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        if (self.columns is None) == (self.image is None):
+            yield Finding(
+                "R204",
+                "a parquet source is a table (`columns`) or images (`image`): exactly one of the two",
+                "remove one of them" if self.image is not None else "add `columns` or `image`",
+                path,
             )
 
 
-def _check_footer(metadata: Any, file: Path) -> None:
-    """The footer can be asked about each column. Of a damaged one pyarrow ends the process (SIGABRT): it is asked in a
-    copy of the process first, where there are such.
-    """
-    if not hasattr(os, "fork"):
-        return
-    import resource  # where there is no fork there is none of it
+class Parquet(_Parquet, Labelled):
+    """A Parquet file: a table (`columns`) or images (`image`); exactly one of the two."""
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the copy starts none, and takes no lock
-        child = os.fork()
-    if child == 0:
-        try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            faulthandler.disable()
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            for number in range(metadata.num_row_groups):
-                group = metadata.row_group(number)
-                for column in range(group.num_columns):
-                    group.column(column).total_uncompressed_size  # noqa: B018
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    if os.waitpid(child, 0)[1] != 0:
-        raise unreadable(file, ValueError())
+    source: Literal["parquet"]
+    path: Text
+    columns: Columns | None = None
+    image: ImageColumn | None = None
+    label: Label
+    records: Records | None = Field(None, description=RECORDS)
+    access: Access = Field("private_internal", description=ACCESS)
 
+    @property
+    def class_count(self) -> int:
+        return self.label.class_count
 
-def _check_unpacked(group: Any, names: tuple[str, ...], longest: int, file: Path) -> None:
-    """The columns of a row group take no more memory than so many values can."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        path = column.path_in_schema
-        if any(path == name or path.startswith(f"{name}.") for name in names) and (
-            column.total_uncompressed_size > group.num_rows * longest + SLACK
-        ):
-            raise DataFault(
-                f"{file.name}: the values of {path.split('.')[0]!r} take more than {longest:,} bytes each",
-                "shorten them, or name another column",
-            )
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.label.values
+
+    @property
+    def target(self) -> tuple[float, float] | None:
+        return self.label.target
+
+    @property
+    def described(self) -> frozenset[str]:
+        return frozenset((*(self.table_columns or {}), self.label.column))
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        yield from label_contradictions(self.label, self.columns, path)
+        yield from _Parquet.contradictions(self, path)
+
+    def read(self, root: Path, reading: Reading) -> Raw:
+        from dprecipe.data.sources.read_parquet import read_parquet
+
+        return read_parquet(self.path, self.columns, self.image, self.label, self.records, root, reading)
 
 
-def _values(column: Any, name: str, file: Path) -> list[Any]:
-    """A column of numbers, truth values or texts, as Python values; a missing one is None."""
-    import pyarrow.types as types
+class PublicParquet(_Parquet):
+    """A Parquet file: a table (`columns`) or images (`image`); exactly one of the two. No labels."""
 
-    stored = types.is_dictionary(column.type)
-    kind = column.type.value_type if stored else column.type
-    scalar = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
-    text = _is_text(kind)
-    if not (scalar or text or types.is_null(kind)):
-        raise DataFault(
-            f"{file.name}: column {name!r} holds {kind}, expected numbers, truth values or text",
-            "store it so, or name another column",
-        )
-    if text:
-        _check_lengths(column.dictionary if stored else column, name, file)
-    try:
-        values: list[Any] = column.to_pylist()
-    except (UnicodeDecodeError, ValueError, OverflowError):
-        # What Python says of it cites the value.
-        raise DataFault(
-            f"{file.name}: column {name!r} holds a value that can't be read: a text that is not UTF-8, or a "
-            "number that is out of range",
-            "write the file again, texts in UTF-8",
-        ) from None
-    return [None if value is None else float(value) for value in values] if types.is_decimal(kind) else values
+    source: Literal["parquet"]
+    path: Text
+    columns: Columns | None = None
+    image: ImageColumn | None = None
+    label: Label | None = Field(None, description=UNREAD)
+    records: Records | None = Field(None, description=RECORDS)
+    access: Literal["public"] = "public"
 
+    def read(self, root: Path, reading: Reading) -> Raw:
+        from dprecipe.data.sources.read_parquet import read_parquet
 
-def _is_text(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _check_lengths(texts: Any, name: str, file: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as compute
-
-    longest = compute.max(compute.binary_length(texts.cast(pa.large_binary()))).as_py()
-    if longest is not None and longest > LONGEST_VALUE:
-        raise DataFault(
-            f"{file.name}: the values of {name!r} take more than {LONGEST_VALUE:,} bytes each",
-            "shorten them, or name another column",
-        )
-
-
-def _bytes(column: Any, image: ImageColumn, file: Path) -> list[bytes | None]:
-    import pyarrow.types as types
-
-    kind = column.type
-    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-        column = column.field("bytes")
-        kind = column.type
-    if not (types.is_binary(kind) or types.is_large_binary(kind)):
-        raise DataFault(
-            f"{file.name}: column {image.column!r} holds {kind}, expected images: a struct of `bytes` and `path`",
-            "name the image column, or declare `columns` for a table",
-        )
-    values: list[bytes | None] = column.to_pylist()
-    return values
-
-
-def _row(file: Path, row: int) -> str:
-    return f"{file.name}, {record_number(row)}"
+        return read_parquet(self.path, self.columns, self.image, None, self.records, root, reading)

@@ -7,7 +7,7 @@ import io
 import itertools
 from collections.abc import Iterable
 
-from dprecipe.data.facts import class_names, facts
+from dprecipe.data.facts import facts
 from dprecipe.mechanisms.plan import Plan
 
 LABELS = "labels.csv"
@@ -26,7 +26,7 @@ def text(rows: Iterable[tuple[int, int | str]]) -> str:
 
 def names(plan: Plan) -> tuple[str, ...]:
     """What a label is called, class by class."""
-    return class_names(plan.data.train) or tuple(str(number) for number in range(facts(plan.data).classes))
+    return plan.data.train.class_names or tuple(str(number) for number in range(facts(plan.data).classes))
 
 
 def first_record(plan: Plan, from_python: bool) -> int:

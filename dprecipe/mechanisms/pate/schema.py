@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dprecipe.data.schema import Records
+from dprecipe.data.sources.base import Records
 from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, SolvableInt, Text
 from dprecipe.language.training import Optimizer
 from dprecipe.models.schema import Model

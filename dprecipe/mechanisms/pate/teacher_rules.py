@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dprecipe.data.facts import facts as data_facts
-from dprecipe.data.facts import table_columns
 from dprecipe.data.names import is_name, misnamed
-from dprecipe.data.schema import Csv, Npz, Parquet, Source
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import Pate
@@ -84,7 +82,7 @@ def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
         return
     if not is_name(column):
         yield misnamed(path, column)
-    source, unit = facts.data.train.source, facts.data.unit
+    source, unit = facts.data.train, facts.data.unit
     if spec.teachers.votes is not None:
         yield Finding("R273", "votes from a file: no record is dealt to a teacher here", f"remove {path}", path)
     elif unit != "record":
@@ -94,14 +92,14 @@ def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
             f"remove {path}",
             path,
         )
-    elif source in ("digits", "idx"):
+    elif not source.has_names:
         yield Finding(
             "R273",
-            f"source {source} has no column {column!r} that could name records",
+            f"source {source.source} has no column {column!r} that could name records",
             f"remove {path}: records are then named by their number",
             path,
         )
-    elif column in _described(facts.data.train):
+    elif column in source.described:
         yield Finding(
             "R273",
             f"column {column!r} describes records and does not name them: many share a value, and a record that is "
@@ -109,13 +107,6 @@ def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
             f"remove {path}: records are then named by their number; or name a column of record numbers",
             path,
         )
-
-
-def _described(source: Source) -> frozenset[str]:
-    """The columns that are features, and the label."""
-    if isinstance(source, Csv | Parquet):
-        return frozenset((*(table_columns(source) or {}), source.label.column))
-    return frozenset((source.features, source.labels)) if isinstance(source, Npz) else frozenset()
 
 
 def augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:

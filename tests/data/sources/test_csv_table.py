@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dprecipe.data.load import load
-from dprecipe.data.sources import csv_table
+from dprecipe.data.sources import read_csv
 from dprecipe.faults import DataFault
 
 COLUMNS = {
@@ -47,7 +47,7 @@ def test_a_table_becomes_features_by_declared_constants_alone(read) -> None:
 
 def test_rows_are_encoded_alike_in_chunks_of_any_size(read, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read()
-    monkeypatch.setattr(csv_table, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(read_csv, "CHUNK_ROWS", 1)
     np.testing.assert_array_equal(read().features, whole.features)
 
 

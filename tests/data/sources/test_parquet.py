@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dprecipe.data.load import load
-from dprecipe.data.sources import parquet
+from dprecipe.data.sources import read_parquet
 from dprecipe.faults import DataFault
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -88,7 +88,7 @@ def test_a_number_to_be_predicted(table, images) -> None:
 
 def test_records_across_row_groups_and_batches(table, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = table().features
-    monkeypatch.setattr(parquet, "BATCH_ROWS", 1)
+    monkeypatch.setattr(read_parquet, "BATCH_ROWS", 1)
     for first in range(4):
         for end in range(first + 1, 5):
             found = table(records=[first, end], size=end - first, rows=3)
@@ -229,7 +229,7 @@ def test_memory_that_does_not_suffice_is_a_fault(table, monkeypatch: pytest.Monk
     def refuse(*_: object) -> None:
         raise pa.ArrowMemoryError("malloc of size 5 failed")
 
-    monkeypatch.setattr(parquet, "_values", refuse)
+    monkeypatch.setattr(read_parquet, "_values", refuse)
     with pytest.raises(DataFault, match="its values take more memory than there is"):
         table()
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.apart import hold_apart
+from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import facts as data_facts
-from dprecipe.data.load import load
+from dprecipe.data.load import load, read
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, Finding, RunFailed
@@ -70,8 +70,10 @@ def fit(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: Path) -> F
     source = recipe.data.test
     if source is None or source.access != "public":
         raise DataFault("a codebook is made from public records only", "declare data.test with access: public")
-    hold_apart(recipe.data, root)
-    records = load(source, recipe.data, root, "test")
+    data = recipe.data
+    check_files(data, root)
+    check_records(data, root, lambda role: read(source if role == "test" else data.train, data, root, role)[0])
+    records = load(source, data, root, "test")
     order = np.random.default_rng(recipe.runtime.seed).permutation(len(records))
     gradients = _Gradients(recipe, folder, records, np.sort(order[:size]))
     try:

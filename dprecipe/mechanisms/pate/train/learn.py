@@ -28,7 +28,8 @@ from torch.func import functional_call, stack_module_state
 
 from dprecipe.data.augment import augmentation
 from dprecipe.data.facts import vocabulary
-from dprecipe.data.schema import Classes, Shape, Step
+from dprecipe.data.schema import Step
+from dprecipe.data.sources.base import Classes, Shape
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.plan import Length

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import facts
-from dprecipe.data.raw import wrong_size
 from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, UsageFault
@@ -32,7 +31,7 @@ from dprecipe.mechanisms.pate.train.teachers import train
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.draft import check_publishable
-from dprecipe.training.program import check_units, device_of
+from dprecipe.training.program import device_of
 from dprecipe.training.provenance import Provenance
 from dprecipe.training.records import RecordSource
 from dprecipe.training.released import refuse_python_tensors, tensors_of, trained_names
@@ -205,9 +204,6 @@ def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: Queries) -> Voted
 def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, records: RecordSource | None) -> Trained:
     if records is None:
         raise DataFault("there are no training records", "name data.train, or pass train=")
-    if records.unit_count != plan.data.size:
-        raise wrong_size(plan.data, records.unit_count)
-    check_units(plan, records)
     identities = records.identities if isinstance(records, Records) else None
     if identities is None:
         partition_by = pate_plan(plan).partition_by

@@ -119,7 +119,25 @@ class VotingRunner(Runner[Program]):
 
     def rehearse(self, plan: Plan) -> Rehearsal:
         """A group of teachers on synthetic records, who vote on a few synthetic queries."""
-        return rehearse(plan)
+        teachers, device = teachers_of(plan), device_of(plan.runtime.device)
+        tried = [checks.noise_scale(plan)]
+        if teachers.votes is not None:
+            return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
+        lesson, size = lesson_of(plan, teachers), max(1, round(plan.room.expected_batch))
+        tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
+        group = min(lesson.group(device), teachers.count)
+        generator = np.random.default_rng(0)
+        ensemble = Parts.of(np.arange(group * size) % group, group)
+        features = generator.random((group * size, *lesson.shape), dtype=np.float32)
+        labels = generator.integers(lesson.classes, size=len(features))
+        queries = generator.random((min(REHEARSED, plan.length.steps), *lesson.shape), dtype=np.float32)
+        clock = time.monotonic()
+        with one_thread():
+            votes(lesson, range(group), ensemble, lambda numbers: (features[numbers], labels[numbers]), queries, device)
+        seconds = (time.monotonic() - clock) / group
+        beside = 1 if device.type != "cpu" and lesson.training is not None else cpus()
+        done = f"{group} of {teachers.count} teachers on made-up records: {seconds:.2g} s a teacher"
+        return Rehearsal(done, seconds * teachers.count / beside, tuple(tried))
 
 
 RUNNER = VotingRunner()
@@ -195,26 +213,3 @@ def _write_labels(plan: Plan, program: Program, ballot: Ballot, folder: Path) ->
         for query in np.flatnonzero(ballot.taught)
     ]
     (folder / labels.LABELS).write_text(labels.text(rows), encoding="utf-8", newline="\n")
-
-
-def rehearse(plan: Plan) -> Rehearsal:
-    """A group of teachers on synthetic records, who vote on a few synthetic queries."""
-    teachers, device = teachers_of(plan), device_of(plan.runtime.device)
-    tried = [checks.noise_scale(plan)]
-    if teachers.votes is not None:
-        return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
-    lesson, size = lesson_of(plan, teachers), max(1, round(plan.room.expected_batch))
-    tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
-    group = min(lesson.group(device), teachers.count)
-    generator = np.random.default_rng(0)
-    ensemble = Parts.of(np.arange(group * size) % group, group)
-    features = generator.random((group * size, *lesson.shape), dtype=np.float32)
-    labels = generator.integers(lesson.classes, size=len(features))
-    queries = generator.random((min(REHEARSED, plan.length.steps), *lesson.shape), dtype=np.float32)
-    clock = time.monotonic()
-    with one_thread():
-        votes(lesson, range(group), ensemble, lambda numbers: (features[numbers], labels[numbers]), queries, device)
-    seconds = (time.monotonic() - clock) / group
-    beside = 1 if device.type != "cpu" and lesson.training is not None else cpus()
-    done = f"{group} of {teachers.count} teachers on made-up records: {seconds:.2g} s a teacher"
-    return Rehearsal(done, seconds * teachers.count / beside, tuple(tried))

@@ -27,7 +27,6 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.data.facts import DataFacts, facts
-from dprecipe.data.raw import wrong_size
 from dprecipe.faults import BudgetSpent, DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
@@ -51,7 +50,7 @@ from dprecipe.training.attempt import opened
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.program import Sets, Synthetic, check_units, declared, device_of
+from dprecipe.training.program import Sets, Synthetic, declared, device_of
 from dprecipe.training.provenance import Provenance, private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
@@ -101,9 +100,6 @@ def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
     device = _device(plan, objective)
     tried = checks.probe(objective, own.descent, own.contraction, own.stages, lambda: _where(objective, device))
     sets = records()
-    if len(sets.train) != plan.data.size:
-        raise wrong_size(plan.data, len(sets.train))
-    check_units(plan, sets.train)
     features, _ = sets.train.batch(slice(0, 1))
     if math.prod(features.shape[1:]) != data_facts.width:
         raise DataFault(
@@ -188,7 +184,19 @@ class HiddenRunner(Runner[Program]):
 
     def rehearse(self, plan: Plan) -> Rehearsal:
         """Some steps on synthetic records."""
-        return rehearse(plan)
+        program = _prepared(plan, lambda: Sets(Synthetic(plan)))
+        objective, secrets, asked = program.objective, Secrets(), pnsgd_plan(plan).descent
+        state = State(np.zeros(objective.shape), 0, plan.length.steps, None)
+        noise = Noise(Law(asked.family), secrets, math.prod(objective.shape))
+        where = program.where()
+        descent = Descent(objective, program.stages, asked.batch_size, program.sets.train, noise, state, where)
+        clock = time.monotonic()
+        while time.monotonic() - clock < REHEARSED_SECONDS and not state.finished:
+            descent.advance()
+        where.fetch()
+        seconds = (time.monotonic() - clock) / descent.step
+        done = f"{descent.step} steps on made-up records: {seconds * 1e6:.3g} µs a step"
+        return Rehearsal(done, seconds * plan.length.steps, program.provenance.checks)
 
 
 RUNNER = HiddenRunner()
@@ -309,20 +317,3 @@ def _score(
     score = held_out.score(weights)
     folder.record(step, plan.guarantee.epsilon, score.metrics)
     return score
-
-
-def rehearse(plan: Plan) -> Rehearsal:
-    """Some steps on synthetic records."""
-    program = _prepared(plan, lambda: Sets(Synthetic(plan)))
-    objective, secrets, asked = program.objective, Secrets(), pnsgd_plan(plan).descent
-    state = State(np.zeros(objective.shape), 0, plan.length.steps, None)
-    noise = Noise(Law(asked.family), secrets, math.prod(objective.shape))
-    where = program.where()
-    descent = Descent(objective, program.stages, asked.batch_size, program.sets.train, noise, state, where)
-    clock = time.monotonic()
-    while time.monotonic() - clock < REHEARSED_SECONDS and not state.finished:
-        descent.advance()
-    where.fetch()
-    seconds = (time.monotonic() - clock) / descent.step
-    done = f"{descent.step} steps on made-up records: {seconds * 1e6:.3g} µs a step"
-    return Rehearsal(done, seconds * plan.length.steps, program.provenance.checks)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dprecipe.data.raw import Reading
-from dprecipe.data.schema import Data, Digits
-from dprecipe.data.sources.digits import read
+from dprecipe.data.schema import Data
+from dprecipe.data.sources.digits import Digits, read
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Training
 from dprecipe.mechanisms.pate.train.student import BATCH, length, train

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dprecipe.data.facts import DataFacts, facts
-from dprecipe.data.held import HeldSource, held
+from dprecipe.data.given import CheckedSource, checked
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault
 from dprecipe.planning.make import plan as make_plan
@@ -57,24 +57,24 @@ class Source:
 def test_an_answer_that_was_not_asked_for(source: Source, says: str, expected: DataFacts) -> None:
     for indices in (slice(0, 9), np.arange(9)):
         with pytest.raises(DataFault, match=says):
-            HeldSource(source, expected, "train").batch(indices)
+            CheckedSource(source, expected, "train").batch(indices)
 
 
 def test_rows_keep_one_shape(expected: DataFacts) -> None:
-    source = HeldSource(Source(answer=lambda x, y: (x[:, : 3 if len(x) < 5 else 2], y)), expected, "train")
+    source = CheckedSource(Source(answer=lambda x, y: (x[:, : 3 if len(x) < 5 else 2], y)), expected, "train")
     source.batch(slice(0, 4))
     with pytest.raises(DataFault, match=r"rows of float32 \[2\], and of float32 \[3\] before"):
         source.batch(slice(0, 6))
 
 
 def test_an_answer_that_was(expected: DataFacts) -> None:
-    source = HeldSource(Source(), expected, "train")
+    source = CheckedSource(Source(), expected, "train")
     features, labels = source.batch(np.array([5, 2]))
     assert (features == FEATURES[[5, 2]]).all()
     assert (labels == LABELS[[5, 2]]).all()
     assert len(source.batch(slice(20, 99))[0]) == COUNT - 20
     assert (len(source), source.unit_count) == (COUNT, COUNT)
-    assert HeldSource(Source(units=np.repeat(np.arange(COUNT // 2), 2)), expected, "train").unit_count == COUNT // 2
+    assert CheckedSource(Source(units=np.repeat(np.arange(COUNT // 2), 2)), expected, "train").unit_count == COUNT // 2
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_an_answer_that_was(expected: DataFacts) -> None:
 )
 def test_records_are_checked_whole(records: Any, says: str, expected: DataFacts) -> None:
     with pytest.raises(DataFault, match=says) as caught:
-        held(records, expected, "train")
+        checked(records, expected, "train")
     assert "77" not in caught.value.message
 
 
 def test_records_of_other_widths_of_number_are_taken(expected: DataFacts) -> None:
-    found = held(Records(FEATURES, LABELS.astype(np.uint8)), expected, "train")  # type: ignore[arg-type]
+    found = checked(Records(FEATURES, LABELS.astype(np.uint8)), expected, "train")  # type: ignore[arg-type]
     assert isinstance(found, Records)
     assert found.labels.dtype == np.int64
 
@@ -111,7 +111,7 @@ def test_a_kind_of_records_that_answers_by_itself_is_held(expected: DataFacts) -
             return np.repeat(features, 2, 0), np.repeat(labels, 2)
 
     with pytest.raises(DataFault, match="one row and one label"):
-        held(Oversampled(FEATURES, LABELS), expected, "train").batch(slice(0, 4))
+        checked(Oversampled(FEATURES, LABELS), expected, "train").batch(slice(0, 4))
 
 
 def test_nothing_is_spent_on_a_label_that_is_no_class(tmp_path: Path) -> None:

@@ -1,0 +1,235 @@
+"""What every source of records is made of: its declarations, and what the rest of the program asks of it.
+
+A source is two blocks of a recipe: one with labels, whose records are private unless it says otherwise, and one of
+public records, whose labels are never read. Both say here, and nowhere else, which files they read, what shape a record
+has, and how they are read. No numpy: readers are imported on use.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from dprecipe.faults import Finding
+from dprecipe.language.base import Block, NonNegativeInt, PositiveInt, Text
+
+if TYPE_CHECKING:
+    from dprecipe.data.raw import Raw, Reading
+
+Access = Literal["public", "private_internal"]
+Records = Annotated[tuple[NonNegativeInt, ...], Field(min_length=2, max_length=2)]
+Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=4)]
+Classes = Annotated[int, Field(ge=2, le=100_000)]
+Range = Annotated[tuple[float, ...], Field(min_length=2, max_length=2)]
+
+RECORDS = "[first, end): the part of the source that is used"
+RANGE = "[lowest, highest]: a number to be predicted, clipped to this range; declared, never measured"
+ACCESS = "`public`: metrics may be released; `private_internal`: they stay in `private/`"
+
+
+class Numeric(Block):
+    """A number, clamped to the declared range and mapped to [0, 1]; the range is declared, never measured."""
+
+    kind: Literal["numeric"]
+    min: float
+    max: float
+    missing: float | None = Field(
+        None, description="what an empty field, NA and the like count as; without it, they are an error"
+    )
+    marks: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
+        None, description="further texts that count as missing"
+    )
+
+
+class Category(Block):
+    """One of the declared values; any other becomes a category of its own, `other`."""
+
+    kind: Literal["category"]
+    values: Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
+class TextColumn(Block):
+    """Free text or an open set of categories: to be hashed by `preprocess`."""
+
+    kind: Literal["text"]
+
+
+Column = Annotated[Numeric | Category | TextColumn, Field(discriminator="kind")]
+Columns = Annotated[dict[str, Column], Field(min_length=1)]
+
+
+class Label(Block):
+    """The column to be learned: a class (`values` or `classes`) or a number (`range`), declared and never measured."""
+
+    column: Text
+    values: Annotated[tuple[Text, ...], Field(min_length=2)] | None = Field(
+        None, description="class names; a label that is none of them is an error"
+    )
+    classes: Classes | None = Field(None, description="for integer labels 0 … classes-1")
+    range: Range | None = Field(None, description=RANGE)
+
+    @property
+    def class_count(self) -> int:
+        """See `Labelled`."""
+        return len(self.values) if self.values is not None else self.classes or 1
+
+    @property
+    def target(self) -> tuple[float, float] | None:
+        """See `Labelled`."""
+        return None if self.range is None else (self.range[0], self.range[1])
+
+
+UNREAD = "accepted so that a set can be named as it is; never read"
+
+
+class SourceBlock(Block):
+    """A source of records, public or private."""
+
+    if TYPE_CHECKING:
+        source: str
+        records: Records | None
+        access: Access
+
+    @property
+    @abstractmethod
+    def record_shape(self) -> tuple[int, ...]:
+        """The shape of one record in the source's own layout: (H, W), (H, W, C) or (D,); () of a table."""
+
+    @property
+    def shape_key(self) -> str:
+        """Where the recipe declares it, below the source."""
+        return "shape"
+
+    @property
+    def table_columns(self) -> Columns | None:
+        """The declared columns of a table; None for arrays and images."""
+        return None
+
+    @property
+    @abstractmethod
+    def has_names(self) -> bool:
+        """Whether a column, or an array, can name its records."""
+
+    @property
+    @abstractmethod
+    def files(self) -> Mapping[str, str]:
+        """The files that are read, by their keys below the source; empty where the records come with the package."""
+
+    @property
+    @abstractmethod
+    def features_file(self) -> str | None:
+        """The file of the features; None where they come with the package."""
+
+    @property
+    def part(self) -> str:
+        """Which part of its file, or of what comes with the package, is read: a split, an array; "" for all of it."""
+        return ""
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """What it reads, as the recipe says, but for the range of records. Sources that differ in it may still read
+        the same records: by a link, from a copy, from another array of the same file."""
+        file = self.features_file
+        return (f"{self.source}:" if file is None else posixpath.normpath(file), self.part)
+
+    def contradictions(self, path: str) -> Iterator[Finding]:
+        """What is wrong with the block by itself, and with no other (R2xx); `path` is its own."""
+        yield from ()
+
+    @abstractmethod
+    def read(self, root: Path, reading: Reading) -> Raw:
+        """The selected records, with labels of zeros where it is a public source.
+
+        Raises:
+            DataFault: a file is missing, damaged, or not what the recipe declares.
+        """
+
+
+class Labelled(SourceBlock):
+    """A source whose labels are read: classes, or numbers to be predicted."""
+
+    @property
+    @abstractmethod
+    def class_count(self) -> int:
+        """The number of classes, as declared; 1 where the labels are numbers, which one output predicts."""
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The declared names of the classes, where they have names."""
+        return None
+
+    @property
+    def target(self) -> tuple[float, float] | None:
+        """The declared range of numeric labels, lowest and highest; None where the labels are classes."""
+        return None
+
+    @property
+    def described(self) -> frozenset[str]:
+        """The columns or arrays that are features or the label: none of them names a record."""
+        return frozenset()
+
+
+def label_contradictions(label: Label, columns: Columns | None, path: str) -> Iterator[Finding]:
+    """What contradicts itself in the label of a table or of images; `path` is the source's."""
+    kinds = {"values": label.values, "classes": label.classes, "range": label.range}
+    yield from not_one_kind(kinds, f"{path}.label")
+    yield from empty_range(label.range, f"{path}.label.range")
+    if label.values is not None:
+        yield from repeated(label.values, f"{path}.label.values")
+    if label.column in (columns or {}):
+        yield Finding(
+            "R216",
+            f"column {label.column!r} is the label and a feature: the model would read the answer",
+            f"remove {label.column!r} from `columns`",
+            f"{path}.columns.{label.column}",
+        )
+
+
+_KINDS = {
+    "values": "`values` (class names, in order)",
+    "classes": "`classes` (for integers 0 … classes-1)",
+    "range": "`range` (for a number to be predicted)",
+}
+"""What labels can be, by the key that says so."""
+
+
+def not_one_kind(declared: Mapping[str, object], path: str) -> Iterator[Finding]:
+    """Labels that are declared to be several kinds of thing, or none."""
+    given = [key for key, value in declared.items() if value is not None]
+    if len(given) != 1:
+        *others, last = (_KINDS[key] for key in declared)
+        yield Finding(
+            "R201",
+            f"labels need exactly one of {', '.join(others)} and {last}",
+            f"keep one of {' and '.join(given)}" if given else f"add {' or '.join(declared)}",
+            path,
+        )
+
+
+def empty_range(declared: Sequence[float] | None, path: str) -> Iterator[Finding]:
+    """A range of numbers that holds none."""
+    if declared is not None and not declared[0] / 2 < declared[1] / 2:  # what is divided by, in smallest numbers too
+        yield Finding(
+            "R203",
+            f"{declared[0]:g} is not below {declared[1]:g}",
+            "write [lowest, highest] of the values that can occur: from domain knowledge, not measured on private data",
+            path,
+        )
+
+
+def repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
+    """Values that stand more than once; blanks around a value do not count."""
+    stripped = [value.strip() for value in values]
+    twice = sorted({value for value in stripped if stripped.count(value) > 1})
+    if twice:
+        yield Finding(
+            "R202",
+            f"{', '.join(map(repr, twice))} {'stands' if len(twice) == 1 else 'stand'} here more than once",
+            "write each value once; blanks around a value do not count",
+            path,
+        )

@@ -1,0 +1,187 @@
+"""`csv`: a table in UTF-8 with a header line (RFC 4180), plain or gzipped, read a chunk at a time.
+
+No more is read than the recipe declares records, and no row takes more than `LONGEST_ROW` bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, final
+
+from dprecipe.data.files import READ_ERRORS, locate, opened, unreadable
+from dprecipe.data.raw import Raw, Reading
+from dprecipe.data.sources.base import Columns, Label
+from dprecipe.data.table import Collector
+from dprecipe.data.words import DELIMITERS, Header, separated_by, wrong_kind
+from dprecipe.faults import DataFault
+
+CHUNK_ROWS = 2048
+CHUNK_BYTES = 16 << 20
+LONGEST_LINE = 1 << 20
+LONGEST_ROW = 4 << 20
+MOST_BLANK = 100_000
+"""Blank lines of a file that are passed over."""
+EXPECTED = "a CSV file"
+Row = tuple[int, list[str]]
+"""A row's fields, and the line of the file on which it begins."""
+
+
+def read_csv(
+    path: str,
+    columns: Columns,
+    label: Label | None,
+    delimiter: str,
+    records: tuple[int, ...] | None,
+    root: Path,
+    reading: Reading,
+) -> Raw:
+    """The selected records, encoded: features (N, D) float32, and the texts of `reading.name_column`.
+
+    Rows before `records` are split into fields but not looked at; rows after it, and rows beyond those that are
+    declared, are not read. Blank lines are passed over. All that is wrong with fields is found before it is told.
+
+    Raises:
+        DataFault: the file is missing, damaged, has too many rows, or is not what the recipe declares.
+    """
+    file = locate(path, root)
+    collector = Collector(columns, reading.data.preprocess, label, reading)
+    first, end = records if records is not None else (0, None)
+    if end is not None and end - first > reading.most:
+        raise reading.too_many(end - first)
+    total = 0
+    try:
+        with opened(file) as stream:
+            lines = _Lines(stream, file, reading)
+            rows = _rows(lines, delimiter)
+            positions = _positions(next(rows, None), collector.names, delimiter, file)
+            chunk: list[Row] = []
+            for row in rows:
+                if total == end:
+                    break
+                total += 1
+                if total - first > reading.most:
+                    raise reading.problems.stop(reading.too_many())
+                if total > first:
+                    chunk.append(row)
+                if len(chunk) == CHUNK_ROWS or lines.since > CHUNK_BYTES:
+                    _collect(collector, chunk, positions, file)
+                    chunk, lines.since = [], 0
+            _collect(collector, chunk, positions, file)
+    except READ_ERRORS as error:
+        raise reading.problems.stop(unreadable(file, error)) from error
+    if total == 0:
+        raise reading.problems.stop(DataFault(f"{file.name}: has a header line and no record", "name another file"))
+    reading.span(records, total, file.name)
+    return collector.raw()
+
+
+def _collect(collector: Collector, chunk: list[Row], positions: dict[str, int], file: Path) -> None:
+    columns = {name: [fields[position] for _, fields in chunk] for name, position in positions.items()}
+    collector.add(columns, len(chunk), lambda row: f"{file.name}, line {chunk[row][0]}")
+
+
+@final
+class _Lines:
+    """The lines of a file as text; `row` counts the bytes of the row at hand, `since` those of the chunk."""
+
+    def __init__(self, stream: BinaryIO, file: Path, reading: Reading) -> None:
+        self._stream, self.file, self._problems = stream, file, reading.problems
+        self.number = self.row = self.since = 0
+
+    def fault(self, line: int, problem: str, remedy: str) -> DataFault:
+        return self._problems.stop(self._problems.fault(self.file.name, problem, remedy, f"line {line}"))
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._stream.readline(LONGEST_LINE + 1):
+            if self.number == 0:
+                other = wrong_kind(self.file, line, EXPECTED)
+                if other is not None:
+                    raise other
+            self.number += 1
+            self.row += len(line)
+            self.since += len(line)
+            if len(line) > LONGEST_LINE or self.row > LONGEST_ROW:
+                longest = f"{LONGEST_LINE:,} bytes" if len(line) > LONGEST_LINE else f"{LONGEST_ROW:,} bytes"
+                raise self.fault(self.number, f"a line or a row is longer than {longest}", "is this a CSV file?")
+            if b"\0" in line:
+                raise self.fault(self.number, "a line holds a byte of value 0, as no text does", "is this a CSV file?")
+            try:
+                yield line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise self.fault(
+                    self.number,
+                    "a line is not UTF-8",
+                    "convert the file to UTF-8 (from a spreadsheet: save as CSV UTF-8)",
+                ) from error
+
+
+def _rows(lines: _Lines, delimiter: str) -> Iterator[Row]:
+    """The header and the rows, each with as many fields as the header."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    width: int | None = None
+    blank = 0
+    while True:
+        line, lines.row = reader.line_num + 1, 0
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise lines.fault(
+                line,
+                "a row is not well-formed CSV (a quote that does not close, text after a closing quote, or a field of "
+                f"more than {csv.field_size_limit()} characters)",
+                'enclose a field that holds quotes or line breaks in "…", and double the quotes in it',
+            ) from error
+        if fields is None:
+            return
+        if not fields:
+            blank += 1
+            if blank > MOST_BLANK:
+                raise lines.fault(line, f"there are more than {MOST_BLANK:,} blank lines", "remove them")
+            continue
+        width = len(fields) if width is None else width
+        if len(fields) != width:
+            raise lines.fault(
+                line,
+                f"a row has {'fewer' if len(fields) < width else 'more'} fields than the header line",
+                "mend the row (a delimiter inside a field that is not quoted?), or declare the right `delimiter`",
+            )
+        yield line, fields
+
+
+def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file: Path) -> dict[str, int]:
+    """Where each named column is. Of the header only names that are hardly different from a declared one are cited: in
+    a file without one it is somebody's record."""
+    if header is None:
+        raise DataFault(f"{file.name}: is empty", "name another file: a CSV file begins with a header line")
+    present = [name.strip() for name in header[1]]
+    times = Counter(present)
+    absent = [name for name in names if name.strip() not in times]
+    twice = [name for name in names if times[name.strip()] > 1]
+    if len(absent) == len(names):
+        other = separated_by(present, names, delimiter)
+        if other is not None:
+            raise DataFault(
+                f"{file.name}: its fields are separated by {DELIMITERS[other]}, the recipe expects "
+                f"{DELIMITERS.get(delimiter, repr(delimiter))}",
+                "add `delimiter: {}` beside the path".format('"\\t"' if other == "\t" else f'"{other}"'),
+            )
+    if absent:
+        known = Header(present)
+        meant = {name: known.nearest(name) for name in absent}
+        found = [f"{name!r} (the file has {other!r})" for name, other in meant.items() if other is not None]
+        missing = [repr(name) for name, other in meant.items() if other is None]
+        which = ", ".join(found + missing)
+        remedy = "write the names in the recipe as the file has them" if found else "check the spelling in the recipe"
+        if len(missing) == len(names):
+            remedy = "does the file begin with a header line? The first line has to name the columns"
+        is_are = "column {} is" if len(absent) == 1 else "columns {} are"
+        raise DataFault(f"{file.name}: {is_are.format(which)} not in the header line", remedy)
+    if twice:
+        raise DataFault(
+            f"{file.name}: column {twice[0]!r} is {times[twice[0].strip()]} times in the header line",
+            "name each column once in the file",
+        )
+    return {name: present.index(name.strip()) for name in names}

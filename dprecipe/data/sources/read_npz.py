@@ -1,0 +1,89 @@
+"""`npz`: arrays in a NumPy archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.data.archive import is_integer, opened
+from dprecipe.data.files import locate
+from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, number_labels, record_number, unlabelled
+from dprecipe.data.sources.npz import Npz
+from dprecipe.data.table import name_texts
+from dprecipe.faults import DataFault
+
+SAVE = "save it with numpy.savez_compressed(path, features=…, labels=…)"
+
+
+def read_npz(
+    path: str,
+    features: str,
+    shape: tuple[int, ...],
+    labelled: Npz | None,
+    records: tuple[int, ...] | None,
+    root: Path,
+    reading: Reading,
+) -> Raw:
+    """The selected records: features uint8 or float32, the texts of `reading.name_column`, and labels: in [0, classes),
+    or mapped from their range to [-1, 1].
+
+    What the headers say is held against the recipe before an array is unpacked.
+
+    Raises:
+        DataFault: the file is missing, no archive, holds Python objects, or is not what the recipe declares.
+    """
+    file = locate(path, root)
+    numeric = labelled is not None and labelled.range is not None
+    of_labels = ("numbers", _is_number) if numeric else ("integers", is_integer)
+    named = reading.name_column
+    with opened(file, SAVE) as archive:
+        count = archive.dims(features, shape, "numbers", _is_number)[0]
+        others = [] if labelled is None else [(labelled.labels, *of_labels)]
+        if named is not None:
+            others.append((named, "texts or integers", _is_id))
+        for name, expected, accepts in others:
+            if archive.dims(name, (), expected, accepts)[0] != count:
+                raise DataFault(
+                    f"{file}: {features!r} and {name!r} have different numbers of records",
+                    "give each array one entry a record",
+                )
+        part = reading.span(records, count, file.name)
+        chosen = archive.array(features, shape, "numbers", _is_number, part)
+        labels: NDArray[Any] = unlabelled(len(chosen))
+        if labelled is not None:
+            labels = archive.array(labelled.labels, (), *of_labels, part)
+        names = None if named is None else archive.array(named, (), "texts or integers", _is_id, part)
+    reading.tally.records = len(chosen)
+    if chosen.dtype != np.uint8:
+        with np.errstate(over="ignore"):  # too large becomes infinite; such a record contributes nothing
+            chosen = chosen.astype(np.float32)
+        finite = np.isfinite(chosen).reshape(len(chosen), -1).all(axis=1)
+        reading.tally.not_finite = len(chosen) - int(finite.sum())
+    if labelled is not None:
+        what, target = f"{file.name}, {labelled.labels!r}", labelled.target
+        if target is None:
+            labels = class_labels(labels, labelled.classes or 0, what, reading.problems, part.start)
+        else:
+            labels = number_labels(labels, target, what, reading, part.start)
+    texts = None
+    if names is not None and named is not None:
+        texts = tuple(
+            name_texts(
+                names.tolist(),
+                named,
+                lambda row: f"{file.name}, {record_number(part.start + row)}",
+                reading.problems,
+            )
+        )
+    return Raw(channels_first(chosen), labels, texts)
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iuf"
+
+
+def _is_id(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iuU"

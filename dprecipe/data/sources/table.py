@@ -1,0 +1,32 @@
+"""The table of sources. A new one is one file here with two blocks, and one line below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Union
+
+from pydantic import Field
+
+from dprecipe.data.sources.base import Labelled, SourceBlock
+from dprecipe.data.sources.csv_table import Csv, PublicCsv
+from dprecipe.data.sources.digits import Digits, PublicDigits
+from dprecipe.data.sources.idx import Idx, PublicIdx
+from dprecipe.data.sources.npz import Npz, PublicNpz
+from dprecipe.data.sources.parquet import Parquet, PublicParquet
+
+SOURCES: tuple[tuple[type[Labelled], type[SourceBlock]], ...] = (
+    (Digits, PublicDigits),
+    (Idx, PublicIdx),
+    (Csv, PublicCsv),
+    (Parquet, PublicParquet),
+    (Npz, PublicNpz),
+)
+"""Each with labels, and as unlabelled public records."""
+
+AnySource = SourceBlock
+if TYPE_CHECKING:
+    Source = Labelled
+    PublicSource = SourceBlock
+else:
+    Source = Annotated[Union[tuple(labelled for labelled, _ in SOURCES)], Field(discriminator="source")]  # noqa: UP007
+    PublicSource = Annotated[Union[tuple(public for _, public in SOURCES)], Field(discriminator="source")]  # noqa: UP007
+    """Where unlabelled public records come from. Their labels may be named and are never read."""

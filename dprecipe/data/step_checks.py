@@ -1,0 +1,232 @@
+"""Checks of the steps of preprocessing: what they say about one another, and about the features before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dprecipe.data.facts import column_facts, one_hot_columns, shape_after, source_shape, tokenized
+from dprecipe.data.schema import (
+    Category,
+    Columns,
+    Crop,
+    Data,
+    Flatten,
+    Flip,
+    GroupNorm,
+    Hash,
+    Numeric,
+    OneHot,
+    Scale,
+    Scattering,
+    Step,
+    TextColumn,
+    Tokenize,
+)
+from dprecipe.faults import Finding
+from dprecipe.text.near import near
+
+
+def one_operation_a_step(data: Data) -> Iterator[Finding]:
+    """Each step is a mapping of one key (R206)."""
+    for index, step in enumerate(data.preprocess):
+        names = [name for name, value in step if value is not None]
+        if len(names) != 1:
+            yield Finding(
+                "R206",
+                f"a step is one operation, and this one has {len(names) or 'none'}"
+                + (f": {', '.join(names)}" if names else ""),
+                "begin each operation on a line of its own with a dash"
+                if names
+                else "write one operation, with its settings ({} where it has none)",
+                f"data.preprocess.{index}",
+            )
+
+
+def steps(data: Data) -> Iterator[Finding]:
+    """Steps fit the features as they are by then, and stand in their order (R207, R208, R211, R212, R221, R222)."""
+    columns = data.train.table_columns
+    shape = source_shape(column_facts(columns or {}, data.preprocess), data.train.record_shape)
+    image = pixels = len(shape) == 3
+    rank = 0
+    for index, step in enumerate(data.preprocess):
+        operation = step.operation
+        path = f"data.preprocess.{index}.{_name(step)}"
+        if isinstance(operation, OneHot | Hash | Tokenize):
+            yield from _encoding(operation, columns, path)
+        elif isinstance(operation, Crop | Flip):
+            if not pixels:
+                yield Finding(
+                    "R212",
+                    f"{_name(step)} moves pixels, and the features are no images here",
+                    "remove the step" if len(shape) == 3 or not image else "remove `flatten`: models do it",
+                    path,
+                )
+        elif isinstance(operation, Scale):
+            yield from _scale(operation, shape, path)
+        elif isinstance(operation, Scattering):
+            yield from _scattering(operation, shape, path) if pixels else _no_image(shape, image, path)
+            pixels = False
+        elif isinstance(operation, GroupNorm) and shape[0] % operation.groups:
+            yield _groups(operation, shape, path)
+        if isinstance(operation, Flatten):
+            pixels = False
+        shape = shape_after(step, shape)
+        if _rank(operation) < rank:
+            yield Finding(
+                "R207",
+                f"{_name(step)} comes too late: encode columns first (one_hot, hash, tokenize), then scale, "
+                "scattering, group_norm, clip_features and flatten, then augment (crop, flip)",
+                "move the step up",
+                path,
+            )
+        rank = max(rank, _rank(operation))
+
+
+def _name(step: Step) -> str:
+    return next(name for name, value in step if value is not None)
+
+
+def _rank(operation: object) -> int:
+    if isinstance(operation, OneHot | Hash | Tokenize):
+        return 0
+    return 2 if isinstance(operation, Crop | Flip) else 1
+
+
+def _scale(step: Scale, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
+    for name, value in (("mean", step.mean), ("std", step.std)):
+        if isinstance(value, tuple) and len(value) != shape[0]:
+            what = "channel" if len(shape) == 3 else "feature"
+            yield Finding(
+                "R211",
+                f"{len(value)} constants for {shape[0]} {what}{'s' if shape[0] > 1 else ''}",
+                f"write one number for all, or one for each {what}",
+                f"{path}.{name}",
+            )
+
+
+def _no_image(shape: tuple[int, ...], image: bool, path: str) -> Iterator[Finding]:
+    again = ", they have been scattered before" if len(shape) == 3 else ""
+    yield Finding(
+        "R221",
+        f"scattering transforms the pixels of an image, and the features are none here{again}",
+        "remove the step" if len(shape) == 3 or not image else "remove `flatten`: models do it",
+        path,
+    )
+
+
+def _scattering(step: Scattering, shape: tuple[int, ...], path: str) -> Iterator[Finding]:
+    height, width = shape[1:]
+    unit = 2**step.scales
+    if height % unit or width % unit or min(height, width) < 2 * unit:
+        fits = [scales for scales in range(1, step.scales) if not (height % 2**scales or width % 2**scales)]
+        fits = [scales for scales in fits if min(height, width) >= 2 * 2**scales]
+        yield Finding(
+            "R221",
+            f"an image of {height}×{width} has no scattering of {step.scales} scales: height and width have to be "
+            f"multiples of {unit}, and at least {2 * unit}",
+            f"write scales: {fits[-1]}" if fits else "store the images padded to such a size, or remove the step",
+            f"{path}.scales",
+        )
+
+
+def _groups(step: GroupNorm, shape: tuple[int, ...], path: str) -> Finding:
+    count = shape[0]
+    what = "channels" if len(shape) == 3 else "features"
+    fits = max(groups for groups in range(1, min(step.groups, count) + 1) if count % groups == 0)
+    return Finding(
+        "R222",
+        f"{count} {what} do not make {step.groups} groups of one size",
+        f"write groups: {fits}, or another divisor of {count}",
+        f"{path}.groups",
+    )
+
+
+def _encoding(step: OneHot | Hash | Tokenize, columns: object, path: str) -> Iterator[Finding]:
+    name = path.rpartition(".")[2]
+    if not isinstance(columns, dict):
+        yield Finding("R208", f"{name} encodes columns of a table, and this source has none", "remove the step", path)
+        return
+    right = Category if isinstance(step, OneHot) else TextColumn
+    key = "column" if isinstance(step, Tokenize) else "columns"
+    for index, column in enumerate(_encoded_by(step, columns)):
+        at = "" if isinstance(step, Tokenize) else f".{index}"
+        if column not in columns:
+            close = near(column, [name for name, declared in columns.items() if isinstance(declared, right)])
+            remedy = "declare it in data.train.columns" if close is None else f"write {close}"
+            meant = "" if close is None else f"; did you mean {close!r}?"
+            yield Finding("R208", f"no column {column!r} is declared{meant}", remedy, f"{path}.{key}{at}")
+        elif not isinstance(columns[column], right):
+            kind = columns[column].kind
+            remedy = {
+                "category": "encode it with one_hot, or declare it as {kind: text}",
+                "text": "encode it with hash, or declare its values as {kind: category}",
+                "numeric": "leave it out: a number needs no encoding",
+            }[kind]
+            yield Finding("R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.{key}{at}")
+
+
+def _encoded_by(step: OneHot | Hash | Tokenize, columns: Columns) -> tuple[str, ...]:
+    match step:
+        case OneHot():
+            return one_hot_columns(step, columns)
+        case Hash():
+            return step.columns
+        case Tokenize():
+            return (step.column,)
+
+
+def encoded_once(data: Data) -> Iterator[Finding]:
+    """Each column of a table becomes numbers by one step (R209, R210)."""
+    columns = data.train.table_columns
+    if columns is None:
+        return
+    times: dict[str, int] = dict.fromkeys(columns, 0)
+    for step in data.preprocess:
+        operation = step.operation
+        if isinstance(operation, OneHot | Hash | Tokenize):
+            for written in _encoded_by(operation, columns):
+                # A misspelt name is told of by itself; the column that was meant counts as encoded.
+                name = written if written in columns else near(written, columns) or written
+                times[name] = times.get(name, 0) + 1
+    for name, column in columns.items():
+        if not isinstance(column, Numeric) and times[name] == 0:
+            step_name = "one_hot" if isinstance(column, Category) else "hash"
+            example = "one_hot: {}" if step_name == "one_hot" else f"hash: {{columns: [{name}], buckets: 256}}"
+            yield Finding(
+                "R209",
+                f"the {column.kind} column {name!r} is not encoded as numbers",
+                f"add a step to data.preprocess: {example}",
+                f"data.train.columns.{name}",
+            )
+        if times[name] > 1:
+            yield Finding(
+                "R210",
+                f"column {name!r} is encoded {times[name]} times",
+                "keep one of the steps",
+                "data.preprocess",
+            )
+
+
+def tokens_alone(data: Data) -> Iterator[Finding]:
+    """A column of tokens is the only one, and no step makes other words of them (R220)."""
+    tokens = tokenized(data.preprocess)
+    columns = data.train.table_columns or {}
+    if tokens is None or tokens.column not in columns:
+        return
+    others = [name for name in columns if name != tokens.column]
+    if others:
+        yield Finding(
+            "R220",
+            f"tokens are read one after another, and {', '.join(map(repr, others))} would stand among them",
+            f"declare {tokens.column!r} alone, or encode it with hash: {{columns: [{tokens.column}], buckets: "
+            f"{tokens.buckets}, tokens: words}}",
+            "data.train.columns",
+        )
+    for index, step in enumerate(data.preprocess):
+        if not isinstance(step.operation, OneHot | Hash | Tokenize | Flatten):
+            yield Finding(
+                "R220",
+                f"tokens are numbers of words, and {_name(step)} would make other words of them",
+                "remove the step",
+                f"data.preprocess.{index}.{_name(step)}",
+            )
