@@ -131,6 +131,8 @@ def test_a_run_refuses_them_before_anything_is_built(block, tmp_path: Path) -> N
     test = {**TRAIN, "features": "other", "labels": "other_labels", "access": "public"}
     np.savez(root / "arrays.npz", **{**np.load(root / "arrays.npz"), "other_labels": np.ones(7, np.int64)})
     data = block(TRAIN, test=test, size=len(RECORDS_N3))
-    plan = SimpleNamespace(data=data, settings={}, mechanism="dpsgd")
+    plan = SimpleNamespace(
+        data=data, mechanism="dpsgd", room=SimpleNamespace(reads_training_records=True, identity=None)
+    )
     with pytest.raises(DataFault, match="equals one of the training records"):
         gather(plan, root)  # type: ignore[arg-type]

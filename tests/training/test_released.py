@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import dprecipe
 from dprecipe.data.raw import Reading
 from dprecipe.data.records import Records
-from dprecipe.data.sources.digits import read as read_digits
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.lora import adapt
@@ -62,7 +61,7 @@ def plan_of(text: str = RECIPE, *overrides: str) -> Plan:
 
 def digits() -> np.ndarray[Any, np.dtype[np.float32]]:
     data = plan_of().data
-    raw = read_digits(data.train, Reading.of(data.train, data, "train"))  # type: ignore[arg-type]
+    raw = data.train.read(Path(), Reading.of(data.train, data, "train"))
     return np.asarray(raw.features, dtype=np.float32).reshape(-1, 1, 8, 8)
 
 

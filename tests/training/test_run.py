@@ -55,14 +55,13 @@ def test_a_run_writes_the_folder_of_the_contract_and_it_verifies(small: Small, t
 
 def test_a_release_is_loaded_back_and_predicts(small: Small, tmp_path: Path) -> None:
     from dprecipe.data.raw import Reading
-    from dprecipe.data.sources.digits import read as read_digits
     from dprecipe.models.load import load
 
     plan = small("training.steps=60")
     done = run(plan, tmp_path / "run")
     model = load(done.release)
     assert plan.data.test is not None
-    raw = read_digits(plan.data.test, Reading.of(plan.data.test, plan.data, "test"))  # type: ignore[arg-type]
+    raw = plan.data.test.read(Path(), Reading.of(plan.data.test, plan.data, "test"))
     accuracy = (model.predict(np.asarray(raw.features).reshape(-1, 8, 8)) == raw.labels).mean()
     assert done.score is not None
     assert accuracy == pytest.approx(done.score.accuracy, abs=1e-9)

@@ -1,6 +1,7 @@
 import inspect
 import math
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import nn
 
 from dprecipe.data.raw import Reading
 from dprecipe.data.schema import Data
-from dprecipe.data.sources.digits import Digits, read
+from dprecipe.data.sources.digits import Digits
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Training
 from dprecipe.mechanisms.pate.train.student import BATCH, length, train
@@ -158,7 +159,7 @@ SETS = Data(train=Digits(source="digits", split="train"), test=Digits(source="di
 
 @cache
 def _digits() -> tuple[Floats, Labels, Floats, Labels]:
-    train_, test = (read(digits, Reading.of(digits, SETS, "public")) for digits in (SETS.train, SETS.test))
+    train_, test = (digits.read(Path(), Reading.of(digits, SETS, "public")) for digits in (SETS.train, SETS.test))
     return train_.features, train_.labels, test.features, test.labels
 
 
