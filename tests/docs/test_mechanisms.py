@@ -67,3 +67,12 @@ def test_pages_of_mechanisms_stay_out_of_the_wheel() -> None:
     """They name tests and documents, which a wheel does not hold."""
     settings = tomllib.loads(read_text(ROOT / "pyproject.toml"))
     assert settings["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"] == ["dprecipe/mechanisms/*/README.md"]
+
+
+def test_the_page_of_the_architecture_lists_every_kind_of_event() -> None:
+    from dprecipe.mechanisms.table import import_events
+    from dprecipe.privacy.events import event_kinds
+
+    import_events()
+    listed = section(read_text(ROOT / "docs" / "architecture.md"), "Events").partition("| event | what it is |")[2]
+    assert set(re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE)) == set(event_kinds())
