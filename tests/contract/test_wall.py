@@ -98,3 +98,17 @@ def test_after_the_plan_nobody_reads_the_recipes_privacy_fields(path: Path) -> N
             assert node.module not in ("dprecipe.recipe.read", "dprecipe.planning.make"), f"{path.name}:{node.lineno}"
         if isinstance(node, ast.Attribute) and path.stem != "folder":  # which writes resolved.yaml
             assert node.attr != "resolved", f"{path.name}:{node.lineno} reads the recipe inside the plan"
+
+
+def test_nobody_reads_the_recipe_inside_the_plan() -> None:
+    """Who writes it down whole (the run's folder, the certificate's provenance, the plan's digest) is all who touches
+    it; `verify` plans the certificate's recipe again, and asks the plan."""
+    readers = {
+        path.relative_to(PACKAGE).as_posix(): sum(
+            isinstance(node, ast.Attribute) and node.attr == "resolved"
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+    written = {"mechanisms/plan.py": 1, "release/certificate.py": 1, "training/folder.py": 1}
+    assert {name: count for name, count in readers.items() if count} == written
