@@ -29,15 +29,6 @@ LAST_DIGIT = 1.1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
-    """Which units take part in which step: the name of the scheme, units of a batch on average, and at most."""
-
-    name: str
-    expected_batch: float
-    max_batch: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Section:
     """A part of a report: rows of a table, a few large numbers with what each is, and a paragraph. Plain text."""
 
@@ -76,10 +67,6 @@ class CertificatePart(Protocol[F, N]):
     @abstractmethod
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: N | None) -> F:
         """The block `mechanism`. No arithmetic on `numbers`: `verify` gives those that are stated."""
-
-    @abstractmethod
-    def describe_sampling(self, plan: Plan) -> Scheme:
-        """How units take part."""
 
     @abstractmethod
     def describe_unit(self, plan: Plan) -> PrivacyUnit:

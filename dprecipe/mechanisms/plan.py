@@ -56,8 +56,6 @@ class Length:
 
     steps: int
     steps_per_epoch: int
-    expected_lot: float = 0.0
-    """Read by `release/` until it asks the mechanism's own plan."""
 
 
 def _reference(charge: Charge, info: SerializationInfo) -> dict[str, int]:
@@ -150,18 +148,6 @@ class Plan:
     def length(self) -> Length:
         """How long the run is."""
         return self.room.length
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Read by `release/` and the rooms' certificates until they ask the mechanism's own plan."""
-        from dprecipe.mechanisms.former import settings
-
-        return settings(self.room)
-
-    @property
-    def sampling_rate(self) -> float | None:
-        """Of the first step; `None`: no amplification by sampling is claimed."""
-        return self.room.sampling_rate
 
     @property
     def released(self) -> tuple[str, ...]:

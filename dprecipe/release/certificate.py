@@ -128,13 +128,13 @@ def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.
 
 def _sampling(plan: Plan, charges: Sequence[Charge], lost: int) -> schema.SamplingFacts:
     part = mechanism_of(plan.mechanism).certificate
-    scheme, charged = part.describe_sampling(plan), part.count_steps_charged(charges)
+    room, charged = plan.room, part.count_steps_charged(charges)
     return schema.SamplingFacts(
-        scheme=scheme.name,
-        rate=plan.sampling_rate,
+        scheme=room.scheme,
+        rate=room.sampling_rate,
         size=plan.data.size,
-        expected_lot=scheme.expected_batch,
-        largest_lot=scheme.max_batch,
+        expected_lot=room.expected_batch,
+        largest_lot=room.max_batch_size,
         steps_planned=plan.length.steps,
         steps_charged=charged,
         steps_trained=None if part.hides_iterates else charged - lost,

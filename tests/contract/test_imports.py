@@ -36,7 +36,6 @@ ORDER = (
 reaches them by module name alone (`Mechanism.import_runner`, `Mechanism.commands`)."""
 
 WRONG_WAY = {
-    ("mechanisms.plan", "mechanisms.former"),
     ("models.load", "training.probe.adapted"),
 }
 """Imports that are still to be turned round: a list that may only shrink."""

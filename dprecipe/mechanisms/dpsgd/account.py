@@ -6,12 +6,8 @@ Source: Abadi et al. 2016, Algorithm 1; the accountants cite theirs in `dprecipe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Facts, Planned
-from dprecipe.mechanisms.dpsgd.clipping import PlannedAdaptation, PlannedClip, gradient_multiplier
 from dprecipe.mechanisms.dpsgd.phases import DpsgdRun
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
 from dprecipe.mechanisms.dpsgd.rules import RULES
@@ -19,17 +15,6 @@ from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd,
 from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.noisy_sum.sampling import TruncatedPoissonSampling
 from dprecipe.mechanisms.plan import Assumption
-
-__all__ = ["check", "gradient_multiplier", "noise_scale", "plan"]
-
-
-def noise_scale(clip: Mapping[str, Any], clip_norm: float, multiplier: float) -> float:
-    """Read by `release/` until it asks the mechanism's own plan."""
-    count = None
-    if clip["count_noise"] is not None:
-        count = PlannedAdaptation(clip["quantile"], clip["learning_rate"], clip["count_noise"])
-    norms = None if clip["norms"] is None else tuple(clip["norms"])
-    return PlannedClip(clip["mode"], clip["norm_kind"], norms, None, count).noise_scale(clip_norm, multiplier)
 
 
 def check(spec: Dpsgd, facts: Facts) -> list[Finding]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.certificate import CertificatePart, Scheme, unit_of
-from dprecipe.mechanisms.dpsgd.account import gradient_multiplier, noise_scale
+from dprecipe.mechanisms.certificate import CertificatePart, unit_of
+from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
+from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, dpsgd_plan
 from dprecipe.mechanisms.facts import NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Probability, Word
 from dprecipe.mechanisms.noisy_sum import certificate as noisy_sum
 from dprecipe.mechanisms.plan import Plan
@@ -69,37 +69,33 @@ class Part(CertificatePart[DpsgdFacts, None]):
     facts = DpsgdFacts
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> DpsgdFacts:
-        settings = plan.settings
-        clip, last, family = settings["clip"], settings["phases"][-1], settings["noise_family"]
-        scale = noise_scale(clip, last["clip_norm"], last["noise_multiplier"])
+        own = dpsgd_plan(plan)
+        clip, last = own.clip, own.phases[-1]
         return DpsgdFacts(
             kind="dpsgd",
             noise=NoiseFacts(
-                family=family,
-                multiplier=last["noise_multiplier"],
-                scale=scale,
-                standard_deviation=scale * (math.sqrt(2) if family == "laplace" else 1.0),
+                family=own.noise_family,
+                multiplier=last.noise_multiplier,
+                scale=own.noise_scale(last),
+                standard_deviation=own.noise_deviation(last),
                 added_to="the sum of the clipped gradients, before it is divided or used",
             ),
-            phases=_phases(plan),
+            phases=_phases(own),
             clipping=ClippingFacts(
-                norm=settings["clip_norm"],
-                mode=clip["mode"],
-                norm_kind=clip["norm_kind"],
-                layers=None if clip["norms"] is None else tuple(clip["norms"]),
-                stability=clip["stability"],
-                count=_count(clip, last["noise_multiplier"]),
-                augmentations=settings["augmentations"],
+                norm=own.phases[0].clip_norm,
+                mode=clip.mode,
+                norm_kind=clip.norm_kind,
+                layers=clip.norms,
+                stability=clip.stability,
+                count=_count(clip, last.noise_multiplier),
+                augmentations=own.augmentations,
             ),
-            aggregation=noisy_sum.aggregation(plan, EACH[clip["mode"]]),
+            aggregation=noisy_sum.aggregation(own.expected_batch, EACH[clip.mode]),
         )
-
-    def describe_sampling(self, plan: Plan) -> Scheme:
-        return noisy_sum.scheme(plan)
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         name, most = unit_of(plan)
-        enforced_by = noisy_sum.clipped_together(plan, plan.settings["augmentations"])
+        enforced_by = noisy_sum.clipped_together(plan, dpsgd_plan(plan).augmentations)
         return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
@@ -112,32 +108,32 @@ class Part(CertificatePart[DpsgdFacts, None]):
         return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
 
 
-def _phases(plan: Plan) -> tuple[PhaseFacts, ...] | None:
-    phases = plan.settings["phases"]
+def _phases(plan: DpsgdPlan) -> tuple[PhaseFacts, ...] | None:
+    phases = plan.phases
     if len(phases) == 1:
         return None
-    moving = any(phase["expected_lot"] != phases[0]["expected_lot"] for phase in phases)
+    moving = any(phase.divisor != phases[0].divisor for phase in phases)
     return tuple(
         PhaseFacts(
-            steps=phase["steps"],
-            family=plan.settings["noise_family"],
+            steps=phase.steps,
+            family=plan.noise_family,
             shape=None,
-            multiplier=phase["noise_multiplier"],
-            clip_norm=phase["clip_norm"],
-            expected_lot=phase["expected_lot"] if moving else None,
+            multiplier=phase.noise_multiplier,
+            clip_norm=phase.clip_norm,
+            expected_lot=phase.divisor if moving else None,
         )
         for phase in phases
     )
 
 
-def _count(clip: Mapping[str, Any], multiplier: float) -> CountFacts | None:
-    if clip["count_noise"] is None:
+def _count(clip: PlannedClip, multiplier: float) -> CountFacts | None:
+    if clip.adaptation is None:
         return None
     return CountFacts(
-        quantile=clip["quantile"],
-        learning_rate=clip["learning_rate"],
-        noise=clip["count_noise"],
-        gradient_multiplier=gradient_multiplier(multiplier, clip["count_noise"]),
+        quantile=clip.adaptation.quantile,
+        learning_rate=clip.adaptation.learning_rate,
+        noise=clip.adaptation.count_noise,
+        gradient_multiplier=gradient_multiplier(multiplier, clip.adaptation.count_noise),
     )
 
 

@@ -68,7 +68,7 @@ class DpsgdPlan(UsualPlan):
 
     @property
     def length(self) -> Length:
-        return Length(sum(phase.steps for phase in self.phases), self.steps_per_epoch, self.phases[0].divisor)
+        return Length(sum(phase.steps for phase in self.phases), self.steps_per_epoch)
 
     @property
     def sampling_rate(self) -> float | None:

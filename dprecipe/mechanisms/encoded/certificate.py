@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.certificate import CertificatePart, Scheme, unit_of
+from dprecipe.mechanisms.certificate import CertificatePart, unit_of
+from dprecipe.mechanisms.encoded.plan import EncodedPlan, encoded_plan
+from dprecipe.mechanisms.encoded.schema import KolmogorovSmirnov
 from dprecipe.mechanisms.facts import Digest, NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Sentence
 from dprecipe.mechanisms.noisy_sum import certificate as noisy_sum
 from dprecipe.mechanisms.plan import Plan
@@ -55,34 +57,32 @@ class Part(CertificatePart[EncodedFacts, None]):
     facts = EncodedFacts
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> EncodedFacts:
-        settings = plan.settings
+        own = encoded_plan(plan)
+        noise = own.noises[-1]
         each = "each unit's bounded rank by rank by a codeword"
-        if settings["slots"] is not None:
+        if own.slots is not None:
             each = "the mean of each micro-batch bounded rank by rank by a codeword"
         return EncodedFacts(
             kind="encoded",
             noise=NoiseFacts(
-                family=settings["noise_family"],
-                shape=settings["noise_shape"],
-                multiplier=settings["noise_multiplier"],
-                scale=settings["noise_scale"],
-                standard_deviation=settings["noise_std"],
+                family=noise.family,
+                shape=noise.shape,
+                multiplier=noise.multiplier,
+                scale=noise.scale,
+                standard_deviation=noise.deviation,
                 added_to="the sum of the codes, before it is divided or used",
             ),
-            phases=_phases(plan),
-            encoding=_encoding(plan),
-            aggregation=noisy_sum.aggregation(plan, each),
+            phases=_phases(own),
+            encoding=_encoding(own),
+            aggregation=noisy_sum.aggregation(own.divisor, each),
         )
-
-    def describe_sampling(self, plan: Plan) -> Scheme:
-        return noisy_sum.scheme(plan)
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         name, most = unit_of(plan)
         enforced_by = noisy_sum.clipped_together(plan, copies=1)
-        if plan.settings["slots"] is not None:
+        if encoded_plan(plan).slots is not None:
             dealt = "is sampled, and dealt to a micro-batch, by itself"
-            if plan.settings["scheme"] == "full_batch":
+            if plan.room.scheme == "full_batch":
                 dealt = "takes part in every step, and is dealt to a micro-batch by itself"
             enforced_by = (
                 f"each {name} {dealt}; the mean gradient of a micro-batch is "
@@ -100,44 +100,34 @@ class Part(CertificatePart[EncodedFacts, None]):
         return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
 
 
-def _phases(plan: Plan) -> tuple[PhaseFacts, ...] | None:
-    phases = plan.settings.get("phases")
-    if phases is None:
+def _phases(plan: EncodedPlan) -> tuple[PhaseFacts, ...] | None:
+    noises = plan.noises
+    if len(noises) == 1:
         return None
-    return tuple(
-        PhaseFacts(
-            steps=phase["steps"],
-            family=phase["noise_family"],
-            shape=phase["noise_shape"],
-            multiplier=phase["noise_multiplier"],
-        )
-        for phase in phases
-    )
+    return tuple(PhaseFacts(steps=n.steps, family=n.family, shape=n.shape, multiplier=n.multiplier) for n in noises)
 
 
-def _encoding(plan: Plan) -> EncodingFacts:
-    settings = plan.settings
-    codebook, relative = settings["codebook"], settings["group_noise"]
+def _encoding(plan: EncodedPlan) -> EncodingFacts:
     return EncodingFacts(
-        codebook=codebook["digest"],
-        source=codebook["source"],
-        codewords=codebook["size"],
-        norm=codebook["norm"],
-        sensitivity=settings["sensitivity"],
-        dimension=settings["dimension"],
-        groups=tuple(settings["groups"]),
-        group_noise=None if relative is None else tuple(relative),
-        microbatch=settings["microbatch"],
-        slots=settings["slots"],
-        denoising=_denoising(settings["denoise"]),
+        codebook=plan.digest,
+        source=plan.codebook.source,
+        codewords=plan.words,
+        norm=plan.codebook.norm,
+        sensitivity=plan.sensitivity,
+        dimension=plan.dimension,
+        groups=plan.groups,
+        group_noise=plan.group_noise,
+        microbatch=plan.microbatch,
+        slots=plan.slots,
+        denoising=_denoising(plan.denoise),
     )
 
 
-def _denoising(denoise: Mapping[str, Any] | None) -> str:
+def _denoising(denoise: KolmogorovSmirnov | None) -> str:
     if denoise is None:
         return "none"
-    each = "one factor" if denoise["per"] == "model" else "one factor for each group"
-    less = ", less what pure noise gives" if denoise["shrink"] else ""
+    each = "one factor" if denoise.per == "model" else "one factor for each group"
+    less = ", less what pure noise gives" if denoise.shrink else ""
     return f"steps are scaled by the Kolmogorov-Smirnov distance of the noisy sum from the noise law{less}, {each}"
 
 

@@ -73,7 +73,7 @@ class EncodedPlan(UsualPlan):
 
     @property
     def length(self) -> Length:
-        return Length(steps.count_steps(self.phases), self.steps_per_epoch, self.divisor)
+        return Length(steps.count_steps(self.phases), self.steps_per_epoch)
 
     @property
     def sampling_rate(self) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dprecipe.mechanisms.certificate import NOISE_SCALE, Scheme
+from dprecipe.mechanisms.certificate import NOISE_SCALE
 from dprecipe.mechanisms.facts import AggregationFacts
 from dprecipe.mechanisms.plan import Plan
 
@@ -30,23 +30,15 @@ TAKES_PART = {
 """How a record, and how the records of a unit, come to take part in a step."""
 
 
-def scheme(plan: Plan) -> Scheme:
-    """How units take part in the steps of a plan."""
-    settings = plan.settings
-    return Scheme(settings["scheme"], settings["expected_lot"], settings["max_batch_size"])
-
-
-def aggregation(plan: Plan, each: str) -> AggregationFacts:
+def aggregation(divisor: float, each: str) -> AggregationFacts:
     """A sum of gradients; `each` says what bounds each unit's."""
-    return AggregationFacts(
-        of=f"sum of a lot's gradients, {each}; an empty lot is a zero sum", divisor=plan.length.expected_lot
-    )
+    return AggregationFacts(of=f"sum of a lot's gradients, {each}; an empty lot is a zero sum", divisor=divisor)
 
 
 def clipped_together(plan: Plan, copies: int) -> str:
     """What bounds a unit whose records' gradients are clipped together, of `copies` augmented copies each."""
     averaged = f"; the gradients of its {copies} augmented copies are averaged first" if copies > 1 else ""
-    alone, together = TAKES_PART[plan.settings["scheme"]]
+    alone, together = TAKES_PART[plan.room.scheme]
     unit = plan.data.unit
     if unit == "record":
         return f"each record's gradient is clipped by itself, and {alone}{averaged}"

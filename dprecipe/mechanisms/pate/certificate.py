@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import Field
 
 from dprecipe.language.base import Block, NonNegativeInt, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.certificate import NOISE_SCALE, CertificatePart, Scheme, Section, unit_of
+from dprecipe.mechanisms.certificate import NOISE_SCALE, CertificatePart, Section, unit_of
 from dprecipe.mechanisms.drawing import INK, MARK, Figure
 from dprecipe.mechanisms.facts import (
     Access,
@@ -25,6 +26,7 @@ from dprecipe.mechanisms.pate import charges as votes
 from dprecipe.mechanisms.pate import cost_statement, labels
 from dprecipe.mechanisms.pate.cost_statement import DataDependentFacts, VotesCost
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, SanitisedCost
+from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
@@ -87,17 +89,16 @@ class Part(CertificatePart[PateFacts, VotesCost]):
     progress = ("query", "queries")
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: VotesCost | None) -> PateFacts:
-        settings = plan.settings
-        stated = None
+        own, stated = pate_plan(plan), None
         if numbers is not None and votes.publishes_cost(plan):
             stated = cost_statement.state(plan, numbers)
         return PateFacts(
             kind="pate",
             noise=NoiseFacts(
-                family=settings["noise_family"],
-                multiplier=settings["noise_multiplier"],
-                scale=settings["noise_multiplier"],
-                standard_deviation=settings["noise_std"],
+                family=own.answer.family,
+                multiplier=own.answer.noise_multiplier,
+                scale=own.answer.noise_multiplier,
+                standard_deviation=own.noise_deviation,
                 added_to="each count of the teachers' votes for a class, before the largest is chosen",
             ),
             voting=_voting(plan, charges),
@@ -108,26 +109,23 @@ class Part(CertificatePart[PateFacts, VotesCost]):
             ),
         )
 
-    def describe_sampling(self, plan: Plan) -> Scheme:
-        return Scheme(plan.settings["scheme"], plan.settings["expected_lot"])
-
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         name, most = unit_of(plan)
         enforced_by = f"{_partition(plan)}; so one {name} moves at most one vote on a query"
         return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
-        return CHECKS_OF_A_FILE if plan.settings["teachers_from"] == "file" else CHECKS
+        return CHECKS if plan.room.reads_training_records else CHECKS_OF_A_FILE
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
         return (
-            f"the number of teachers, {plan.settings['teachers']}, and which public records they were asked about",
+            f"the number of teachers, {pate_plan(plan).ensemble.count}, and which public records they were asked about",
             "the votes, what they cost, the teachers, and the key that dealt the records: they stay in private/",
         )
 
     def describe_training(self, plan: Plan) -> str:
         readers = "private records are read by teachers alone"
-        if plan.settings["teachers_from"] == "file":
+        if not plan.room.reads_training_records:
             readers = "private records were read by teachers alone, before this run, and are not opened in it"
         return f"{readers}, and teachers speak through noisy votes alone, each of which is one of the events"
 
@@ -258,32 +256,31 @@ class Part(CertificatePart[PateFacts, VotesCost]):
 
 
 def _voting(plan: Plan, charges: Sequence[Charge]) -> VotingFacts:
-    settings = plan.settings
-    interaction = settings["interaction"]
+    own = pate_plan(plan)
     return VotingFacts(
-        teachers=settings["teachers"],
-        teachers_from=settings["teachers_from"],
+        teachers=own.ensemble.count,
+        teachers_from="recipe" if own.reads_training_records else "file",
         partition=_partition(plan),
-        classes=settings["classes"],
-        aggregator=settings["aggregator"],
-        threshold=settings["threshold"],
-        selection_multiplier=settings["selection_multiplier"],
-        interaction=None if interaction is None else InteractionFacts(**interaction),
-        queries_planned=plan.length.steps,
+        classes=own.classes,
+        aggregator=own.aggregator,
+        threshold=own.threshold,
+        selection_multiplier=None if own.check is None else own.check.noise_multiplier,
+        interaction=None if own.interaction is None else InteractionFacts(**asdict(own.interaction)),
+        queries_planned=own.queries,
         queries_charged=votes.queries(charges),
-        answers_planned=settings["answers"],
+        answers_planned=own.answers,
         answers_charged=votes.count(charges, NoisyMax),
-        filter=settings["filter"],
+        filter=own.filter_limit,
     )
 
 
 def _partition(plan: Plan) -> str:
     """How private records came to teachers."""
-    settings = plan.settings
-    if settings["teachers_from"] == "file":
+    own = pate_plan(plan)
+    if not own.reads_training_records:
         return "declared: the votes are of teachers that were trained elsewhere, on disjoint parts of the records"
     return (
-        f"a keyed hash of the {settings['partition_by']}, its key kept in private/, deals each {plan.guarantee.unit} "
+        f"a keyed hash of the {own.partition_by}, its key kept in private/, deals each {plan.guarantee.unit} "
         "to one teacher, which learns from its own part and nothing else"
     )
 

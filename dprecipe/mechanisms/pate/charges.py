@@ -13,6 +13,7 @@ from types import UnionType
 
 from dprecipe.mechanisms.facts import BudgetFacts
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.theory.filter import spent
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
@@ -33,18 +34,18 @@ def queries(charges: Sequence[Charge]) -> int:
 
 def filtered(plan: Plan) -> bool:
     """Whether a filter decides when the run ends, so that its charges are not those of the plan."""
-    return plan.settings["filter"] is not None
+    return pate_plan(plan).filter_limit is not None
 
 
 def publishes_cost(plan: Plan) -> bool:
     """Whether the run publishes what its votes cost, with noise."""
-    return plan.settings["sanitize"] is not None
+    return pate_plan(plan).publication is not None
 
 
 def impossible(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
     """Why no run under the plan's filter can have charged these events of the plan, and ended as it says."""
     votes = [charge for charge in charges if not isinstance(charge.event, SanitisedCost)]
-    limit, total = float(plan.settings["filter"]), spent(votes)
+    own, limit, total = pate_plan(plan), _limit(plan), spent(votes)
     where = "events.run_length"
     found = []
     if not abs(total - limit) <= ROUNDING * limit:
@@ -53,7 +54,7 @@ def impossible(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> li
     rests = [index for index, charge in enumerate(votes) if isinstance(charge.event, FilterRest)]
     if rests and (rests != [len(votes) - 1] or votes[-1].count != 1):
         found.append(f"{where}: what a filter has left is charged once, when the votes have ended")
-    once, most = budget.attempts == 1, int(plan.settings["answers"])
+    once, most = budget.attempts == 1, own.answers
     checks, answers = count(votes, NoisyThreshold), count(votes, NoisyMax)
     for name, number, allowed in (
         ("queries than are planned", checks, plan.length.steps),
@@ -74,8 +75,16 @@ def impossible(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> li
     return found
 
 
+def _limit(plan: Plan) -> float:
+    """μ² at which the run stops."""
+    limit = pate_plan(plan).filter_limit
+    if limit is None:
+        raise ValueError("no filter decides when the run ends")
+    return limit
+
+
 def _holds_another(plan: Plan, votes: Sequence[Charge]) -> bool:
     asked = [charge for charge in votes if not isinstance(charge.event, FilterRest)]
     pair = {c.event for c in plan.events if isinstance(c.event, NoisyMax | NoisyThreshold)}
     another = [Charge(event, 1) for event in pair]
-    return spent([*asked, *another]) <= float(plan.settings["filter"]) * (1 - ROUNDING)
+    return spent([*asked, *another]) <= _limit(plan) * (1 - ROUNDING)

@@ -17,6 +17,7 @@ from dprecipe.mechanisms.certificate import compare_number
 from dprecipe.mechanisms.facts import Sentence
 from dprecipe.mechanisms.pate.charges import count
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.theory import sanitise
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised, Sanitiser
 from dprecipe.mechanisms.plan import Plan
@@ -90,10 +91,11 @@ def sanitiser(plan: Plan) -> Sanitiser:
         RunFailed: there are none.
         ValueError: they are out of range.
     """
-    chosen = plan.settings["sanitize"]
+    chosen = pate_plan(plan).publication
     if chosen is None:
         raise RunFailed("internal fault: the plan does not publish what votes cost", "please report this")
-    return Sanitiser(chosen["order"], chosen["beta"], chosen["multiplier"], chosen["scale_multiplier"], chosen["delta"])
+    event = chosen.event
+    return Sanitiser(chosen.order, event.beta, event.noise_multiplier, event.scale_multiplier, chosen.failure)
 
 
 def state(plan: Plan, votes: VotesCost) -> DataDependentFacts:

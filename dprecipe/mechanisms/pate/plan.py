@@ -80,7 +80,7 @@ class PatePlan(UsualPlan):
 
     @property
     def length(self) -> Length:
-        return Length(self.queries, self.queries, self.expected_batch)
+        return Length(self.queries, self.queries)
 
     @property
     def expected_batch(self) -> float:

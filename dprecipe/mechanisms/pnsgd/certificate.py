@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat, PositiveInt
-from dprecipe.mechanisms.certificate import NOISE_SCALE, CertificatePart, Scheme, compare_number
+from dprecipe.mechanisms.certificate import NOISE_SCALE, CertificatePart, compare_number
 from dprecipe.mechanisms.drawing import CAP, MARK, SERIES, Figure
 from dprecipe.mechanisms.facts import (
     AggregationFacts,
@@ -29,6 +29,7 @@ from dprecipe.mechanisms.facts import (
     Word,
 )
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan, pnsgd_plan
 from dprecipe.mechanisms.pnsgd.schema import Constraint
 from dprecipe.privacy import accountants, rounding, whole_runs
 from dprecipe.privacy.events import MAX_ROWS, Charge, Event
@@ -133,40 +134,37 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: HiddenNumbers | None) -> PnsgdFacts:
         if numbers is None:
             raise TypeError("of a hidden run its bounds are stated")
-        settings, phases = plan.settings, _phases(plan)
-        family, scale = settings["noise_family"], settings["stages"][-1]["noise_scale"]
+        own = pnsgd_plan(plan)
+        last = own.stages[-1]
         return PnsgdFacts(
             kind="pnsgd",
             noise=NoiseFacts(
-                family=family,
-                multiplier=settings["noise_multiplier"] if phases is None else phases[-1].multiplier,
-                scale=scale,
-                standard_deviation=scale * (math.sqrt(2) if family == "laplace" else 1.0),
+                family=own.descent.family,
+                multiplier=own.noise_phases[-1].multiplier,
+                scale=last.noise_scale,
+                standard_deviation=own.deviation(last),
                 added_to="the mean gradient of a lot, before it is multiplied by the learning rate",
             ),
-            phases=phases,
+            phases=_phases(own),
             aggregation=AggregationFacts(
                 of="sum of the gradients of a lot's records, over the public size of a lot, a short one's too",
-                divisor=plan.length.expected_lot,
+                divisor=own.expected_batch,
             ),
-            projection=_projection(plan, numbers),
+            projection=_projection(own, numbers),
             by_position=numbers.by_position,
         )
 
-    def describe_sampling(self, plan: Plan) -> Scheme:
-        return Scheme(plan.settings["order"], float(plan.settings["batch_size"]))
-
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        settings = plan.settings
-        norm = settings["feature_norm"]
+        own = pnsgd_plan(plan)
+        norm, descent = own.feature_norm, own.descent
         clipped = "targets are clipped to their range" if norm is None else f"features are clipped to the norm {norm:g}"
         return PrivacyUnit(
             name="record",
             max_records=1,
             enforced_by=(
-                f"{clipped}, so that one record's gradient changes by at most {settings['moved']:g}, divided by the "
-                f"{settings['batch_size']:,} of a lot; each record is in one lot of a pass, and steps are projected on "
-                f"a set of diameter {settings['diameter']:g}"
+                f"{clipped}, so that one record's gradient changes by at most {descent.proven.moved:g}, divided by the "
+                f"{descent.batch_size:,} of a lot; each record is in one lot of a pass, and steps are projected on "
+                f"a set of diameter {descent.proven.diameter:g}"
             ),
         )
 
@@ -180,13 +178,13 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
             "when an attempt was cut short, if it was: an attempt that goes on with it, or begins anew, is not charged "
             "again, which rests on crashes, and the decision to begin again, not depending on the records",
         ]
-        if plan.settings["order"] == "sequential":
+        if pnsgd_plan(plan).descent.order == "sequential":
             lines.append("which place in the file a record has, and so how well it is protected")
         return lines
 
     def qualify_claim(self, plan: Plan, numbers: HiddenNumbers | None) -> str:
-        settings, sentences = plan.settings, []
-        if settings["order"] == "permuted":
+        descent, sentences = pnsgd_plan(plan).descent, []
+        if descent.order == "permuted":
             sentences.append(
                 "The records took part in an order drawn at random, whatever they hold; the guarantee is an average "
                 "over that order, and the same for every record."
@@ -196,7 +194,7 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
                 "The records took part in the order of the file; the guarantee is that of the place where it is "
                 "weakest."
             )
-        if settings["stop"] == "random":
+        if descent.stop == "random":
             sentences.append(
                 f"The number of steps was drawn at random too, from 1 to {plan.length.steps:,}, and the guarantee is "
                 "an average over it."
@@ -212,7 +210,7 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
 
     def describe_training(self, plan: Plan) -> str:
         text = "every use of the training records is a step of one event, of which nothing but the end is released"
-        if plan.settings["private_log"]:
+        if pnsgd_plan(plan).private_log:
             text += "; the loss on them after each pass stays in private/ and chose nothing"
         return text
 
@@ -306,36 +304,48 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
         return found
 
 
-def _projection(plan: Plan, numbers: HiddenNumbers) -> ProjectionFacts:
+def _projection(plan: PnsgdPlan, numbers: HiddenNumbers) -> ProjectionFacts:
     """The problem, from the plan, and the bounds, from the events."""
-    settings = plan.settings
+    descent, proven = plan.descent, plan.descent.proven
     return ProjectionFacts(
-        constraint=settings["constraint"],
-        diameter=settings["diameter"],
-        largest_norm=settings["largest_norm"],
-        parameters=settings["parameters"],
-        feature_norm=settings["feature_norm"],
-        l2=settings["l2"],
-        lipschitz=settings["lipschitz"],
-        moved=settings["moved"],
-        smoothness=settings["smoothness"],
-        strong_convexity=settings["strong_convexity"],
-        contraction=settings["contraction"],
-        order=settings["order"],
-        stop=settings["stop"],
-        batch_size=settings["batch_size"],
-        lots=settings["lots"],
-        passes=plan.length.steps / plan.length.steps_per_epoch,
-        stages=tuple(StageFacts(**stage) for stage in settings["stages"]),
+        constraint=plan.constraint,
+        diameter=proven.diameter,
+        largest_norm=proven.largest_norm,
+        parameters=proven.parameters,
+        feature_norm=plan.feature_norm,
+        l2=plan.l2,
+        lipschitz=proven.lipschitz,
+        moved=proven.moved,
+        smoothness=proven.smoothness,
+        strong_convexity=proven.strong_convexity,
+        contraction=plan.contraction,
+        order=descent.order,
+        stop=descent.stop,
+        batch_size=descent.batch_size,
+        lots=plan.length.steps_per_epoch,
+        passes=plan.passes,
+        stages=tuple(
+            StageFacts(
+                steps=stage.steps,
+                learning_rate=stage.learning_rate,
+                noise_scale=stage.noise_scale,
+                noise_multiplier=stage.noise_scale / proven.lipschitz,
+            )
+            for stage in plan.stages
+        ),
         bounds=numbers.bounds,
         winner=numbers.winner,
     )
 
 
-def _phases(plan: Plan) -> tuple[PhaseFacts, ...] | None:
+def _phases(plan: PnsgdPlan) -> tuple[PhaseFacts, ...] | None:
     """The noise of each phase, where the recipe has several."""
-    phases = plan.settings["phases"]
-    return None if phases is None else tuple(PhaseFacts(**phase) for phase in phases)
+    if plan.phase_steps is None:
+        return None
+    family = plan.descent.family
+    return tuple(
+        PhaseFacts(steps=p.steps, family=family, shape=None, multiplier=p.multiplier) for p in plan.noise_phases
+    )
 
 
 def bounds_over_epsilon(

@@ -111,7 +111,7 @@ class PnsgdPlan(UsualPlan):
 
     @property
     def length(self) -> Length:
-        return Length(self.event.steps, self.event.lots, self.expected_batch)
+        return Length(self.event.steps, self.event.lots)
 
     @property
     def scheme(self) -> str:
