@@ -114,10 +114,12 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     plan, release = released()
     event = plan.events[0].event
     stated = predicate(release)
-    problem, settings = stated["mechanism"]["projection"], plan.settings
+    problem, own = stated["mechanism"]["projection"], plan.room
+    descent, proven = own.descent, own.descent.proven
     assert problem["constraint"] == {"kind": "ball", "radius": 2.0}
-    for name in ("diameter", "lipschitz", "moved", "smoothness", "strong_convexity", "contraction", "order", "stop"):
-        assert problem[name] == settings[name]
+    for name in ("diameter", "lipschitz", "moved", "smoothness", "strong_convexity"):
+        assert problem[name] == getattr(proven, name)
+    assert (problem["contraction"], problem["order"], problem["stop"]) == (own.contraction, descent.order, descent.stop)
     assert (problem["batch_size"], problem["lots"], problem["passes"]) == (5, 12, 3.0)
     assert [stage["steps"] for stage in problem["stages"]] == [36]
     assert problem["stages"][0]["learning_rate"] == 0.5
@@ -125,7 +127,7 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     assert tuple(bounds) == hidden.BOUNDS
     assert bounds[problem["winner"]] == pytest.approx(min(bounds.values()), rel=1e-5)
     assert stated["accounting"][0]["name"] == problem["winner"]
-    assert stated["mechanism"]["noise"]["scale"] == settings["stages"][0]["noise_scale"]
+    assert stated["mechanism"]["noise"]["scale"] == own.stages[0].noise_scale
     assert stated["events"]["run_length"][0]["stages"] == [list(row) for row in event.stages]
     assert stated["sampling"] | {"expected_lot": 5.0} == {
         **{"scheme": "permuted", "rate": None, "size": 60, "expected_lot": 5.0},

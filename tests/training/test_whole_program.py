@@ -92,14 +92,14 @@ class Seen:
 
     def noise(self, clip: Callable[[Floats, int], Floats], steps: int = STEPS) -> Floats:
         """(T, P): what was added to the first clipped sums. `clip` gets (N, P) gradients and the step."""
-        lots = self.phased("expected_lot")[:steps]
+        lots = self.phased("divisor")[:steps]
         clean = np.stack([clip(self.gradients(step), step).sum(0) for step in range(len(lots))])
         return self.moves[:steps] * lots[:, None] - clean
 
     def phased(self, name: str) -> Floats:
         """(T,): a constant of each step's phase."""
-        phases = self.plan.settings["phases"]
-        return np.repeat([phase[name] for phase in phases], [phase["steps"] for phase in phases])
+        phases = self.plan.room.phases
+        return np.repeat([getattr(phase, name) for phase in phases], [phase.steps for phase in phases])
 
 
 class Outside(lightning.Callback):

@@ -77,12 +77,12 @@ def test_gaussian_noise_spends_what_dpsgd_spends(overrides: tuple[str, ...]) -> 
 
 def test_the_plan_names_its_codebook_and_its_coordinates() -> None:
     made = planned("mechanism.codebook.norm=0.5", "mechanism.noise.multiplier=3.0")
-    settings = made.settings
-    assert settings["dimension"] == DIMENSION
-    assert settings["codebook"]["digest"] == codebook.gaussian([DIMENSION], 50, 1e-5, 0).digest
-    assert settings["noise_scale"] == settings["noise_std"] == 1.5
-    assert settings["sensitivity"] == 0.5
-    assert settings["denoise"] == {"method": "kolmogorov_smirnov", "per": "model", "shrink": False}
+    own = made.room
+    assert own.dimension == DIMENSION
+    assert own.digest == codebook.gaussian([DIMENSION], 50, 1e-5, 0).digest
+    assert own.noises[0].scale == own.noises[0].deviation == 1.5
+    assert own.sensitivity == 0.5
+    assert (own.denoise.method, own.denoise.per, own.denoise.shrink) == ("kolmogorov_smirnov", "model", False)
 
 
 def test_another_codebook_is_another_plan() -> None:
@@ -157,7 +157,7 @@ def test_microbatches_cost_twice_the_noise() -> None:
     assert several.events == one.events
     assert several.room.slots == 20
     assert several.room.divisor == 20.0  # the divisor: the public number of codes
-    assert several.settings["expected_lot"] == 100.0
+    assert several.room.expected_batch == 100.0
 
 
 def test_microbatches_with_other_noise_are_bounded_by_renyi_alone() -> None:
@@ -181,7 +181,7 @@ def test_phases_are_composed_as_they_are() -> None:
     assert [charge.count for charge in made.events] == [100, 50, 250]
     kinds = [type(charge.event) for charge in made.events]
     assert kinds == [PoissonGaussian, Encoded, PoissonGaussian]
-    assert [phase["steps"] for phase in made.settings["phases"]] == [100, 50, 250]
+    assert [noise.steps for noise in made.room.noises] == [100, 50, 250]
     parts = [accountants.epsilon([charge], 1e-6, made.guarantee.neighbouring, "pld") for charge in made.events]
     assert max(parts) < made.guarantee.epsilon < sum(parts)
 
@@ -192,7 +192,7 @@ def test_phases_are_composed_as_they_are() -> None:
 def test_one_phase_may_be_solved(index: int, multipliers: tuple[str, str]) -> None:
     made = planned(PHASES % multipliers)
     assert list(made.solved) == [f"mechanism.noise.{index}.multiplier"]
-    assert made.settings["phases"][index]["noise_multiplier"] == made.solved[f"mechanism.noise.{index}.multiplier"]
+    assert made.room.noises[index].multiplier == made.solved[f"mechanism.noise.{index}.multiplier"]
     assert 0.999 * 2.0 <= made.guarantee.epsilon <= 2.0
 
 

@@ -83,12 +83,13 @@ def test_the_event_is_the_run() -> None:
     assert Fraction(multiplier) <= Fraction(0.3) * 20 / 2
     assert Fraction(diameter) >= Fraction(4) / Fraction(0.3)
     assert Fraction(contraction) >= 1 - Fraction(0.1)
-    settings = made.settings
-    assert (settings["lipschitz"], settings["moved"], settings["diameter"]) == (1.0, 2.0, 4.0)
-    assert (settings["lots"], settings["batch_size"], settings["parameters"], settings["outputs"]) == (51, 20, 4, 1)
-    assert settings["bounds"].keys() == set(hidden.BOUNDS)
-    assert settings["winner"] in hidden.BOUNDS
-    assert min(settings["bounds"].values()) == made.guarantee.epsilon
+    own = made.room
+    proven = own.descent.proven
+    assert (proven.lipschitz, proven.moved, proven.diameter) == (1.0, 2.0, 4.0)
+    assert (own.event.lots, own.descent.batch_size, proven.parameters, proven.outputs) == (51, 20, 4, 1)
+    assert {bound.name for bound in own.bounds} == set(hidden.BOUNDS)
+    assert own.winner in hidden.BOUNDS
+    assert min(bound.epsilon for bound in own.bounds) == made.guarantee.epsilon
 
 
 def test_zero_out_is_half_as_far() -> None:
@@ -98,21 +99,21 @@ def test_zero_out_is_half_as_far() -> None:
     assert blanked.guarantee.epsilon < replaced.guarantee.epsilon
 
 
-def test_stages_are_what_the_settings_say() -> None:
+def test_stages_are_what_the_recipe_says() -> None:
     made = planned(
         "mechanism.learning_rate={schedule: linear, from: 1.0, to: 0.1, epochs: 1}",
         "mechanism.noise=[{family: gaussian, multiplier: 0.5, epochs: 2}, {family: gaussian, multiplier: auto}]",
     )
     (solved,) = made.solved.values()
     rows = event_of(made).stages
-    assert sum(stage["steps"] for stage in made.settings["stages"]) == made.length.steps == 250
-    assert len(rows) == len(made.settings["stages"])
-    for (steps, multiplier, _, diameter), stage in zip(rows, made.settings["stages"], strict=True):
-        assert steps == stage["steps"]
-        assert stage["noise_multiplier"] in (0.5, solved)
-        assert multiplier == pytest.approx(stage["noise_scale"] * 20 / 2)
-        assert diameter == pytest.approx(4 / (stage["learning_rate"] * stage["noise_scale"]))
-    assert made.settings["noise_multiplier"] == 0.5
+    assert sum(stage.steps for stage in made.room.stages) == made.length.steps == 250
+    assert len(rows) == len(made.room.stages)
+    for (steps, multiplier, _, diameter), stage in zip(rows, made.room.stages, strict=True):
+        assert steps == stage.steps
+        assert stage.noise_scale / made.room.descent.proven.lipschitz in (0.5, solved)
+        assert multiplier == pytest.approx(stage.noise_scale * 20 / 2)
+        assert diameter == pytest.approx(4 / (stage.learning_rate * stage.noise_scale))
+    assert [phase.multiplier for phase in made.room.noise_phases] == [0.5, solved]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_figure_3_with_its_constants_exchanged() -> None:
     assert multiplier == 0.5
     assert contraction == pytest.approx(0.79)
     assert diameter == pytest.approx(1 / 0.7)
-    assert (made.settings["smoothness"], made.settings["strong_convexity"]) == (0.4, 0.3)
+    assert (made.room.descent.proven.smoothness, made.room.descent.proven.strong_convexity) == (0.4, 0.3)
 
 
 def test_laplace_noise_on_one_number() -> None:
@@ -215,9 +216,10 @@ def test_laplace_noise_on_one_number() -> None:
     made = planned("mechanism.noise.family=laplace", "mechanism.noise.multiplier=auto",
                    "mechanism.constraint={kind: box, bound: 1.0}", text=text)  # fmt: skip
     assert event_of(made).family == "laplace"
-    assert made.settings["bounds"].keys() == {"no_amplification", "contraction", "nonlinear"}
-    assert made.room.noises[-1].deviation == pytest.approx(math.sqrt(2) * made.room.noises[-1].scale)
-    assert made.settings["feature_norm"] is None
+    assert {bound.name for bound in made.room.bounds} == {"no_amplification", "contraction", "nonlinear"}
+    (stage,) = made.room.stages
+    assert made.room.deviation(stage) == pytest.approx(math.sqrt(2) * stage.noise_scale)
+    assert made.room.feature_norm is None
     assert made.room.descent.proven.parameters == 1
 
 

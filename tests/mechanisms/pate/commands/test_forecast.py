@@ -69,7 +69,7 @@ def test_many_queries_cost_what_their_mean_says(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_run_ends_where_its_filter_does() -> None:
     """2,000 runs of the rule of a ballot, query by query: their mean, within 1 %."""
-    found, settings = forecast_of(), planned().settings
+    found, own = forecast_of(), planned().room
     assert found.stop.reason == "filter"
     selection = found.voting.selection
     assert selection is not None
@@ -81,7 +81,7 @@ def test_the_run_ends_where_its_filter_does() -> None:
     for _ in range(2000):
         passed_Q = random.random(200) < random.permutation(pass_Q)
         spent, count = 0.0, 0
-        while count < 200 and spent + check + answer <= settings["filter"] * (1 + 1e-12):
+        while count < 200 and spent + check + answer <= own.filter_limit * (1 + 1e-12):
             spent += check + answer * passed_Q[count]
             count += 1
         put.append(count)
