@@ -300,7 +300,7 @@ def test_phases_of_noise_clip_norm_and_lot_size(tmp_path: Path) -> None:
         "mechanism.noise.multiplier={schedule: cosine, from: 2.0, to: 1.0}",
         "mechanism.sampling.batch_size={schedule: linear, from: 6, to: 30}",
     )
-    norms, sigmas, lots = (seen.phased(name) for name in ("clip_norm", "noise_multiplier", "expected_lot"))
+    norms, sigmas, lots = (seen.phased(name) for name in ("clip_norm", "noise_multiplier", "divisor"))
     for values in (norms, sigmas, lots):
         assert len(set(values)) > 3
     charged = [charge.event for charge in seen.plan.events for _ in range(charge.count)]
