@@ -122,10 +122,13 @@ def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouri
         return Opinion("dp_accounting.pld", version, 0.0)
     if not work.bounded:
         return Opinion("dp_accounting", version, math.inf)
-    for question, count in questions:
-        if isinstance(question, WholeRun):  # alone: anything else has no bound
-            with _silence():
-                return Opinion("dp_accounting.pld", version, count * question.epsilon(delta / count))
+    if work.whole:  # alone: in any other company it has no bound
+        (whole,) = work.whole
+        run = whole.event.cross_check()
+        if not isinstance(run, WholeRun):
+            return Opinion("dp_accounting", version, math.inf)
+        with _silence():
+            return Opinion("dp_accounting.pld", version, whole.count * run.epsilon(delta / whole.count))
     counts = [(question, count) for question, count in questions if isinstance(question, NoisyCounts)]
     curved = any(isinstance(question, RenyiCurve) for question, _ in questions)
     if len(counts) == len(questions) and delta >= _MIN_DELTA:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.pnsgd.theory import hidden
+from dprecipe.mechanisms.pnsgd.theory import last_iterate
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.release import certificate, claim
@@ -124,7 +124,7 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     assert [stage["steps"] for stage in problem["stages"]] == [36]
     assert problem["stages"][0]["learning_rate"] == 0.5
     bounds = {bound["name"]: bound["epsilon"] for bound in problem["bounds"]}
-    assert tuple(bounds) == hidden.BOUNDS
+    assert tuple(bounds) == last_iterate.BOUNDS
     assert bounds[problem["winner"]] == pytest.approx(min(bounds.values()), rel=1e-5)
     assert stated["accounting"][0]["name"] == problem["winner"]
     assert stated["mechanism"]["noise"]["scale"] == own.stages[0].noise_scale
@@ -149,10 +149,10 @@ def test_a_random_order_is_an_average_and_the_file_s_has_a_worst_place(released:
     assert rows[0]["epsilon"] < rows[-1]["epsilon"]
     event = plan.events[0].event
     for row in (rows[0], rows[30], rows[59]):
-        assert row["epsilon"] >= hidden.epsilon_at(event, row["position"], 1e-4).value
-        assert row["delta"] >= hidden.delta_at(event, row["position"], ordered["epsilon"]).value
+        assert row["epsilon"] >= last_iterate.epsilon_at(event, row["position"], 1e-4).value
+        assert row["delta"] >= last_iterate.delta_at(event, row["position"], ordered["epsilon"]).value
     assert ordered["gdp"]["to_epsilon"] is None
-    assert ordered["gdp"]["mu"] >= hidden.gaussian_mu(event)
+    assert ordered["gdp"]["mu"] >= last_iterate.gaussian_mu(event)
     assert [row["position"] for row in plan.to_json()["guarantee"]["by_position"]] == list(range(1, 61))
 
 

@@ -1,7 +1,7 @@
 """The accounting of projected noisy SGD: from a recipe's constants to the one event of a run, the free variable solved.
 
 A run is one event however long it is: nobody sees an iterate but the last. What the event costs is the least of several
-bounds (`theory.hidden`); what they need, the distance between neighbouring gradients and the contraction of a
+bounds (`theory.last_iterate`); what they need, the distance between neighbouring gradients and the contraction of a
 step, is proved in `constants`.
 
 Guarantees: the event returned by `plan` spends at most the budget, by the accountant the budget names.

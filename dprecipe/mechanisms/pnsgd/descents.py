@@ -132,14 +132,14 @@ class PnsgdRun:
     def bounds(self, event: ProjectedDescent) -> tuple[tuple[BoundValue, ...], str]:
         """ε by each bound that there is for the noise, rounded up (None: infinite), and the one that is the guarantee's
         for the budget's accountant."""
-        from dprecipe.mechanisms.pnsgd.theory import hidden
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
         delta = self.budget.delta
-        names = hidden.BOUNDS if self.family == "gaussian" else hidden.BOUNDS[:3]
-        found = {name: rounding.up(hidden.epsilon(event, delta, name).value) for name in names}
+        names = last_iterate.BOUNDS if self.family == "gaussian" else last_iterate.BOUNDS[:3]
+        found = {name: rounding.up(last_iterate.epsilon(event, delta, name).value) for name in names}
         return (
             tuple(BoundValue(name, value if math.isfinite(value) else None) for name, value in found.items()),
-            hidden.epsilon(event, delta).name,
+            last_iterate.epsilon(event, delta).name,
         )
 
     def _solved_multiplier(self, steps: int) -> float:
@@ -205,12 +205,12 @@ class PnsgdRun:
     @cached_property
     def _delta(self) -> Callable[[ProjectedDescent], float]:
         """δ of an event at the budget's ε, by the budget's accountant."""
-        from dprecipe.mechanisms.pnsgd.theory import hidden
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
         cap = _INSIDE * (math.inf if self.facts.cap is None else self.facts.cap)
         if self.budget.accountant == "rdp":
-            return lambda event: hidden.renyi_delta(event, cap)
-        return lambda event: hidden.delta(event, cap).value
+            return lambda event: last_iterate.renyi_delta(event, cap)
+        return lambda event: last_iterate.delta(event, cap).value
 
     def _fits(self, event: ProjectedDescent) -> bool:
         return self._delta(event) <= self.budget.delta

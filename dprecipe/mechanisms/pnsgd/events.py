@@ -96,9 +96,9 @@ class ProjectedDescent(Event):
 
     def cross_check(self) -> Question:
         def epsilon(delta: float) -> float:
-            from dprecipe.mechanisms.pnsgd.theory import hidden_opinion
+            from dprecipe.mechanisms.pnsgd.theory import recheck
 
-            return hidden_opinion.epsilon(self, delta)
+            return recheck.epsilon(self, delta)
 
         return WholeRun(epsilon)
 
@@ -108,7 +108,7 @@ class ProjectedDescent(Event):
 
 @dataclass(frozen=True, slots=True)
 class LastIterateProfile:
-    """δ(ε) of a last-iterate release: `privacy.profile.Profile`, by `theory.hidden`."""
+    """δ(ε) of a last-iterate release: `privacy.profile.Profile`, by `theory.last_iterate`."""
 
     event: ProjectedDescent
 
@@ -117,52 +117,52 @@ class LastIterateProfile:
         return Neighbouring(self.event.neighbouring)
 
     def epsilon(self, delta: float) -> Answer:
-        from dprecipe.mechanisms.pnsgd.theory import hidden
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
-        found = hidden.epsilon(self.event, delta)
+        found = last_iterate.epsilon(self.event, delta)
         return Answer(found.value, found.name)
 
     def delta(self, epsilon: float) -> Answer:
-        from dprecipe.mechanisms.pnsgd.theory import hidden
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
-        found = hidden.delta(self.event, epsilon)
+        found = last_iterate.delta(self.event, epsilon)
         return Answer(found.value, found.name)
 
     def renyi_epsilon(self, delta: float) -> float:
-        from dprecipe.mechanisms.pnsgd.theory import hidden
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
-        return hidden.renyi_epsilon(self.event, delta)
+        return last_iterate.renyi_epsilon(self.event, delta)
 
     def renyi_delta(self, epsilon: float) -> float:
-        from dprecipe.mechanisms.pnsgd.theory import hidden
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
-        return hidden.renyi_delta(self.event, epsilon)
+        return last_iterate.renyi_delta(self.event, epsilon)
 
     def mu(self) -> float | None:
-        from dprecipe.mechanisms.pnsgd.theory import hidden
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
-        return hidden.gaussian_mu(self.event)
+        return last_iterate.gaussian_mu(self.event)
 
     def epsilon_by_bound(self, delta: float) -> Mapping[str, float]:
-        from dprecipe.mechanisms.pnsgd.theory import hidden
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
-        return {name: hidden.epsilon(self.event, delta, name).value for name in hidden.bounds(self.event)}
+        return {name: last_iterate.epsilon(self.event, delta, name).value for name in last_iterate.bounds(self.event)}
 
     def delta_by_bound(self, epsilon: float) -> Mapping[str, float]:
-        from dprecipe.mechanisms.pnsgd.theory import hidden
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
-        return {name: hidden.delta(self.event, epsilon, name).value for name in hidden.bounds(self.event)}
+        return {name: last_iterate.delta(self.event, epsilon, name).value for name in last_iterate.bounds(self.event)}
 
     def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
         """Of runs through the file's order to their last step. Records of a batch have the same; where stages and
         batches are many, some next to each other are given what bounds them all."""
-        from dprecipe.mechanisms.pnsgd.theory import hidden, positions
+        from dprecipe.mechanisms.pnsgd.theory import last_iterate, positions
 
         if (self.event.order, self.event.stop) != ("sequential", "last"):
             return ()
         shown = positions.shown(self.event, max_rows, fewer)
-        at_delta = hidden.epsilons_at(self.event, shown, delta)
-        at_epsilon = hidden.deltas_at(self.event, shown, epsilon)
+        at_delta = last_iterate.epsilons_at(self.event, shown, delta)
+        at_epsilon = last_iterate.deltas_at(self.event, shown, epsilon)
         return tuple(zip(shown, at_delta.tolist(), at_epsilon.tolist(), strict=True))
 
 

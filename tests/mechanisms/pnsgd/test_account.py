@@ -16,7 +16,7 @@ from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd import account
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
-from dprecipe.mechanisms.pnsgd.theory import hidden
+from dprecipe.mechanisms.pnsgd.theory import last_iterate
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
@@ -87,8 +87,8 @@ def test_the_event_is_the_run() -> None:
     proven = own.descent.proven
     assert (proven.lipschitz, proven.moved, proven.diameter) == (1.0, 2.0, 4.0)
     assert (own.event.lots, own.descent.batch_size, proven.parameters, proven.outputs) == (51, 20, 4, 1)
-    assert {bound.name for bound in own.bounds} == set(hidden.BOUNDS)
-    assert own.winner in hidden.BOUNDS
+    assert {bound.name for bound in own.bounds} == set(last_iterate.BOUNDS)
+    assert own.winner in last_iterate.BOUNDS
     assert min(bound.epsilon for bound in own.bounds) == made.guarantee.epsilon
 
 
@@ -195,9 +195,9 @@ def test_figure_2_of_the_paper() -> None:
     """Part of its numbers: theta(2L/σ) in the last place, and Theorem 4 before it, at ε = 1."""
     event = event_of(plan(read(PAPERS / "asoodeh2020-figure2.yaml")))
     assert event.stages == ((40, 1.0, 1.0, 1.0),)
-    assert hidden.delta_at(event, 40, 1.0, "contraction").value == pytest.approx(0.1269, abs=5e-5)
-    assert hidden.delta_at(event, 39, 1.0, "contraction").value == pytest.approx(1.61e-2, rel=5e-3)
-    assert hidden.delta_at(event, 20, 1.0, "iteration").value == pytest.approx(1.65e-7, rel=5e-3)
+    assert last_iterate.delta_at(event, 40, 1.0, "contraction").value == pytest.approx(0.1269, abs=5e-5)
+    assert last_iterate.delta_at(event, 39, 1.0, "contraction").value == pytest.approx(1.61e-2, rel=5e-3)
+    assert last_iterate.delta_at(event, 20, 1.0, "iteration").value == pytest.approx(1.65e-7, rel=5e-3)
 
 
 def test_figure_3_with_its_constants_exchanged() -> None:

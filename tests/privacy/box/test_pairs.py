@@ -15,7 +15,8 @@ from dprecipe.mechanisms.encoded.events import Encoded
 from dprecipe.noise.laws import Law
 from dprecipe.privacy import accountants, gdp, pld
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.box.pairs import _Power, box_pair
+from dprecipe.privacy.box.pairs import box_pair
+from dprecipe.privacy.box.power import Power
 from dprecipe.privacy.composition import Composition
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.loss import NoPairError, from_cells, sampled, swapped
@@ -232,7 +233,7 @@ def test_products_of_gaussian_coordinates_are_gaussian(number):
     tau = mu / math.sqrt(number)
     ratio = max(1, round(0.3 * math.sqrt(number)))
     step = 0.004 / ratio
-    power = _Power(step, gaussian_halves(tau, step)[None, :], np.array([float(number)]))
+    power = Power(step, gaussian_halves(tau, step)[None, :], np.array([float(number)]))
     both, charge = power.on_coarse(ratio, 1e-60)
     assert charge <= 1e-60
     losses = 0.004 * (np.arange(len(both)) - len(both) // 2)

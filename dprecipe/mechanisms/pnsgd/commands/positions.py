@@ -14,7 +14,8 @@ from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
-from dprecipe.mechanisms.pnsgd.theory import contraction, hidden
+from dprecipe.mechanisms.pnsgd.theory import last_iterate
+from dprecipe.mechanisms.pnsgd.theory.paper import comparison_at, paper_contraction
 from dprecipe.mechanisms.pnsgd.theory.positions import shown
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import rounding
@@ -130,7 +131,7 @@ def curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
     for position in shown(event, event.size if every else MOST_ROWS, MOST_ROWS):
         lot = (position - 1) // event.lot
         if lot not in of_lot:
-            least = hidden.epsilon_at(ordered, position, delta)
+            least = last_iterate.epsilon_at(ordered, position, delta)
             of_lot[lot] = Row(
                 position,
                 rounding.up(least.value) if least.value < math.inf else None,
@@ -148,7 +149,7 @@ def _paper_contraction(plan: Plan) -> float | None:
     if len(own.stages) > 1:
         return None
     try:
-        return contraction.paper_contraction(own.stages[0].learning_rate, proven.strong_convexity, proven.smoothness)
+        return paper_contraction(own.stages[0].learning_rate, proven.strong_convexity, proven.smoothness)
     except ValueError:
         return None
 
@@ -156,20 +157,20 @@ def _paper_contraction(plan: Plan) -> float | None:
 def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: float | None) -> At:
     """δ at ε, of a position or of the event as a whole."""
 
-    def asked(bound: str | None) -> hidden.Bound:
+    def asked(bound: str | None) -> last_iterate.Bound:
         if position is None:
-            return hidden.delta(event, epsilon, bound)
-        return hidden.delta_at(event, position, epsilon, bound)
+            return last_iterate.delta(event, epsilon, bound)
+        return last_iterate.delta_at(event, position, epsilon, bound)
 
     least = asked(None)
     compared = {}
     if position is not None and paper is not None:
-        compared = hidden.comparison_at(event, position, epsilon, paper)
+        compared = comparison_at(event, position, epsilon, paper)
     return At(
         epsilon,
         _up(least.value),
         least.name,
-        {name: _up(asked(name).value) for name in hidden.bounds(event)},
+        {name: _up(asked(name).value) for name in last_iterate.bounds(event)},
         {name: _up(compared[name]) for name in COMPARISONS if name in compared},
     )
 
@@ -189,7 +190,10 @@ def text(found: Curve) -> str:
         f"{plan.name}: δ by position, {event.steps:,} steps, {event.lots:,} a pass; "
         f"ε at δ = {plan.budget.delta:g} in the last column"
     ]
-    names, compared = hidden.bounds(event), [name for name in COMPARISONS if name in found.rows[0].at[0].comparisons]
+    names, compared = (
+        last_iterate.bounds(event),
+        [name for name in COMPARISONS if name in found.rows[0].at[0].comparisons],
+    )
     for index, own in enumerate(found.own):
         head = ("position", *names, *(f"({name})" for name in compared), "least", "ε")
         rows = [head, *(_cells(row, index, compared) for row in found.rows)]
@@ -214,7 +218,7 @@ def _cells(row: Row, index: int, compared: Sequence[str]) -> tuple[str, ...]:
 
 def table(found: Curve) -> str:
     """CSV: a line for each position and ε."""
-    names = hidden.bounds(found.event)
+    names = last_iterate.bounds(found.event)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["position", "epsilon", "delta", "bound", *names, *COMPARISONS, "epsilon_at_budget_delta"])

@@ -6,8 +6,8 @@ constant M and noise of scale ν, multiplies it by at most what two points at di
 Notation: r a distance over the noise's scale; a = 2L/σ the farthest that a step moves with the record, over the
 noise; `reach` = M D/(ησ); `later` the steps after the record's. Logarithms are natural; all functions take arrays.
 
-Source: Asoodeh, Diaz & Calmon 2020, "Privacy amplification of iterative algorithms via contraction coefficients", with
-its Theorems 3, 4 and 5. Every value is an upper bound up to 1e-11 relative, and never below by more than rounding.
+Source: Asoodeh, Diaz & Calmon 2020, "Privacy amplification of iterative algorithms via contraction coefficients". Every
+value is an upper bound up to 1e-11 relative, and never below by more than rounding.
 """
 
 from __future__ import annotations
@@ -101,94 +101,3 @@ def log_shrunk(family: str, epsilon: ArrayLike, log_delta: ArrayLike, reach: Arr
     with np.errstate(divide="ignore"):
         log_excess = epsilon_ + np.log(-np.expm1(-epsilon_))
     return LAWS[family](np.logaddexp(0.0, log_excess - np.asarray(log_delta, dtype=np.float64)), reach)
-
-
-def theta(epsilon: float, r: float) -> float:
-    """θ_ε(r): δ at ε of two unit Gaussians at distance r. See `log_gaussian`."""
-    return float(np.exp(log_gaussian(epsilon, r)))
-
-
-def laplace(epsilon: float, r: float) -> float:
-    """δ at ε of two unit Laplace laws at distance r. See `log_laplace`."""
-    return float(np.exp(log_laplace(epsilon, r)))
-
-
-def theorem_3(epsilon: float, a: float, reach: float, later: int) -> float:
-    """δ of Laplace noise on an interval: [1 - exp((ε - a)/2)]₊ [1 - exp((ε - reach)/2)]₊^later.
-
-    Source: Asoodeh, Diaz & Calmon 2020, Theorem 3. (That δ = 0 as soon as ε >= reach needs a later step.)
-    """
-    return _linear("laplace", epsilon, a, reach, later)
-
-
-def theorem_4(epsilon: float, a: float, reach: float, later: int) -> float:
-    """δ of Gaussian noise: θ_ε(a) θ_ε(reach)^later.
-
-    Source: Asoodeh, Diaz & Calmon 2020, Theorem 4.
-    """
-    return _linear("gaussian", epsilon, a, reach, later)
-
-
-def _linear(family: str, epsilon: float, a: float, reach: float, later: int) -> float:
-    law = LAWS[family]
-    return math.exp(float(law(epsilon, a)) + (later * float(law(epsilon, reach)) if later else 0.0))
-
-
-def theorem_5(epsilon: float, a: float, reach: float, steps: int) -> float:
-    """δ of a run stopped after a number of steps drawn uniformly from 1 to `steps`, as printed: it may exceed 1.
-
-    Source: Asoodeh, Diaz & Calmon 2020, Theorem 5.
-    """
-    return theta(epsilon, a) / (-math.expm1(float(log_gaussian(epsilon, reach))) * steps)
-
-
-def theorem_5_sum(epsilon: float, a: float, reach: float, steps: int) -> float:
-    """The sum that Theorem 5 bounds by its limit: the mean of `theorem_4` over 0 to `steps` - 1 later steps.
-
-    Guarantees: never above 1, nor above `theorem_5`. Holds too for a record's place drawn uniformly.
-    Source: joint convexity of the hockey stick.
-    """
-    log_factor = float(log_gaussian(epsilon, reach))
-    if log_factor > -1e-15:
-        return theta(epsilon, a)
-    return theta(epsilon, a) * math.expm1(steps * log_factor) / (math.expm1(log_factor) * steps)
-
-
-def proposition_1(epsilon: float, a: float, contraction: float, later: int) -> float:
-    """exp(-(ε - κ)²/(4κ)) where ε > κ, else 1: the Rényi bound that the paper holds against its own.
-
-    κ = (a²/2) M^(later+1)/later, and a²/2 where no step comes later. For comparison only.
-
-    Source: Asoodeh, Diaz & Calmon 2020, Proposition 1, after Balle et al. 2019.
-    """
-    kappa = a * a / 2 * (contraction ** (later + 1) / later if later else 1.0)
-    if not epsilon > kappa:
-        return 1.0
-    return math.exp(-((epsilon - kappa) ** 2) / (4 * kappa)) if kappa > 0 else 0.0
-
-
-def paper_contraction(learning_rate: float, strong_convexity: float, smoothness: float) -> float:
-    """M = √(1 - 2ηβρ/(β + ρ)) of a gradient step; 1 without strong convexity. Needs η <= 2/(β + ρ) and ρ <= β.
-
-    Source: Asoodeh, Diaz & Calmon 2020, Section 4; Hardt, Recht & Singer 2016, Lemma 3.7.
-
-    Raises:
-        ValueError: a condition fails.
-    """
-    rho, beta = strong_convexity, smoothness
-    if not (0 <= rho <= beta and 0 < learning_rate * (beta + rho) <= 2):
-        raise ValueError("expected 0 <= strong convexity <= smoothness and 0 < learning rate <= 2/(their sum)")
-    return math.sqrt(max(0.0, 1 - 2 * learning_rate * beta * rho / (beta + rho)))
-
-
-def contraction(learning_rate: float, strong_convexity: float, smoothness: float) -> float:
-    """M* = max(|1 - ηρ|, |1 - ηβ|) of a gradient step; at most the paper's M where that holds. Needs ρ <= β.
-
-    Source: the difference of two gradients is H (y₁ - y₂), H a mean of Hessians, whose eigenvalues are in [ρ, β].
-
-    Raises:
-        ValueError: a condition fails.
-    """
-    if not (0 <= strong_convexity <= smoothness and learning_rate > 0):
-        raise ValueError("expected 0 <= strong convexity <= smoothness and a positive learning rate")
-    return max(abs(1 - learning_rate * strong_convexity), abs(1 - learning_rate * smoothness))

@@ -10,7 +10,7 @@ import pytest
 from scipy import special, stats
 
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
-from dprecipe.mechanisms.pnsgd.theory import contraction, hidden, iteration
+from dprecipe.mechanisms.pnsgd.theory import contraction, iteration, last_iterate, paper
 from dprecipe.privacy import gdp
 
 RECORDS = json.loads((Path(__file__).parents[3] / "golden" / "pnsgd.json").read_text())
@@ -41,7 +41,7 @@ def test_reference_values_by_position(kind, bound):
     sharper = 0
     for inputs, value in records(kind):
         if value > 1e-200:
-            got = hidden.delta_at(of(inputs), inputs["i"], inputs["eps"], bound).value
+            got = last_iterate.delta_at(of(inputs), inputs["i"], inputs["eps"], bound).value
             assert got <= value * (1 + 1e-8), inputs
             if got < value * (1 - 1e-8):  # a start from the diameter, which the reference leaves out
                 assert bound == "iteration"
@@ -54,32 +54,36 @@ def test_reference_values_of_laplace_noise():
     for i, value in records("thm3_laplace_delta"):
         stage = (i["n"], i["v"] / (2 * i["L"]), i["M"], i["D"] / (i["eta"] * i["v"]))
         event = descent([stage], i["n"], family="laplace")
-        assert hidden.delta_at(event, i["i"], i["eps"], "contraction").value == pytest.approx(value, rel=1e-8)
+        assert last_iterate.delta_at(event, i["i"], i["eps"], "contraction").value == pytest.approx(value, rel=1e-8)
 
 
 def test_reference_values_of_random_orders_and_stops():
     for inputs, value in records("thm5_exact_finite_sum_delta"):
         event = of(inputs, order="permuted")
         rel = 1e-8 if inputs["n"] <= 4096 else 1e-3  # beyond, places count in blocks
-        got = hidden.delta(event, inputs["eps"], "contraction").value
+        got = last_iterate.delta(event, inputs["eps"], "contraction").value
         assert value * (1 - 1e-9) <= got <= value * (1 + rel)
         stopped = descent(event.stages, event.size, stop="random")
-        assert hidden.delta(stopped, inputs["eps"], "contraction").value == pytest.approx(got, rel=1e-8)
+        assert last_iterate.delta(stopped, inputs["eps"], "contraction").value == pytest.approx(got, rel=1e-8)
     for inputs, value in records("permutation_min_delta"):
         event = of(inputs, order="permuted")
-        assert hidden.delta(event, inputs["eps"]).value <= value * (1 + 1e-9)
-        named = [hidden.delta(event, inputs["eps"], name).value for name in ("contraction", "iteration")]
+        assert last_iterate.delta(event, inputs["eps"]).value <= value * (1 + 1e-9)
+        named = [last_iterate.delta(event, inputs["eps"], name).value for name in ("contraction", "iteration")]
         assert min(named) >= value * (1 - 1e-9)  # the mean of the less of both
 
 
 def test_reference_values_of_inversions():
     for bound, kind in [("contraction", "thm4"), ("iteration", "gdp_pabi")]:
         for i, value in records(f"eps_for_delta_{kind}"):
-            got = hidden.epsilon_at(of(i), i["i"], i["delta"], bound).value
+            got = last_iterate.epsilon_at(of(i), i["i"], i["delta"], bound).value
             assert value * (1 - 1e-9) <= got <= value * (1 + 1e-6)
         for i, sigma in records(f"sigma_for_eps_delta_{kind}"):
-            assert hidden.delta_at(of(i, sigma), i["i"], i["eps"], bound).value == pytest.approx(i["delta"], rel=1e-8)
-            more, less = (hidden.delta_at(of(i, sigma * f), i["i"], i["eps"], bound).value for f in (1.001, 0.999))
+            assert last_iterate.delta_at(of(i, sigma), i["i"], i["eps"], bound).value == pytest.approx(
+                i["delta"], rel=1e-8
+            )
+            more, less = (
+                last_iterate.delta_at(of(i, sigma * f), i["i"], i["eps"], bound).value for f in (1.001, 0.999)
+            )
             assert more < i["delta"] < less
 
 
@@ -98,11 +102,11 @@ FIGURE_2_ROWS = [  # position, ε, theorem 4, proposition 1, no amplification, i
 @pytest.mark.parametrize("row", FIGURE_2_ROWS)
 def test_figure_2(row):
     position, epsilon, theorem_4, proposition_1, *rest = row
-    compared = hidden.comparison_at(FIGURE_2, position, epsilon, contraction.paper_contraction(0.5, 0.0, 0.5))
+    compared = paper.comparison_at(FIGURE_2, position, epsilon, paper.paper_contraction(0.5, 0.0, 0.5))
     assert compared["theorem_4"] == pytest.approx(theorem_4, rel=4e-3)
     assert compared["proposition_1"] == pytest.approx(proposition_1, rel=6e-3)
     for name, value in zip(("no_amplification", "iteration", "nonlinear"), rest, strict=True):
-        got = hidden.delta_at(FIGURE_2, position, epsilon, name).value
+        got = last_iterate.delta_at(FIGURE_2, position, epsilon, name).value
         assert got == pytest.approx(value, rel=4e-3, abs=1e-299)
 
 
@@ -119,15 +123,15 @@ FIGURE_3 = descent([(40, 0.5, 0.8717797887081348, 1 / 0.7)], 40)  # as printed: 
 )
 def test_figure_3(row):
     position, theorem_4, proposition_1, none, iterated = row
-    compared = hidden.comparison_at(FIGURE_3, position, 1.0, FIGURE_3.stages[0][2])
+    compared = paper.comparison_at(FIGURE_3, position, 1.0, FIGURE_3.stages[0][2])
     assert compared["theorem_4"] == pytest.approx(theorem_4, rel=5e-3)
     assert compared["proposition_1"] == pytest.approx(proposition_1, rel=5e-3)
-    assert hidden.delta_at(FIGURE_3, position, 1.0, "no_amplification").value == pytest.approx(none, rel=2e-3)
+    assert last_iterate.delta_at(FIGURE_3, position, 1.0, "no_amplification").value == pytest.approx(none, rel=2e-3)
     far = descent([(*FIGURE_3.stages[0][:3], 1e6)], 40)  # a step moves farther than the diameter, which counts too
-    assert hidden.delta_at(far, position, 1.0, "iteration").value == pytest.approx(iterated, rel=8e-3)
-    assert hidden.delta_at(FIGURE_3, position, 1.0, "iteration").value < iterated
+    assert last_iterate.delta_at(far, position, 1.0, "iteration").value == pytest.approx(iterated, rel=8e-3)
+    assert last_iterate.delta_at(FIGURE_3, position, 1.0, "iteration").value < iterated
     if position == 39:
-        assert hidden.delta_at(FIGURE_3, position, 1.0, "nonlinear").value == pytest.approx(0.0676, rel=1e-3)
+        assert last_iterate.delta_at(FIGURE_3, position, 1.0, "nonlinear").value == pytest.approx(0.0676, rel=1e-3)
 
 
 # Chains small enough to compute
@@ -239,14 +243,16 @@ class Setting:
         for epsilon in epsilons:
             truths = [self.exact(place, epsilon) for place in range(1, self.lots + 1)]
             whole = max(truths) if self.order == "sequential" else sum(truths) / self.lots
-            claims = [(hidden.delta(self.event, epsilon, name).value, whole) for name in hidden.bounds(self.event)]
-            claims.append((hidden.delta(self.event, epsilon).value, whole))
-            claims.append((hidden.renyi_delta(self.event, epsilon), whole))
+            claims = [
+                (last_iterate.delta(self.event, epsilon, name).value, whole) for name in last_iterate.bounds(self.event)
+            ]
+            claims.append((last_iterate.delta(self.event, epsilon).value, whole))
+            claims.append((last_iterate.renyi_delta(self.event, epsilon), whole))
             if self.order == "sequential":
                 for place, truth in enumerate(truths, 1):
                     claims += [
-                        (hidden.delta_at(self.event, place, epsilon, name).value, truth)
-                        for name in hidden.bounds(self.event)
+                        (last_iterate.delta_at(self.event, place, epsilon, name).value, truth)
+                        for name in last_iterate.bounds(self.event)
                     ]
             compared += len(claims)
             worst = max([worst, *(truth - claim for claim, truth in claims)])
@@ -325,10 +331,12 @@ def test_an_audit_finds_no_more_than_is_claimed(event):
             p = stats.beta.ppf(CERTAINTY, hits, RUNS - hits + 1) if hits else 0.0
             q = stats.beta.ppf(1 - CERTAINTY, misses + 1, RUNS - misses) if misses < RUNS else 1.0
             found = max(found, math.log(max(p - delta, 1e-12) / q))
-    for name in (*hidden.bounds(event), None):
-        assert found <= hidden.epsilon(event, delta, name).value
+    for name in (*last_iterate.bounds(event), None):
+        assert found <= last_iterate.epsilon(event, delta, name).value
     if event.steps == 1:
-        assert found > 0.6 * hidden.epsilon(event, delta).value  # it finds what there is, where the bound is exact
+        assert (
+            found > 0.6 * last_iterate.epsilon(event, delta).value
+        )  # it finds what there is, where the bound is exact
 
 
 # Properties
@@ -356,35 +364,35 @@ EVENTS = [
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_epsilon_inverts_delta_outward_for_every_bound(event):
-    for name in (None, *hidden.bounds(event)):
+    for name in (None, *last_iterate.bounds(event)):
         for delta in (1e-7, 1e-3, 0.3):
-            epsilon = hidden.epsilon(event, delta, name).value
-            assert hidden.delta(event, epsilon, name).value <= delta * (1 + 1e-12)
+            epsilon = last_iterate.epsilon(event, delta, name).value
+            assert last_iterate.delta(event, epsilon, name).value <= delta * (1 + 1e-12)
             if epsilon > 0:
-                assert hidden.delta(event, epsilon * (1 - 1e-6), name).value > delta
-    assert hidden.renyi_delta(event, hidden.renyi_epsilon(event, 1e-5)) <= 1e-5 * (1 + 1e-12)
+                assert last_iterate.delta(event, epsilon * (1 - 1e-6), name).value > delta
+    assert last_iterate.renyi_delta(event, last_iterate.renyi_epsilon(event, 1e-5)) <= 1e-5 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_the_bounds_stand_in_order_and_fall_with_epsilon_and_with_noise(event):
-    last = dict.fromkeys((*hidden.bounds(event), "renyi"), 1.0)
+    last = dict.fromkeys((*last_iterate.bounds(event), "renyi"), 1.0)
     noisier = descent(
         [(n, multiplier * 1.2, m, reach / 1.2) for n, multiplier, m, reach in event.stages],
         event.size, event.order, event.stop, event.family, event.lot,
     )  # fmt: skip
     for epsilon in (0.0, 0.1, 0.5, 1.0, 3.0):
-        now = {name: hidden.delta(event, epsilon, name).value for name in hidden.bounds(event)}
+        now = {name: last_iterate.delta(event, epsilon, name).value for name in last_iterate.bounds(event)}
         assert now["nonlinear"] <= now["contraction"] * (1 + 1e-9) <= now["no_amplification"] * (1 + 2e-9)
         assert now.get("hybrid", 0) <= min(now["nonlinear"], now.get("iteration", 1)) * (1 + 1e-9)
-        best = hidden.delta(event, epsilon)
+        best = last_iterate.delta(event, epsilon)
         assert best.value == min(now.values())
         assert now[best.name] <= best.value * (1 + 1e-9)
-        now["renyi"] = hidden.renyi_delta(event, epsilon)
+        now["renyi"] = last_iterate.renyi_delta(event, epsilon)
         assert now["renyi"] >= best.value
         for name, value in now.items():
             assert value <= last[name] * (1 + 1e-9)
             if name != "renyi":
-                assert hidden.delta(noisier, epsilon, name).value <= value * (1 + 1e-9)
+                assert last_iterate.delta(noisier, epsilon, name).value <= value * (1 + 1e-9)
         last = now
 
 
@@ -392,11 +400,11 @@ def test_the_worst_place_and_the_mean_of_all_places():
     for event in EVENTS:
         if event.order != "sequential" or event.stop != "last":
             continue
-        for name in (*hidden.bounds(event), None):
-            at = [hidden.delta_at(event, p, 0.5, name).value for p in range(1, event.size + 1)]
-            assert hidden.delta(event, 0.5, name).value == pytest.approx(max(at), rel=1e-9)
+        for name in (*last_iterate.bounds(event), None):
+            at = [last_iterate.delta_at(event, p, 0.5, name).value for p in range(1, event.size + 1)]
+            assert last_iterate.delta(event, 0.5, name).value == pytest.approx(max(at), rel=1e-9)
             permuted = descent(event.stages, event.size, "permuted")
-            got = hidden.delta(permuted, 0.5, name).value
+            got = last_iterate.delta(permuted, 0.5, name).value
             if name != "iteration" or len(event.stages) == 1:  # the least per place, then the mean
                 assert got == pytest.approx(sum(at) / event.size, rel=1e-3)
             assert got >= sum(at) / event.size * (1 - 1e-9)
@@ -415,40 +423,42 @@ IN_ORDER = [
 @pytest.mark.parametrize("event", IN_ORDER)
 def test_many_places_at_once_have_what_each_has_alone(event):
     places = tuple(range(1, event.size + 1))
-    deltas, epsilons = hidden.deltas_at(event, places, 0.5), hidden.epsilons_at(event, places, 1e-3)
+    deltas, epsilons = last_iterate.deltas_at(event, places, 0.5), last_iterate.epsilons_at(event, places, 1e-3)
     for place in range(1, event.size + 1, 7):
         delta, epsilon = deltas[place - 1], epsilons[place - 1]
-        one, least = hidden.delta_at(event, place, 0.5).value, hidden.epsilon_at(event, place, 1e-3).value
+        one, least = last_iterate.delta_at(event, place, 0.5).value, last_iterate.epsilon_at(event, place, 1e-3).value
         # knots stand elsewhere for one place than for all, and grids of composed losses depend on where they are asked
         rel = 1e-2 if event.family == "laplace" else 1e-9 if len(event.stages) == 1 else 1e-3
         assert delta == pytest.approx(one, rel=rel, abs=1e-290)
         assert epsilon == pytest.approx(least, rel=max(rel, 1e-6))
-        assert hidden.deltas_at(event, [place], epsilon)[0] <= 1e-3 * (1 + max(rel, 1e-9))
-    assert epsilons.max() == pytest.approx(hidden.epsilon(event, 1e-3).value, rel=1e-6)
-    assert deltas.max() == pytest.approx(hidden.delta(event, 0.5).value, rel=1e-4)
+        assert last_iterate.deltas_at(event, [place], epsilon)[0] <= 1e-3 * (1 + max(rel, 1e-9))
+    assert epsilons.max() == pytest.approx(last_iterate.epsilon(event, 1e-3).value, rel=1e-6)
+    assert deltas.max() == pytest.approx(last_iterate.delta(event, 0.5).value, rel=1e-4)
 
 
 def test_many_places_in_blocks_are_bounded_by_the_worst_of_their_block():
     event = descent([(10, 1.5, 1.0, 6.0 + i / 10) for i in range(150)], 900)
     places = tuple(range(1, 901))
-    together = hidden.epsilons_at(event, places, 1e-3)
+    together = last_iterate.epsilons_at(event, places, 1e-3)
     assert len(set(together.tolist())) < 700
     for place in (1, 2, 300, 599, 600, 601, 900):
-        alone = hidden.epsilon_at(event, place, 1e-3).value
+        alone = last_iterate.epsilon_at(event, place, 1e-3).value
         assert alone * (1 - 1e-3) <= together[place - 1] <= alone * 1.05
 
 
 def test_of_laplace_noise_no_bound_is_above_the_renyi_curve_near_the_largest_loss():
     event = descent([(64, 8.0, 1.0, 20.0)], 1, family="laplace")
-    assert hidden.epsilon(event, 1e-5).value <= hidden.renyi_epsilon(event, 1e-5) * (1 + 1e-6) < 8.0
-    assert hidden.delta(event, 7.99, "no_amplification").value <= hidden.renyi_delta(event, 7.99) * (1 + 1e-12)
+    assert last_iterate.epsilon(event, 1e-5).value <= last_iterate.renyi_epsilon(event, 1e-5) * (1 + 1e-6) < 8.0
+    assert last_iterate.delta(event, 7.99, "no_amplification").value <= last_iterate.renyi_delta(event, 7.99) * (
+        1 + 1e-12
+    )
 
 
 def test_a_short_last_lot_counts_as_its_share():
     event = descent([(3, 1.0, 1.0, 50.0)], 7, "permuted", lot=3)
-    by_lot = [hidden.delta_at(descent(event.stages, 7, lot=3), p, 1.0, "iteration").value for p in (1, 4, 7)]
+    by_lot = [last_iterate.delta_at(descent(event.stages, 7, lot=3), p, 1.0, "iteration").value for p in (1, 4, 7)]
     mean = (3 * by_lot[0] + 3 * by_lot[1] + by_lot[2]) / 7
-    assert hidden.delta(event, 1.0, "iteration").value == pytest.approx(mean, rel=1e-10)
+    assert last_iterate.delta(event, 1.0, "iteration").value == pytest.approx(mean, rel=1e-10)
 
 
 def test_a_random_stop_in_a_random_order_is_the_mean_over_both():
@@ -458,8 +468,8 @@ def test_a_random_stop_in_a_random_order_is_the_mean_over_both():
         for lot in range(1, min(stop, 5) + 1):
             first = descent([(stop, *event.stages[0][1:])], 9, lot=2)
             share = 1 if lot == 5 else 2
-            want += share / 9 * hidden.delta_at(first, 2 * lot - 1, 0.7).value / 11
-    assert hidden.delta(event, 0.7).value == pytest.approx(want, rel=1e-9)
+            want += share / 9 * last_iterate.delta_at(first, 2 * lot - 1, 0.7).value / 11
+    assert last_iterate.delta(event, 0.7).value == pytest.approx(want, rel=1e-9)
 
 
 def test_places_in_blocks_cost_little():
@@ -467,7 +477,7 @@ def test_places_in_blocks_cost_little():
     event = alike(1, 50.0, order="permuted")
     mu = iteration_mus(event)
     exact = np.exp(contraction.log_gaussian(0.4, mu)).mean()
-    assert exact * (1 - 1e-9) <= hidden.delta(event, 0.4, "iteration").value <= exact * 1.002
+    assert exact * (1 - 1e-9) <= last_iterate.delta(event, 0.4, "iteration").value <= exact * 1.002
 
 
 def iteration_mus(event):
@@ -479,50 +489,50 @@ def iteration_mus(event):
 
 def test_gaussian_mu_bounds_every_epsilon_and_is_of_the_last_place():
     event = descent([(90, 1.5, 0.97, 30.0)], 30)
-    mu = hidden.gaussian_mu(event)
+    mu = last_iterate.gaussian_mu(event)
     for epsilon in (0.0, 0.5, 2.0):
-        assert hidden.delta(event, epsilon, "iteration").value == pytest.approx(gdp.delta(mu, epsilon), rel=1e-9)
-    assert hidden.gaussian_mu(descent(event.stages, 30, "permuted")) is None
-    assert hidden.gaussian_mu(descent(event.stages, 30, stop="random")) is None
-    assert hidden.gaussian_mu(descent(event.stages, 30, family="laplace")) is None
+        assert last_iterate.delta(event, epsilon, "iteration").value == pytest.approx(gdp.delta(mu, epsilon), rel=1e-9)
+    assert last_iterate.gaussian_mu(descent(event.stages, 30, "permuted")) is None
+    assert last_iterate.gaussian_mu(descent(event.stages, 30, stop="random")) is None
+    assert last_iterate.gaussian_mu(descent(event.stages, 30, family="laplace")) is None
 
 
 def test_records_that_no_step_reads_cost_nothing():
     event = descent([(5, 1.0, 1.0, 3.0)], 40)
-    assert hidden.delta_at(event, 6, 0.0) == hidden.Bound(0.0, "no_amplification")
-    assert hidden.epsilon_at(event, 6, 1e-6) == hidden.Bound(0.0, "no_amplification")
-    assert hidden.delta_at(event, 5, 0.0).value > 0
+    assert last_iterate.delta_at(event, 6, 0.0) == last_iterate.Bound(0.0, "no_amplification")
+    assert last_iterate.epsilon_at(event, 6, 1e-6) == last_iterate.Bound(0.0, "no_amplification")
+    assert last_iterate.delta_at(event, 5, 0.0).value > 0
 
 
 def test_what_is_refused():
     event, shuffled = EVENTS[0], EVENTS[1]
     laplace = descent(event.stages, 40, family="laplace")
     for call in (
-        lambda: hidden.delta(event, -1.0),
-        lambda: hidden.delta(event, math.nan),
-        lambda: hidden.epsilon(event, 0.0),
-        lambda: hidden.epsilon(event, 1.0),
-        lambda: hidden.delta(event, 1.0, "best"),
-        lambda: hidden.delta(laplace, 1.0, "iteration"),
-        lambda: hidden.delta_at(shuffled, 1, 1.0),
-        lambda: hidden.delta_at(event, 0, 1.0),
-        lambda: hidden.epsilon_at(event, 41, 1e-3),
-        lambda: hidden.epsilons_at(event, [1, 41], 1e-3),
-        lambda: hidden.deltas_at(shuffled, [1], 1.0),
-        lambda: hidden.deltas_at(descent(event.stages, 40, stop="random"), [1], 1.0),
-        lambda: hidden.delta(descent(EVENTS[5].stages, 40, stop="random"), 1.0),
+        lambda: last_iterate.delta(event, -1.0),
+        lambda: last_iterate.delta(event, math.nan),
+        lambda: last_iterate.epsilon(event, 0.0),
+        lambda: last_iterate.epsilon(event, 1.0),
+        lambda: last_iterate.delta(event, 1.0, "best"),
+        lambda: last_iterate.delta(laplace, 1.0, "iteration"),
+        lambda: last_iterate.delta_at(shuffled, 1, 1.0),
+        lambda: last_iterate.delta_at(event, 0, 1.0),
+        lambda: last_iterate.epsilon_at(event, 41, 1e-3),
+        lambda: last_iterate.epsilons_at(event, [1, 41], 1e-3),
+        lambda: last_iterate.deltas_at(shuffled, [1], 1.0),
+        lambda: last_iterate.deltas_at(descent(event.stages, 40, stop="random"), [1], 1.0),
+        lambda: last_iterate.delta(descent(EVENTS[5].stages, 40, stop="random"), 1.0),
     ):
         with pytest.raises(ValueError, match=r"expected|unknown|no position|random stop|last step"):
             call()
-    assert hidden.comparison_at(laplace, 1, 1.0, 1.0) == {}
-    assert hidden.comparison_at(EVENTS[5], 1, 1.0, 1.0) == {}
+    assert paper.comparison_at(laplace, 1, 1.0, 1.0) == {}
+    assert paper.comparison_at(EVENTS[5], 1, 1.0, 1.0) == {}
 
 
 def test_without_amplification_all_uses_are_composed():
     gaussian = descent([(5, 1.0, 1.0, 3.0), (3, 0.5, 0.9, 6.0), (7, 2.0, 0.9, 6.0)], 2)
     # the record at 1 is used at steps 1, 3, 5, at 7, and at 9, 11, 13, 15; that at 2 at 2, 4, at 6, 8, and thrice
     for position, squared in ((1, 3 * 1 + 1 * 4 + 4 / 4), (2, 2 * 1 + 2 * 4 + 3 / 4)):
-        got = hidden.delta_at(gaussian, position, 3.0, "no_amplification").value
+        got = last_iterate.delta_at(gaussian, position, 3.0, "no_amplification").value
         assert got == pytest.approx(gdp.delta(math.sqrt(squared), 3.0), rel=1e-9)
     laplace = descent([(2, 2.0, 1.0, 3.0)], 1, family="laplace")
     # the sum of two losses of unit Laplace noise at distance 1/2, by its masses: atoms at ±1/2 and a density between
@@ -530,6 +540,6 @@ def test_without_amplification_all_uses_are_composed():
     masses = np.concatenate([[0.5], np.exp(-0.25 + x / 2) / 4 / 4000, [math.exp(-0.5) / 2]])
     loss = np.concatenate([[0.5], x, [-0.5]])
     both = (masses[:, None] * masses * np.maximum(-np.expm1(0.3 - loss[:, None] - loss), 0)).sum()
-    assert hidden.delta(laplace, 0.3, "no_amplification").value == pytest.approx(both, rel=1e-3)
-    assert hidden.delta(laplace, 0.3, "no_amplification").value >= both * (1 - 1e-5)
-    assert hidden.delta(laplace, 1.01).value == 0.0  # the largest loss of two is 1
+    assert last_iterate.delta(laplace, 0.3, "no_amplification").value == pytest.approx(both, rel=1e-3)
+    assert last_iterate.delta(laplace, 0.3, "no_amplification").value >= both * (1 - 1e-5)
+    assert last_iterate.delta(laplace, 1.01).value == 0.0  # the largest loss of two is 1

@@ -1,4 +1,4 @@
-"""A second opinion on hidden runs, by other means than `dprecipe.mechanisms.pnsgd.theory.hidden`.
+"""Last-iterate releases once more, for the cross-check accountant: nothing of `last_iterate` is called.
 
 What a record's trace is worth as a Gaussian, μ, is the cost of a greatest convex minorant: where all steps are alike by
 the max-min formula of its slopes, else by isotonic regression (the slopes are one), scipy's. δ(ε) of that Gaussian, and
@@ -7,7 +7,7 @@ distribution functions.
 
 Records at places next to each other, or numbers of steps, are taken together as the worst of them, μ is rounded up to
 one of some hundred values, Laplace noise down, and a divergence is held while a few steps shrink it: each only adds. So
-it is an upper bound, no tighter than the first opinion, and a little looser. Uses that are many and alike are added up
+it is an upper bound, no tighter than the first one, and a little looser. Uses that are many and alike are added up
 in closed form, and starts from the whole diameter are tried after some uses alone: what it takes hardly grows with
 steps, passes and records.
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -28,23 +27,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
+from dprecipe.mechanisms.pnsgd.theory.recheck_mu import STARTS, mu_of_cycles, spread_out, sum_of_powers
+from dprecipe.mechanisms.pnsgd.theory.recheck_noise import (
+    MAX_EPSILON,
+    MIN_DELTA,
+    Uses,
+    delta_of_laplace,
+    deltas_of_gaussians,
+    few_kinds,
+    log_theta,
+)
 
 Array = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
-Uses = tuple[tuple[float, int], ...]
-"""(noise multiplier, how often)."""
 
 _CLOSE = 1.03
 """Ratio of neighbouring distances from the end that are told apart."""
 _CLOSE_STOPS = 1.1
 """The same where passes are told apart too."""
-_MOST_CELLS = 1 << 15
+_MAX_CELLS = 1 << 15
 """Cells x stages: of more stages, more places are taken together."""
-_MOST_STOPS = 1 << 13
+_MAX_STOPS = 1 << 13
 """Cells of a random stop, likewise."""
-_STARTS = 24
-"""Uses that a distance of the whole diameter is tried after; of thousands of stages, fewer."""
-_MOST_STARTS = 1 << 14
+_MAX_STARTS = 1 << 14
 """Such uses x stages."""
 _LATE = 1 << 20
 """Stages x steps before the end that μ is worked out at, where steps differ."""
@@ -52,42 +57,31 @@ _FARTHEST = 10.0
 """Of Gaussian noise, reaches beyond it shrink hardly anything."""
 _PARTS = 4
 """Of a leg of later steps, for each of which its divergence is held."""
-_LEVELS = 400
-_NEAR_LEVELS, _FAR_LEVELS = 1.003, 1.05
-"""Ratios of values that μ is rounded up to where there are more: of the 400 largest, and of others."""
-_LEAST = 1e-300
-_FINE, _COARSE = 2e-3, 2e-2
-"""Step of the grid of Laplace losses over the largest of one use: of up to a hundred, and of very many."""
-_MOST_USES = 10**5
-_CLOSE_NOISE = 1.004
-_COMPOSITIONS = 160
-"""Of losses, roughly; of thousands of uses each counts for several."""
 _PRECISION = 1e-6
-_MOST_EPSILON = 1e11
 
 
 def epsilon(event: ProjectedDescent, delta: float) -> float:
     """ε at δ of one run; infinity where it is beyond 10^11, or a record is used by Laplace noise 10^5 times."""
     from scipy.optimize import brentq
 
-    run = _Run(event)
+    run = Run(event)
 
     def excess(at: float) -> float:
-        return math.log(max(run.total(at), _LEAST) / delta)
+        return math.log(max(run.total(at), MIN_DELTA) / delta)
 
     low, high = 0.0, 1.0
     if excess(low) <= 0:
         return 0.0
     while excess(high) > 0:
         low, high = high, 4 * high
-        if high > _MOST_EPSILON:
+        if high > MAX_EPSILON:
             return math.inf
     found = float(brentq(excess, low, high, rtol=_PRECISION, xtol=1e-9))
     return found if excess(found) <= 0 else found * (1 + 2 * _PRECISION) + 2e-9
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class Cell:
     """Records, or ends of the run, that are taken together: the first of all uses, how many steps earlier the others
     may have been used, and where the run ends."""
 
@@ -97,10 +91,10 @@ class _Cell:
     stop: int
 
 
-class _Run:
+class Run:
     """An event with lengths over the diameter of its set. Axes: stages R, cells C, blocks of steps B."""
 
-    def __init__(self, event: ProjectedDescent, cells: Sequence[_Cell] | None = None) -> None:
+    def __init__(self, event: ProjectedDescent, cells: Sequence[Cell] | None = None) -> None:
         rows: list[tuple[int, tuple[float, ...]]] = []
         for steps, *rest in event.stages:
             steps += rows.pop()[0] if rows and rows[-1][1] == tuple(rest) else 0
@@ -112,7 +106,7 @@ class _Run:
         self.begins_R = np.append(0, self.ends_R[:-1])
         self.noise_R = 1 / diameter_R
         self.shift_R, self.reach_R = self.noise_R / multiplier_R, self.contraction_R * diameter_R
-        self.log_c_R = np.log(np.maximum(self.contraction_R, _LEAST))
+        self.log_c_R = np.log(np.maximum(self.contraction_R, MIN_DELTA))
         self.alike = len(rows) == 1
         self.cells = list(self._all_cells()) if cells is None else list(cells)
         columns = [(cell.first, cell.width, cell.stop) for cell in self.cells]
@@ -130,14 +124,14 @@ class _Run:
 
     # Cells
 
-    def _all_cells(self) -> Iterator[_Cell]:
+    def _all_cells(self) -> Iterator[Cell]:
         """All places, or all ends, in cells."""
         event, lots, steps = self.event, self.event.lots, self.event.steps
         if event.stop == "random":
             yield from self._stops()
             return
         ratio = _CLOSE
-        while math.log(lots) / math.log(ratio) * len(self.ends_R) > _MOST_CELLS and ratio < 1.5:
+        while math.log(lots) / math.log(ratio) * len(self.ends_R) > _MAX_CELLS and ratio < 1.5:
             ratio **= 1.25
         share, rest = event.lot / event.size, (steps - 1) % lots + 1
         # lots up to the one used last, and those after it, which were used last a pass earlier
@@ -145,9 +139,9 @@ class _Run:
             for near, far in _distances(last - first + 1, ratio):
                 lot = last - near
                 weight = (far - near) * share - (lot == lots) * (share * lots - 1)
-                yield _Cell(weight, lot, far - near - 1, steps)
+                yield Cell(weight, lot, far - near - 1, steps)
 
-    def _stops(self) -> Iterator[_Cell]:
+    def _stops(self) -> Iterator[Cell]:
         """How often a record was used when the run stopped, and how many steps before: of the first lot, since no other
         has been used as often, or on average over the random order. Every such pair has at most one stop of `steps`;
         near the end of a random order, fewer."""
@@ -164,7 +158,7 @@ class _Run:
         passes = -(-steps // lots)
         early = max(passes - 2, 0)
         ratio = _CLOSE_STOPS
-        while math.log(lots) * math.log(passes) > _MOST_STOPS * math.log(ratio) ** 2:
+        while math.log(lots) * math.log(passes) > _MAX_STOPS * math.log(ratio) ** 2:
             ratio **= 1.25
         blocks = [*_distances(early, ratio), *((e, e + 1) for e in range(early, passes))]
         for least, most in blocks:
@@ -173,7 +167,7 @@ class _Run:
                 if least >= early:
                     stops = reached(steps - least * lots - near) - reached(steps - least * lots - far)
                 if stops > 0:
-                    yield _Cell(stops / steps, 1, 0, (most - 1) * lots + 1 + near)
+                    yield Cell(stops / steps, 1, 0, (most - 1) * lots + 1 + near)
 
     # δ
 
@@ -181,7 +175,7 @@ class _Run:
         """δ of each cell: as if all were seen and later steps shrank it by a constant factor, by iteration, or by
         iteration and then nonlinear contraction over some of the last steps."""
         composed_C = self.seen(epsilon_)
-        factor_R = np.maximum(self._log_theta(epsilon_, self.reach_R), -1e9)
+        factor_R = np.maximum(self.log_theta(epsilon_, self.reach_R), -1e9)
         best_C = np.minimum(composed_C, composed_C * np.exp(self._spans @ factor_R))
         known_C = composed_C
         log_excess = epsilon_ + math.log(-math.expm1(-epsilon_)) if epsilon_ > 0 else -math.inf
@@ -190,20 +184,20 @@ class _Run:
             for part in range(_PARTS):
                 # whole steps: those that are left over belong to the last part
                 now_C = np.floor(each_C) if part < _PARTS - 1 else steps_C - (_PARTS - 1) * np.floor(each_C)
-                odds_C = log_excess - np.log(np.maximum(known_C, _LEAST))
-                log_factor_C = self._log_theta(np.logaddexp(0.0, odds_C), reach)
+                odds_C = log_excess - np.log(np.maximum(known_C, MIN_DELTA))
+                log_factor_C = self.log_theta(np.logaddexp(0.0, odds_C), reach)
                 known_C = known_C * np.exp(np.where(now_C > 0, now_C * np.maximum(log_factor_C, -1e9), 0.0))
             if mu_C is not None:
-                known_C = np.minimum(known_C, np.exp(_log_theta(epsilon_, mu_C)))
+                known_C = np.minimum(known_C, np.exp(log_theta(epsilon_, mu_C)))
         best_C = np.minimum(best_C, known_C)
         if self.event.family == "gaussian":
-            best_C = np.minimum(best_C, _gaussian(self.mu_C, epsilon_))
+            best_C = np.minimum(best_C, deltas_of_gaussians(self.mu_C, epsilon_))
         return np.asarray(np.minimum(best_C, 1.0))
 
-    def _log_theta(self, epsilon_: float | Array, reach: float | Array) -> Array:
+    def log_theta(self, epsilon_: float | Array, reach: float | Array) -> Array:
         """log of δ at ε of two noises of unit scale at distance `reach`."""
         if self.event.family == "gaussian":
-            return _log_theta(epsilon_, reach)
+            return log_theta(epsilon_, reach)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(-np.expm1(np.minimum((np.asarray(epsilon_) - reach) / 2, 0.0))))
 
@@ -242,9 +236,9 @@ class _Run:
         uses_C = [self._multipliers(cell) for cell in self.cells] if not self.alike else self._multipliers_alike()
         if self.event.family == "gaussian":
             mu_C = np.array([math.sqrt(math.fsum(n / value**2 for value, n in uses)) for uses in uses_C])
-            return lambda epsilon_: _gaussian(mu_C, epsilon_)
-        kinds, kind_C = _few(uses_C)
-        deltas = [_laplaces(uses) for uses in kinds]
+            return lambda epsilon_: deltas_of_gaussians(mu_C, epsilon_)
+        kinds, kind_C = few_kinds(uses_C)
+        deltas = [delta_of_laplace(uses) for uses in kinds]
         return lambda epsilon_: np.array([float(delta(epsilon_)) for delta in deltas])[kind_C]
 
     def _multipliers_alike(self) -> list[Uses]:
@@ -252,7 +246,7 @@ class _Run:
         uses_C = (self.stop_C - self.first_C) // self.event.lots + 1
         return [((multiplier, int(uses)),) for uses in uses_C]
 
-    def _multipliers(self, cell: _Cell) -> Uses:
+    def _multipliers(self, cell: Cell) -> Uses:
         uses_R, _, shift_R = self._uses(cell.first, cell.width, cell.stop)
         used_R = uses_R > 0
         values, where = np.unique(self.noise_R[used_R] / shift_R[used_R], return_inverse=True)
@@ -280,7 +274,7 @@ class _Run:
         if self.alike:
             lots, since_C = self.event.lots, (stop_C - self.first_C)[there_C]
             shift, noise, log_c = (float(values_R[0]) for values_R in (self.shift_R, self.noise_R, self.log_c_R))
-            mu_C[there_C] = _cyclic(shift, noise, log_c, lots, since_C // lots, since_C % lots)
+            mu_C[there_C] = mu_of_cycles(shift, noise, log_c, lots, since_C // lots, since_C % lots)
             return mu_C
         for index in np.flatnonzero(there_C):
             mu_C[index] = self._mu(int(self.first_C[index]), int(self.width_C[index]), int(stop_C[index]))
@@ -293,8 +287,8 @@ class _Run:
         lots = self.event.lots
         uses_R, at_R, shift_R = self._uses(first, width, stop)
         most = (stop - first) // lots
-        tried = max(3, min(_STARTS, _MOST_STARTS // len(at_R)))
-        starts = sorted({most - many for many in _some(most, tried)}, reverse=True)
+        tried = max(3, min(STARTS, _MAX_STARTS // len(at_R)))
+        starts = sorted({most - many for many in spread_out(most, tried)}, reverse=True)
         lasts_U = (at_R + (uses_R - 1) * lots)[uses_R > 0]
         own_U = np.unique(np.append(lasts_U, [first + use * lots for use in starts]))
         # blocks: uses that are looked at by themselves, whole cycles of uses, and what lies between, in one stage each
@@ -304,11 +298,11 @@ class _Run:
         stage_B = np.searchsorted(self.ends_R, cuts[1:])
         log_c_B = self.log_c_R[stage_B]
         log_rest_B = np.append(np.cumsum((log_c_B * counts_B)[::-1])[::-1][1:], 0.0)  # of all later blocks
-        widths_B = self.noise_R[stage_B] ** 2 * _sum(2 * log_c_B, counts_B) * np.exp(2 * log_rest_B)
+        widths_B = self.noise_R[stage_B] ** 2 * sum_of_powers(2 * log_c_B, counts_B) * np.exp(2 * log_rest_B)
         used_B = (begins_B + 1 - first) % lots == 0
         repeats_B = np.where(used_B, (counts_B - 1) // lots + 1, 0)
         later_B = np.where(used_B, log_c_B * (counts_B - 1 - (repeats_B - 1) * lots), 0.0) + log_rest_B
-        moved_B = shift_R[stage_B] * _sum(log_c_B * lots, repeats_B) * np.exp(later_B)
+        moved_B = shift_R[stage_B] * sum_of_powers(log_c_B * lots, repeats_B) * np.exp(later_B)
 
         def cost(weights_B: Array, jumps_B: Array) -> float:
             kept_B = weights_B > 0
@@ -329,63 +323,6 @@ class _Run:
         return math.sqrt(best)
 
 
-def _cyclic(shift: float, noise: float, log_c: float, lots: int, earlier_C: Ints, after_C: Ints) -> Array:
-    """μ of steps that are all alike: a record used `earlier` times in whole cycles, once more, and `after` steps."""
-    log_cycle = lots * log_c
-    last = (shift * np.exp(after_C * log_c), _sum(2 * log_c, after_C + 1))
-
-    def cycles(many_C: Ints) -> tuple[Array, Array]:
-        """What so many cycles before the last use move, and their noise, as far as it is left at the end."""
-        left_C = np.exp((after_C + lots) * log_c)
-        noise_C = np.exp(2 * (after_C + 1) * log_c) * _sum(2 * log_c, many_C * lots)
-        return shift * left_C * _sum(log_cycle, many_C), noise_C
-
-    best_C = _least_cost([cycles(earlier_C), last])
-    from_last_C = _least_cost([(np.exp(after_C * log_c), _sum(2 * log_c, after_C))])
-    best_C = np.minimum(best_C, np.where(after_C > 0, from_last_C, math.inf))
-    for many in _some(int(earlier_C.max(initial=0)), _STARTS)[1:]:
-        # from the whole diameter, so many cycles before the last use: a lone stretch first
-        quiet_C = np.exp(2 * (after_C + 1 + (many - 1) * lots) * log_c) * _sum(
-            2 * log_c, np.full_like(after_C, lots - 1)
-        )
-        jump = (np.exp((after_C + many * lots) * log_c), quiet_C)
-        cost_C = _least_cost([jump, cycles(np.full_like(after_C, many - 1)), last])
-        best_C = np.where(earlier_C >= many, np.minimum(best_C, cost_C), best_C)
-    return np.asarray(np.sqrt(best_C)) / noise
-
-
-def _least_cost(blocks: Sequence[tuple[Array, Array]]) -> Array:
-    """Σ slope² x width of the minorant of some (rise, width), by the max-min formula: a slope is the largest, over what
-    begins before it, of the least mean over what ends after it. All have noise or are empty, but for the first."""
-    rises = np.cumsum([np.zeros_like(blocks[0][0]), *(rise for rise, _ in blocks)], axis=0)
-    widths = np.cumsum([np.zeros_like(blocks[0][1]), *(width for _, width in blocks)], axis=0)
-    total_C = np.zeros_like(blocks[0][0])
-
-    def mean(start: int, end: int) -> Array:
-        rise_C, width_C = rises[end] - rises[start], widths[end] - widths[start]
-        return np.where(width_C > 0, rise_C / np.where(width_C > 0, width_C, 1.0), np.where(rise_C > 0, math.inf, 0.0))
-
-    for index, (_, width_C) in enumerate(blocks):
-        slope_C = np.max(
-            [np.min([mean(u, v) for v in range(index + 1, len(blocks) + 1)], axis=0) for u in range(index + 1)], axis=0
-        )
-        total_C = total_C + np.square(np.where(width_C > 0, slope_C, 0.0)) * width_C
-    return np.where((widths[-1] <= 0) & (rises[-1] > 0), math.inf, total_C)
-
-
-def _sum(log_ratio: float | Array, terms: Ints | Array) -> Array:
-    """1 + ratio + …, so many terms."""
-    log_ = np.asarray(log_ratio)
-    ratio = np.where(log_ < 0, np.expm1(log_), -1.0)
-    return np.asarray(np.where(log_ < 0, np.expm1(log_ * terms) / ratio, terms))
-
-
-def _some(most: int, many: int) -> list[int]:
-    """From 0 to `most`: the first ones, and as many again that get farther apart."""
-    apart = (round(math.exp(x)) for x in np.linspace(0.0, math.log(most + 1), many))
-    return sorted({*range(min(many, most + 1)), *(value - 1 for value in apart)})
-
-
 def _distances(count: int, ratio: float) -> Iterator[tuple[int, int]]:
     """0 … `count`, in half-open intervals that grow with the distance."""
     near = 0
@@ -393,112 +330,3 @@ def _distances(count: int, ratio: float) -> Iterator[tuple[int, int]]:
         far = min(count, max(near + 1, math.floor(near * ratio)))
         yield near, far
         near = far
-
-
-def _log_theta(epsilon_: float | Array, reach: float | Array) -> Array:
-    """log of δ at ε of two Gaussians of unit deviation at distance `reach`; 0 at an infinite one."""
-    from scipy import special
-
-    reach = np.clip(reach, 1e-150, 1e150)
-    first = special.log_ndtr(reach / 2 - epsilon_ / reach)
-    second = epsilon_ + special.log_ndtr(-reach / 2 - epsilon_ / reach)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log = first + np.log1p(-np.exp(np.minimum(second - first, 0.0)))
-    return np.asarray(np.where(np.isnan(log), -np.inf, log))
-
-
-@lru_cache(maxsize=2048)
-def _loss(mu: float) -> Any:
-    from dp_accounting.pld import privacy_loss_mechanism as library
-
-    return library.GaussianPrivacyLoss(1 / mu)
-
-
-def _gaussian(mu_C: Array, epsilon_: float) -> Array:
-    """δ at ε of Gaussians; of many different ones, rounded up."""
-    levels, level_C = np.unique(mu_C, return_inverse=True)
-    if len(levels) > _LEVELS:
-        with np.errstate(divide="ignore"):
-            below_C = np.log(levels[-1] / np.maximum(mu_C, levels[-1] * 1e-6))
-        near, far = math.log(_NEAR_LEVELS), math.log(_FAR_LEVELS)
-        edge = _LEVELS * near
-        down_C = np.where(
-            below_C < edge, np.floor(below_C / near) * near, edge + np.floor((below_C - edge) / far) * far
-        )
-        levels, level_C = np.unique(levels[-1] * np.exp(-down_C), return_inverse=True)
-    values = [_gaussian_delta(float(mu), epsilon_) for mu in levels]
-    return np.array(values)[level_C]
-
-
-def _gaussian_delta(mu: float, epsilon_: float) -> float:
-    if mu < 1e-8:
-        return 0.0 if epsilon_ > 0 else mu
-    return float(_loss(mu).get_delta_for_epsilon(epsilon_)) if mu < 1e6 else 1.0
-
-
-def _few(uses_C: Sequence[Uses]) -> tuple[list[Uses], NDArray[np.int64]]:
-    """Kinds of Laplace noise, and which is a cell's: multipliers rounded down where there are many, and cells that are
-    most alike taken together as the worst of them, use by use, where kinds would take too long to compose."""
-    rounded = {value: value for uses in uses_C for value, _ in uses}
-    step = math.log(_CLOSE_NOISE)
-    while len(set(rounded.values())) > (8 if step == math.log(_CLOSE_NOISE) else _COMPOSITIONS // 4):
-        rounded = {value: math.exp(math.floor(math.log(value) / step) * step) for value in rounded}
-        step *= 2
-    merged: list[Uses] = []
-    for uses in uses_C:
-        counts: dict[float, int] = {}
-        for value, count in uses:
-            counts[rounded[value]] = counts.get(rounded[value], 0) + count
-        merged.append(tuple(sorted(counts.items())))
-    kinds = sorted(set(merged), key=lambda uses: (sum(count for _, count in uses), uses))
-    work = max(len(uses) for uses in kinds) + min(sum(count for _, count in kinds[-1]), _MOST_USES) // 1000
-    most = max(4, _COMPOSITIONS // work)
-    size = -(-len(kinds) // most)
-    kept: list[Uses] = []
-    kind_of: dict[Uses, int] = {}
-    for begin in range(0, len(kinds), size):
-        together = kinds[begin : begin + size]
-        kind_of |= dict.fromkeys(together, len(kept))
-        kept.append(_worst(together))
-    return kept, np.array([kind_of[uses] for uses in merged])
-
-
-def _worst(kinds: Sequence[Uses]) -> Uses:
-    """As often as any uses at most so little noise: of the i-th least noisy use, the least."""
-    ends = sorted({end for uses in kinds for end in np.cumsum([count for _, count in uses]).tolist()})
-    found: dict[float, int] = {}
-    for begin, end in pairwise([0, *ends]):
-        values = [value for uses in kinds if (value := _at(uses, begin)) is not None]
-        found[min(values)] = found.get(min(values), 0) + end - begin
-    return tuple(sorted(found.items()))
-
-
-def _at(uses: Uses, index: int) -> float | None:
-    for value, count in uses:
-        if index < count:
-            return value
-        index -= count
-    return None
-
-
-def _laplaces(uses: Uses) -> Callable[[float], float]:
-    """δ(ε) of Laplace noise, composed; 1 where uses are too many, or the mean loss is beyond any ε."""
-    from dp_accounting.pld import privacy_loss_distribution as library
-    from dp_accounting.pld import privacy_loss_mechanism
-
-    many = sum(count for _, count in uses)
-    if many == 1:
-        alone: Callable[[float], float] = privacy_loss_mechanism.LaplacePrivacyLoss(uses[0][0]).get_delta_for_epsilon
-        return alone
-    losses = [(1 / value, count) for value, count in uses]
-    if many > _MOST_USES or math.fsum(n * (tau + math.expm1(-tau)) for tau, n in losses) > 2 * _MOST_EPSILON:
-        return lambda epsilon_: 1.0
-    fine = min(max(_FINE * math.sqrt(many / 100), _FINE), _COARSE)
-    step = max(fine * math.fsum(n * tau for tau, n in losses) / many, 1e-4 * max(tau for tau, _ in losses))
-    whole: Any = None
-    for value, count in uses:
-        one = library.from_laplace_mechanism(value, value_discretization_interval=step)
-        one = one.self_compose(count, 1e-15) if count > 1 else one
-        whole = one if whole is None else whole.compose(one, 1e-15)
-    largest = math.fsum(n * tau for tau, n in losses) * (1 + 1e-12)
-    return lambda epsilon_: 0.0 if epsilon_ >= largest else float(whole.get_delta_for_epsilon(epsilon_))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
-from dprecipe.mechanisms.pnsgd.theory import hidden, hidden_opinion
+from dprecipe.mechanisms.pnsgd.theory import last_iterate, recheck
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -51,8 +51,8 @@ def test_isotonic_regression_and_a_formula_for_like_steps_give_the_minorant() ->
         )
         steps, lots = sum(row[0] for row in stages), int(rng.integers(1, 5))
         first = int(rng.integers(1, min(lots, steps) + 1))
-        cell = hidden_opinion._Cell(1.0, first, 0, steps)
-        run = hidden_opinion._Run(descent(stages, lots, order="sequential"), [cell])  # type: ignore[arg-type]
+        cell = recheck.Cell(1.0, first, 0, steps)
+        run = recheck.Run(descent(stages, lots, order="sequential"), [cell])  # type: ignore[arg-type]
         expected = brute_force(stages, lots, first)  # type: ignore[arg-type]
         assert run.mu_C[0] == pytest.approx(expected, rel=1e-9)
         assert run._mu(first, 0, steps) == pytest.approx(expected, rel=1e-9)
@@ -61,8 +61,8 @@ def test_isotonic_regression_and_a_formula_for_like_steps_give_the_minorant() ->
 @pytest.mark.parametrize(("position", "expected"), [(39, 4.98e-4), (40, 0.1269)])
 def test_a_figure_of_the_paper_s_setting(position: int, expected: float) -> None:
     """σ = 2, L = 1, β = η = 0.5, ρ = 0, D = 1, 40 records, ε = 1."""
-    cell = hidden_opinion._Cell(1.0, position, 0, 40)
-    run = hidden_opinion._Run(descent(((40, 1.0, 1.0, 1.0),), 40, order="sequential"), [cell])
+    cell = recheck.Cell(1.0, position, 0, 40)
+    run = recheck.Run(descent(((40, 1.0, 1.0, 1.0),), 40, order="sequential"), [cell])
     assert run.total(1.0) == pytest.approx(expected, rel=5e-3)
 
 
@@ -86,7 +86,7 @@ def test_a_figure_of_the_paper_s_setting(position: int, expected: float) -> None
     ],
 )
 def test_it_agrees_with_the_first_opinion_and_finds_a_claim_that_is_too_small(event: ProjectedDescent) -> None:
-    first, second = hidden.epsilon(event, 1e-5).value, hidden_opinion.epsilon(event, 1e-5)
+    first, second = last_iterate.epsilon(event, 1e-5).value, recheck.epsilon(event, 1e-5)
     part, much = event.cross_check_tolerance
     assert second == pytest.approx(first, rel=part, abs=much)
     assert second > 0.95 * first * (1 + part) + min(much, 0.01 * first)
@@ -104,7 +104,7 @@ def test_it_agrees_with_the_first_opinion_and_finds_a_claim_that_is_too_small(ev
     ],
 )
 def test_events_out_of_all_proportion_have_some_opinion_and_end(event: ProjectedDescent) -> None:
-    assert hidden_opinion.epsilon(event, 1e-5) >= 0
+    assert recheck.epsilon(event, 1e-5) >= 0
 
 
 def test_several_runs_other_company_and_another_relation() -> None:

@@ -1,0 +1,75 @@
+"""The least ε at a δ, of one decreasing function δ(ε) or of many at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating[Any]]
+
+_CLOSE = 4e-7
+"""Relative, between the ε given back and the least."""
+MIN_LOG = -690.0
+"""No positive δ is said to be less than exp of this."""
+
+
+def least_epsilon(delta_of: Callable[[float], float], delta: float, high: float) -> float:
+    """The least ε with δ(ε) <= δ but for `_CLOSE`, never less; by regula falsi in log δ, for a decreasing function."""
+    at_zero = delta_of(0.0)
+    if at_zero <= delta:
+        return 0.0
+    low, at_low, at_high = 0.0, _excess(at_zero, delta), _excess(delta_of(high), delta)
+    while at_high > 0:
+        low, at_low, high = high, at_high, 2 * max(high, 1e-6)
+        if high > 1e12:
+            return math.inf
+        at_high = _excess(delta_of(high), delta)
+    side = 0
+    while high - low > _CLOSE * high:
+        room = _CLOSE * high / 3
+        x = low + (high - low) * at_low / (at_low - at_high) + side * room  # to the other side of the zero
+        x = min(max(x, low + room), high - room)
+        at_x = _excess(delta_of(x), delta)
+        if at_x > 0:
+            low, at_low, at_high, side = x, at_x, at_high / (2 if side > 0 else 1), 1
+        else:
+            high, at_high, at_low, side = x, at_x, at_low / (2 if side < 0 else 1), -1
+    return high
+
+
+def least_epsilons(logs_of: Callable[[Array], Array], delta: float, many: int, high: float) -> Array:
+    """`least_epsilon` of many functions at once, by their log δ."""
+
+    def excess(epsilon_F: Array) -> Array:
+        result: Array = math.sqrt(-math.log(delta)) - np.sqrt(np.clip(-logs_of(epsilon_F), 0.0, -2 * MIN_LOG))
+        return result
+
+    low_F, high_F, side_F = np.zeros(many), np.full(many, high), np.zeros(many)
+    at_low_F, at_high_F = excess(low_F), excess(high_F)
+    void_F = at_low_F <= 0
+    while np.any(beyond_F := (at_high_F > 0) & ~void_F & (high_F <= 1e12)):
+        low_F, at_low_F = np.where(beyond_F, high_F, low_F), np.where(beyond_F, at_high_F, at_low_F)
+        high_F = np.where(beyond_F, 2 * np.maximum(high_F, 1e-6), high_F)
+        at_high_F = excess(high_F)
+    none_F = (at_high_F > 0) & ~void_F
+    while np.any(wide_F := (high_F - low_F > _CLOSE * high_F) & ~void_F & ~none_F):
+        room_F = _CLOSE * high_F / 3
+        x_F = low_F + (high_F - low_F) * at_low_F / np.where(wide_F, at_low_F - at_high_F, 1.0) + side_F * room_F
+        x_F = np.where(wide_F, np.minimum(np.maximum(x_F, low_F + room_F), high_F - room_F), high_F)
+        at_x_F = excess(x_F)
+        up_F, down_F = wide_F & (at_x_F > 0), wide_F & ~(at_x_F > 0)
+        at_high_F = np.where(up_F, at_high_F / np.where(side_F > 0, 2, 1), np.where(down_F, at_x_F, at_high_F))
+        at_low_F = np.where(down_F, at_low_F / np.where(side_F < 0, 2, 1), np.where(up_F, at_x_F, at_low_F))
+        low_F, high_F = np.where(up_F, x_F, low_F), np.where(down_F, x_F, high_F)
+        side_F = np.where(up_F, 1.0, np.where(down_F, -1.0, side_F))
+    return np.where(void_F, 0.0, np.where(none_F, np.inf, high_F))
+
+
+def _excess(value: float, delta: float) -> float:
+    """Its sign is that of value - delta; in the scale in which a Gaussian tail is a line."""
+    log_value = math.log(value) if value > 0 else 2 * MIN_LOG
+    return math.sqrt(-math.log(delta)) - math.sqrt(max(-log_value, 0.0))
