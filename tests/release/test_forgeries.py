@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -162,6 +163,14 @@ def said(name: str, before: str, after: str) -> tuple[str, Callable[[Path], None
     return name, replaced(name, before, after)
 
 
+def without_a_figure(release: Path) -> None:
+    """What stands for a figure where pages are compared stands in its place."""
+    page = (release / "report.html").read_text(encoding="utf-8")
+    changed = re.sub("<svg .*?</svg>", "<svg/>", page, count=1, flags=re.DOTALL)
+    assert changed != page
+    (release / "report.html").write_text(changed, encoding="utf-8")
+
+
 def without_weights(release: Path) -> None:
     (release / "model.safetensors").unlink()
 
@@ -215,6 +224,9 @@ COMPANIONS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "a figure with a style": said("report.html", "</svg>", "<style>.claim{display:none}</style></svg>"),
     "a figure over the page": said("report.html", '<svg role="img"', '<svg style="position:fixed"'),
     "a figure with foreign words": said("report.html", "</svg>", "<text>ε is 0.1</text></svg>"),
+    "a figure of another mechanism": said("report.html", 'aria-label="profile"', 'aria-label="positions"'),
+    "words of another mechanism's figure": said("report.html", ">ε spent</text>", ">position of the record</text>"),
+    "a figure left out": ("report.html: a figure is missing", without_a_figure),
     "other preprocessing": said("model.json", '"preprocess": []', '"preprocess": [{"scale": {"mean": 0, "std": 2}}]'),
     "another model": said("model.json", '"bias": true', '"bias": false'),
     "no weights": ("subject: model.safetensors", without_weights),
