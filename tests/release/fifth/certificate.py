@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from dprecipe.language.base import NonNegativeFloat, PositiveFloat
-from dprecipe.mechanisms.certificate import CertificatePart, Scheme, Section, compare_number, unit_of
+from dprecipe.mechanisms.certificate import CertificatePart, Section, compare_number, unit_of
 from dprecipe.mechanisms.drawing import Figure
 from dprecipe.mechanisms.facts import MechanismFacts, PrivacyUnit
 from dprecipe.mechanisms.plan import Plan
@@ -41,9 +41,6 @@ class Part(CertificatePart[FifthFacts, AtHalf]):
         assert isinstance(plan.room, FifthPlan)
         assert numbers is not None
         return FifthFacts(kind="fifth", deviation=plan.room.event.noise_multiplier, at_half=numbers.epsilon)
-
-    def describe_sampling(self, plan: Plan) -> Scheme:
-        return Scheme("at_once", float(plan.data.size))
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         name, most = unit_of(plan)
