@@ -291,7 +291,7 @@ class Mechanism:
 
     @property
     def account(self) -> Account[Block]:
-        """Its accounting. Each room's `__init__` holds its module against the protocol, for its own block."""
+        """Its accounting. Each module holds itself against the protocol, for its own block."""
         return cast("Account[Block]", import_module(f"{self.package}.account"))
 
     @property

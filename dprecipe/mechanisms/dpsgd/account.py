@@ -6,8 +6,10 @@ Source: Abadi et al. 2016, Algorithm 1; the accountants cite theirs in `dprecipe
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.contract import Facts, Planned
+from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.dpsgd.phases import DpsgdRun
 from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
 from dprecipe.mechanisms.dpsgd.rules import RULES
@@ -98,3 +100,9 @@ def _moved(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> str:
             "are one release, and the next clip norm is computed from it alone"
         )
     return f"{start} {bound} in {norm} norm"
+
+
+if TYPE_CHECKING:
+    from dprecipe.mechanisms.dpsgd import account
+
+    _: Account[Dpsgd] = account

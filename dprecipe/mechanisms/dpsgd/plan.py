@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
 from dprecipe.mechanisms.noisy_sum import steps
 from dprecipe.mechanisms.plan import Length, Plan, Recorded
@@ -170,4 +170,4 @@ def dpsgd_plan(plan: Plan) -> DpsgdPlan:
     return plan.room
 
 
-PLAN = DpsgdPlan
+PLAN: type[MechanismPlan] = DpsgdPlan

@@ -6,8 +6,10 @@ Source: Nasr, Shokri and Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with the er
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dprecipe.faults import Finding, PlanRefused
-from dprecipe.mechanisms.contract import Facts, Planned
+from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.encoded.phases import EncodedRun
 from dprecipe.mechanisms.encoded.plan import EncodedPlan
 from dprecipe.mechanisms.encoded.rules import RULES
@@ -84,3 +86,9 @@ def _assumptions(spec: Encoded, facts: Facts, run: EncodedRun) -> tuple[Assumpti
         Assumption("denoising", "steps are scaled by public constants and the noisy sum alone", "code"),
         *after,
     )
+
+
+if TYPE_CHECKING:
+    from dprecipe.mechanisms.encoded import account
+
+    _: Account[Encoded] = account

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
 from dprecipe.mechanisms.encoded.events import Encoded
 from dprecipe.mechanisms.encoded.schema import FileCodebook, GaussianCodebook, KolmogorovSmirnov
 from dprecipe.mechanisms.noisy_sum import steps
@@ -152,4 +152,4 @@ def encoded_plan(plan: Plan) -> EncodedPlan:
     return plan.room
 
 
-PLAN = EncodedPlan
+PLAN: type[MechanismPlan] = EncodedPlan

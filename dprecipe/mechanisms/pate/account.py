@@ -8,10 +8,12 @@ Source: Papernot et al. 2018, Algorithms 1 and 2; the accountants and the filter
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.data.names import quoted
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.contract import Facts, Planned
+from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.pate import rules
 from dprecipe.mechanisms.pate.plan import PatePlan, PlannedInteraction, PlannedRelease
 from dprecipe.mechanisms.pate.queries import PateRun
@@ -131,3 +133,9 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
             "declaration",
         ),
     )
+
+
+if TYPE_CHECKING:
+    from dprecipe.mechanisms.pate import account
+
+    _: Account[Pate] = account

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
-from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.plan import Length, Plan, Recorded
@@ -164,4 +164,4 @@ def pate_plan(plan: Plan) -> PatePlan:
     return plan.room
 
 
-PLAN = PatePlan
+PLAN: type[MechanismPlan] = PatePlan

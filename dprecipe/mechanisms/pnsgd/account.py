@@ -10,9 +10,11 @@ Source: Asoodeh, Diaz and Calmon 2020, Algorithm 1 and Theorems 3 to 5; Feldman,
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dprecipe.data.facts import facts as data_facts
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.contract import Facts, Planned
+from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.plan import Assumption
 from dprecipe.mechanisms.pnsgd import rules
 from dprecipe.mechanisms.pnsgd.descents import PnsgdRun, advice
@@ -103,3 +105,9 @@ def _classes(facts: Facts) -> bool:
 
 def _first_family(spec: Pnsgd) -> str:
     return {"gaussian": "Gaussian", "laplace": "Laplace"}[phases(spec.noise)[0][1].family]
+
+
+if TYPE_CHECKING:
+    from dprecipe.mechanisms.pnsgd import account
+
+    _: Account[Pnsgd] = account

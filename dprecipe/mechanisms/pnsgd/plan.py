@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from dprecipe.mechanisms.contract import UsualPlan
+from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
 from dprecipe.mechanisms.noisy_sum.steps import shortest
 from dprecipe.mechanisms.plan import Length, Plan
 from dprecipe.mechanisms.pnsgd.constants import Proven, above, below, contraction
@@ -197,4 +197,4 @@ def pnsgd_plan(plan: Plan) -> PnsgdPlan:
     return plan.room
 
 
-PLAN = PnsgdPlan
+PLAN: type[MechanismPlan] = PnsgdPlan
