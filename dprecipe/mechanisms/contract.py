@@ -80,7 +80,7 @@ class Facts:
     def layers(self) -> tuple[int, ...]:
         """Parameters of each layer of the model."""
         from dprecipe.data.facts import facts
-        from dprecipe.models.size import layer_sizes
+        from dprecipe.models.layout import layer_sizes
 
         found = facts(self.data)
         return layer_sizes(self.model, found.shape, found.classes, found.vocabulary)

@@ -30,28 +30,19 @@ def check(model: Model, facts: DataFacts) -> list[Finding]:
     return [*_labels(model, facts), *_features(model, facts), *_start(model)]
 
 
-def useless(model: Model, mechanism: str, *, fitted: bool) -> Iterator[Finding]:
-    """What a mechanism other than pnsgd has no use for (R280); `fitted`: the model is fitted at once, without steps."""
+def unsupported(model: Model, mechanism: str, *, fitted: bool, convex: str = "") -> Iterator[Finding]:
+    """What a mechanism that takes no steps of its own on a convex loss has no use for (R280).
+
+    `fitted`: the model is fitted at once, without steps. `convex`: the mechanisms that do take such steps, in words.
+    """
     if isinstance(model, Convex):
-        regression = isinstance(model, Regression)
+        choice = [] if isinstance(model, Regression) else ["choose model.kind logistic_regression"]
         yield Finding(
             "R280",
-            f"a {model.kind} is trained by pnsgd, which needs its constants; {mechanism} does not know it",
-            "use mechanism.kind pnsgd" + ("" if regression else ", or choose model.kind logistic_regression"),
-            "model.kind",
-        )
-    if mechanism == "pate" and isinstance(model, Pretrained) and model.starts_elsewhere:
-        yield Finding(
-            "R280",
-            "teachers and students of pate start from weights of their seed; nothing would read the file",
-            "remove model.init (and what comes with it: model.train, model.lora), or choose mechanism.kind dpsgd",
-            "model.init" if model.init is not None else "model",
-        )
-    if mechanism == "encoded" and isinstance(model, Timm | Transformers):
-        yield Finding(
-            "R280",
-            f"encoded needs the size of each layer, which nobody knows of a {model.kind} model before it is built",
-            "use mechanism.kind dpsgd, or a model.kind of dprecipe",
+            f"a {model.kind} is trained by {convex or 'a convex mechanism'}, which needs its constants; {mechanism} "
+            "does not know it",
+            ", or ".join([*([f"use mechanism.kind {convex}"] if convex else []), *choice])
+            or "choose another model.kind",
             "model.kind",
         )
     if not isinstance(model, LogisticRegression):
@@ -59,7 +50,7 @@ def useless(model: Model, mechanism: str, *, fitted: bool) -> Iterator[Finding]:
     if model.l2:
         yield Finding(
             "R280",
-            f"l2 is the regulariser of pnsgd; {mechanism} would not read it",
+            f"l2 is the regulariser of {convex or 'a convex mechanism'}; {mechanism} would not read it",
             "remove model.l2; with optimizer sgd or adam, training.optimizer.weight_decay shrinks the weights",
             "model.l2",
         )
@@ -84,8 +75,8 @@ def _labels(model: Model, facts: DataFacts) -> Iterator[Finding]:
         yield Finding(
             "R253",
             f"{model.kind} tells classes apart, and the label is a number",
-            "choose model.kind least_squares, huber_regression or location, with mechanism.kind pnsgd, or declare the "
-            "classes of the label",
+            "choose model.kind least_squares, huber_regression or location, and a mechanism that trains it, or declare "
+            "the classes of the label",
             "model.kind",
         )
     elif isinstance(model, HuberSvm) and facts.classes != 2:

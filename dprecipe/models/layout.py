@@ -1,4 +1,4 @@
-"""The tensors of the modules of the zoo by name and shape, in plain arithmetic: no torch."""
+"""The tensors of the zoo's modules by name and shape, and the sizes of their layers, in plain arithmetic: no torch."""
 
 from __future__ import annotations
 
@@ -61,10 +61,11 @@ _NORMS = {"lenet-norm": ((2, 8), (6, 16), (10, 120))}
 
 
 def shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> Shapes | None:
-    """All tensors of the built module's state, adapters merged, by name; the last layer's come last. None for trees
-    and for models of other libraries, whose tensors nobody knows before they are built or grown.
+    """All tensors of the built module's state, adapters merged, by name, layer by layer in their order in the module.
+    None for trees and for models of other libraries, whose tensors nobody knows before they are built or grown.
 
-    Arguments as of `dprecipe.models.size.layer_sizes`.
+    `shape`: of one record's features; it has to pass `dprecipe.models.checks`. `classes` are the outputs: 1 of a
+    regression. `vocabulary`: how many tokens there are, of a model of tokens.
     """
     match model:
         case LogisticRegression() | SoftmaxRegression() | HuberSvm() | LeastSquares() | HuberRegression():
@@ -77,7 +78,8 @@ def shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int |
             pairs = itertools.pairwise(widths)
             return dict(_all(_layer(2 * i + 1, (after, before)) for i, (before, after) in enumerate(pairs)))
         case Cnn(preset=preset):
-            return dict(_all(_convolutional(preset, shape, classes)))
+            tensors = dict(_all(_convolutional(preset, shape, classes)))
+            return dict(sorted(tensors.items(), key=lambda tensor: int(tensor[0].partition(".")[0])))
         case WideResNet(depth=depth, width=width):
             return dict(_all(_wide(depth, width, shape[0], classes)))
         case Transformer():
@@ -86,6 +88,25 @@ def shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int |
             return None
         case other:
             assert_never(other)
+
+
+def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> tuple[int, ...]:
+    """Trained weights and biases of each layer together, in the order of every flat gradient; none for trees, nor for
+    models of other libraries, whose sizes nobody knows before they are built. Adapters are layers of their own.
+
+    Arguments as of `shapes`.
+    """
+    tensors = shapes(model, shape, classes, vocabulary) or {}
+    sizes: dict[str, int] = {}
+    learned = trained(model, tensors)
+    for name in (name for name in tensors if name in learned):
+        layer = name.rpartition(".")[0]
+        if isinstance(model, Transformer) and model.lora is not None and layer != "head":
+            after, before = tensors[name]
+            sizes |= {f"{layer}.down": model.lora.rank * before, f"{layer}.up": model.lora.rank * after}
+        else:
+            sizes[layer] = sizes.get(layer, 0) + math.prod(tensors[name])
+    return tuple(sizes.values())
 
 
 def trained(model: Model, names: Iterable[str]) -> frozenset[str]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dprecipe.data.facts import DataFacts
-from dprecipe.models.checks import check, useless
+from dprecipe.models.checks import check, unsupported
 from dprecipe.models.schema import (
     Cnn,
     GradientBoosting,
@@ -117,7 +117,7 @@ def test_a_huber_svm_tells_two_classes_apart() -> None:
     ],
 )
 def test_what_only_hidden_steps_have_a_use_for(model: Model, fitted: bool, path: str | None) -> None:
-    found = list(useless(model, "pate", fitted=fitted))
+    found = list(unsupported(model, "pate", fitted=fitted))
     assert [(f.code, f.path) for f in found] == ([] if path is None else [("R280", path)])
 
 
@@ -161,9 +161,3 @@ def test_weights_are_read_from_safetensors_files_alone(name: str) -> None:
     assert check(spec.model_copy(update={"init": "weights/w.safetensors"}), facts(5)) == []
     encoder = check(Transformers(kind="transformers", init="folder"), DataFacts((5,), 3, (5,), vocabulary=9))
     assert "R259" not in {finding.code for finding in encoder}
-
-
-def test_pate_takes_no_weights_from_elsewhere() -> None:
-    spec = Mlp(kind="mlp", hidden=(3,), init="w.safetensors")
-    assert [(f.code, f.path) for f in useless(spec, "pate", fitted=False)] == [("R280", "model.init")]
-    assert list(useless(spec, "dpsgd", fitted=False)) == []

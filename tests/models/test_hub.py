@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from dprecipe.data.facts import DataFacts  # noqa: E402
 from dprecipe.faults import DataFault, RunFailed  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.checks import check, useless  # noqa: E402
+from dprecipe.models.checks import check  # noqa: E402
 from dprecipe.models.hub_config import checked  # noqa: E402
 from dprecipe.models.initial import head_of, start  # noqa: E402
 from dprecipe.models.lora import Adapted, merged  # noqa: E402
@@ -273,8 +273,6 @@ def test_checks_of_blocks() -> None:
         (Timm(kind="timm", name="resnet18", lora=Lora()), DataFacts((1, 8, 8), 3, (1, 8, 8)), ["R257"]),
     ):
         assert [finding.code for finding in check(spec, facts)] == codes
-    for mechanism, path in (("pate", "model.init"), ("encoded", "model.kind")):
-        assert [(f.code, f.path) for f in useless(SPEC, mechanism, fitted=False)] == [("R280", path)]
 
 
 def fake_timm(monkeypatch: pytest.MonkeyPatch, norm: type[torch.nn.Module]) -> None:

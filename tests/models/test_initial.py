@@ -16,9 +16,9 @@ from safetensors.torch import save_file  # noqa: E402
 from dprecipe.faults import DataFault  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.initial import head_of, start  # noqa: E402
+from dprecipe.models.layout import layer_sizes  # noqa: E402
 from dprecipe.models.lora import Adapted, adapt, merged  # noqa: E402
 from dprecipe.models.schema import Cnn, Lora, Mlp, Model, Transformer, WideResNet  # noqa: E402
-from dprecipe.models.size import layer_sizes  # noqa: E402
 
 MLP = Mlp(kind="mlp", hidden=(6, 5))
 TEXT = Transformer(kind="transformer", width=8, heads=2, vocabulary=11)

@@ -12,7 +12,7 @@ from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.encoded.phases import EncodedRun
 from dprecipe.mechanisms.encoded.plan import EncodedPlan
-from dprecipe.mechanisms.encoded.rules import RULES
+from dprecipe.mechanisms.encoded.rules import RULES, sizes_are_known
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, GradientCodebook
 from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.plan import Assumption
@@ -20,7 +20,7 @@ from dprecipe.mechanisms.plan import Assumption
 
 def check(spec: Encoded, facts: Facts) -> list[Finding]:
     """What makes this block impossible or unaccountable."""
-    findings = [finding for rule in RULES for finding in rule(spec, facts)]
+    findings = list(sizes_are_known(spec, facts)) or [finding for rule in RULES for finding in rule(spec, facts)]
     if any(finding.is_error for finding in findings):
         return findings
     try:

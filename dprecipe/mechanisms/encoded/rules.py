@@ -12,6 +12,7 @@ from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, GradientCodebook, Slots
 from dprecipe.mechanisms.noisy_sum import phased, solve
 from dprecipe.mechanisms.noisy_sum.sampling import Pace
+from dprecipe.models.schema import Timm, Transformers
 from dprecipe.noise import families
 from dprecipe.noise.schema import CauchyNoise, phases, shape_of
 
@@ -19,6 +20,18 @@ FEW_COORDINATES = 1000
 """Below this the null value of the Kolmogorov–Smirnov distance, 0.87/√d, drowns the signal."""
 MANY_COORDINATES = 100
 """Above this one number of the noise's distribution, its Fisher information, decides what it costs."""
+
+
+def sizes_are_known(spec: Encoded, facts: Facts) -> Iterator[Finding]:
+    """Codes are made layer by layer, so the layers' sizes have to be known before the model is built."""
+    if isinstance(facts.model, Timm | Transformers):
+        yield Finding(
+            "R280",
+            f"encoded needs the size of each layer, which nobody knows of a {facts.model.kind} model before it is "
+            "built",
+            "use mechanism.kind dpsgd, or a model.kind of dprecipe",
+            "model.kind",
+        )
 
 
 def codebook_is_public(spec: Encoded, facts: Facts) -> Iterator[Finding]:

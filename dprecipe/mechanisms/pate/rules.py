@@ -19,6 +19,7 @@ from dprecipe.mechanisms.pate.teacher_rules import (
     identity,
     one_ensemble,
     records_for_every_teacher,
+    students_weights,
     teachers_read_the_data,
     teachers_training,
 )
@@ -243,6 +244,7 @@ RULES: Sequence[Callable[[Pate, Facts], Iterator[Finding]]] = (
     one_ensemble,
     teachers_training,
     teachers_read_the_data,
+    students_weights,
     identity,
     augmentation,
     votes_match_the_records,

@@ -12,7 +12,7 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.models import checks as model_checks
-from dprecipe.models.schema import GradientBoosting, Pretrained, RandomForest
+from dprecipe.models.schema import GradientBoosting, Model, Pretrained, RandomForest
 
 FEW_TEACHERS = 1000
 """Below this, the noise that makes a data-dependent bound publishable takes what the bound gains."""
@@ -68,11 +68,30 @@ def teachers_read_the_data(spec: Pate, facts: Facts) -> Iterator[Finding]:
     teachers = spec.teachers
     if teachers.model is None:
         return
-    useless = model_checks.useless(teachers.model, spec.kind, fitted=teachers.training is None)
-    for finding in (*model_checks.check(teachers.model, data_facts(facts.data)), *useless):
+    found = [
+        *model_checks.check(teachers.model, data_facts(facts.data)),
+        *model_checks.unsupported(teachers.model, spec.kind, fitted=teachers.training is None, convex="pnsgd"),
+        *_begins_elsewhere(teachers.model),
+    ]
+    for finding in found:
         remedy = finding.remedy.replace("model.", "mechanism.teachers.model.")
         remedy = remedy.replace("training.optimizer", "mechanism.teachers.training.optimizer")
         yield replace(finding, path=f"mechanism.teachers.{finding.path}", remedy=remedy)
+
+
+def students_weights(spec: Pate, facts: Facts) -> Iterator[Finding]:
+    """A student begins from weights of its seed, as teachers do."""
+    yield from _begins_elsewhere(facts.model)
+
+
+def _begins_elsewhere(model: Model) -> Iterator[Finding]:
+    if isinstance(model, Pretrained) and model.starts_elsewhere:
+        yield Finding(
+            "R280",
+            "teachers and students of pate start from weights of their seed; nothing would read the file",
+            "remove model.init (and what comes with it: model.train, model.lora), or choose mechanism.kind dpsgd",
+            "model.init" if model.init is not None else "model",
+        )
 
 
 def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """Decision trees as a torch module: a random forest or gradient boosting, evaluated from plain tensors.
 
-Trees are grown elsewhere (`dprecipe.mechanisms.pate.train.fitted`); what is here has no parameters, draws nothing and
+Trees are grown elsewhere (by scikit-learn); what is here has no parameters, draws nothing and
 evaluates all trees at once. Released weights are these tensors, so that a forest needs no pickle.
 """
 

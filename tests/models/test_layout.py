@@ -4,7 +4,7 @@ import pytest
 
 from dprecipe.models.build import build
 from dprecipe.models.initial import head_of
-from dprecipe.models.layout import TREES, shapes, trained
+from dprecipe.models.layout import TREES, layer_sizes, shapes, trained
 from dprecipe.models.lora import adapt, merged
 from dprecipe.models.schema import (
     Cnn,
@@ -23,7 +23,6 @@ from dprecipe.models.schema import (
     Transformer,
     WideResNet,
 )
-from dprecipe.models.size import layer_sizes
 from dprecipe.training.released import DTYPES, trained_names
 
 CASES = [
