@@ -3,6 +3,17 @@
 The check is "would the next event exceed the budget?", asked before noise is drawn and before the optimiser moves.
 `release` is the only function that returns a noisy sum, and it asks for a ticket that only `admit` gives out, after
 the ledger holds the event.
+
+Formal guarantee: whatever noisy sums are released in all attempts of a run, the events in its ledger account for them,
+and the gate reserves no event that the budget does not hold: it is part of what the plan was solved for, or the
+accountant says so of all that is charged and of it together.
+
+| case | what happens |
+|---|---|
+| the plan is complete, or the budget holds no further event | no ticket: nothing is drawn |
+| an empty batch | its sum of zeros is released with noise, and charged as any other |
+| a ticket that is used up; a sum bounded in another norm than the event's | a fault, before noise is drawn |
+| a crash between reservation and settlement | the whole block counts as spent |
 """
 
 from __future__ import annotations

@@ -74,6 +74,9 @@ Adding = Callable[[Tensor, float | Tensor], None]
 def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) -> Tensor:
     """Add noise of this law and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
+    `value_P`: (P,) float64. `scale`: in the units of the sum; of Gaussian noise, its standard deviation. No number at
+    all: nothing is drawn. A scale of zero is a fault, and no sum comes back without noise.
+
     Guarantees: each number of the result is on the lattice of its own scale. For a sum on a CUDA device noise is made
     there, from a keystream that is made there as well; but for fewer than `MIN_ON_DEVICE` numbers it is drawn on the
     CPU and copied. Which of them is decided by their count alone, so it is the same in each step. For a sum on a CPU

@@ -37,6 +37,14 @@ WIDE = 1 << 18
 class ClippedSum:
     """A sum over units, each clipped. Noise accepts nothing else.
 
+    Formal guarantee: see `clipped_sum`, which makes it; whoever makes one states a bound that holds for every unit.
+
+    | batch | `value` |
+    |---|---|
+    | empty | zeros |
+    | one unit | its own clipped gradient: at most `bound` in `norm` |
+    | a unit whose gradient is not finite | the sum of the others: that unit adds zeros |
+
     `value`: (P,) float64, and what a mechanism has besides in coordinates after the parameters'. One unit added or
     removed moves value / `bound` by at most 1 in `norm`; `bound` is a number, or one for each coordinate.
     """
