@@ -29,6 +29,8 @@ FILE = re.compile(rf"`(?!dprecipe/v1)({TREE}/[\w./<>*-]*)`")
 """A path from the root of the repository. `<name>` and `*` stand for any name."""
 MODULE = re.compile(r"`(dprecipe(?:\.\w+)+)(?:\(\))?`")
 TARGET = re.compile(r"`make ([\w-]+)[^`]*`")
+KEYS = set(re.findall(r'"(\w+)":', (ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8")))
+MODULES = {path.stem for path in PACKAGE.rglob("*") if path.suffix in ("", ".py")}
 PUBLIC = {f"dprecipe.{name}" for name in dprecipe.__all__}
 
 
@@ -110,6 +112,10 @@ def test_every_package_says_what_lies_in_it(package: Path) -> None:
     said = ast.get_docstring(ast.parse(read_text(package)))
     assert said
     assert len(said) > 40
+    for name in MODULE.findall(said):
+        assert resolve(name), name
+    for name in re.findall(r"`([a-z_]+)`", said.partition("\n\n")[2]):
+        assert name in MODULES | KEYS | {"vmap"}, f"{name} is no module, nor a key of a recipe"
 
 
 def test_every_page_is_reached_by_links_from_the_readme() -> None:
