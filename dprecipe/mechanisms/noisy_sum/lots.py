@@ -7,7 +7,7 @@ Guarantees: who is drawn depends on the secret stream, the event and the number 
 | no unit at all, or a rate so small that nobody is drawn | an empty batch, which is released and charged as any other |
 | one unit | it is in with the same probability as among many |
 | a rate of 1, or more | every unit |
-| a Poisson batch with a cap, and more units drawn than that | a uniformly random subset of those drawn, as large as the cap |
+| a Poisson batch with a cap, and more units drawn than that | a uniformly random subset of those drawn, of that size |
 | a partition into more batches than there are units | some of the batches are empty |
 """
 
