@@ -1,7 +1,8 @@
 """What a room fulfils: a schema, an account, a trainer, and what it adds to the language and the command line.
 
 - `schema.py`: a frozen model tagged by `kind`, named `BLOCK`; structure only.
-- `account.py`: `check` and `plan`, pure arithmetic: the events that a run will cause, every free variable solved.
+- `plan.py`: `PLAN`, the type of its plans (`MechanismPlan`), and what `dprecipe plan` says of them.
+- `account.py`: `check` and `plan`, pure arithmetic: from a block to that plan, every free variable solved.
 - `train/run.py`, behind the wall: a `RUNNER` that runs exactly those events, through a gate.
 - `certificate.py`: `PART`, all that a certificate says of the mechanism (`mechanisms.certificate.CertificatePart`).
 - `starter.py`, `synonyms.toml`, `commands/`, where there are any.
