@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.recipe.places import Spot
-from dprecipe.recipe.synonyms import NOISE, SYNONYMS, WORDS, Synonym
+from dprecipe.recipe.synonyms import Synonym, read_synonyms
 from dprecipe.recipe.vocabulary import Known, every_key, has_place, keys, kinds, tag_key
 from dprecipe.text.merge import TAGS
 from dprecipe.text.near import loose, near
@@ -17,21 +18,27 @@ OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervise
 
 def near_word(word: str, known: Collection[str]) -> str | None:
     """As `near`, for values: another tool's word counts too."""
-    translated = WORDS.get(word.lower())
-    return translated if translated in known else near(word, known, cutoff=0.6)
+    translated = read_synonyms().words.get(word.lower(), ())
+    return next((ours for ours in translated if ours in known), None) or near(word, known, cutoff=0.6)
 
 
 def synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
-    """The entry of the tables for another tool's name, as it applies to this recipe."""
-    in_noise = NOISE.get(loose(key)) if "noise" in spot.path[:-1] else None
-    found = in_noise or SYNONYMS.get(loose(key))
-    return None if found is None else next((entry for entry in found.choices if applies(entry, tree)), found)
+    """What another tool's name means in this recipe: what its mechanism says of it, else what is true of any."""
+    known, name = read_synonyms(), loose(key)
+    entries = (known.in_noise.get(name, ()) if "noise" in spot.path[:-1] else ()) or known.names.get(name, ())
+    kind = _mechanism(tree)
+    own = [entry for entry in entries if entry.mechanism == kind]
+    general = [entry for entry in entries if not entry.mechanism]
+    fitting = [entry for entry in general if (has_place(tree, entry.path) if entry.path else kind is not None)]
+    placed = [entry for entry in general if entry.path]
+    return next(iter([*own, *fitting, *placed, *entries]), None)
 
 
-def applies(entry: Synonym, tree: Mapping) -> bool:
-    """Whether a recipe of these kinds has the place that an entry is about."""
-    place = entry.where or entry.path
-    return not place or has_place(tree, place)
+def _mechanism(tree: Mapping) -> str | None:
+    """The kind of mechanism that a recipe states or misspells; None where it can't be made out."""
+    entry = tree.entries.get("mechanism")
+    kind = _word(entry.value, "kind") if entry is not None and isinstance(entry.value, Mapping) else None
+    return kind if kind is None or kind in MECHANISMS else near_word(kind, MECHANISMS)
 
 
 def is_read(spot: Spot, name: str, tree: Mapping) -> bool:
@@ -53,7 +60,7 @@ def misspelt_tag(spot: Spot) -> str | None:
 
 
 def _word(node: Mapping, key: str) -> str | None:
-    value = node.entries[key].value
+    value = node.entries[key].value if key in node.entries else None
     return value.value if isinstance(value, Scalar) and isinstance(value.value, str) else None
 
 

@@ -134,7 +134,7 @@ def _pattern(at: Spot, context: Context) -> Finding:
     return Finding(
         "R109",
         "a name begins with a letter or digit; it has at most 100 letters, digits, `.`, `_` and `-`",
-        "write a name such as `mnist-dpsgd`",
+        "write a name such as `mnist-private`",
         at.dotted,
         at.place,
     )

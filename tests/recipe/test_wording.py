@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import get_args
 
@@ -11,8 +12,9 @@ from pydantic_core import ErrorDetails, ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from dprecipe.faults import RecipeError
+from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.synonyms import NOISE, SYNONYMS, WORDS, Synonym
+from dprecipe.recipe.synonyms import Synonym, read_synonyms
 from dprecipe.recipe.vocabulary import REFUSED, every_key, has_place, keys
 from dprecipe.recipe.wording import word
 from dprecipe.schemas import schema_text
@@ -25,6 +27,11 @@ ENCODED = FINE.replace("  kind: dpsgd\n  clip: {norm: 1.0}\n", "  kind: encoded\
 PATE = (ROOT / "golden" / "recipes" / "fine-pate.yaml").read_text("utf-8")
 KNOWN_PATHS = {known.path for known in every_key()}
 ERRORS = get_args(ErrorType)
+PACKAGE = ROOT.parent / "dprecipe"
+NAMES, IN_NOISE = read_synonyms().names, read_synonyms().in_noise
+ALL = {**NAMES, **{f"noise.{name}": entries for name, entries in IN_NOISE.items()}}
+USERS = {"opacus", "tf_privacy", "jax_privacy", "lightning", "hugging_face", "papers", "symbols", "in_a_noise_block"}
+"""Whose names the tables give."""
 RAW = re.compile(r"Input should|Field required|not permitted|valid (?:dictionary|integer|number|string|tuple)|pydantic")
 LOCATIONS = [
     (),
@@ -72,35 +79,57 @@ def test_a_value_that_cannot_be_placed_has_a_code_too() -> None:
     assert [finding.code for finding in word(error, load(text, "r.yaml"), frozenset())] == ["R199"]
 
 
-@pytest.mark.parametrize(
-    ("name", "first"), [*SYNONYMS.items(), *NOISE.items()], ids=[*SYNONYMS, *(f"noise.{name}" for name in NOISE)]
-)
-def test_every_synonym_leads_to_a_key_of_the_language(name: str, first: Synonym) -> None:
-    for synonym in first.choices:
+@pytest.mark.parametrize(("name", "entries"), ALL.items(), ids=ALL)
+def test_every_synonym_leads_to_a_key_of_the_language(name: str, entries: tuple[Synonym, ...]) -> None:
+    assert entries
+    assert len({entry.mechanism for entry in entries}) == len(entries), "a mechanism says one thing of a name"
+    for synonym in entries:
         assert synonym.remedy
-        for path in (synonym.path, synonym.where):
-            assert not path or path in KNOWN_PATHS
+        assert not synonym.path or synonym.path in KNOWN_PATHS
         for path in re.findall(r"\b(?:data|mechanism|budget|training|runtime)\.[a-z_.]*[a-z]", synonym.remedy):
             assert path in KNOWN_PATHS, path
 
 
+@pytest.mark.parametrize("kind", ["", *MECHANISMS])
+def test_every_idea_that_is_answered_has_a_name(kind: str) -> None:
+    general = tomllib.loads((PACKAGE / "recipe" / "synonyms.toml").read_text("utf-8"))
+    tables = tomllib.loads(MECHANISMS[kind].synonyms) if kind else general
+    ideas = {i for title, table in tables.items() if title != "words" for i in table.get("ideas", [title])}
+    named = {title for part in (general, tables) for title, t in part.items() if title != "words" and USERS & t.keys()}
+    assert len(ideas) >= 10
+    assert ideas <= named
+    used = {user for title, t in tables.items() if title != "words" for user in t} - {"path", "remedy", "ideas"}
+    assert used <= USERS
+
+
 @pytest.mark.parametrize("base", [FINE, ENCODED, PATE], ids=["dpsgd", "encoded", "pate"])
-@pytest.mark.parametrize("name", sorted(set(SYNONYMS) - {known.path.rpartition(".")[2] for known in every_key()}))
-def test_a_synonym_is_answered_wherever_it_stands(name: str, base: str) -> None:
-    choices, tree = SYNONYMS[name].choices, load(base, "r.yaml")
-    places = [synonym.where or synonym.path for synonym in choices]
-    placed = [s for s, place in zip(choices, places, strict=True) if not place or has_place(tree, place)]
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {known.path.rpartition(".")[2] for known in every_key()}))
+def test_a_synonym_is_answered_wherever_it_stands(name: str, base: str, request: pytest.FixtureRequest) -> None:
+    tree, kind = load(base, "r.yaml"), request.node.callspec.id.rpartition("-")[2]
+    own = [entry for entry in NAMES[name] if entry.mechanism == kind]
+    general = [entry for entry in NAMES[name] if not entry.mechanism]
+    placed = [entry for entry in general if not entry.path or has_place(tree, entry.path)]
     for text in (f"{base}{name}: 1\n", re.sub(r"(  kind: \w+)", rf"\1\n  {name}: 1", base, count=1)):
         with pytest.raises(RecipeError) as caught:
             read_text(text)
         (finding,) = caught.value.findings
         assert finding.code == "R112"
-        assert finding.remedy == (placed or choices)[0].remedy
+        assert finding.remedy == [*own, *placed, *general, *NAMES[name]][0].remedy
 
 
-@pytest.mark.parametrize("name", NOISE)
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [("pnsgd", "mechanism.batch_size"), ("pnsgdd", "mechanism.batch_size"), ("magic", "mechanism.sampling.batch_size")],
+)
+def test_a_synonym_is_that_of_the_mechanism_that_is_meant(kind: str, remedy: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_text(f"{FINE}lot_size: 3\n".replace("kind: dpsgd", f"kind: {kind}"))
+    assert any(f.path == "lot_size" and f.remedy.startswith(f"set {remedy}:") for f in caught.value.findings)
+
+
+@pytest.mark.parametrize("name", IN_NOISE)
 def test_a_name_of_noise_is_answered_in_every_noise_block(name: str) -> None:
-    meant = NOISE[name].path.rpartition(".")[2]
+    meant = IN_NOISE[name][-1].path.rpartition(".")[2]
     keys = {"student_t": ["df", "multiplier"], "variance_gamma": ["shape", "multiplier"]}
     family = next(family for family in keys if meant in keys[family])
     others = "".join(f", {key}: 2" for key in keys[family] if key != meant)
@@ -138,10 +167,12 @@ def words_of_the_language() -> set[str]:
 
 
 def test_every_translated_word_is_a_word_of_the_language() -> None:
-    assert set(WORDS.values()) <= words_of_the_language()
+    words = {word for ours in read_synonyms().words.values() for word in ours}
+    assert len(words) >= 40
+    assert words <= words_of_the_language()
 
 
 def test_keys_of_the_table_are_not_keys_at_the_same_place() -> None:
     from dprecipe.recipe.root import Recipe
 
-    assert not set(SYNONYMS) & set(keys(Recipe))
+    assert not set(NAMES) & set(keys(Recipe))
