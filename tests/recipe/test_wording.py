@@ -123,8 +123,8 @@ def test_a_synonym_is_answered_wherever_it_stands(name: str, base: str, request:
 )
 def test_a_synonym_is_that_of_the_mechanism_that_is_meant(kind: str, remedy: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        read_text(f"{FINE}lot_size: 3\n".replace("kind: dpsgd", f"kind: {kind}"))
-    assert any(f.path == "lot_size" and f.remedy.startswith(f"set {remedy}:") for f in caught.value.findings)
+        read_text(FINE.replace("kind: dpsgd", f"kind: {kind}").replace("training:", "training:\n  lot_size: 3"))
+    assert any(f.path == "training.lot_size" and f.remedy.startswith(f"set {remedy}:") for f in caught.value.findings)
 
 
 @pytest.mark.parametrize("name", IN_NOISE)
