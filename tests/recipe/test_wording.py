@@ -119,12 +119,12 @@ def test_a_synonym_is_answered_wherever_it_stands(name: str, base: str, request:
 
 @pytest.mark.parametrize(
     ("kind", "remedy"),
-    [("pnsgd", "mechanism.batch_size"), ("pnsgdd", "mechanism.batch_size"), ("magic", "mechanism.sampling.batch_size")],
+    [("pnsgd", "model.l2"), ("pnsgdd", "model.l2"), ("magic", "training.optimizer.weight_decay")],
 )
 def test_a_synonym_is_that_of_the_mechanism_that_is_meant(kind: str, remedy: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        read_text(FINE.replace("kind: dpsgd", f"kind: {kind}").replace("training:", "training:\n  lot_size: 3"))
-    assert any(f.path == "training.lot_size" and f.remedy.startswith(f"set {remedy}:") for f in caught.value.findings)
+        read_text(FINE.replace("kind: dpsgd", f"kind: {kind}").replace("training:", "training:\n  l2_reg: 3"))
+    assert any(f.path == "training.l2_reg" and f.remedy.startswith(f"set {remedy}") for f in caught.value.findings)
 
 
 @pytest.mark.parametrize("name", IN_NOISE)
