@@ -23,9 +23,9 @@ from dprecipe.models.build import build
 from dprecipe.models.checks import check
 from dprecipe.models.file import ModelFile, parse
 from dprecipe.models.form import Form
+from dprecipe.models.modules.adapted import adapt
 from dprecipe.models.schema import Model
 from dprecipe.models.zoo.forest import Forest
-from dprecipe.training.probe.adapted import adapt
 
 Rows = Sequence[Mapping[str, Value]]
 

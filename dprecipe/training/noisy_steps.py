@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from dprecipe.language.training import Sgd
 from dprecipe.mechanisms.noisy_sum.lots import Lot, draw
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum
@@ -26,7 +27,6 @@ from dprecipe.training.kept import Kept
 from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
 from dprecipe.training.processes import Alone, Led, Processes
 from dprecipe.training.records import Store, StoredLot
-from dprecipe.training.seeded import drawing_from
 
 
 @final

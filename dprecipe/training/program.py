@@ -23,6 +23,7 @@ from dprecipe.models.build import build
 from dprecipe.models.form import Form
 from dprecipe.models.hub_config import Config
 from dprecipe.models.initial import start
+from dprecipe.models.modules.adapted import adapt
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.private import inspect
 from dprecipe.models.schema import Pretrained, Transformer, Transformers
@@ -32,7 +33,6 @@ from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.precision_check import single_precision
-from dprecipe.training.probe.adapted import adapt
 from dprecipe.training.probe.program import Check, probe
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import among, local_rank

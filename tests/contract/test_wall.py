@@ -21,6 +21,7 @@ BEHIND = (
     "models/private.py",
     "models/form.py",
     "models/load.py",
+    "models/modules",
     "data/augment.py",
 )
 RIGHT_OF_THE_WALL = [

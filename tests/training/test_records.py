@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from dprecipe.data.records import Records
+from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.records import LotOfSeveral, Store
-from dprecipe.training.seeded import drawing_from
 
 
 def drawn(store: Store, seed: int, units: list[int]) -> torch.Tensor:

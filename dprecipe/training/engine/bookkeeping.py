@@ -22,10 +22,10 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor, nn
 
+from dprecipe.models.modules.resting import resting
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import terms
 from dprecipe.training.engine.reduced import tolerance
-from dprecipe.training.engine.resting import resting
 from dprecipe.training.engine.sizes import is_out_of_memory, numbers_kept, one_size
 from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart, layers_of, trained_of
 from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term

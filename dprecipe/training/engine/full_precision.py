@@ -42,18 +42,6 @@ def in_full_precision() -> Iterator[None]:
         restore()
 
 
-@contextmanager
-def without_cudnn() -> Iterator[None]:
-    """cuDNN is not used. torch's own `cudnn.flags` would turn TF32 on meanwhile."""
-    cudnn: Any = torch.backends.cudnn
-    enabled = cudnn.enabled
-    cudnn.enabled = False
-    try:
-        yield
-    finally:
-        cudnn.enabled = enabled
-
-
 def _full() -> Callable[[], None]:
     """Set both interfaces; what undoes it."""
     cudnn: Any = torch.backends.cudnn

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.form import Form
+from dprecipe.models.modules.adapted import Adapted
+from dprecipe.models.modules.draws import drawn_by, shared_draws
+from dprecipe.models.modules.resting import resting
+from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.engine.clipped_sum import Loss
-from dprecipe.training.engine.resting import resting
-from dprecipe.training.probe.adapted import Adapted
-from dprecipe.training.probe.draws import drawn_by, shared_draws
 from dprecipe.training.probe.place import named
-from dprecipe.training.seeded import drawing_from
 
 ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError, KeyError)
 """What a module or a loss can raise when it can't be called as training calls it."""

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from torch import nn
 
-from dprecipe.training.probe.adapted import Adapted
+from dprecipe.models.modules.adapted import Adapted
 
 WIDTH = 240
 NOT_THE_USERS = ("torch", "dprecipe", "contextlib", "functools")

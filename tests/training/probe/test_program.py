@@ -15,14 +15,14 @@ from torch import Tensor, nn  # noqa: E402
 from dprecipe.faults import RunFailed  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.form import Form  # noqa: E402
+from dprecipe.models.modules.adapted import adapt  # noqa: E402
+from dprecipe.models.modules.seeded import drawing_from  # noqa: E402
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping, layers  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
-from dprecipe.training.probe.adapted import adapt  # noqa: E402
 from dprecipe.training.probe.program import examine, probe  # noqa: E402
 from dprecipe.training.probe.sums import clipping_tests  # noqa: E402
-from dprecipe.training.seeded import drawing_from  # noqa: E402
 
 ALL = [
     "output",

@@ -21,10 +21,10 @@ from dprecipe.faults import RunFailed
 from dprecipe.language.training import Training
 from dprecipe.mechanisms.pate.train.vat import unsupervised_loss
 from dprecipe.mechanisms.plan import Length
+from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.losses import generalised_cross_entropy
 from dprecipe.training.moves import moves
 from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
-from dprecipe.training.seeded import drawing_from
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]

@@ -285,7 +285,7 @@ PUBLIC_ALONE = {
         "dprecipe.training.moves",
         "dprecipe.training.optimise",
     ),
-    *("dprecipe.progress", "dprecipe.training.seeded", "dprecipe.mechanisms.pate.aggregators"),
+    *("dprecipe.progress", "dprecipe.models.modules.seeded", "dprecipe.mechanisms.pate.aggregators"),
     *(
         "dprecipe.mechanisms.pate.train.fitted",
         "dprecipe.mechanisms.pate.train.student",

@@ -15,8 +15,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dprecipe.training.engine.full_precision import without_cudnn
-
 CONSTANT = 0.5
 """What a draw of a real number answers. Bernoulli's answers 1: nothing is dropped. Whole numbers are the lowest."""
 
@@ -26,6 +24,18 @@ def resting() -> Iterator[None]:
     """Let all draws rest. Kernels that draw inside (cuDNN's, fused attention) are not used meanwhile."""
     with without_cudnn(), sdpa_kernel(SDPBackend.MATH), _Resting():  # type: ignore[no-untyped-call]
         yield
+
+
+@contextmanager
+def without_cudnn() -> Iterator[None]:
+    """cuDNN is not used. torch's own `cudnn.flags` would turn TF32 on meanwhile."""
+    cudnn: Any = torch.backends.cudnn
+    enabled = cudnn.enabled
+    cudnn.enabled = False
+    try:
+        yield
+    finally:
+        cudnn.enabled = enabled
 
 
 class _Resting(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import Tensor, nn  # noqa: E402
 
 from dprecipe.models.form import Form  # noqa: E402
-from dprecipe.training.probe.adapted import Adapted, adapt  # noqa: E402
+from dprecipe.models.modules.adapted import Adapted, adapt  # noqa: E402
 
 SHAPE, VOCABULARY = (7,), 50
 TOKENS = Form(SHAPE, (0,))

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.form import Form
-from dprecipe.training.probe.draws import SEEDS, shared_draws
-from dprecipe.training.probe.reads import reading
-from dprecipe.training.seeded import draw_from, drawing_from
+from dprecipe.models.modules.draws import SEEDS, shared_draws
+from dprecipe.models.modules.reads import reading
+from dprecipe.models.modules.seeded import draw_from, drawing_from
 
 IDS, MASK = "input_ids", "attention_mask"
 TRIED, MORE = 3, 7
