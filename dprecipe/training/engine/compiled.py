@@ -21,7 +21,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast, final
 
@@ -34,28 +34,21 @@ from torch.utils import _pytree as pytree
 from dprecipe.faults import RunFailed
 from dprecipe.progress import say
 from dprecipe.training.engine.bookkeeping import (
-    LOST,
-    ROUNDING,
-    Found,
     Loss,
     Plan,
     Share,
-    Source,
-    add_clipped,
-    filled,
     left_alone,
     made_up,
     passed,
     plan_of,
     shared,
-    weighed,
 )
-from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.compiled_check import check_equal, seconds
+from dprecipe.training.engine.compiled_program import At, Kept, Program, Uncompiled, Whole
 from dprecipe.training.engine.layers import terms
 from dprecipe.training.engine.parts import Parts
-from dprecipe.training.engine.reduced import tolerance
 from dprecipe.training.engine.sizes import largest, size_for
-from dprecipe.training.engine.taps import Call, Dim, Unplanned
+from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.engine.terms import Products, Rows
 from dprecipe.training.engine.ways import Reserve, Small, Vectors, Weights
 
@@ -63,132 +56,12 @@ Mode = Literal["auto", True, False]
 Compiler = Callable[[GraphModule, list[Tensor]], Callable[..., Sequence[Tensor]]]
 """A graph and examples of its inputs to what computes it."""
 
-TOLERANCE = 1e-4
-"""Relative error of norms and sums of a program, on made-up records: above single precision's, below a wrong one's."""
 OPERATIONS = 20_000
 """A graph of more operations (a loop that was unrolled) takes too long to compile."""
 WORTH_SECONDS = 600.0
 """Shorter runs are not compiled, for it takes a minute or two."""
 GAIN = 0.97
 """A program that takes more than this share of the eager time is not worth having."""
-
-
-class Uncompiled(Exception):
-    """There is no program; the message says why."""
-
-
-@final
-@dataclass(frozen=True, slots=True, repr=False)
-class Kept:
-    """One call of a layer whose terms are made from its inputs and gradients, and where in the answers these are."""
-
-    call: Call
-    """As it was traced, without its tensors, and with those parameters only."""
-    leaves: tuple[Any, ...]
-    """Its arguments; of each tensor, its place in the answers."""
-    spec: pytree.TreeSpec
-    gradients: tuple[int | None, ...]
-
-    def restored(self, answers: Sequence[Tensor], count: int) -> Call:
-        """The call, of the first `count` records."""
-        dims = iter(self.call.places.inputs)
-        leaves = [
-            _first(answers[leaf.index], next(dims), count) if isinstance(leaf, _At) else leaf for leaf in self.leaves
-        ]
-        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        outputs = zip(self.gradients, self.call.places.outputs, strict=True)
-        gradients = [None if place is None else _first(answers[place], dim, count) for place, dim in outputs]
-        return replace(self.call, args=args, kwargs=kwargs, gradients=gradients)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _At:
-    index: int
-
-
-@final
-@dataclass(frozen=True, slots=True, repr=False)
-class Program:
-    """A pass over `size` records."""
-
-    size: int
-    compute: Callable[..., Sequence[Tensor]]
-    held: tuple[tuple[dict[str, Any], str], ...]
-    """Where its parameters and buffers are found: they may be other tensors by the next step."""
-    rows: tuple[tuple[str, int], ...]
-    kept: tuple[Kept, ...]
-    names: dict[int, str]
-    whole: Whole | None = None
-
-    def answers(self, features: Tensor, labels: Tensor) -> Sequence[Tensor]:
-        """What the layers keep, of records that are filled up to `size`."""
-        held = [tensors[name].detach() for tensors, name in self.held]
-        with torch.no_grad():
-            return self.compute(*held, filled(features, self.size), filled(labels, self.size))
-
-    def found(self, features: Tensor, labels: Tensor) -> Found:
-        """Terms by the names of parameters, as `bookkeeping.found` has them, of at most `size` records."""
-        return self.terms(self.answers(features, labels), len(labels))
-
-    def terms(self, answers: Sequence[Tensor], count: int) -> Found:
-        """Those of the first `count` records."""
-        made: Found = [[(name, Rows(answers[place][:count]))] for name, place in self.rows]
-        for kept in self.kept:
-            call = kept.restored(answers, count)
-            made.append([(self.names[id(call.parameters[name])], term) for name, term in terms(call)])
-        return made
-
-    def add(
-        self,
-        features: Tensor,
-        labels: Tensor,
-        clipping: Clipping,
-        total_P: Tensor,
-        reserve: Reserve,
-        *,
-        fresh: bool,
-    ) -> bool:
-        """As `bookkeeping.Source` has it; norms and sums are compiled as well, where they are `whole`."""
-        count, whole = len(labels), self.whole
-        if whole is None or len(clipping.thresholds) > 1:
-            return False
-        with torch.no_grad():
-            answers = self.answers(features, labels)
-            weights_N = filled(weighed(whole.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size)
-            if not reserve.holds(count, whole.together):  # in double precision, by the same weights
-                for share in whole.shares(answers):
-                    share.way.add([total_P[where] for where in share.wheres], Weights(weights_N))
-                return True
-            for where, sum_P in zip(whole.wheres, whole.sums(*answers, weights_N), strict=True):
-                if fresh:
-                    total_P[where].copy_(sum_P)
-                else:
-                    total_P[where].add_(sum_P)
-        return True
-
-
-@final
-@dataclass(frozen=True, slots=True, repr=False)
-class Whole:
-    """From what the layers keep to norms, and from that and weights to sums.
-
-    These are two programs, so that both are of the same numbers in memory: of one, a compiler could make numbers for
-    the norms and make them anew, rounded otherwise, for the sums. A compiled root in single precision may be off by two
-    units of the last place; that is less than `bookkeeping.ROUNDING`.
-    """
-
-    norms: Callable[..., Sequence[Tensor]]
-    sums: Callable[..., Sequence[Tensor]]
-    together: int
-    """How many records are added up in single precision."""
-    wheres: tuple[slice, ...]
-    shares: Callable[[Sequence[Tensor]], list[Share]]
-    """What the two programs were made of."""
-
-
-def _first(tensor: Tensor, dim: Dim, count: int) -> Tensor:
-    return tensor if dim is None else tensor.narrow(dim[0], 0, count * dim[1])
 
 
 def program(
@@ -223,7 +96,7 @@ def program(
                     rows.append((names[id(rest.pop(name))], at(term.values)))
             if rest and any(gradient is not None for gradient in call.gradients):
                 leaves, spec = pytree.tree_flatten((call.args, call.kwargs))
-                held = tuple(_At(at(leaf)) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+                held = tuple(At(at(leaf)) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
                 gradients = tuple(None if gradient is None else at(gradient) for gradient in call.gradients)
                 bare = replace(call, parameters=rest, args=(), kwargs={}, gradients=[])
                 kept.append(Kept(bare, held, spec, gradients))
@@ -476,121 +349,10 @@ class Passes:
         records = made_up(features, labels, size)
         together = Reserve(max(size, math.ceil(largest(self._expected))), self._processes).together(size)
         made = program(model, loss, *records, plan, self._compiler, together)
-        hold_equal(model, loss, *records, made)
+        check_equal(model, loss, *records, made)
         if self._mode == "auto":
             rounds = [[seconds(model, loss, *usual, who) for who in (None, made)] for _ in range(3)]
             eager, compiled = (min(times) for times in zip(*rounds, strict=True))
             if compiled > GAIN * eager:
                 raise Uncompiled(f"it takes {1000 * compiled:.0f} ms, and {1000 * eager:.0f} ms as it is")
         return made
-
-
-def seconds(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, source: Source | None) -> float:
-    """How long a clipped sum of these records takes, after one that warms up."""
-    taken = math.inf
-    for _ in range(2):
-        start = time.perf_counter()
-        _sum(model, loss, features, labels, Clipping.flat(1.0), source).sum().item()  # waits for the device
-        taken = time.perf_counter() - start
-    return taken
-
-
-def hold_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, program: Program) -> None:
-    """Hold a program's sums against those of the eager engine, on these made-up records.
-
-    Sums of gradients that are all clipped show wrong norms, others wrong gradients; fewer records that are filled up to
-    the size of the program have to give what they give by themselves; and a record without a number must not touch
-    another. Where a network has kinks, a rounding moves gradients by more than it is, of one parameter here and of
-    another there: so much as the eager engine's own sums move at most when records do by `MOVED`, programs may differ.
-
-    Raises:
-        Uncompiled: they are not equal.
-    """
-    if program.whole is not None:
-        _hold_whole(program.whole, program, model, loss, features, labels)
-    count = len(labels)
-    spoilt = features.clone()
-    if features.is_floating_point():
-        spoilt[count // 2] = torch.nan
-    sizes = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
-    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    programs = [program] if program.whole is None else [program, replace(program, whole=None)]
-    for what, clip, given in (
-        ("clipped sum", LITTLE, features),
-        ("sum", MUCH, features),
-        ("sum of fewer records", LITTLE, features[: max(1, count - count // 3)]),
-        ("sum next to a record that is not a number", LITTLE, spoilt),
-    ):
-
-        def summed(records: Tensor, source: Source | None, clip: float = clip) -> list[Tensor]:
-            total_P = _sum(model, loss, records, labels[: len(records)], Clipping.flat(clip), source)
-            return list(torch.split(total_P, sizes))
-
-        eager = summed(given, None)
-        lost = LOST * max(float(sum_P.abs().max()) for sum_P in eager)
-        moved = summed(given + MOVED * given.roll(1, -1), None) if given.is_floating_point() else eager
-        kinks = max(_apart(before, after, lost) for before, after in zip(eager, moved, strict=True))
-        allowed = max(tolerance(model, TOLERANCE), min(KINKS * kinks, MOST))
-        for compiled in (summed(given, one) for one in programs):
-            for name, right, found in zip(names, eager, compiled, strict=True):
-                if not _apart(right, found, lost) <= allowed:
-                    raise Uncompiled(f"the compiled {what} differs from the eager one, in {name!r}")
-
-
-def _hold_whole(whole: Whole, program: Program, model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> None:
-    """Hold norms and sums of a pass's answers against those of the same answers in double precision.
-
-    No norm may be smaller by more than is covered, and no sum farther off than is reserved, also next to a record that
-    is not a number and has weight zero.
-
-    Raises:
-        Uncompiled: they are not equal.
-    """
-    size, plan = program.size, plan_of(model, loss, features, labels)
-    answers = [answer.clone() for answer in program.answers(features, labels)]
-    for answer in answers:
-        if answer.is_floating_point() and len(answer) == size:
-            answer[size // 2] = torch.nan
-    exact = [answer.double() if answer.is_floating_point() else answer for answer in answers]
-    shares = shared(program.terms(exact, size), model, size, features.device, plan)
-    squares_N = torch.stack([share.way.squares() for share in shares]).sum(0)
-    ratio_N = (whole.norms(*answers)[0] / squares_N)[torch.arange(size, device=features.device) != size // 2]
-    if not (float(ratio_N.min()) >= 1 / ROUNDING and float(ratio_N.max()) <= 1 + TOLERANCE):
-        raise Uncompiled("the compiled norms differ from those in double precision")
-    weights_N = squares_N.rsqrt().nan_to_num(0.0) * torch.linspace(0.1, 1.0, size).to(squares_N)
-    weights_N[::5] = 0.0
-    limit = (whole.together + 6) * 2.0**-24 * float(weights_N.mul(squares_N.sqrt()).nan_to_num(0.0).sum())
-    totals = [weights_N.new_zeros(where.stop - where.start) for where in whole.wheres]
-    rest = iter(totals)
-    for share in shares:
-        share.way.add([next(rest) for _ in share.wheres], Weights(weights_N))
-    off = torch.cat([a - b for a, b in zip(totals, whole.sums(*answers, weights_N), strict=True)])
-    if not float(off.norm()) <= limit:
-        raise Uncompiled("the compiled sums differ from those in double precision")
-
-
-def _apart(right: Tensor, found: Tensor, lost: float) -> float:
-    """The largest difference, relative to the largest number, beyond what is lost; infinite where one is no number."""
-    beyond = float((right - found).abs().max()) - lost
-    if not beyond > 0:
-        return 0.0 if beyond <= 0 else math.inf
-    return beyond / max(float(right.abs().max()), sys.float_info.min)
-
-
-LITTLE, MUCH = 1e-6, 1e6
-"""Clip norms, below those of gradients and above."""
-MOVED = 1e-6
-"""Of a record's numbers: what passes through some layers in single precision is rounded by about as much."""
-KINKS = 4.0
-"""How many times as much as that moves the eager engine's sum, a program's may differ."""
-MOST = 0.1
-"""But by no more than this."""
-
-
-def _sum(
-    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, clipping: Clipping, source: Source | None
-) -> Tensor:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    total_P = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64, device=features.device)
-    add_clipped(model, loss, features, labels, clipping, total_P, Reserve(len(labels)), source)
-    return total_P

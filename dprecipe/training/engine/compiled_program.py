@@ -1,0 +1,141 @@
+"""A compiled pass, as the engine uses it: from records to the terms of layers, and on to norms and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from dprecipe.training.engine.bookkeeping import (
+    Found,
+    Share,
+    filled,
+    weighed,
+)
+from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.layers import terms
+from dprecipe.training.engine.taps import Call, Dim
+from dprecipe.training.engine.terms import Rows
+from dprecipe.training.engine.ways import Reserve, Weights
+
+
+class Uncompiled(Exception):
+    """There is no program; the message says why."""
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Kept:
+    """One call of a layer whose terms are made from its inputs and gradients, and where in the answers these are."""
+
+    call: Call
+    """As it was traced, without its tensors, and with those parameters only."""
+    leaves: tuple[Any, ...]
+    """Its arguments; of each tensor, its place in the answers."""
+    spec: pytree.TreeSpec
+    gradients: tuple[int | None, ...]
+
+    def restored(self, answers: Sequence[Tensor], count: int) -> Call:
+        """The call, of the first `count` records."""
+        dims = iter(self.call.places.inputs)
+        leaves = [
+            _first(answers[leaf.index], next(dims), count) if isinstance(leaf, At) else leaf for leaf in self.leaves
+        ]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        outputs = zip(self.gradients, self.call.places.outputs, strict=True)
+        gradients = [None if place is None else _first(answers[place], dim, count) for place, dim in outputs]
+        return replace(self.call, args=args, kwargs=kwargs, gradients=gradients)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class At:
+    index: int
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Program:
+    """A pass over `size` records."""
+
+    size: int
+    compute: Callable[..., Sequence[Tensor]]
+    held: tuple[tuple[dict[str, Any], str], ...]
+    """Where its parameters and buffers are found: they may be other tensors by the next step."""
+    rows: tuple[tuple[str, int], ...]
+    kept: tuple[Kept, ...]
+    names: dict[int, str]
+    whole: Whole | None = None
+
+    def answers(self, features: Tensor, labels: Tensor) -> Sequence[Tensor]:
+        """What the layers keep, of records that are filled up to `size`."""
+        held = [tensors[name].detach() for tensors, name in self.held]
+        with torch.no_grad():
+            return self.compute(*held, filled(features, self.size), filled(labels, self.size))
+
+    def found(self, features: Tensor, labels: Tensor) -> Found:
+        """Terms by the names of parameters, as `bookkeeping.found` has them, of at most `size` records."""
+        return self.terms(self.answers(features, labels), len(labels))
+
+    def terms(self, answers: Sequence[Tensor], count: int) -> Found:
+        """Those of the first `count` records."""
+        made: Found = [[(name, Rows(answers[place][:count]))] for name, place in self.rows]
+        for kept in self.kept:
+            call = kept.restored(answers, count)
+            made.append([(self.names[id(call.parameters[name])], term) for name, term in terms(call)])
+        return made
+
+    def add(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        clipping: Clipping,
+        total_P: Tensor,
+        reserve: Reserve,
+        *,
+        fresh: bool,
+    ) -> bool:
+        """As `bookkeeping.Source` has it; norms and sums are compiled as well, where they are `whole`."""
+        count, whole = len(labels), self.whole
+        if whole is None or len(clipping.thresholds) > 1:
+            return False
+        with torch.no_grad():
+            answers = self.answers(features, labels)
+            weights_N = filled(weighed(whole.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size)
+            if not reserve.holds(count, whole.together):  # in double precision, by the same weights
+                for share in whole.shares(answers):
+                    share.way.add([total_P[where] for where in share.wheres], Weights(weights_N))
+                return True
+            for where, sum_P in zip(whole.wheres, whole.sums(*answers, weights_N), strict=True):
+                if fresh:
+                    total_P[where].copy_(sum_P)
+                else:
+                    total_P[where].add_(sum_P)
+        return True
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Whole:
+    """From what the layers keep to norms, and from that and weights to sums.
+
+    These are two programs, so that both are of the same numbers in memory: of one, a compiler could make numbers for
+    the norms and make them anew, rounded otherwise, for the sums. A compiled root in single precision may be off by two
+    units of the last place; that is less than `bookkeeping.ROUNDING`.
+    """
+
+    norms: Callable[..., Sequence[Tensor]]
+    sums: Callable[..., Sequence[Tensor]]
+    together: int
+    """How many records are added up in single precision."""
+    wheres: tuple[slice, ...]
+    shares: Callable[[Sequence[Tensor]], list[Share]]
+    """What the two programs were made of."""
+
+
+def _first(tensor: Tensor, dim: Dim, count: int) -> Tensor:
+    return tensor if dim is None else tensor.narrow(dim[0], 0, count * dim[1])
