@@ -65,7 +65,7 @@ def test_from_the_recipe_to_the_plan(recipe: Path, book: Path, capsys: pytest.Ca
     assert findings == ()
     planned = plan(read(recipe))
     assert planned.room.digest == made.digest
-    assert codebook_of(planned).digest == made.digest
+    assert codebook_of(planned.room, recipe.parent).digest == made.digest
     (advice,) = re.findall(r"^  (codebook: \{.*\})$", said, re.MULTILINE)
     assert advice in RECIPE  # what it prints is what the recipe has to say
 
@@ -84,7 +84,7 @@ def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:
     planned = plan(read(recipe))
     codebook(recipe, book, size=6, force=True)
     with pytest.raises(RunFailed, match="not the one that was planned with"):
-        codebook_of(planned)
+        codebook_of(planned.room, recipe.parent)
     assert plan(read(recipe)).digest != planned.digest
     content = bytearray(book.read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -92,7 +92,7 @@ def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:
     with pytest.raises(RecipeError, match="R260"):
         read(recipe)
     with pytest.raises(RunFailed):
-        codebook_of(planned)
+        codebook_of(planned.room, recipe.parent)
     gaussian([651], 3, 1e-5, 0).save(book)
     with pytest.raises(RecipeError, match="R260"):
         read(recipe)

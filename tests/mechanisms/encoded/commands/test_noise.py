@@ -137,7 +137,7 @@ def test_dpsgd_is_compared_as_encoding_with_one_codeword(
     (gaussian,) = (law for law in document["laws"] if law["family"] == "gaussian")
     made = plan(read(recipe, [DPSGD]))
     assert gaussian["multiplier"] == made.solved["mechanism.noise.multiplier"]
-    assert gaussian["scale"] == made.room.noises[-1].deviation
+    assert gaussian["scale"] == made.room.noise_scale(made.room.phases[-1])
     assert gaussian["epsilon"] == made.guarantee.epsilon
 
 
