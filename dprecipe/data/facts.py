@@ -72,6 +72,12 @@ def facts(data: Data, role: Role = "train") -> DataFacts:
     )
 
 
+def feature_norm(data: Data) -> float | None:
+    """The L2 norm that the last step which can change norms bounds; None where that is no clipping."""
+    changing = [step for step in data.preprocess if step.flatten is None]
+    return changing[-1].clip_features.norm if changing and changing[-1].clip_features is not None else None
+
+
 def source_shape(columns: Sequence[ColumnFacts], declared: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of one record as it is read: the encoded columns, or the declared array as models see it."""
     return (sum(column.width for column in columns),) if columns else layout(declared)

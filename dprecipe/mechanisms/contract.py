@@ -273,6 +273,8 @@ class Mechanism:
     is_convex: bool = False
     """Whether it is for convex losses with proved constants: its account judges the model, and its steps are its own,
     not an optimizer's."""
+    has_length: bool = True
+    """Whether `training` says how long it goes on; else the block is left out."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
     """The keys of `runtime` that it reads, of those that not every mechanism does."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")

@@ -9,7 +9,7 @@ from pydantic import Field
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt, Text
 
 L2 = Annotated[float, Field(ge=0, le=1e6)]
-REGULARISER = "λ of (λ/2)‖w‖², added to the mean loss; of projected noisy SGD"
+REGULARISER = "λ of (λ/2)‖w‖², added to the mean loss; of mechanisms for convex losses"
 BIAS = "a constant feature of 1"
 
 

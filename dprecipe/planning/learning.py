@@ -77,6 +77,15 @@ def training_block(recipe: Recipe) -> Iterator[Finding]:
         return
     if fitted_at_once(recipe):
         return
+    if not mechanism_of(recipe.mechanism.kind).has_length:
+        if training != Training():
+            yield Finding(
+                "R304",
+                f"{recipe.mechanism.kind} has no length and no optimizer: nothing would read how it is trained",
+                "remove training",
+                "training",
+            )
+        return
     if is_convex(recipe):
         yield from _one_length(training)
         return
@@ -112,6 +121,8 @@ def _one_length(training: Training) -> Iterator[Finding]:
 def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
     """Noisy steps have the batches of the `mechanism` block; a student's steps spend nothing, none are solved for."""
     training = recipe.training
+    if not mechanism_of(recipe.mechanism.kind).has_length:
+        return  # `training_block` says that there is no such block
     if has_student(recipe):
         for key in ("epochs", "steps"):
             if getattr(training, key) == "auto":

@@ -4,10 +4,10 @@ Each event puts itself as a question (`questions`), and nothing here knows kinds
 warnings noisy, so both happen inside the call. The library is given floats only: 0.6.0 reads integer multipliers of a
 composition wrongly.
 
-Which way it is asked depends on the questions: a release that does not compose by itself; counts alone, as the noise
-on them; sums of batches with a largest or a fixed size, by the library's mixtures; sums within a box, and what has a
-Rényi curve alone, by divergences worked out anew (`box.recheck`, the events' own), which the library composes and
-converts; all else by its accountants.
+Which way it is asked depends on the questions: a release that does not compose by itself; counts alone, as the noise on
+them; sums of batches with a largest or a fixed size, and what the library makes itself, by its distributions; sums
+within a box, and what has a Rényi curve alone, by divergences worked out anew (`box.recheck`, the events' own), which
+the library composes and converts; all else by its accountants.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from dprecipe.privacy.questions import (
     CappedSum,
     FixedSizeSum,
     GaussianSum,
+    LibraryLoss,
     NoisyBox,
     NoisyCounts,
     Question,
@@ -139,7 +140,7 @@ def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouri
     boxed = any(
         isinstance(q, NoisyBox) or (isinstance(q, NoisyCounts) and q.family != "gaussian") for q, _ in questions
     )
-    if any(isinstance(q, CappedSum | FixedSizeSum) for q, _ in questions) and not (boxed or curved):
+    if any(isinstance(q, CappedSum | FixedSizeSum | LibraryLoss) for q, _ in questions) and not (boxed or curved):
         with _silence():
             value = epsilon_of_batches(
                 questions, work.mu, work.neighbouring, delta, grid_step(work.steps, len(work.parts))

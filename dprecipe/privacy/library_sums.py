@@ -1,4 +1,5 @@
-"""Distributions of dp-accounting, composed: of noisy counts; of sums over batches with a largest or a fixed size."""
+"""Distributions of dp-accounting, composed: of noisy counts; of sums over batches with a largest or a fixed size,
+and of what the library makes itself."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, NoisyCounts, Question
+from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, LibraryLoss, NoisyCounts, Question
 
 _TOLERANCE = 2e-4
 """Share of ε that the grid of the composition may add."""
@@ -63,7 +64,8 @@ def _power(one: Any, count: int, tail: float) -> Any:
 def epsilon_of_batches(
     questions: Iterable[tuple[Question, int]], mu: float, neighbouring: Neighbouring, delta: float, step: float
 ) -> float:
-    """ε at δ of sums some of whose batches have a largest or a fixed size; `mu` is that of those without sampling.
+    """ε at δ of sums some of whose batches have a largest or a fixed size, and of what the library makes itself; `mu`
+    is that of those without sampling.
 
     A largest size: the library's own mixture, with twice the sensitivity where a batch is full, and its own binomial
     tail. A fixed size: the library's distribution of removing a unit at twice the sensitivity, its losses above 0 and
@@ -109,6 +111,8 @@ def epsilon_of_batches(
                 part = of_one_size(sigma, batch / size)
             case GaussianSum(sigma, q) if q < 1:
                 part = one(sigma, q)
+            case LibraryLoss(distribution):
+                part = distribution(step)
             case _:
                 continue  # among the unsampled ones
         part = part.self_compose(int(count), tail)

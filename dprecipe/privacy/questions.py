@@ -1,15 +1,15 @@
 """What the cross-check accountant can be asked. An event puts itself in one of these forms, and in no other way.
 
-They state the release once more, in the terms of the other library: scales and rates, no divergences. Only the last
-two carry arithmetic, of releases that the library knows nothing of: a second computation, by other means than the
-event's own.
+They state the release once more, in the terms of the other library: scales and rates, no divergences. Only `RenyiCurve`
+and `WholeRun` carry arithmetic, of releases that the library knows nothing of: a second computation, by other means
+than the event's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dprecipe.privacy.box.box import BoxSum
@@ -76,4 +76,12 @@ class WholeRun:
     epsilon: Callable[[float], float]
 
 
-Question = GaussianSum | CappedSum | FixedSizeSum | NoisyCounts | NoisyBox | RenyiCurve | WholeRun
+@dataclass(frozen=True, slots=True)
+class LibraryLoss:
+    """A release whose privacy-loss distribution the library makes itself: `distribution` asks it for one on a grid of a
+    given step, for the relation that the event is accounted under."""
+
+    distribution: Callable[[float], Any]
+
+
+Question = GaussianSum | CappedSum | FixedSizeSum | NoisyCounts | NoisyBox | RenyiCurve | LibraryLoss | WholeRun

@@ -113,8 +113,8 @@ class RunFacts:
     noise_dtype: str = "float64"
     floating_point: str = (
         "noisy sums: noise from uniforms of 63 random bits is added in float64, and the result rounded to a lattice of "
-        "2^-21 to 2^-20 of the noise's scale, whatever the sum (against Mironov 2012); votes and the steps of a hidden "
-        "run: noise in float64 is treated as real-valued"
+        "2^-21 to 2^-20 of the noise's scale, whatever the sum (against Mironov 2012); all other noise: drawn in "
+        "float64, and treated as real-valued"
     )
 
     @property

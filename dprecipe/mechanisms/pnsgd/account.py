@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.facts import feature_norm
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.plan import Assumption
@@ -49,7 +50,7 @@ def plan(spec: Pnsgd, facts: Facts) -> Planned[PnsgdPlan]:
         stages=stages,
         phase_steps=run.phase_steps if isinstance(spec.noise, tuple) else None,
         constraint=spec.constraint,
-        feature_norm=None if location else rules.feature_norm(facts.data),
+        feature_norm=None if location else feature_norm(facts.data),
         bias=not location and getattr(facts.model, "bias", False),
         l2=getattr(facts.model, "l2", 0.0),
         bounds=bounds,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from dprecipe.data.facts import facts as data_facts
-from dprecipe.data.schema import Data
+from dprecipe.data.facts import feature_norm
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.training import LearningRateSchedule
 from dprecipe.mechanisms.contract import Facts
@@ -53,12 +53,6 @@ def derived(spec: Pnsgd, facts: Facts) -> Proven:
     last = facts.size - (lots(spec, facts) - 1) * spec.batch_size
     fullness = Fraction(last, spec.batch_size)
     return constants.prove(facts.model, found.width, found.classes, norm, spec.constraint, relation, fullness)
-
-
-def feature_norm(data: Data) -> float | None:
-    """The L2 norm that the last step which can change norms bounds; None where that is no clipping."""
-    changing = [step for step in data.preprocess if step.flatten is None]
-    return changing[-1].clip_features.norm if changing and changing[-1].clip_features is not None else None
 
 
 def lots(spec: Pnsgd, facts: Facts) -> int:
