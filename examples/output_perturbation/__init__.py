@@ -1,0 +1,15 @@
+"""Output perturbation of a convex model (Chaudhuri, Monteleoni and Sarwate 2011): find the minimum, add noise once."""
+
+from dprecipe.mechanisms.contract import Mechanism
+
+__all__ = ["MECHANISM"]
+
+MECHANISM = Mechanism(
+    kind="output_perturbation",
+    package="output_perturbation",
+    summary="the minimum of a strongly convex loss, and noise on it, once",
+    is_convex=True,
+    has_length=False,
+    relations=("replace_one", "zero_out_one"),
+    why_no_other_relation="the loss is a mean over a number of records that both data sets have",
+)
