@@ -199,6 +199,21 @@ def declared(plan: Plan, root: Path, given: Given) -> Sets:
     return Sets(train, given.records("test", plan, root), given.train is not None, given.test is not None)
 
 
+def check_width(plan: Plan, records: RecordSource) -> None:
+    """Records have as many features as a model of known size has weights for.
+
+    Raises:
+        DataFault: they have not.
+    """
+    features, _ = records.batch(slice(0, 1))
+    found, declared_width = math.prod(features.shape[1:]), facts(plan.data).width
+    if found != declared_width:
+        raise DataFault(
+            f"a training record has {found} features, the recipe declares {declared_width}",
+            "pass the records the recipe declares",
+        )
+
+
 @final
 class Synthetic:
     """As many units as the recipe declares, each with all the records that it may have, made up when asked for."""

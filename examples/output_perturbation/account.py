@@ -26,7 +26,8 @@ def check(spec: OutputPerturbation, facts: Facts) -> list[Finding]:
         found.append(Finding("P165", message, "set model to {kind: softmax_regression, l2: 0.05}", "model"))
     if feature_norm(facts.data) is None:
         remedy = "end data.preprocess with clip_features: {norm: 1.0}"
-        found.append(Finding("P164", "the norm of the features has no bound", remedy, "data.preprocess"))
+        path = "data.preprocess" if facts.data.preprocess else "data"
+        found.append(Finding("P164", "the norm of the features has no bound", remedy, path))
     if facts.data.unit != "record":
         found.append(Finding("P172", "only one record is protected", "set data.unit to record", "data.unit"))
     return found

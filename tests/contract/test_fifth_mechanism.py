@@ -199,7 +199,8 @@ import numpy as np
 from scipy import stats
 from output_perturbation.events import NoisyMinimum
 from output_perturbation.plan import own_plan
-from output_perturbation.train.run import draw_noise, minimise
+from output_perturbation.train.run import draw_noise, minimise, read_rows
+from dprecipe.data.records import Records
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants, cross_check, gdp
@@ -238,6 +239,10 @@ one, other = rows.copy(), rows.copy()
 one[0], other[0] = rows[0] * 100, -rows[0] * 100
 ends = [minimise(own, x, labels, 10) for x in (one, other)]
 found["moved"] = float(np.linalg.norm(ends[0] - ends[1])) / own.sensitivity
+odd = np.full((4, 64), 1e38, np.float32)
+odd[1, 0], odd[2, 0] = np.nan, np.inf
+read_ND, _ = read_rows(own, Records(odd, np.zeros(4, np.int64)))
+found["lengths"] = np.linalg.norm(read_ND, axis=1).tolist()
 print(json.dumps(found))
 """
 
@@ -258,3 +263,4 @@ def test_its_event_composes_and_its_noise_is_its_law(recipe: Path) -> None:
     for name in ("norms", "direction"):
         assert found[name] < 3.3 / math.sqrt(20_000), name  # a sound generator passes it once in a billion times
     assert 0.3 < found["moved"] <= 1
+    assert found["lengths"] == pytest.approx([1.0, 0.0, 0.0, 1.0], rel=1e-12)

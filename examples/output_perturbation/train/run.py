@@ -27,7 +27,7 @@ from dprecipe.training.draft import check_publishable
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe.program import Check
-from dprecipe.training.program import Sets, Synthetic, declared
+from dprecipe.training.program import Sets, Synthetic, check_width, declared
 from dprecipe.training.provenance import Provenance, private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
@@ -39,9 +39,11 @@ Floats = NDArray[np.float64]
 
 
 def read_rows(own: OutputPerturbationPlan, records: RecordSource) -> tuple[Floats, NDArray[np.int64]]:
-    """Features, clipped once more in float64 and with the bias as a feature of 1: (N, D); and labels, (N,)."""
+    """Features, clipped once more in float64 and with the bias as a feature of 1: (N, D); and labels, (N,). A record
+    with a feature that is not finite has zeros, as `clip_features` makes it."""
     features, labels = records.batch(slice(0, len(records)))
     rows = features.reshape(len(features), -1).astype(np.float64)
+    rows[~np.isfinite(rows).all(axis=1)] = 0.0
     rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True) / own.feature_norm)
     return (np.pad(rows, ((0, 0), (0, 1)), constant_values=1.0) if own.bias else rows), labels.astype(np.int64)
 
@@ -123,6 +125,7 @@ class MinimumRunner(Runner[Program]):
         if given.model is not None or given.public is not None:
             raise UsageFault("nothing is proved of a model from Python, nor asked of public records", "leave them out")
         checks, sets = probe(plan), declared(plan, root, given)
+        check_width(plan, sets.train)
         provenance = Provenance(checks, torch.device("cpu"), data="python" if sets.from_python else "recipe")
         check_publishable(plan, provenance)
         return Program(sets, provenance)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.data.facts import DataFacts, facts
-from dprecipe.faults import BudgetSpent, DataFault, RunFailed, UsageFault
+from dprecipe.faults import BudgetSpent, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
 from dprecipe.mechanisms.pnsgd.schedule import Stage
@@ -50,7 +50,7 @@ from dprecipe.training.attempt import opened
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.program import Sets, Synthetic, declared, device_of
+from dprecipe.training.program import Sets, Synthetic, check_width, declared, device_of
 from dprecipe.training.provenance import Provenance, private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
@@ -100,12 +100,7 @@ def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
     device = _device(plan, objective)
     tried = checks.probe(objective, own.descent, own.contraction, own.stages, lambda: _where(objective, device))
     sets = records()
-    features, _ = sets.train.batch(slice(0, 1))
-    if math.prod(features.shape[1:]) != data_facts.width:
-        raise DataFault(
-            f"a training record has {math.prod(features.shape[1:])} features, the recipe declares {data_facts.width}",
-            "pass the records the recipe declares",
-        )
+    check_width(plan, sets.train)
     provenance = Provenance(tried, device, data="python" if sets.from_python else "recipe")
     return Program(objective, own.stages, sets, data_facts, provenance)
 
