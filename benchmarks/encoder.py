@@ -1,4 +1,4 @@
-"""What a lot of 256 costs with gradient encoding against DP-SGD, and where the time goes.
+"""What a batch of 256 costs with gradient encoding against DP-SGD, and where the time goes.
 
 Rounds alternate A B A B …, so that a machine whose speed drifts gives honest ratios; memory is the peak of a fresh
 process. Records are made up, the codebook has 1,000 codewords. Run: python benchmarks/encoder.py
@@ -15,12 +15,12 @@ from collections.abc import Callable
 
 import torch
 
-from dprecipe.mechanisms.encoded.codebook import gaussian
+from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.noise.laws import Law
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, per_record_gradients
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, per_record_gradients
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.losses import cross_entropy
 
@@ -35,12 +35,12 @@ def steps(name: str) -> dict[str, Callable[[], object]]:
     shape, physical, _ = MODELS[name]
     torch.manual_seed(0)
     net = PRESETS[name](shape, 10)
-    batch = Batch(torch.randn(BATCH, *shape), torch.randint(10, (BATCH,)))
+    batch = BatchPart(torch.randn(BATCH, *shape), torch.randint(10, (BATCH,)))
     parameters = sum(p.numel() for p in net.parameters())
-    encoder = Encoder(gaussian((parameters,), WORDS, 1e-5, 0), 1.0, torch.device("cpu"))
+    encoder = Encoder(draw_gaussian_codebook((parameters,), WORDS, 1e-5, 0), 1.0, torch.device("cpu"))
     noisy, law = torch.randn(parameters, dtype=torch.float64), Law("student_t", 9.0)
 
-    def gradients(part: Batch) -> torch.Tensor:
+    def gradients(part: BatchPart) -> torch.Tensor:
         return per_record_gradients(net, cross_entropy, part.features, part.labels)
 
     def kept() -> torch.Tensor:

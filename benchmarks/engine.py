@@ -30,8 +30,8 @@ from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.models.zoo.wide_resnet import wide_resnet
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
-from dprecipe.training.engine.bookkeeping import channels_last, describe
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows
+from dprecipe.training.engine.bookkeeping import channels_last, describe_plan
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.losses import cross_entropy
@@ -95,10 +95,10 @@ MEASURED = ("sgd", "engine")
 """Whose memory is told."""
 
 
-def made_up(name: str) -> Batch:
+def made_up(name: str) -> BatchPart:
     shape = (CASES[name].batch, *CASES[name].shape)
     features = torch.randint(TOKENS, shape) if name == "transformer" else torch.randn(shape)
-    return Batch(features, torch.randint(10, shape[:1]))
+    return BatchPart(features, torch.randint(10, shape[:1]))
 
 
 def steps(name: str) -> dict[str, Callable[[], None]]:
@@ -135,7 +135,7 @@ def steps(name: str) -> dict[str, Callable[[], None]]:
         return step
 
     def engine(passes: Passes | None = None) -> Callable[[], Tensor]:
-        # Room for twice the records, so that a lot as large as expected is not split where it is compiled.
+        # Room for twice the records, so that a batch as large as expected is not split where it is compiled.
         return lambda: clipped_sum(net, cross_entropy, batch, Clipping.flat(CLIP), 2 * case.batch, passes).value
 
     found = {"sgd": plain(net), "engine": private(engine()), "noise": private(engine(), noise=True)}
@@ -253,7 +253,7 @@ def main() -> None:
         print(f"\n{name}")
         features = torch.zeros(case.batch, *case.shape, dtype=torch.int64 if name == "transformer" else torch.float32)
         labels = torch.zeros(case.batch, dtype=torch.int64)
-        for parameter, way in describe(case.build(), cross_entropy, features, labels).items():
+        for parameter, way in describe_plan(case.build(), cross_entropy, features, labels).items():
             print(f"  {parameter:40} {way}")
 
 

@@ -38,7 +38,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 from dprecipe.training import noise
 from dprecipe.training.chacha import Keystream
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.full_precision import in_full_precision
@@ -154,7 +154,7 @@ def step_of(case: Case, way: str, device: torch.device, steps: int) -> Step:
     def private(number: int) -> int:
         size = sizes[number]
         with named("data"):
-            batch = Batch(features[:size], labels[:size])
+            batch = BatchPart(features[:size], labels[:size])
         with named("sum"):
             if way == "vmap":
                 total = clipped_sum_of_rows(model, cross_entropy, batch, clipping, few(net, device, case.part)).value

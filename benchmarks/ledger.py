@@ -1,6 +1,6 @@
 """What part of a training step goes to the ledger, in the very program that trains.
 
-The ledger's own time (writing, flushing, fsync) is measured inside runs of two recipes on made-up records: a step of
+The ledger's own time (writing, flushing, fsync) is measured inside runs of two recipes on synthetic records: a step of
 seconds' tenths (the MNIST network) and one of milliseconds (softmax regression). Run: python benchmarks/ledger.py
 """
 
@@ -20,12 +20,12 @@ from dprecipe.recipe.read import read
 from dprecipe.training.gate import Gate
 from dprecipe.training.program import Sets, Synthetic, prepare
 from dprecipe.training.runner import runner_of
-from dprecipe.training.stepwise import fit
+from dprecipe.training.stepwise import fit_steps
 
 ROOT = Path(__file__).parents[1]
 CASES = {
-    "MNIST network, lots of 512": (["mnist-dpsgd.yaml", "mechanism.sampling.batch_size=512"], 40),
-    "softmax regression, lots of 64": (
+    "MNIST network, batches of 512": (["mnist-dpsgd.yaml", "mechanism.sampling.batch_size=512"], 40),
+    "softmax regression, batches of 64": (
         ["quickstart.yaml", "mechanism.sampling={scheme: poisson, batch_size: 64}", "training.steps=3000"],
         1500,
     ),
@@ -64,7 +64,7 @@ def main() -> None:
             gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets())
             module = runner.build(plan, program.model, program.store, gate, Secrets())
             clock = Clock()
-            fit(module, clock, program.device, steps)
+            fit_steps(module, clock, program.device, steps)
             gate.close()
         print(f"{name:34} {steps:6} {1000 * clock.seconds / steps:10.2f} {Timed.seconds / clock.seconds:8.2%}")
 

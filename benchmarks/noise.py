@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from dprecipe.noise.draws import draw
+from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 from dprecipe.training.noise import add_noise, onto_lattice
@@ -37,7 +37,7 @@ def ways(count: int) -> dict[str, Callable[[], object]]:
         "gate, scale of each": lambda: add_noise(total, GAUSSIAN, layers, secrets.stream("noise", 1)),
         "gate, laplace": lambda: add_noise(total, LAPLACE, 1.3, secrets.stream("noise", 1)),
         "lattice": lambda: onto_lattice(total, 1.3),
-        "numpy path": lambda: draw(GAUSSIAN, secrets.stream("noise", 1), count),
+        "numpy path": lambda: draw_noise(GAUSSIAN, secrets.stream("noise", 1), count),
         "torch.normal": lambda: torch.normal(0.0, 1.3, (count,)),
         "normal_": lambda: single.normal_(),
         "normal_, float64": lambda: total.normal_(),

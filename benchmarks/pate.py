@@ -17,7 +17,7 @@ import numpy as np
 
 from dprecipe.mechanisms.pate.aggregators import aggregator_of
 from dprecipe.mechanisms.pate.plan import pate_plan
-from dprecipe.mechanisms.pate.theory.vote_analysis import analyse
+from dprecipe.mechanisms.pate.theory.vote_analysis import analyse_votes
 from dprecipe.mechanisms.pate.train.analysis import voting_of
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
@@ -96,7 +96,7 @@ def main() -> None:
             ledger.abandon()
     timed(
         f"data-dependent analysis of {ANALYSED:,} queries (Theorem 6)",
-        lambda: analyse(counts[:ANALYSED], voting_of(plan), 1e-8, exact=False),
+        lambda: analyse_votes(counts[:ANALYSED], voting_of(plan), 1e-8, exact=False),
     )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform != "darwin" else 1 << 30)
     print(f"peak memory {peak:.2f} GiB")

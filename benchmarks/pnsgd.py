@@ -46,14 +46,14 @@ class InNumpy(OnCpu):  # type: ignore[misc]
                 np.multiply(w, radius / square**0.5, out=w)
 
 
-def seconds(width: int, lot: int, where: Callable[[Objective], Where] | None) -> float:
+def seconds(width: int, batch: int, where: Callable[[Objective], Where] | None) -> float:
     """Of a pass over a million records; of drawing its noise alone where nothing makes the steps."""
     count, generator = RECORDS[width], np.random.default_rng(0)
     features = generator.standard_normal((count, width), dtype=np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True) * 1.01
     records = Records(features, generator.integers(2, size=count))
     objective = Objective(Logistic(), width, True, 1.0, 0.01, 2.0, None)
-    steps = -(-count // lot)
+    steps = -(-count // batch)
     noise = Noise(Law("gaussian"), Secrets(), width + 1)
     state = State.fresh(objective.shape, count, steps, Secrets(), permuted=True, random_stop=False)
     start = time.perf_counter()
@@ -61,7 +61,7 @@ def seconds(width: int, lot: int, where: Callable[[Objective], Where] | None) ->
         for step in range(0, steps, noise.block):
             noise.of(step, min(noise.block, steps - step))
     else:
-        descent = Descent(objective, [Stage(steps, 0.1, 0.1)], lot, records, noise, state, where(objective))
+        descent = Descent(objective, [Stage(steps, 0.1, 0.1)], batch, records, noise, state, where(objective))
         while not state.finished:
             descent.advance()
         descent.state  # noqa: B018
@@ -77,15 +77,15 @@ def main() -> None:
         "noise": None,
     }
     for width in RECORDS:
-        for lot in LOTS:
-            times: dict[str, list[float]] = {name: [] for name in ways if lot == 1 or name != "numpy"}
+        for batch in LOTS:
+            times: dict[str, list[float]] = {name: [] for name in ways if batch == 1 or name != "numpy"}
             for _ in range(ROUNDS):
                 for name, measured in times.items():
-                    measured.append(seconds(width, lot, ways[name]))
+                    measured.append(seconds(width, batch, ways[name]))
             middle = {name: statistics.median(measured) for name, measured in times.items()}
             shown = ", ".join(f"{name} {value:.1f} s" for name, value in middle.items())
             share = middle["noise"] / middle["blas"]
-            print(f"{width} features, lots of {lot}: a million records in {shown}; {share:.0%} of blas is noise")
+            print(f"{width} features, batches of {batch}: a million records in {shown}; {share:.0%} of blas is noise")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from dprecipe.data.preprocess import prepare
+from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.schema import Scale, Scattering, Step
 
 WINDOWS = 1200
@@ -38,7 +38,7 @@ def listed(numbers: np.ndarray) -> str:
 
 
 def main() -> None:
-    features = prepare(windows(), [Step(scale=IMAGENET), Step(scattering=Scattering(scales=2, angles=8))])
+    features = prepare_features(windows(), [Step(scale=IMAGENET), Step(scattering=Scattering(scales=2, angles=8))])
     mean, std = features.mean(axis=(0, 2, 3)), features.std(axis=(0, 2, 3))
     print(f"    - scale:\n        mean: [{listed(mean)}]\n        std: [{listed(std)}]")
 

@@ -1,7 +1,7 @@
 """What the trainer costs: the program of a recipe under it, callbacks and all, against the same steps in a bare loop.
 
-Both take turns in one process (A B A B …), on made-up records. Seconds are the processor's, of one thread; the least of
-each is compared. Run: python benchmarks/trainer.py
+Both take turns in one process (A B A B …), on synthetic records. Seconds are the processor's, of one thread; the least
+of each is compared. Run: python benchmarks/trainer.py
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.program import Program, Sets, Synthetic, prepare
 from dprecipe.training.records import Store
 from dprecipe.training.runner import runner_of
-from dprecipe.training.stepwise import fit
+from dprecipe.training.stepwise import fit_steps
 from dprecipe.training.watch import SpentCurve, Watch
 
 ROOT = Path(__file__).parents[1]
 ROUNDS = 4
 CASES = {
-    "MNIST network, lots of 512": (["mnist-dpsgd.yaml", "mechanism.sampling.batch_size=512"], 6),
-    "softmax regression, lots of 64": (
+    "MNIST network, batches of 512": (["mnist-dpsgd.yaml", "mechanism.sampling.batch_size=512"], 6),
+    "softmax regression, batches of 64": (
         ["quickstart.yaml", "mechanism.sampling={scheme: poisson, batch_size: 64}", "training.steps=3000"],
         300,
     ),
@@ -78,7 +78,7 @@ def built(plan: Plan, program: Program, folder: Path, steps: int) -> NoisySteps:
 def trained(plan: Plan, program: Program, folder: Path, steps: int) -> float:
     """Seconds a step under the trainer."""
     module, watch = built(plan, program, folder, steps), Timed(plan)
-    fit(module, watch, program.device, steps)
+    fit_steps(module, watch, program.device, steps)
     return watch.clock.seconds
 
 

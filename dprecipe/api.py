@@ -23,9 +23,9 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
     Raises:
         RecipeError: with every finding of its text and structure.
     """
-    from dprecipe.text.dump import inline
+    from dprecipe.text.dump import dump_inline
 
-    return read(Path(path), [f"{key}={inline(value)}" for key, value in (overrides or {}).items()])
+    return read(Path(path), [f"{key}={dump_inline(value)}" for key, value in (overrides or {}).items()])
 
 
 def run(
@@ -41,9 +41,9 @@ def run(
     accept_lost_steps: bool = False,
 ) -> Run:
     """Train by `plan` and write the run folder: see `dprecipe.training.run.run`."""
-    from dprecipe.libraries import importing
+    from dprecipe.libraries import importing_libraries
 
-    with importing():
+    with importing_libraries():
         from dprecipe.training.run import run as train_run
 
     return train_run(

@@ -17,7 +17,7 @@ FILE_MODE, FOLDER_MODE = 0o600, 0o700
 NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
-def sync(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     """Flush a file, or a folder's list of names, to disk. Raises `OSError`."""
     if os.name == "nt" and path.is_dir():  # folders can't be opened there
         return
@@ -49,7 +49,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `path` when the block ends well: old or new, never a half.
 
     Raises:
@@ -68,12 +68,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with suppress(OSError):
             os.unlink(fresh)
         raise
-    sync(path.parent)
+    sync_folder(path.parent)
 
 
-def replace(path: Path, content: bytes) -> None:
-    """`replacing`, with this content."""
-    with replacing(path) as file:
+def replace_file(path: Path, content: bytes) -> None:
+    """`replacing_file`, with this content."""
+    with replacing_file(path) as file:
         file.write(content)
 
 
@@ -83,4 +83,4 @@ def make_folders(path: Path) -> None:
     for folder in reversed(missing):
         with suppress(FileExistsError):  # of two processes, one makes it
             folder.mkdir()
-        sync(folder.parent)
+        sync_folder(folder.parent)

@@ -16,7 +16,7 @@ VISION = 15
 
 
 @contextmanager
-def importing() -> Iterator[None]:
+def importing_libraries() -> Iterator[None]:
     """Import libraries in here.
 
     Raises:
@@ -33,9 +33,9 @@ def importing() -> Iterator[None]:
             raise
         if missing in ("torch", "lightning", "safetensors"):
             raise RunFailed(f"training needs {missing}", "pip install 'dprecipe[train]'") from error
-        said = " ".join(str(error).split())[:200]
+        text = " ".join(str(error).split())[:200]
         raise RunFailed(
-            f"{name} can't be imported ({type(error).__name__}: {said}), and a library that training needs imports it",
+            f"{name} can't be imported ({type(error).__name__}: {text}), and a library that training needs imports it",
             _remedy(name),
         ) from error
 

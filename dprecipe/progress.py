@@ -10,7 +10,7 @@ from typing import Any, final
 
 from tqdm import tqdm
 
-from dprecipe.screen import note
+from dprecipe.screen import write_note
 
 LINE_SECONDS = 10.0
 
@@ -50,11 +50,11 @@ class Progress:
         self._said = time.monotonic()
         line = f"{self._unit} {done} of {self._total}{', ' if status else ''}{status}"
         if line != self._line:  # the last step may have been told before the end
-            note(line)
+            write_note(line)
         self._line = line
 
 
-def say(text: str) -> None:
+def report_progress(text: str) -> None:
     """A line for whoever waits; of several processes, the one that leads says it."""
     if int(os.environ.get("RANK", "0")) == 0:
-        note(text)
+        write_note(text)

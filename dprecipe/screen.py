@@ -1,9 +1,9 @@
 """The one place where text reaches a terminal, a log or a pipe.
 
 Recipes, data files and certificates are written by strangers, and their words are part of what is printed. So
-everything goes through `show`, `note` or `show_document`. They take it line by line, escape what would steer a
-terminal, turn the direction of writing or begin a line of its own, and only then colour it. No other module writes to
-the standard streams.
+everything goes through `write_output`, `write_note` or `show_document`. They take it line by line, escape what would
+steer a terminal, turn the direction of writing or begin a line of its own, and only then colour it. No other module
+writes to the standard streams.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _COLOURS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """One line without line breaks, and without characters that steer a terminal or turn the direction of writing."""
     return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
 
 
-def show(lines: Iterable[str]) -> None:
+def write_output(lines: Iterable[str]) -> None:
     """Write lines to the standard output. Each is one line there, whatever it holds."""
     _write(sys.stdout, lines)
 
 
-def note(*lines: str) -> None:
+def write_note(*lines: str) -> None:
     """Write lines to the standard error, at once: what is going on, and what went wrong."""
     _write(sys.stderr, lines)
 
@@ -52,7 +52,7 @@ def note(*lines: str) -> None:
 def show_document(text: str) -> None:
     """Write a finished document (JSON of `as_json`, YAML of `text.dump`, CSV of numbers) as it is, but for characters
     that steer a terminal; it is never coloured."""
-    sys.stdout.write("\n".join(map(printable, text.split("\n"))))
+    sys.stdout.write("\n".join(map(make_printable, text.split("\n"))))
     sys.stdout.flush()
 
 
@@ -62,7 +62,7 @@ def as_json(content: Any) -> str:
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
 
 
-def coloured(line: str) -> str:
+def colour_line(line: str) -> str:
     """A line with its colours."""
     for pattern, colour in _COLOURS:
         match = pattern.search(line)
@@ -78,8 +78,8 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def _write(stream: TextIO, lines: Iterable[str]) -> None:
-    paint = coloured if has_colour(stream) else str
-    stream.write("".join(f"{paint(printable(line))}\n" for line in lines))
+    paint = colour_line if has_colour(stream) else str
+    stream.write("".join(f"{paint(make_printable(line))}\n" for line in lines))
     stream.flush()
 
 

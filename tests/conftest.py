@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models import layout
-from dprecipe.models.file import describe
+from dprecipe.models.file import describe_file
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import folder
 from dprecipe.release.facts import ReleasedTensor, RunFacts
@@ -47,7 +47,7 @@ def _tensors_of(plan: Plan) -> tuple[ReleasedTensor, ...]:
     due = due_tensors(plan)
     if due is None:
         return (ReleasedTensor("weight", (8,), "noisy_steps"),)
-    trained = layout.trained(plan.model, due)
+    trained = layout.trained_parameters(plan.model, due)
     return tuple(ReleasedTensor(name, due[name], "noisy_steps" if name in trained else "seed") for name in sorted(due))
 
 
@@ -55,7 +55,7 @@ def _put_release(
     target: Path, plan: Plan, ledger: Ledger, facts: RunFacts, history: Sequence[Mapping[str, float]] = ()
 ) -> RunFacts:
     tensors = facts.tensors or _tensors_of(plan)
-    described: dict[str, Any] = describe(plan.model if facts.model == "recipe" else None, plan.data)
+    described: dict[str, Any] = describe_file(plan.model if facts.model == "recipe" else None, plan.data)
 
     def write(where: Path) -> None:
         save_file({t.name: np.ones(t.shape, np.float32) for t in tensors}, where / "model.safetensors")
@@ -64,5 +64,5 @@ def _put_release(
             (where / "labels.csv").write_text("record,label\n", encoding="utf-8")
 
     whole = replace(facts, tensors=tensors)
-    folder.publish(target, plan, ledger, whole, history, write)
+    folder.publish_draft(target, plan, ledger, whole, history, write)
     return whole

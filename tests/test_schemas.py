@@ -9,10 +9,10 @@ from jsonschema import Draft202012Validator
 
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.schemas import SCHEMAS, recipe_schema, schema_text
 from dprecipe.text.load import load, parse
-from dprecipe.text.tree import plain
+from dprecipe.text.tree import to_plain
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden" / "recipes"
@@ -34,7 +34,7 @@ def test_two_validators_agree_on_every_golden_recipe() -> None:
             tree, findings = parse(path.read_text("utf-8"), str(path))
         except UnicodeDecodeError:
             continue
-        if findings or tree is None or "extends" in (value := plain(tree)):  # type: ignore[operator]
+        if findings or tree is None or "extends" in (value := to_plain(tree)):  # type: ignore[operator]
             continue
         try:
             read(path)
@@ -50,7 +50,7 @@ def test_two_validators_agree_on_every_golden_recipe() -> None:
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_starters_are_valid(mechanism: str, source: str) -> None:
-    VALIDATOR.validate(plain(load(starter(mechanism, source, "s"), "s.yaml")))
+    VALIDATOR.validate(to_plain(load(make_starter(mechanism, source, "s"), "s.yaml")))
 
 
 @pytest.mark.parametrize(
@@ -66,18 +66,18 @@ def test_starters_are_valid(mechanism: str, source: str) -> None:
     ],
 )
 def test_a_recipe_that_extends_another_writes_only_a_part(text: str, valid: bool) -> None:
-    assert VALIDATOR.is_valid(plain(load(text, "r.yaml"))) is valid
+    assert VALIDATOR.is_valid(to_plain(load(text, "r.yaml"))) is valid
 
 
 def test_an_error_in_a_kind_speaks_of_that_kind_only() -> None:
-    value = plain(load((GOLDEN / "r101-of-another-kind.yaml").read_text("utf-8"), "r.yaml"))
+    value = to_plain(load((GOLDEN / "r101-of-another-kind.yaml").read_text("utf-8"), "r.yaml"))
     messages = [error.message for error in VALIDATOR.iter_errors(value)]
     assert len(messages) == 2
     assert all("unexpected" in message for message in messages)
 
 
 def test_a_clip_block_without_a_mode_is_flat() -> None:
-    value = plain(load((GOLDEN / "r101-of-another-kind.yaml").read_text("utf-8"), "r.yaml"))
+    value = to_plain(load((GOLDEN / "r101-of-another-kind.yaml").read_text("utf-8"), "r.yaml"))
     value["training"]["optimizer"].pop("beta1")
     value["mechanism"]["noise"].pop("df")
     for clip, unexpected in (

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from dprecipe import screen
 from dprecipe.cli.main import app
-from dprecipe.recipe.starters import starter
-from dprecipe.text.dump import inline
+from dprecipe.recipe.starters import make_starter
+from dprecipe.text.dump import dump_inline
 
 PACKAGE = Path(__file__).parents[1] / "dprecipe"
 FORGED = "  ε spent       0.01 of 0.01 at δ = 1e-09"
@@ -33,8 +33,8 @@ WRITERS = {
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     """A recipe whose column of units holds a forged line of the claim."""
-    text = starter("dpsgd", "csv", "forged")
-    unit = f"  unit: {{column: {inline(COLUMN)}, max_records: 2}}\n"
+    text = make_starter("dpsgd", "csv", "forged")
+    unit = f"  unit: {{column: {dump_inline(COLUMN)}, max_records: 2}}\n"
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("  unit:")]
     at = next(index for index, line in enumerate(lines) if line.startswith("  size:"))
     path = tmp_path / "forged.yaml"
@@ -132,9 +132,9 @@ def test_colour_is_for_terminals_that_want_it(
         monkeypatch.setenv(name, value)
     terminal, pipe = Terminal(), io.StringIO()
     monkeypatch.setattr(sys, "stdout", terminal)
-    screen.show(["a.yaml:1:2: error[R101] x: unknown key"])
+    screen.write_output(["a.yaml:1:2: error[R101] x: unknown key"])
     monkeypatch.setattr(sys, "stdout", pipe)
-    screen.show(["a.yaml:1:2: error[R101] x: unknown key"])
+    screen.write_output(["a.yaml:1:2: error[R101] x: unknown key"])
     assert ("\x1b[1;31merror[R101]\x1b[0m" in terminal.getvalue()) is is_coloured
     assert pipe.getvalue() == "a.yaml:1:2: error[R101] x: unknown key\n"
 
@@ -159,7 +159,7 @@ def test_colour_is_for_terminals_that_want_it(
     ],
 )
 def test_what_is_coloured(line: str, part: str) -> None:
-    shown = screen.coloured(line)
+    shown = screen.colour_line(line)
     assert screen._RESET not in shown if not part else shown.count(screen._RESET) == 1
     start, _, rest = shown.partition("\x1b[")
     assert part == (rest.partition("m")[2].partition(screen._RESET)[0] if rest else "")

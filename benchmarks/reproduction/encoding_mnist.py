@@ -21,7 +21,7 @@ from typing import Any
 
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
-from dprecipe.text.dump import inline
+from dprecipe.text.dump import dump_inline
 from dprecipe.training.run import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -93,7 +93,7 @@ def scored(
         "runtime.device": arguments.device,
         "release.report": False,
     }
-    overrides = [f"{path}={inline(value)}" for path, value in values.items()]
+    overrides = [f"{path}={dump_inline(value)}" for path, value in values.items()]
     plan = make_plan(read(RECIPES / method.recipe, overrides))
     folder = arguments.out / f"{stage} {method.name} {rate:g} {seed}"
     print(f"{folder.name}: {plan.length.steps} steps", file=sys.stderr)

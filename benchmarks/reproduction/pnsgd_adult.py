@@ -27,7 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from dprecipe.data.load import load
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
-from dprecipe.text.dump import inline
+from dprecipe.text.dump import dump_inline
 from dprecipe.training.run import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -111,7 +111,7 @@ def scored(arguments: argparse.Namespace, method: Method, epsilon: float, index:
             "data.test": {**source, "records": [KEPT, 32_561], "access": "public"},
             "data.size": KEPT,
         }
-    overrides = [f"{path}={inline(value)}" for path, value in values.items()]
+    overrides = [f"{path}={dump_inline(value)}" for path, value in values.items()]
     plan = make_plan(read(RECIPES / method.recipe, overrides))
     folder = arguments.out / f"{stage} {method.name} {epsilon:g} {index} {seed}"
     print(f"{folder.name}: {plan.length.steps} steps", file=sys.stderr)

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 INTERNAL, INTERRUPTED = 4, 130
 
 
-def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
+def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
     """Turn faults into a message and an exit code. A traceback is shown with `--debug` only."""
 
     @wraps(command)
@@ -28,16 +28,16 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
             code = command(*args, **kwargs)
         except Fault as fault:
             _debug_traceback()
-            screen.note(*_worded(fault, kwargs.get("overrides")))
+            screen.write_note(*_worded(fault, kwargs.get("overrides")))
             code = fault.exit_code
         except KeyboardInterrupt:
             _debug_traceback()
-            screen.note("interrupted")
+            screen.write_note("interrupted")
             code = INTERRUPTED
         except Exception as error:  # the outermost guard: a fault of ours, told in one line
             _debug_traceback()
             hint = "" if _debugging() else "; run with --debug to see where"
-            screen.note(f"internal error: {type(error).__name__}: {str(error)[:200]}{hint}")
+            screen.write_note(f"internal error: {type(error).__name__}: {str(error)[:200]}{hint}")
             code = INTERNAL
         raise typer.Exit(code or 0)
 
@@ -55,10 +55,10 @@ def _worded(fault: Fault, overrides: object) -> list[str]:
     first, *more = fault.message.split("\n")
     # A line break may be a stranger's: what follows it is marked as part of the message.
     marked = [line if line.startswith("- ") else f"  | {line}" for line in more]
-    told = [f"error: {first}", *marked, *([f"  = {fault.remedy}"] if fault.remedy else [])]
+    lines = [f"error: {first}", *marked, *([f"  = {fault.remedy}"] if fault.remedy else [])]
     if isinstance(fault, DataFault) and fault.private and sys.stderr.isatty():
-        told += [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
-    return told
+        lines += [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
+    return lines
 
 
 def _texts_of(refusal: PlanRefused) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dprecipe.faults import UsageFault
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
-from dprecipe.screen import show
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
+from dprecipe.screen import write_output
 
 
 def init(path: Path = Path("recipe.yaml"), mechanism: str = MECHANISMS[0], data: str = "digits") -> None:
@@ -20,12 +20,12 @@ def init(path: Path = Path("recipe.yaml"), mechanism: str = MECHANISMS[0], data:
             raise UsageFault(f"there is no starter for the {noun} {word}", f"choose one of {', '.join(known)}")
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(starter(mechanism, data, name_from(path)))
+            file.write(make_starter(mechanism, data, name_from(path)))
     except FileExistsError:
         raise UsageFault(f"{path} exists already", "name another path") from None
     except OSError as error:
         raise UsageFault(f"{path} can't be written: {error.strerror}", "name another path") from None
-    show([f"wrote {path}; next: dprecipe validate {path}"])
+    write_output([f"wrote {path}; next: dprecipe validate {path}"])
 
 
 def name_from(path: Path) -> str:

@@ -16,7 +16,7 @@ import typer
 
 from dprecipe import __version__, screen
 from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
-from dprecipe.cli.guard import INTERNAL, guarded
+from dprecipe.cli.guard import INTERNAL, guard_faults
 from dprecipe.cli.output import Output, guarded_output
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.table import MECHANISMS
@@ -40,7 +40,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        screen.show([f"dprecipe {__version__}"])
+        screen.write_output([f"dprecipe {__version__}"])
         raise typer.Exit()
 
 
@@ -54,7 +54,7 @@ def _root(
 
 
 @app.command()
-@guarded
+@guard_faults
 def init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("recipe.yaml"),
     mechanism: Annotated[str, typer.Option(help=join_with_or([*MECHANISMS]))] = next(iter(MECHANISMS)),
@@ -67,7 +67,7 @@ def init(
 
 
 @app.command()
-@guarded
+@guard_faults
 def validate(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recipes, or folders of *.yaml and *.yml.")],
     format: Annotated[str, typer.Option(help="text, json, github or sarif")] = "text",  # noqa: A002
@@ -82,7 +82,7 @@ def validate(
 
 
 @app.command()
-@guarded
+@guard_faults
 def plan(
     recipe: RecipePath,
     overrides: Overrides = None,
@@ -95,7 +95,7 @@ def plan(
 
 
 @app.command()
-@guarded
+@guard_faults
 def show(
     recipe: RecipePath,
     overrides: Overrides = None,
@@ -108,7 +108,7 @@ def show(
 
 
 @app.command()
-@guarded
+@guard_faults
 def run(
     recipe: RecipePath,
     overrides: Overrides = None,
@@ -125,14 +125,14 @@ def run(
 ) -> int:
     """Train, stop within the budget, and write the run folder."""
     if int(os.environ.get("RANK", "0")) == 0:  # first words, before anything heavy is loaded
-        screen.note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
+        screen.write_note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
     from dprecipe.cli.run import run
 
     return run(recipe, overrides or (), out, resume, rehearse, data_root, accept_lost_steps)
 
 
 @app.command()
-@guarded
+@guard_faults
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A certificate, or a release/ folder.")],
     public_key: Annotated[Path | None, typer.Option(help="Ed25519 public key that must have signed it.")] = None,
@@ -148,11 +148,11 @@ def verify(
 for _mechanism in MECHANISMS.values():
     if (_offered := _mechanism.commands) is not None:
         for _name, _command in _offered.COMMANDS.items():
-            app.command(_name)(guarded(_command))
+            app.command(_name)(guard_faults(_command))
 
 
 @app.command()
-@guarded
+@guard_faults
 def schema(
     out: Annotated[Path | None, typer.Option(help="The folder; `schemas` when left out.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is not current.")] = False,
@@ -188,5 +188,5 @@ def _unprinted(out: Output, arguments: list[str], code: int | str | None) -> int
     if not out.error:
         return code
     if not out.reader_left:
-        screen.note(f"error: what was to be printed can't be written: {out.error}")
+        screen.write_note(f"error: what was to be printed can't be written: {out.error}")
     return code or (0 if arguments[:1] == ["run"] else INTERNAL)

@@ -9,7 +9,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
-from dprecipe.screen import as_json, show, show_document
+from dprecipe.screen import as_json, show_document, write_output
 
 FORMATS = ("text", "json")
 
@@ -23,14 +23,14 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text") -> N
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
-    made = make_plan(read(recipe, overrides))
+    result = make_plan(read(recipe, overrides))
     if output == "json":
-        show_document(as_json(made.to_json()))
+        show_document(as_json(result.to_json()))
     else:
-        show([*lines(made), *basis(made)])
+        write_output([*plan_lines(result), *assumption_lines(result)])
 
 
-def lines(plan: Plan) -> list[str]:
+def plan_lines(plan: Plan) -> list[str]:
     """The plan as a person reads it, line by line; recipe texts are among it."""
     guarantee, budget = plan.guarantee, plan.budget
     rows = [
@@ -40,7 +40,7 @@ def lines(plan: Plan) -> list[str]:
         ("spends", f"ε = {guarantee.epsilon:g} of {budget.epsilon:g} at δ = {budget.delta:g}{plan.room.epsilon_note}"),
         (
             "accountant",
-            f"{guarantee.accountant}; {guarantee.cross_check_accountant} gives {guarantee.cross_check_epsilon:g}",
+            f"{guarantee.accountant}; {guarantee.alternative_accountant} gives {guarantee.alternative_epsilon:g}",
         ),
         ("protects", guarantee.neighbouring.words.format(unit=guarantee.unit)),
         *_places(plan),
@@ -48,14 +48,14 @@ def lines(plan: Plan) -> list[str]:
         ("digest", plan.digest),
     ]
     width = max(len(name) for name, _ in rows)
-    told = [plan.name, *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
+    lines = [plan.name, *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     for warning in plan.warnings:
         word, more = ("accepted", warning.accepted) if warning.accepted else ("warning", warning.remedy)
-        told += [f"  {word} {warning.code}: {warning.message}", f"    {more}"]
-    return told
+        lines += [f"  {word} {warning.code}: {warning.message}", f"    {more}"]
+    return lines
 
 
-def basis(plan: Plan) -> list[str]:
+def assumption_lines(plan: Plan) -> list[str]:
     """What the claim rests on, line by line: told by `dprecipe plan`, and in each certificate."""
     return ["  rests on", *(f"    - {a.text} ({a.checked_by})" for a in plan.assumptions)]
 

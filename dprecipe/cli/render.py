@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dprecipe.faults import Finding
-from dprecipe.screen import printable
+from dprecipe.screen import make_printable
 from dprecipe.text.load import lines_of
 
 SCHEMA = "dprecipe.findings/v1"
@@ -24,7 +24,7 @@ def as_text(findings: Sequence[Finding], texts: Mapping[str, str]) -> str:
 def as_lines(findings: Sequence[Finding], texts: Mapping[str, str]) -> list[str]:
     """`as_text`, line by line."""
     lines = {file: lines_of(text) for file, text in texts.items()}
-    return [printable(line) for finding in findings for line in _block(finding, lines)]
+    return [make_printable(line) for finding in findings for line in _block(finding, lines)]
 
 
 def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> list[str]:
@@ -38,9 +38,9 @@ def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> list[str]:
         number = f"{place.line}"
         excerpt, column = _window(source[place.line - 1], place.column)
         end = min(column - 1 + place.width, max(column, len(excerpt)))
-        width = max(1, len(printable(excerpt[column - 1 : end])))
+        width = max(1, len(make_printable(excerpt[column - 1 : end])))
         # Tabs stay tabs and what is escaped takes its room, so that the caret stands under what it points at.
-        ahead = printable(excerpt[: column - 1].ljust(column - 1))
+        ahead = make_printable(excerpt[: column - 1].ljust(column - 1))
         pad = "".join(c if c == "\t" else " " for c in ahead)
         rows += [f"  {number} | {excerpt}", f"  {' ' * len(number)} | {pad}{'^' * width}"]
     if finding.accepted:
@@ -58,7 +58,7 @@ def _window(line: str, column: int) -> tuple[str, int]:
     return line[start : start + WINDOW], column - start
 
 
-def summary(findings: Sequence[Finding], recipes: int) -> str:
+def render_summary(findings: Sequence[Finding], recipes: int) -> str:
     """`3 recipes: 2 errors, 1 warning`."""
     errors = sum(finding.is_error for finding in findings)
     accepted = sum(bool(finding.accepted) for finding in findings)
@@ -99,7 +99,7 @@ def as_github(findings: Sequence[Finding], recipes: int) -> str:
         _annotation(finding)
         for finding in sorted(findings, key=lambda finding: (not finding.is_error, bool(finding.accepted)))
     ]
-    return "\n".join([*rows, summary(findings, recipes)]) + "\n"
+    return "\n".join([*rows, render_summary(findings, recipes)]) + "\n"
 
 
 def _annotation(finding: Finding) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dprecipe.faults import RecipeError, UsageFault
 from dprecipe.schemas import SCHEMAS, schema_text
-from dprecipe.screen import show
+from dprecipe.screen import write_output
 
 
 def schema(out: Path | None = None, check: bool = False) -> int:
@@ -21,8 +21,8 @@ def schema(out: Path | None = None, check: bool = False) -> int:
     stale = [name for name in SCHEMAS if check and _text(folder / name) != schema_text(name)]
     if check:
         for name in stale:
-            show([f"{folder / name} is not current: run `dprecipe schema --out {folder}`"])
-        show([f"{len(SCHEMAS)} schemas, {len(stale)} not current"])
+            write_output([f"{folder / name} is not current: run `dprecipe schema --out {folder}`"])
+        write_output([f"{len(SCHEMAS)} schemas, {len(stale)} not current"])
         return int(bool(stale))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def schema(out: Path | None = None, check: bool = False) -> int:
             (folder / name).write_text(schema_text(name), encoding="utf-8")
     except OSError as error:
         raise UsageFault(f"{folder} can't be written: {error.strerror}", "name another folder with --out") from None
-    show([f"wrote {len(SCHEMAS)} schemas into {folder}"])
+    write_output([f"wrote {len(SCHEMAS)} schemas into {folder}"])
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dprecipe.recipe.read import Loaded, read
-from dprecipe.screen import printable, show_document
+from dprecipe.screen import make_printable, show_document
 from dprecipe.text.dump import dump
 
 
@@ -18,11 +18,11 @@ def show(recipe: Path, overrides: Sequence[str] = (), origin: bool = False) -> N
         RecipeError: with all that is wrong.
     """
     loaded = read(recipe, overrides)
-    comment = (lambda path: printable(loaded.origin(".".join(map(str, path))))) if origin else None
-    show_document(dump(resolved(loaded), comment))
+    comment = (lambda path: make_printable(loaded.origin(".".join(map(str, path))))) if origin else None
+    show_document(dump(resolved_text(loaded), comment))
 
 
-def resolved(loaded: Loaded) -> dict[str, Any]:
+def resolved_text(loaded: Loaded) -> dict[str, Any]:
     """Every value of the recipe, defaults included; what is optional and absent stays absent."""
     values = loaded.recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
     values["meta"] = loaded.recipe.meta  # free-form: a null of the author's stays

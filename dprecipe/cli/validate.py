@@ -10,7 +10,7 @@ from dprecipe.faults import Finding, RecipeError, Severity, UsageFault
 from dprecipe.planning import rules
 from dprecipe.planning.paths import declared_files
 from dprecipe.recipe.read import Loaded, read
-from dprecipe.screen import show, show_document
+from dprecipe.screen import show_document, write_output
 
 FORMATS = ("text", "json", "github", "sarif")
 SUFFIXES = (".yaml", ".yml")
@@ -30,8 +30,8 @@ def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None
     texts: dict[str, str] = {}
     files = [file for path in paths for file in _recipes(path)]
     for file in dict.fromkeys(files):
-        found, read_texts = check(file, data_root)
-        findings += found
+        result, read_texts = check(file, data_root)
+        findings += result
         texts |= read_texts
     _write(findings, texts, len(set(files)), output)
     return int(any(finding.is_error for finding in findings))
@@ -52,10 +52,10 @@ def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...
 def _recipes(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and not _hidden(file.relative_to(path)))
-    if not found:
+    result = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and not _hidden(file.relative_to(path)))
+    if not result:
         raise UsageFault(f"{path} holds no *.yaml and no *.yml file", "name a recipe, or a folder that holds one")
-    return found
+    return result
 
 
 def _hidden(path: Path) -> bool:
@@ -84,4 +84,4 @@ def _write(findings: Sequence[Finding], texts: dict[str, str], recipes: int, out
 
         show_document(as_sarif(findings))
     else:
-        show([*render.as_lines(findings, texts), render.summary(findings, recipes)])
+        write_output([*render.as_lines(findings, texts), render.render_summary(findings, recipes)])

@@ -6,19 +6,19 @@ from pathlib import Path
 
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.release.card import lost_steps
-from dprecipe.release.origins import declared
+from dprecipe.release.origins import list_declared
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
-from dprecipe.screen import show
+from dprecipe.screen import write_output
 
 
 def verify(path: Path, public_key: Path | None = None, max_seconds: float = 120, max_memory: float = 4) -> None:
     """Check a certificate and print its claim; `max_memory` is in GiB. Raises `CertificateInvalid`, `UsageFault`."""
     verified = check(path, public_key, max_seconds, int(max_memory * 2**30))
-    show(lines(verified))
+    write_output(verified_lines(verified))
 
 
-def lines(verified: Verified) -> list[str]:
+def verified_lines(verified: Verified) -> list[str]:
     """What is printed, line by line; recipe texts are among it."""
     claim, predicate = verified.claim, verified.statement.predicate
     mechanism = predicate.mechanism
@@ -36,7 +36,7 @@ def lines(verified: Verified) -> list[str]:
         *([f"  lacks         {lost}"] if lost else []),
         f"  released      {', '.join(claim.released)}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
-        *(f"  DECLARED      {text}" for text in declared(predicate)),
+        *(f"  DECLARED      {text}" for text in list_declared(predicate)),
         *(f"  {name:<13} {text}" for name, text in part.list_statements(mechanism)),
         "",
         "checked",

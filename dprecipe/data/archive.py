@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, read_exactly, skip_exactly, unreadable
+from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, read_exactly, skip_exactly, unreadable_fault
 from dprecipe.faults import DataFault
 
 _HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
@@ -30,7 +30,7 @@ _ERRORS = (*READ_ERRORS, ValueError, zipfile.BadZipFile, NotImplementedError, Ru
 
 @final
 class Archive:
-    """An open archive; made by `opened`."""
+    """An open archive; made by `open_archive`."""
 
     def __init__(self, archive: zipfile.ZipFile, file: Path, save: str) -> None:
         self._archive = archive
@@ -119,12 +119,12 @@ class Archive:
         if not accepts(dtype):
             raise DataFault(f"{file}: array {name!r} holds {dtype}, expected {expected}", f"{self._save} as {expected}")
         if len(dims) != 1 + len(shape) or any(
-            size not in (None, found) for size, found in zip(shape, dims[1:], strict=True)
+            size not in (None, result) for size, result in zip(shape, dims[1:], strict=True)
         ):
             sizes = "".join(f", {'any number' if size is None else size}" for size in shape)
-            found = ", ".join(["records", *map(str, dims[1:])]) if dims else ""
+            result = ", ".join(["records", *map(str, dims[1:])]) if dims else ""
             raise DataFault(
-                f"{file}: array {name!r} has the shape [{found}], expected [records{sizes}]",
+                f"{file}: array {name!r} has the shape [{result}], expected [records{sizes}]",
                 "declare the shape that the file has, or store one entry a record",
             )
         size = math.prod(dims) * dtype.itemsize
@@ -134,7 +134,7 @@ class Archive:
 
 
 @contextmanager
-def opened(file: Path, save: str) -> Iterator[Archive]:
+def open_archive(file: Path, save: str) -> Iterator[Archive]:
     """The archive; `save` says how one of the right kind is written.
 
     Raises:
@@ -146,7 +146,7 @@ def opened(file: Path, save: str) -> Iterator[Archive]:
     except zipfile.BadZipFile as error:
         raise DataFault(f"{file}: is no NumPy archive (.npz), or is damaged", save) from error
     except _ERRORS as error:
-        raise unreadable(file, error) from error
+        raise unreadable_fault(file, error) from error
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:

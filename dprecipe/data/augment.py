@@ -14,11 +14,12 @@ from torch import Tensor
 from dprecipe.data.schema import Crop, Flip, Step
 
 
-def augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:
-    """What the recipe's `crop` and `flip` steps do to a batch (B, C, H, W), in order; None where there are
+def make_augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:
+    """What the recipe's `random_crop` and `random_flip` steps do to a batch (B, C, H, W), in order; None where there
+    are
     none.
 
-    The generator, on whatever device, is seeded anew for each lot, by a seed that is secret (`Store.lot`).
+    The generator, on whatever device, is seeded anew for each batch, by a seed that is secret (`Store.batch`).
     """
     operations = [op for step in steps if isinstance(op := step.operation, Crop | Flip)]
     if not operations:
@@ -26,13 +27,17 @@ def augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[
 
     def apply(x: Tensor) -> Tensor:
         for operation in operations:
-            x = crop(x, operation, generator) if isinstance(operation, Crop) else flip(x, operation, generator)
+            x = (
+                random_crop(x, operation, generator)
+                if isinstance(operation, Crop)
+                else random_flip(x, operation, generator)
+            )
         return x
 
     return apply
 
 
-def crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
+def random_crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
     """Pad each image (B, C, H, W) with zeros and cut it back at a place of its own; its norm never grows."""
     count, channels, height, width = x.shape
     padding = step.padding
@@ -45,7 +50,7 @@ def crop(x: Tensor, step: Crop, generator: torch.Generator) -> Tensor:
     return padded[records, planes, rows, columns]
 
 
-def flip(x: Tensor, step: Flip, generator: torch.Generator) -> Tensor:
+def random_flip(x: Tensor, step: Flip, generator: torch.Generator) -> Tensor:
     """Mirror each image (B, C, H, W) left and right with the step's probability."""
     mirrored = torch.rand(len(x), generator=generator, device=generator.device).to(x.device) < step.probability
     return torch.where(mirrored[:, None, None, None], x.flip(3), x)

@@ -6,23 +6,23 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from dprecipe.data import step_checks
-from dprecipe.data.facts import column_facts, feature_shape, layout, source_shape
+from dprecipe.data.facts import column_facts, describe_layout, feature_shape, source_shape
 from dprecipe.data.schema import AnySource, Category, Data, Numeric, Source
-from dprecipe.data.sources.base import repeated
+from dprecipe.data.sources.base import find_repeated
 from dprecipe.faults import Finding
 
 DENSE_LIMIT = 32 << 30
 MAX_CHANNELS = 4
 
 
-def check(data: Data) -> list[Finding]:
+def check_data(data: Data) -> list[Finding]:
     """What contradicts itself in the data block (R2xx); paths are set, places are not."""
     findings = [finding for rule in _SOURCE_RULES for role, source in _sources(data) for finding in rule(source, role)]
     findings += _declared_size(data)
     findings += step_checks.one_operation_a_step(data)
     if not findings:
         rules = (
-            step_checks.steps,
+            step_checks.check_steps,
             step_checks.encoded_once,
             step_checks.tokens_alone,
             _test_matches,
@@ -52,7 +52,7 @@ def _range_of_records(source: AnySource, path: str) -> Iterator[Finding]:
 def _columns(source: AnySource, path: str) -> Iterator[Finding]:
     for name, column in (source.table_columns or {}).items():
         if isinstance(column, Category):
-            yield from repeated(column.values, f"{path}.columns.{name}.values")
+            yield from find_repeated(column.values, f"{path}.columns.{name}.values")
         if isinstance(column, Numeric) and not column.min < column.max:
             yield Finding(
                 "R203",
@@ -132,7 +132,7 @@ def _features(train: Source, other: AnySource) -> tuple[tuple[str, object, objec
     """What of the features has to agree, by name, in both sources."""
     return (
         ("columns", _listed(train), _listed(other)),
-        ("shape", layout(train.record_shape), layout(other.record_shape)),
+        ("shape", describe_layout(train.record_shape), describe_layout(other.record_shape)),
     )
 
 

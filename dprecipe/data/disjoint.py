@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import Role
-from dprecipe.data.preprocess import prepare
+from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import AnySource, Data
 from dprecipe.faults import DataFault
@@ -106,5 +106,7 @@ def _hashes(features: NDArray[np.generic], numbers: NDArray[np.uint64]) -> NDArr
 
 def _rows(features: NDArray[np.generic]) -> NDArray[np.float32]:
     """(N, D), each record's features as models read them; of zeros none is negative."""
-    flat: NDArray[np.float32] = np.ascontiguousarray(prepare(features, ()).reshape(len(features), -1)) + np.float32(0)
+    flat: NDArray[np.float32] = np.ascontiguousarray(
+        prepare_features(features, ()).reshape(len(features), -1)
+    ) + np.float32(0)
     return flat

@@ -50,7 +50,7 @@ class DataFacts:
         return math.prod(self.shape)
 
 
-def facts(data: Data, role: Role = "train") -> DataFacts:
+def describe_data(data: Data, role: Role = "train") -> DataFacts:
     """The facts of the training source, or of the test source (the training source's where there is none).
 
     Public records have those of the training source: they have the same features, and no classes that were read.
@@ -58,9 +58,9 @@ def facts(data: Data, role: Role = "train") -> DataFacts:
     Raises:
         RecipeError: `data` contradicts itself (every finding of `dprecipe.data.checks`).
     """
-    from dprecipe.data.checks import check  # checks ask this module for widths and shapes
+    from dprecipe.data.checks import check_data  # checks ask this module for widths and shapes
 
-    findings = check(data)
+    findings = check_data(data)
     if findings:
         raise RecipeError(findings)
     source = data.test if role == "test" and data.test is not None else data.train
@@ -68,7 +68,7 @@ def facts(data: Data, role: Role = "train") -> DataFacts:
     before = source_shape(columns, source.record_shape)
     shape = feature_shape(before, data.preprocess)
     return DataFacts(
-        shape, source.class_count, before, source.class_names, columns, source.target, vocabulary(data.preprocess)
+        shape, source.class_count, before, source.class_names, columns, source.target, count_vocabulary(data.preprocess)
     )
 
 
@@ -80,7 +80,7 @@ def feature_norm(data: Data) -> float | None:
 
 def source_shape(columns: Sequence[ColumnFacts], declared: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of one record as it is read: the encoded columns, or the declared array as models see it."""
-    return (sum(column.width for column in columns),) if columns else layout(declared)
+    return (sum(column.width for column in columns),) if columns else describe_layout(declared)
 
 
 def feature_shape(shape: tuple[int, ...], steps: Sequence[Step]) -> tuple[int, ...]:
@@ -95,16 +95,16 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
     if step.scattering is not None and len(shape) == 3:
         channels, height, width = shape
         scales, angles = step.scattering.scales, step.scattering.angles
-        return (channels * coefficients(scales, angles), height >> scales, width >> scales)
+        return (channels * count_scattering_coefficients(scales, angles), height >> scales, width >> scales)
     return (math.prod(shape),) if step.flatten is not None else shape
 
 
-def coefficients(scales: int, angles: int) -> int:
+def count_scattering_coefficients(scales: int, angles: int) -> int:
     """The channels that scattering makes of one: 1 + JL + L²J(J−1)/2, of orders 0, 1 and 2."""
     return 1 + scales * angles + angles**2 * scales * (scales - 1) // 2
 
 
-def layout(shape: tuple[int, ...]) -> tuple[int, ...]:
+def describe_layout(shape: tuple[int, ...]) -> tuple[int, ...]:
     """A declared shape as models see it: channels first, one channel for grey images; vectors stay."""
     if len(shape) == 2:
         return (1, *shape)
@@ -115,10 +115,10 @@ def layout(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, ...]:
     """The columns of a table in declared order, with the width that their encoding gives them."""
-    found: list[ColumnFacts] = []
+    results: list[ColumnFacts] = []
     start = 0
-    by_hash = hashes(steps)
-    tokens = tokenized(steps)
+    by_hash = hash_steps(steps)
+    tokens = tokenize_step(steps)
     for name, column in columns.items():
         if isinstance(column, Numeric):
             width = 1
@@ -128,24 +128,24 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
             width = tokens.length
         else:
             width = by_hash[name].buckets if name in by_hash else 0
-        found.append(ColumnFacts(name, start, width))
+        results.append(ColumnFacts(name, start, width))
         start += width
-    return tuple(found)
+    return tuple(results)
 
 
-def hashes(steps: Sequence[Step]) -> dict[str, Hash]:
+def hash_steps(steps: Sequence[Step]) -> dict[str, Hash]:
     """The hash step of each hashed column."""
     return {name: step.hash for step in steps if step.hash is not None for name in step.hash.columns}
 
 
-def tokenized(steps: Sequence[Step]) -> Tokenize | None:
+def tokenize_step(steps: Sequence[Step]) -> Tokenize | None:
     """The step that makes tokens, where there is one."""
     return next((step.tokenize for step in steps if step.tokenize is not None), None)
 
 
-def vocabulary(steps: Sequence[Step]) -> int | None:
+def count_vocabulary(steps: Sequence[Step]) -> int | None:
     """How many tokens there are, padding among them; None where the features are no tokens."""
-    step = tokenized(steps)
+    step = tokenize_step(steps)
     return None if step is None else step.buckets + 1
 
 

@@ -30,7 +30,7 @@ def data_root(cli_value: str | Path | None, recipe_file: str | Path | None) -> P
     return Path() if recipe_file is None else Path(recipe_file).resolve().parent
 
 
-def locate(path: str, root: Path) -> Path:
+def locate_file(path: str, root: Path) -> Path:
     """The file that a recipe's path names. An absolute path is taken as it is.
 
     Raises:
@@ -38,10 +38,10 @@ def locate(path: str, root: Path) -> Path:
     """
     full = root / path
     try:
-        found = full.is_file()
+        result = full.is_file()
     except (OSError, ValueError):  # a name too long, or with a NUL
-        found = False
-    if not found:
+        result = False
+    if not result:
         raise DataFault(
             f"{path}: no such data file (tried {full})",
             "a data path is relative to --data-root, else to $DPRECIPE_DATA, else to the recipe's folder: "
@@ -56,11 +56,11 @@ def is_gzip(file: Path) -> bool:
         with file.open("rb") as stream:
             return stream.read(2) == GZIP_MAGIC
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_fault(file, error) from error
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[BinaryIO]:
+def open_file(file: Path) -> Iterator[BinaryIO]:
     """The file's content as a stream of bytes, decompressed on the way where it is gzipped.
 
     Raises:
@@ -69,7 +69,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
     try:
         stream = cast(BinaryIO, gzip.open(file, "rb")) if is_gzip(file) else file.open("rb")  # noqa: SIM115
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_fault(file, error) from error
     with stream:
         yield stream
 
@@ -94,7 +94,7 @@ def skip_exactly(stream: BinaryIO, count: int) -> None:
         count -= len(part)
 
 
-def unreadable(file: Path, error: Exception) -> DataFault:
+def unreadable_fault(file: Path, error: Exception) -> DataFault:
     """The fault for a file that exists and can't be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror is not None else None
     return DataFault(

@@ -13,7 +13,7 @@ from typing import Any, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.facts import DataFacts, Role, facts
+from dprecipe.data.facts import DataFacts, Role, describe_data
 from dprecipe.data.raw import Labels, wrong_size
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import Data
@@ -28,7 +28,7 @@ ACCEPTED = (
 _SOURCE = ("batch", "units", "unit_count", "__len__")
 
 
-def given(value: object, data: Data, role: Role) -> RecordSource:
+def records_from_python(value: object, data: Data, role: Role) -> RecordSource:
     """What a run reads from, of an object that was passed as `train`, `public` or `test`.
 
     A source is held to what was declared and to what each batch asks for. Of two arrays, features (N, …) and
@@ -47,11 +47,11 @@ def given(value: object, data: Data, role: Role) -> RecordSource:
 
 
 def _source_of(value: object, data: Data, role: Role) -> RecordSource:
-    expected = facts(data, role)
+    expected = describe_data(data, role)
     labels = "from -1 to 1" if expected.target is not None else f"int64 from 0 to {expected.classes - 1}"
     accepted = ACCEPTED.format(shape=list(expected.shape), labels=labels)
     if not isinstance(value, type) and all(hasattr(value, name) for name in _SOURCE):
-        return checked(cast(RecordSource, value), expected, role)
+        return check_records(cast(RecordSource, value), expected, role)
     if role == "public" and isinstance(value, np.ndarray):
         return Records(_features(value, expected, role, accepted), np.zeros(len(value), np.int64))
     if not (isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_array, value))):
@@ -168,7 +168,7 @@ class CheckedSource:
         return features, _labels(labels, asked, self._expected, self._role)
 
 
-def checked(records: RecordSource, expected: DataFacts, role: Role) -> RecordSource:
+def check_records(records: RecordSource, expected: DataFacts, role: Role) -> RecordSource:
     """Records from Python, checked now as far as that can be: `Records` whole, others answer by answer.
 
     Raises:

@@ -17,7 +17,7 @@ FORMATS = ("PNG", "JPEG", "WEBP")
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
-def decode(
+def decode_image(
     images: Sequence[bytes | None], shape: tuple[int, ...], first: int, file: Path, problems: Problems
 ) -> NDArray[np.uint8]:
     """Images as (N, height, width, channels). `first` is the number of the first one, for messages.
@@ -41,17 +41,17 @@ def decode(
                 continue
             try:
                 with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-                    found = (image.height, image.width, len(image.getbands()))
+                    result = (image.height, image.width, len(image.getbands()))
                     if image.mode == "P" and channels == 3:
-                        found = (*found[:2], 3)
-                    if found == shape and image.mode in (MODES[channels], "P"):
+                        result = (*result[:2], 3)
+                    if result == shape and image.mode in (MODES[channels], "P"):
                         pixels[row] = np.asarray(image.convert(MODES[channels])).reshape(shape)
                     else:
                         problems.add(
                             file.name,
                             f"an image is not {'×'.join(map(str, shape))} ({MODES[channels]}; height×width×channels)",
                             "resize or convert the images beforehand, or declare the shape that they have",
-                            f"{place}: {'×'.join(map(str, found))}, {image.mode}",
+                            f"{place}: {'×'.join(map(str, result))}, {image.mode}",
                         )
             except damaged:
                 problems.add(

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dprecipe.data.facts import DataFacts, Role, facts
+from dprecipe.data.facts import DataFacts, Role, describe_data
 from dprecipe.data.files import data_root
 from dprecipe.data.raw import Raw, Reading, wrong_size
 from dprecipe.data.records import Records
 from dprecipe.data.schema import AnySource, Data
 from dprecipe.data.tally import Tally
-from dprecipe.data.units import Identities, bounded
+from dprecipe.data.units import Identities, bound_units
 from dprecipe.faults import DataFault
 
-__all__ = ["DataFacts", "Records", "data_root", "facts", "load"]
+__all__ = ["DataFacts", "Records", "data_root", "describe_data", "load"]
 
 
 def load(source: AnySource, data: Data, root: Path, role: Role, identity: str | None = None) -> Records:
@@ -44,7 +44,7 @@ def read(source: AnySource, data: Data, root: Path, role: Role, identity: str | 
     Raises:
         RecipeError, DataFault: as `load`; everything that is wrong with the source is told at once.
     """
-    facts(data, role)
+    describe_data(data, role)
     reading = Reading.of(source, data, role, _name_column(source, data, identity) if role == "train" else None)
     try:
         raw = source.read(root, reading)
@@ -60,7 +60,7 @@ def read(source: AnySource, data: Data, root: Path, role: Role, identity: str | 
     identities = _identities(raw, source) if role == "train" else None
     records = Records(raw.features, raw.labels, None, data.preprocess, identities)
     if identities is not None and data.unit != "record":
-        kept = bounded(identities.of_record, data.unit.max_records)
+        kept = bound_units(identities.of_record, data.unit.max_records)
         of_record = identities.of_record[kept]
         records = Records(
             raw.features[kept], raw.labels[kept], of_record, data.preprocess, replace(identities, of_record=of_record)

@@ -23,12 +23,12 @@ def is_name(text: str) -> bool:
     return len(text) <= MAX_NAME and _FORM.fullmatch(kinds) is not None
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as the claim's sentences have it."""
     return f"'{name}'"
 
 
-def misnamed(path: str, column: str) -> Finding:
+def misnamed_finding(path: str, column: str) -> Finding:
     """A column's name that can't stand in the claim's sentence."""
     return Finding(
         "R308",

@@ -23,7 +23,7 @@ STABILITY = np.float32(1e-5)
 """What `group_norm` adds to a variance: the constant of most libraries."""
 
 
-def prepare(features: NDArray[np.generic], steps: Sequence[Step]) -> Floats:
+def prepare_features(features: NDArray[np.generic], steps: Sequence[Step]) -> Floats:
     """The features that the model sees: bytes become [0, 1], then each constant step in order.
 
     Steps of other kinds are passed over: `one_hot`, `hash` and `tokenize` have been applied by the reader, `crop` and
@@ -35,13 +35,13 @@ def prepare(features: NDArray[np.generic], steps: Sequence[Step]) -> Floats:
     for step in steps:
         operation = step.operation
         if isinstance(operation, Scale):
-            x = scale(x, operation)
+            x = scale_features(x, operation)
         elif isinstance(operation, ClipFeatures):
             x = clip_features(x, operation.norm)
         elif isinstance(operation, Scattering):
-            from dprecipe.data.scattering import scatter  # brings scipy.fft
+            from dprecipe.data.scattering import scatter_images  # brings scipy.fft
 
-            x = scatter(x, operation.scales, operation.angles)
+            x = scatter_images(x, operation.scales, operation.angles)
         elif isinstance(operation, GroupNorm):
             x = group_norm(x, operation.groups)
         elif isinstance(operation, Flatten):
@@ -57,7 +57,7 @@ def as_unit(features: NDArray[np.generic]) -> Floats:
         return features.astype(np.float32, copy=False)
 
 
-def scale(x: Floats, step: Scale) -> Floats:
+def scale_features(x: Floats, step: Scale) -> Floats:
     """(x − mean) / std; constants one for all, or one a channel (a feature, for vectors)."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         result: Floats = (x - _constant(step.mean, x.ndim)) / _constant(step.std, x.ndim)

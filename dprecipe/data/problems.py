@@ -43,7 +43,7 @@ class Problems:
     def stop(self, fault: DataFault) -> DataFault:
         """The fault to be raised where reading can't go on: with everything that was found before."""
         self._faults.append(fault)
-        return together(self._all())
+        return raise_together(self._all())
 
     def check(self) -> None:
         """Raise what was found.
@@ -51,16 +51,16 @@ class Problems:
         Raises:
             DataFault: anything was.
         """
-        found = self._all()
-        if found:
-            raise together(found)
+        result = self._all()
+        if result:
+            raise raise_together(result)
 
     def _all(self) -> list[DataFault]:
-        found = []
+        results = []
         for (what, problem), seen in self._seen.items():
             often = f", {seen.count:,} in all" if seen.count > 1 else ""
-            found.append(_worded(what, problem, seen.remedy, f"{seen.place}{often}", self._private))
-        return found + self._faults
+            results.append(_worded(what, problem, seen.remedy, f"{seen.place}{often}", self._private))
+        return results + self._faults
 
 
 def _worded(what: str, problem: str, remedy: str, place: str, private: bool) -> DataFault:
@@ -69,7 +69,7 @@ def _worded(what: str, problem: str, remedy: str, place: str, private: bool) -> 
     return DataFault(f"{what}: {problem}" + (f" ({place})" if place else ""), remedy)
 
 
-def together(faults: Sequence[DataFault]) -> DataFault:
+def raise_together(faults: Sequence[DataFault]) -> DataFault:
     """One fault that tells of all, at least one, each once."""
     faults = list({(fault.message, fault.remedy): fault for fault in faults}.values())
     if len(faults) == 1:

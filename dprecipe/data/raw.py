@@ -30,7 +30,7 @@ class Raw:
     names: tuple[str, ...] | None = None
 
 
-def unlabelled(count: int) -> NDArray[np.int64]:
+def drop_labels(count: int) -> NDArray[np.int64]:
     """What stands for the labels of public records."""
     return np.zeros(count, np.int64)
 
@@ -149,7 +149,7 @@ def class_labels(
 def number_labels(
     labels: NDArray[np.generic], target: tuple[float, float], what: str, reading: Reading, first: int = 0
 ) -> NDArray[np.float32]:
-    """Numbers as `mapped` has them; those that are not finite are told to the reading's problems."""
+    """Numbers as `map_labels` has them; those that are not finite are told to the reading's problems."""
     with np.errstate(over="ignore"):  # too large becomes infinite
         numbers = labels.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(numbers))
@@ -158,7 +158,7 @@ def number_labels(
         remedy = "mend the file, or leave the records out"
         reading.problems.add(what, "a label is not a finite number", remedy, place, len(bad))
     count_clamped(reading.tally.column("label", "label"), numbers, target)
-    return mapped(numbers, target)
+    return map_labels(numbers, target)
 
 
 def count_clamped(tally: ColumnTally, numbers: NDArray[np.float64], target: tuple[float, float]) -> None:
@@ -173,7 +173,7 @@ def record_number(number: int) -> str:
     return f"record {number}, counted from 0"
 
 
-def mapped(numbers: NDArray[np.float64], target: tuple[float, float]) -> NDArray[np.float32]:
+def map_labels(numbers: NDArray[np.float64], target: tuple[float, float]) -> NDArray[np.float32]:
     """Numbers clipped to their declared range and mapped to [-1, 1]."""
     lowest, highest = target
     middle, half = lowest / 2 + highest / 2, highest / 2 - lowest / 2  # halves: the range itself may overflow

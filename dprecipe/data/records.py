@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.preprocess import Floats, prepare
+from dprecipe.data.preprocess import Floats, prepare_features
 from dprecipe.data.raw import Labels
 from dprecipe.data.schema import Step
 from dprecipe.data.units import Identities
@@ -88,7 +88,7 @@ class Records:
 
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[Floats, Labels]:
         """The prepared features, float32 (B, …), and the labels (B,) of these records; B may be 0."""
-        return prepare(self.features[indices], self.pending), self.labels[indices]
+        return prepare_features(self.features[indices], self.pending), self.labels[indices]
 
     def prepared(self, limit: int = PREPARE_ONCE_BYTES) -> Records:
         """The same records with their constant steps applied, if that takes at most `limit` bytes.
@@ -98,12 +98,12 @@ class Records:
         slow = any(step.scattering is not None for step in self.pending)
         if self.features.size * 4 > limit and not slow:
             return self
-        first = prepare(self.features[:1], self.pending)
+        first = prepare_features(self.features[:1], self.pending)
         result = np.empty((len(self), *first.shape[1:]), dtype=np.float32)
         began, progress = time.monotonic(), None
         for start in range(0, len(self), PREPARE_ROWS):  # in parts: a step's temporaries stay small
             part = slice(start, start + PREPARE_ROWS)
-            result[part] = prepare(self.features[part], self.pending)
+            result[part] = prepare_features(self.features[part], self.pending)
             if progress is None and slow and time.monotonic() - began > QUIET_SECONDS:
                 progress = Progress("scattering", "record", len(self))
             if progress is not None:

@@ -26,7 +26,7 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from dprecipe.data.facts import coefficients
+from dprecipe.data.facts import count_scattering_coefficients
 
 Floats = NDArray[np.float32]
 Spectra = NDArray[np.complex64]
@@ -34,7 +34,7 @@ BLOCK = 16
 """Planes transformed together; always as many, so that no record's last digit depends on how many there are."""
 
 
-def scatter(images: Floats, scales: int, angles: int) -> Floats:
+def scatter_images(images: Floats, scales: int, angles: int) -> Floats:
     """The coefficients (N, C·K, h, w) of images (N, C, H, W).
 
     H and W have to be multiples of 2^scales, and at least twice that.
@@ -69,7 +69,7 @@ class _Bank:
 
     @property
     def coefficients(self) -> int:
-        return coefficients(self.scales, len(self.wavelets[0][0]))
+        return count_scattering_coefficients(self.scales, len(self.wavelets[0][0]))
 
     def transform(self, x: Floats) -> Floats:
         """(B, H, W) to (B, K, h, w)."""

@@ -14,7 +14,7 @@ from dprecipe.data.sources.base import TextColumn as TextColumn
 from dprecipe.data.sources.table import AnySource as AnySource
 from dprecipe.data.sources.table import PublicSource
 from dprecipe.data.sources.table import Source as Source
-from dprecipe.language.base import Block, PositiveFloat, PositiveInt, Text, form
+from dprecipe.language.base import Block, PositiveFloat, PositiveInt, Text, word_form
 
 
 class UnitColumn(Block):
@@ -24,7 +24,9 @@ class UnitColumn(Block):
     max_records: PositiveInt = Field(description="records of one unit that are used: the first ones of the file")
 
 
-Unit = Annotated[Annotated[Literal["record"], Tag("word")] | Annotated[UnitColumn, Tag("block")], Discriminator(form)]
+Unit = Annotated[
+    Annotated[Literal["record"], Tag("word")] | Annotated[UnitColumn, Tag("block")], Discriminator(word_form)
+]
 
 PerChannel = Annotated[
     Annotated[float, Tag("number")] | Annotated[Annotated[tuple[float, ...], Field(min_length=1)], Tag("list")],

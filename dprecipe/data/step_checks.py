@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dprecipe.data.facts import column_facts, one_hot_columns, shape_after, source_shape, tokenized
+from dprecipe.data.facts import column_facts, one_hot_columns, shape_after, source_shape, tokenize_step
 from dprecipe.data.schema import (
     Category,
     Columns,
@@ -23,7 +23,7 @@ from dprecipe.data.schema import (
     Tokenize,
 )
 from dprecipe.faults import Finding
-from dprecipe.text.near import near
+from dprecipe.text.near import nearest_word
 
 
 def one_operation_a_step(data: Data) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def one_operation_a_step(data: Data) -> Iterator[Finding]:
             )
 
 
-def steps(data: Data) -> Iterator[Finding]:
+def check_steps(data: Data) -> Iterator[Finding]:
     """Steps fit the features as they are by then, and stand in their order (R207, R208, R211, R212, R221, R222)."""
     columns = data.train.table_columns
     shape = source_shape(column_facts(columns or {}, data.preprocess), data.train.record_shape)
@@ -151,7 +151,7 @@ def _encoding(step: OneHot | Hash | Tokenize, columns: object, path: str) -> Ite
     for index, column in enumerate(_encoded_by(step, columns)):
         at = "" if isinstance(step, Tokenize) else f".{index}"
         if column not in columns:
-            close = near(column, [name for name, declared in columns.items() if isinstance(declared, right)])
+            close = nearest_word(column, [name for name, declared in columns.items() if isinstance(declared, right)])
             remedy = "declare it in data.train.columns" if close is None else f"write {close}"
             meant = "" if close is None else f"; did you mean {close!r}?"
             yield Finding("R208", f"no column {column!r} is declared{meant}", remedy, f"{path}.{key}{at}")
@@ -186,7 +186,7 @@ def encoded_once(data: Data) -> Iterator[Finding]:
         if isinstance(operation, OneHot | Hash | Tokenize):
             for written in _encoded_by(operation, columns):
                 # A misspelt name is told of by itself; the column that was meant counts as encoded.
-                name = written if written in columns else near(written, columns) or written
+                name = written if written in columns else nearest_word(written, columns) or written
                 times[name] = times.get(name, 0) + 1
     for name, column in columns.items():
         if not isinstance(column, Numeric) and times[name] == 0:
@@ -209,7 +209,7 @@ def encoded_once(data: Data) -> Iterator[Finding]:
 
 def tokens_alone(data: Data) -> Iterator[Finding]:
     """A column of tokens is the only one, and no step makes other words of them (R220)."""
-    tokens = tokenized(data.preprocess)
+    tokens = tokenize_step(data.preprocess)
     columns = data.train.table_columns or {}
     if tokens is None or tokens.column not in columns:
         return

@@ -15,9 +15,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.facts import column_facts, hashes, tokenized
+from dprecipe.data.facts import column_facts, hash_steps, tokenize_step
 from dprecipe.data.problems import Problems
-from dprecipe.data.raw import Labels, Raw, Reading, count_clamped, mapped, unlabelled, wrong_size
+from dprecipe.data.raw import Labels, Raw, Reading, count_clamped, drop_labels, map_labels, wrong_size
 from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step, TextColumn, Tokenize
 from dprecipe.data.tally import ColumnTally, Tally
 from dprecipe.data.words import MARKS, kind_of
@@ -37,8 +37,8 @@ class TableEncoder:
         self._problems = problems
         self._tally = tally
         self._facts = column_facts(columns, steps)
-        self._hashes = hashes(steps)
-        self._tokens = tokenized(steps)
+        self._hashes = hash_steps(steps)
+        self._tokens = tokenize_step(steps)
         self.width = sum(column.width for column in self._facts)
 
     @property
@@ -115,7 +115,7 @@ class Collector:
             self._names += texts
         self._features.append(self._encoder.encode(columns, rows, place))
         if label is None:
-            self._labels.append(unlabelled(rows))
+            self._labels.append(drop_labels(rows))
         else:
             self._labels.append(encode_labels(columns[label.column], label, place, reading.problems, reading.tally))
 
@@ -138,7 +138,7 @@ class Collector:
             DataFault: some were not what the recipe declares.
         """
         names = None if self._reading.name_column is None else tuple(self._names)
-        return Raw(np.concatenate(self._features), joined(self._labels), names)
+        return Raw(np.concatenate(self._features), join_columns(self._labels), names)
 
 
 @final
@@ -168,7 +168,7 @@ def encode_labels(
         target = (label.range[0], label.range[1])
         if tally is not None:
             count_clamped(tally.column(label.column, "label"), numbers, target)
-        return mapped(numbers, target)
+        return map_labels(numbers, target)
     if label.values is not None:
         return _classes_by_name(values, label.values, where)
     result, classes = np.zeros(len(values), dtype=np.int64), label.classes or 0
@@ -223,9 +223,9 @@ def _no_label(value: Value, row: int, where: _Where) -> bool:
     return empty
 
 
-def joined(parts: Sequence[Labels]) -> Labels:
+def join_columns(parts: Sequence[Labels]) -> Labels:
     """The labels of all chunks of a table; of none, as of public records."""
-    return np.concatenate(parts) if parts else unlabelled(0)  # type: ignore[return-value]
+    return np.concatenate(parts) if parts else drop_labels(0)  # type: ignore[return-value]
 
 
 def name_texts(values: Sequence[Value], column: str, place: Place, problems: Problems) -> list[str]:
@@ -328,16 +328,16 @@ def _hashed(values: Sequence[Value], step: Hash, part: NDArray[np.float32]) -> N
     for row, value in enumerate(values):
         text = text_of(value)
         for token in WORD.findall(text.lower()) if step.tokens == "words" else (text,):
-            part[row, bucket(token, step.buckets)] += 1.0
+            part[row, hash_bucket(token, step.buckets)] += 1.0
 
 
 def _tokens(values: Sequence[Value], step: Tokenize, part: NDArray[np.float32]) -> None:
     for row, value in enumerate(values):
         words = WORD.findall(text_of(value).lower())[: step.length]
-        part[row, : len(words)] = [1 + bucket(word, step.buckets) for word in words]
+        part[row, : len(words)] = [1 + hash_bucket(word, step.buckets) for word in words]
 
 
-def bucket(token: str, buckets: int) -> int:
+def hash_bucket(token: str, buckets: int) -> int:
     """The bucket of a token: BLAKE2b of its UTF-8, the same on every machine and in every version."""
     digest = hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % buckets

@@ -93,10 +93,10 @@ class Tally:
             share = {name: round(count / self.records, 6) if self.records else 0.0 for name, count in counts.items()}
             return {"kind": tally.kind, **counts, "shares": share}
 
-        found: dict[str, Any] = {"records": self.records}
+        result: dict[str, Any] = {"records": self.records}
         if self.columns:
-            found["columns"] = {name: shares(tally) for name, tally in self.columns.items()}
-        return {**found, "records_not_finite": self.not_finite}
+            result["columns"] = {name: shares(tally) for name, tally in self.columns.items()}
+        return {**result, "records_not_finite": self.not_finite}
 
 
 def as_text(tallies: Mapping[Role, Tally]) -> str:

@@ -37,7 +37,7 @@ class Identities:
         return Identities(tuple(numbers), of_record)
 
 
-def bounded(units: NDArray[np.int64], max_records: int) -> NDArray[np.int64]:
+def bound_units(units: NDArray[np.int64], max_records: int) -> NDArray[np.int64]:
     """The records that are kept (indices, in order), given the unit of each, (N,): the first `max_records` of each.
 
     What is kept of a unit depends on that unit's own records alone, so adding or removing one unit changes nothing of

@@ -27,14 +27,16 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-def form(value: Any) -> str:
+def word_form(value: Any) -> str:
     """The tag of a value that may be a word, a number or a block; a union so tagged reports one branch."""
     if isinstance(value, str):
         return "word"
     return "block" if isinstance(value, Mapping | BaseModel) else "number"
 
 
-SolvableFloat = Annotated[Annotated[Auto, Tag("word")] | Annotated[PositiveFloat, Tag("number")], Discriminator(form)]
+SolvableFloat = Annotated[
+    Annotated[Auto, Tag("word")] | Annotated[PositiveFloat, Tag("number")], Discriminator(word_form)
+]
 """A positive number, or `auto`: the compiler solves for it."""
 
-SolvableInt = Annotated[Annotated[Auto, Tag("word")] | Annotated[PositiveInt, Tag("number")], Discriminator(form)]
+SolvableInt = Annotated[Annotated[Auto, Tag("word")] | Annotated[PositiveInt, Tag("number")], Discriminator(word_form)]

@@ -14,7 +14,7 @@ from dprecipe.language.base import (
     PositiveInt,
     SolvableFloat,
     SolvableInt,
-    form,
+    word_form,
 )
 from dprecipe.language.schedules import Schedule
 
@@ -25,7 +25,7 @@ class LearningRateSchedule(Schedule):
 
 LearningRate = Annotated[
     Annotated[PositiveFloat, Tag("number")] | Annotated[LearningRateSchedule, Tag("block")],
-    Discriminator(lambda value: "block" if form(value) == "block" else "number"),
+    Discriminator(lambda value: "block" if word_form(value) == "block" else "number"),
 ]
 
 

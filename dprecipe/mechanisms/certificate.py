@@ -15,7 +15,7 @@ from dprecipe.mechanisms.drawing import Figure
 from dprecipe.mechanisms.facts import Access, BudgetFacts, MechanismFacts, PrivacyUnit
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import rounding
-from dprecipe.privacy.events import Charge, Event, total
+from dprecipe.privacy.events import Charge, Event, count_events
 
 F = TypeVar("F", bound=MechanismFacts)
 """The room's block of a certificate."""
@@ -127,7 +127,7 @@ class CertificatePart(Protocol[F, N]):
 
     def count_reservable(self, plan: Plan) -> int:
         """Of how many events (or steps) the gate reserves no more than a fiftieth at once."""
-        return total(plan.events)
+        return count_events(plan.events)
 
     def is_adaptive(self, plan: Plan) -> bool:
         """Whether what was released decides when the run ends, and the run is charged a limit known in advance."""
@@ -219,6 +219,6 @@ def compare_number(path: str, stated: float, recomputed: float) -> list[str]:
     """
     if not recomputed <= stated:  # written so that NaN fails
         return [f"{path}: the events cost {recomputed!r}, more than the {stated!r} stated"]
-    if not stated <= rounding.up(recomputed) * (1 + LAST_DIGIT):
+    if not stated <= rounding.round_up(recomputed) * (1 + LAST_DIGIT):
         return [f"{path}: {stated!r} stated, the events cost {recomputed!r}"]
     return []

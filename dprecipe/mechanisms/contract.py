@@ -20,8 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args
 
-from dprecipe.data.names import quoted
-from dprecipe.privacy.rounding import down
+from dprecipe.data.names import quote_name
+from dprecipe.privacy.rounding import round_down
 
 if TYPE_CHECKING:
     from dprecipe.data.schema import Data
@@ -80,17 +80,17 @@ class Facts:
     @property
     def layers(self) -> tuple[int, ...]:
         """Parameters of each layer of the model."""
-        from dprecipe.data.facts import facts
+        from dprecipe.data.facts import describe_data
         from dprecipe.models.layout import layer_sizes
 
-        found = facts(self.data)
-        return layer_sizes(self.model, found.shape, found.classes, found.vocabulary)
+        data = describe_data(self.data)
+        return layer_sizes(self.model, data.shape, data.classes, data.vocabulary)
 
     @property
     def cap(self) -> float | None:
         """The budget's ε, `None` for `auto`; rounded down to the digits in which costs are reported, rounded up."""
         epsilon = self.budget.epsilon
-        return None if epsilon == "auto" else down(epsilon)
+        return None if epsilon == "auto" else round_down(epsilon)
 
     @staticmethod
     def of(recipe: Blocks, attachments: Iterable[tuple[str, str]] = ()) -> Facts:
@@ -108,7 +108,7 @@ class Facts:
 def unit_name(recipe: Blocks) -> str:
     """Who is protected, as the guarantee names it: a column's name in quotes."""
     unit = recipe.data.unit
-    return "record" if unit == "record" else quoted(unit.column)
+    return "record" if unit == "record" else quote_name(unit.column)
 
 
 class MechanismPlan(Protocol):
@@ -334,9 +334,9 @@ class Mechanism:
         Raises:
             RunFailed: a library that it needs can't be imported.
         """
-        from dprecipe.libraries import importing
+        from dprecipe.libraries import importing_libraries
 
-        with importing():
+        with importing_libraries():
             runner: object = import_module(f"{self.package}.train.run").RUNNER
         return runner
 

@@ -55,7 +55,7 @@ class PhaseFacts(Block):
     shape: PositiveFloat | None
     multiplier: PositiveFloat
     clip_norm: PositiveFloat | None = Field(None, description="of mechanisms that clip gradients")
-    expected_lot: PositiveFloat | None = Field(
+    expected_batch: PositiveFloat | None = Field(
         None, description="the public divisor of its sums; null: the one under aggregation"
     )
 

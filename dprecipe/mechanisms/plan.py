@@ -41,7 +41,7 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class PlanBudget:
     """The cap, and how it is counted."""
 
     epsilon: float
@@ -88,13 +88,13 @@ Recorded = Annotated[Charge, _ByPlace]
 
 
 @lru_cache
-def adapter(kind: type[MechanismPlan]) -> TypeAdapter[MechanismPlan]:
+def plan_adapter(kind: type[MechanismPlan]) -> TypeAdapter[MechanismPlan]:
     """What writes the JSON of a mechanism's plans, and its JSON Schema, both from the fields of their type."""
     return TypeAdapter(kind)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RecipeSource:
     """The texts a recipe came from, so that a stranger can read it again."""
 
     text: str
@@ -118,14 +118,14 @@ class Plan:
 
     name: str
     description: str
-    source: Source
+    source: RecipeSource
     resolved: Mapping[str, Any]
     """The recipe with every default filled in and `auto` as written, JSON types only."""
     room: MechanismPlan
     """What the mechanism will do, in a type of its own."""
     solved: Mapping[str, float | int]
     guarantee: Guarantee
-    budget: Budget
+    budget: PlanBudget
     assumptions: tuple[Assumption, ...]
     data: Data
     model: Model
@@ -185,7 +185,7 @@ class Plan:
         places: dict[Event, int] = {}
         for place, charge in enumerate(self.events):
             places.setdefault(charge.event, place)
-        return adapter(type(self.room)).dump_python(self.room, mode="json", by_alias=True, context=places)
+        return plan_adapter(type(self.room)).dump_python(self.room, mode="json", by_alias=True, context=places)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as `dprecipe plan --format json` prints it (schema `dprecipe.plan/v1`)."""

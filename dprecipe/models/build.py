@@ -25,11 +25,11 @@ from dprecipe.models.schema import (
     Transformers,
     WideResNet,
 )
-from dprecipe.models.zoo.cnn import cnn
-from dprecipe.models.zoo.convex import LocationModel, linear, regression
+from dprecipe.models.zoo.cnn import build_cnn
+from dprecipe.models.zoo.convex import LocationModel, build_linear, build_regression
 from dprecipe.models.zoo.forest import Forest
 from dprecipe.models.zoo.hub import image_model, token_model
-from dprecipe.models.zoo.linear import mlp
+from dprecipe.models.zoo.linear import build_mlp
 from dprecipe.models.zoo.transformer import TextTransformer
 from dprecipe.models.zoo.wide_resnet import wide_resnet
 
@@ -56,15 +56,15 @@ def build(
         torch.manual_seed(seed)
         match model:
             case LogisticRegression() | SoftmaxRegression() | HuberSvm():
-                return linear(shape, classes, model.bias)
+                return build_linear(shape, classes, model.bias)
             case LeastSquares() | HuberRegression():
-                return regression(shape, model.bias, _given(target))
+                return build_regression(shape, model.bias, _given(target))
             case Location():
                 return LocationModel(_given(target))
             case Mlp():
-                return mlp(model, shape, classes)
+                return build_mlp(model, shape, classes)
             case Cnn():
-                return cnn(model, shape, classes)
+                return build_cnn(model, shape, classes)
             case WideResNet():
                 return wide_resnet(model, shape[0], classes)
             case Transformer():
@@ -86,7 +86,7 @@ def _given(target: tuple[float, float] | None) -> tuple[float, float]:
 
 
 def _tokens(model: Transformer, vocabulary: int | None) -> int:
-    found = model.vocabulary or vocabulary
-    if found is None:
+    result = model.vocabulary or vocabulary
+    if result is None:
         raise ValueError("a model of tokens needs their number")
-    return found
+    return result

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
-from dprecipe.models.geometry import WIDE_RESNET_SMALLEST, smallest
+from dprecipe.models.geometry import WIDE_RESNET_SMALLEST, smallest_size
 from dprecipe.models.schema import (
     Cnn,
     Convex,
@@ -25,12 +25,12 @@ WEIGHTS = ".safetensors"
 """How files of weights end. Those of torch's own format may run code when they are read."""
 
 
-def check(model: Model, facts: DataFacts) -> list[Finding]:
+def check_data(model: Model, facts: DataFacts) -> list[Finding]:
     """What keeps this model from reading these features or learning these labels (R25x); paths are set, places not."""
     return [*_labels(model, facts), *_features(model, facts), *_start(model)]
 
 
-def unsupported(model: Model, mechanism: str, *, fitted: bool, convex: str = "") -> Iterator[Finding]:
+def find_unsupported(model: Model, mechanism: str, *, fitted: bool, convex: str = "") -> Iterator[Finding]:
     """What a mechanism that takes no steps of its own on a convex loss has no use for (R280).
 
     `fitted`: the model is fitted at once, without steps. `convex`: the mechanisms that do take such steps, in words.
@@ -224,9 +224,9 @@ def _images(model: Cnn | WideResNet | Timm, facts: DataFacts) -> list[Finding]:
                 "model.kind",
             )
         ]
-    needed = smallest(model.preset)
+    needed = smallest_size(model.preset)
     if min(facts.shape[1:]) < needed:
-        fits = [p for p in ("tempered-cifar", "lenet") if smallest(p) <= min(facts.shape[1:])]
+        fits = [p for p in ("tempered-cifar", "lenet") if smallest_size(p) <= min(facts.shape[1:])]
         return [
             Finding(
                 "R251",

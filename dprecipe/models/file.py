@@ -13,19 +13,19 @@ from pydantic import Field, ValidationError
 from dprecipe.data.facts import (
     DataFacts,
     column_facts,
-    facts,
+    count_vocabulary,
+    describe_data,
     feature_shape,
     source_shape,
-    vocabulary,
 )
 from dprecipe.data.schema import Data, Step
 from dprecipe.data.sources.base import Classes, Columns, Range, Shape
 from dprecipe.faults import DataFault
 from dprecipe.language.base import Block, Text
-from dprecipe.models.hub_config import Config, checked
+from dprecipe.models.hub_config import Config, check_config
 from dprecipe.models.schema import Model, Transformers
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 
 
 class ModelFile(Block):
@@ -46,15 +46,15 @@ class ModelFile(Block):
     def facts(self) -> DataFacts:
         """What a model is built from and checked against."""
         target = None if self.target is None else (self.target[0], self.target[1])
-        tokens = vocabulary(self.preprocess)
+        tokens = count_vocabulary(self.preprocess)
         return DataFacts(self.shape, self.classes or 1, self.shape, target=target, vocabulary=tokens)
 
 
-def describe(model: Model | None, data: Data, config: Config | None = None) -> dict[str, Any]:
+def describe_file(model: Model | None, data: Data, config: Config | None = None) -> dict[str, Any]:
     """The content of `model.json`, JSON types only. `model` is None for a module that came from Python; `config` is of
     a model of transformers.
     """
-    public = facts(data)
+    public = describe_data(data)
     file = ModelFile(
         model=model,
         shape=public.shape,
@@ -70,14 +70,14 @@ def describe(model: Model | None, data: Data, config: Config | None = None) -> d
     return {**content, "model": content.get("model")}
 
 
-def parse(text: str | bytes) -> ModelFile:
+def parse_description(text: str | bytes) -> ModelFile:
     """`model.json` as it was described.
 
     Raises:
         DataFault: it is none.
     """
-    if len(text) > MOST_BYTES:
-        raise DataFault(f"model.json is larger than {MOST_BYTES} bytes", "name a release folder of dprecipe")
+    if len(text) > MAX_BYTES:
+        raise DataFault(f"model.json is larger than {MAX_BYTES} bytes", "name a release folder of dprecipe")
     try:
         file = ModelFile.model_validate_json(text)
     except ValidationError as error:
@@ -89,7 +89,7 @@ def parse(text: str | bytes) -> ModelFile:
         raise _damaged("its preprocessing does not make features of its shape")
     if (file.config is not None) != isinstance(file.model, Transformers):
         raise _damaged("a configuration belongs to a model of transformers, and to no other")
-    if file.config is not None and checked(file.config) != file.config:
+    if file.config is not None and check_config(file.config) != file.config:
         raise _damaged("its configuration holds more than numbers of a model")
     if (file.classes is None) == (file.target is None):
         raise _damaged("it predicts neither a class nor a number, or both")

@@ -43,10 +43,10 @@ class Form:
             return DISTANT * drawn + SHIFT if distant else drawn
         if not self.fields:
             return _tokens((count, *self.shape), self.tokens[0], generator)
-        shape, found = (count, *self.shape[1:]), []
+        shape, result = (count, *self.shape[1:]), []
         for name, tokens in zip(self.fields, self.tokens, strict=True):
-            found.append(_mask(shape, generator) if "mask" in name else _tokens(shape, tokens, generator))
-        return torch.stack(found, 1)
+            result.append(_mask(shape, generator) if "mask" in name else _tokens(shape, tokens, generator))
+        return torch.stack(result, 1)
 
     def limited(self, values: Tensor) -> Tensor:
         """(N, *shape): what is none of the tokens becomes the nearest one, and what is not finite 1."""

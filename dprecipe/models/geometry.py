@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PoolWindow:
     """A convolution or pooling window, square."""
 
     kernel: int
@@ -19,21 +19,21 @@ class Window:
         return (size + 2 * self.padding - self.kernel) // self.stride + 1
 
 
-_BLOCK = (Window(3, 1, 1), Window(3, 1, 1), Window(2, 2))
+_BLOCK = (PoolWindow(3, 1, 1), PoolWindow(3, 1, 1), PoolWindow(2, 2))
 
-_LENET = (Window(5, 1, 2), Window(2, 2), Window(5), Window(2, 2))
+_LENET = (PoolWindow(5, 1, 2), PoolWindow(2, 2), PoolWindow(5), PoolWindow(2, 2))
 
-CNN_WINDOWS: dict[str, tuple[Window, ...]] = {
-    "tempered-mnist": (Window(8, 2, 2), Window(2, 1), Window(4, 2), Window(2, 1)),
+CNN_WINDOWS: dict[str, tuple[PoolWindow, ...]] = {
+    "tempered-mnist": (PoolWindow(8, 2, 2), PoolWindow(2, 1), PoolWindow(4, 2), PoolWindow(2, 1)),
     "tempered-cifar": _BLOCK * 3,
     "lenet": _LENET,
     "lenet-norm": _LENET,
-    "scattering": (Window(2, 2), Window(1), Window(3, 1, 1)),
+    "scattering": (PoolWindow(2, 2), PoolWindow(1), PoolWindow(3, 1, 1)),
 }
 """The windows that an image passes through, in order, by preset."""
 
 
-def spatial(windows: Sequence[Window], size: int) -> int:
+def spatial_shape(windows: Sequence[PoolWindow], size: int) -> int:
     """The length of one axis after all windows; 0 where one of them does not fit."""
     for window in windows:
         size = window.output(size)
@@ -42,9 +42,9 @@ def spatial(windows: Sequence[Window], size: int) -> int:
     return size
 
 
-def smallest(preset: str) -> int:
+def smallest_size(preset: str) -> int:
     """The smallest height (and width) of an image that the preset accepts."""
-    return next(size for size in range(1, 1000) if spatial(CNN_WINDOWS[preset], size) > 0)
+    return next(size for size in range(1, 1000) if spatial_shape(CNN_WINDOWS[preset], size) > 0)
 
 
 GROUPS = 16
@@ -53,7 +53,7 @@ WIDE_RESNET_SMALLEST = 4
 """Height and width of an image: the last stage sees a quarter of them, and a group is more than one number."""
 
 
-def stages(depth: int, width: int) -> list[tuple[int, int, int, bool]]:
+def count_stages(depth: int, width: int) -> list[tuple[int, int, int, bool]]:
     """Of each block of a wide residual network: channels before and after, stride, and whether a stage begins."""
     blocks = []
     before = 16

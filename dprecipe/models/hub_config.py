@@ -30,7 +30,7 @@ WORDS = {
 MOST = 1 << 24
 
 
-def checked(content: Mapping[str, Any]) -> Config:
+def check_config(content: Mapping[str, Any]) -> Config:
     """The part that is used, in a fixed order. Dropout is left out: the noise of private training is enough.
 
     Raises:
@@ -41,33 +41,33 @@ def checked(content: Mapping[str, Any]) -> Config:
         raise DataFault(
             f"transformers of type {str(family)[:40]!r} are not supported", f"choose one of {', '.join(FAMILIES)}"
         )
-    found: dict[str, str | int | float | bool] = {"model_type": family}
+    result: dict[str, str | int | float | bool] = {"model_type": family}
     for name in sorted(content):
         value = content[name]
         if name in SIZES:
             if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MOST:
                 raise _strange(name, value)
-            found[name] = value
+            result[name] = value
         elif name == "pad_token_id" and value is not None:
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
                 raise _strange(name, value)
-            found[name] = value
+            result[name] = value
         elif name == "layer_norm_eps":
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise _strange(name, value)
-            found[name] = float(value)
+            result[name] = float(value)
         elif name == "sinusoidal_pos_embds":
             if not isinstance(value, bool):
                 raise _strange(name, value)
-            found[name] = value
+            result[name] = value
         elif name in WORDS:
             if value not in WORDS[name]:
                 raise _strange(name, value)
-            found[name] = value
+            result[name] = value
     dropouts = ["hidden_dropout_prob", "attention_probs_dropout_prob"]
     if family == "distilbert":
         dropouts = ["dropout", "attention_dropout", "seq_classif_dropout"]
-    return {**found, **dict.fromkeys(dropouts, 0.0)}
+    return {**result, **dict.fromkeys(dropouts, 0.0)}
 
 
 def _strange(name: str, value: object) -> DataFault:

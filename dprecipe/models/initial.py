@@ -15,13 +15,13 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from dprecipe.faults import DataFault
-from dprecipe.models.lora import Adapted, adapt
+from dprecipe.models.lora import LowRankLayer, add_adapters
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Hub, Model, Pretrained, Transformer, Transformers
 from dprecipe.models.zoo.hub import WEIGHTS, SequenceClassifier, folder_of
 
 
-def start(model: Model, module: nn.Module, folder: Path, seed: int) -> InitialWeights | None:
+def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> InitialWeights | None:
     """Take over the weights that `model.init` names, relative to `folder`, and leave on what `model` says is trained.
 
     `seed`: of adapters.
@@ -34,19 +34,19 @@ def start(model: Model, module: nn.Module, folder: Path, seed: int) -> InitialWe
     head = head_of(module)
     if isinstance(model, Transformers):
         place = folder_of(model, folder)
-        found = take_over(module, place / WEIGHTS, head)
+        over = take_over(module, place / WEIGHTS, head)
         name = place.name if model.hub is None else f"{model.hub.name}@{model.hub.revision}"
-        found = replace(found, name=f"{name}/{WEIGHTS}")
+        over = replace(over, name=f"{name}/{WEIGHTS}")
     else:
-        found = take_over(module, folder / str(model.init), head)
+        over = take_over(module, folder / str(model.init), head)
     if isinstance(model, Transformer | Hub) and model.lora is not None and model.train == "all":
-        adapt(module, model.lora, head, seed)
-        if not any(isinstance(layer, Adapted) for layer in module.modules()):
+        add_adapters(module, model.lora, head, seed)
+        if not any(isinstance(layer, LowRankLayer) for layer in module.modules()):
             raise DataFault("no layer below the last is linear: lora adapts none", "remove model.lora")
     elif model.train == "head":
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(name in head)
-    return found
+    return over
 
 
 def head_of(module: nn.Module) -> frozenset[str]:
@@ -106,10 +106,10 @@ def take_over(module: nn.Module, file: Path, head: frozenset[str]) -> InitialWei
 
 def _renamed(tensors: Mapping[str, Tensor], module: SequenceClassifier) -> dict[str, Tensor]:
     """Those of a checkpoint of any task that the module has, by the module's names; half precision is widened."""
-    expected, found = module.state_dict(), {}
+    expected, result = module.state_dict(), {}
     for name, tensor in tensors.items():
         modern = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         for own in (modern, f"network.{modern}", f"{module.prefix}{modern}"):
             if own in expected:
-                found[own] = tensor.to(expected[own].dtype) if tensor.is_floating_point() else tensor
-    return found
+                result[own] = tensor.to(expected[own].dtype) if tensor.is_floating_point() else tensor
+    return result

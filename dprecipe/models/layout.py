@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from dprecipe.models.geometry import CNN_WINDOWS, spatial, stages
+from dprecipe.models.geometry import CNN_WINDOWS, count_stages, spatial_shape
 from dprecipe.models.schema import (
     Cnn,
     GradientBoosting,
@@ -60,7 +60,7 @@ _NORMS = {"lenet-norm": ((2, 8), (6, 16), (10, 120))}
 """Place and width of the normalisations."""
 
 
-def shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> Shapes | None:
+def layer_shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> Shapes | None:
     """All tensors of the built module's state, adapters merged, by name, layer by layer in their order in the module.
     None for trees and for models of other libraries, whose tensors nobody knows before they are built or grown.
 
@@ -94,11 +94,11 @@ def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: 
     """Trained weights and biases of each layer together, in the order of every flat gradient; none for trees, nor for
     models of other libraries, whose sizes nobody knows before they are built. Adapters are layers of their own.
 
-    Arguments as of `shapes`.
+    Arguments as of `layer_shapes`.
     """
-    tensors = shapes(model, shape, classes, vocabulary) or {}
+    tensors = layer_shapes(model, shape, classes, vocabulary) or {}
     sizes: dict[str, int] = {}
-    learned = trained(model, tensors)
+    learned = trained_parameters(model, tensors)
     for name in (name for name in tensors if name in learned):
         layer = name.rpartition(".")[0]
         if isinstance(model, Transformer) and model.lora is not None and layer != "head":
@@ -109,7 +109,7 @@ def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: 
     return tuple(sizes.values())
 
 
-def trained(model: Model, names: Iterable[str]) -> frozenset[str]:
+def trained_parameters(model: Model, names: Iterable[str]) -> frozenset[str]:
     """Those of the model's tensors that are trained; adapters train the layers that they are merged into."""
     listed = list(names)
     if isinstance(model, Transformer) and model.lora is not None:
@@ -138,7 +138,7 @@ def _convolutional(preset: str, shape: tuple[int, ...], classes: int) -> Iterato
         channels = width
     for place, width in _NORMS.get(preset, ()):
         yield _layer(place, (width,))
-    before = channels * spatial(windows, shape[1]) * spatial(windows, shape[2])
+    before = channels * spatial_shape(windows, shape[1]) * spatial_shape(windows, shape[2])
     for place, after in _DENSE[preset]:
         yield _layer(place, (after or classes, before))
         before = after or classes
@@ -146,7 +146,7 @@ def _convolutional(preset: str, shape: tuple[int, ...], classes: int) -> Iterato
 
 def _wide(depth: int, width: int, channels: int, classes: int) -> Iterator[Shapes]:
     yield _layer(0, (16, channels, 3, 3))
-    blocks = stages(depth, width)
+    blocks = count_stages(depth, width)
     for number, (before, after, _, first) in enumerate(blocks, start=1):
         if first:
             yield _layer(f"{number}.around.1", (before,))

@@ -13,17 +13,17 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from dprecipe.data.preprocess import prepare
+from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import channels_first, record_number
 from dprecipe.data.table import TableEncoder, Value
 from dprecipe.data.tally import Tally
 from dprecipe.faults import DataFault
 from dprecipe.models.build import build
-from dprecipe.models.checks import check
-from dprecipe.models.file import ModelFile, parse
+from dprecipe.models.checks import check_data
+from dprecipe.models.file import ModelFile, parse_description
 from dprecipe.models.form import Form
-from dprecipe.models.modules.adapted import adapt
+from dprecipe.models.modules.adapted import adapt_module
 from dprecipe.models.schema import Model
 from dprecipe.models.zoo.forest import Forest
 
@@ -55,7 +55,7 @@ class Released(nn.Module):
             DataFault: they are not of the shape, or not of the columns, that the model was trained on.
         """
         if self.file.columns is not None:
-            return torch.from_numpy(prepare(self._encoded(raw), self.file.preprocess))  # type: ignore[arg-type]
+            return torch.from_numpy(prepare_features(self._encoded(raw), self.file.preprocess))  # type: ignore[arg-type]
         array = np.asarray(raw)
         expected = self.file.source_shape or ()
         if array.shape[1:] != expected or array.dtype.kind not in "uif" or array.ndim == 0:
@@ -65,7 +65,7 @@ class Released(nn.Module):
                 "pass raw features in the layout of the recipe's source",
             )
         array = array if array.dtype == np.uint8 else array.astype(np.float32)
-        return torch.from_numpy(prepare(channels_first(array), self.file.preprocess))
+        return torch.from_numpy(prepare_features(channels_first(array), self.file.preprocess))
 
     def predict(self, raw: ArrayLike | Rows) -> NDArray[np.int64] | NDArray[np.float64]:
         """Of each raw record, (N,), its most likely class, or the number that is predicted, in the target's units.
@@ -74,8 +74,8 @@ class Released(nn.Module):
         """
         with torch.no_grad():
             outputs: Tensor = self(self.prepare(raw))
-        found = outputs.argmax(dim=1) if self.file.target is None else outputs[:, 0].double()
-        return found.numpy()
+        result = outputs.argmax(dim=1) if self.file.target is None else outputs[:, 0].double()
+        return result.numpy()
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -110,7 +110,7 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
     for file in (description, weights):
         if not file.is_file():
             raise DataFault(f"{file}: no such file", "name the release folder of a finished run")
-    content = parse(description.read_bytes())
+    content = parse_description(description.read_bytes())
     empty = _empty(content) if module is None else module
     empty.load_state_dict(_tensors(weights, empty), assign=module is None)
     flaw = empty.flaw() if isinstance(empty, Forest) else None
@@ -119,17 +119,17 @@ def load(release: str | Path, module: nn.Module | None = None) -> Released:
     empty.requires_grad_(False)
     if module is not None:
         tokens = content.facts.vocabulary
-        empty, _, _ = adapt(module, Form(content.shape, None if tokens is None else (tokens,)))
+        empty, _, _ = adapt_module(module, Form(content.shape, None if tokens is None else (tokens,)))
     return Released(empty, content)
 
 
-def rebuild(description: Mapping[str, Any]) -> nn.Module:
+def rebuild_model(description: Mapping[str, Any]) -> nn.Module:
     """The module that `describe` described, with fresh weights.
 
     Raises:
         DataFault: it describes none.
     """
-    content = parse(json.dumps(description))
+    content = parse_description(json.dumps(description))
     _empty(content)
     if content.model is None:
         raise _from_python()
@@ -140,7 +140,7 @@ def _empty(content: ModelFile) -> nn.Module:
     """The module without memory for its weights, however large it claims to be."""
     if content.model is None:
         raise _from_python()
-    findings = check(content.model, content.facts)
+    findings = check_data(content.model, content.facts)
     if findings:
         raise DataFault(f"model.json: {findings[0].message}", "take it from the release folder, unchanged")
     with torch.device("meta"):

@@ -19,7 +19,7 @@ from dprecipe.models.schema import Lora
 
 
 @final
-class Adapted(nn.Module):
+class LowRankLayer(nn.Module):
     """A linear layer that stays as it is, W, plus factor · up(down(x)); `up` starts at zero."""
 
     def __init__(self, base: nn.Linear, spec: Lora) -> None:
@@ -36,7 +36,7 @@ class Adapted(nn.Module):
         return adapted
 
 
-def adapt(module: nn.Module, spec: Lora, head: Collection[str], seed: int) -> None:
+def add_adapters(module: nn.Module, spec: Lora, head: Collection[str], seed: int) -> None:
     """Put adapters beside all linear layers; of the rest only the parameters named in `head` stay trained.
 
     Guarantees: the outputs are those of before; the global generator of random numbers is left as it was found.
@@ -49,14 +49,14 @@ def adapt(module: nn.Module, spec: Lora, head: Collection[str], seed: int) -> No
         for name, layer in layers.items():
             if f"{name}.weight" not in head:
                 parent, _, own = name.rpartition(".")
-                setattr(module.get_submodule(parent), own, Adapted(layer, spec))
+                setattr(module.get_submodule(parent), own, LowRankLayer(layer, spec))
 
 
-def merged(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def merge_adapters(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state of the adapted module as one of the module before it was adapted."""
     result = dict(state)
     for name, layer in module.named_modules():
-        if isinstance(layer, Adapted):
+        if isinstance(layer, LowRankLayer):
             down, up = result.pop(f"{name}.down.weight"), result.pop(f"{name}.up.weight")
             weight = result.pop(f"{name}.base.weight")
             added = layer.factor * (up.double() @ down.double())

@@ -17,10 +17,10 @@ from dprecipe.faults import Finding
 
 RUNNING = ("running_", "moving_", "num_batches_tracked")
 """How buffers begin that follow the data, in torch and in the libraries built on it."""
-MOST_GROUPS = 16
+MAX_GROUPS = 16
 
 
-def inspect(module: nn.Module) -> list[Finding]:
+def inspect_module(module: nn.Module) -> list[Finding]:
     """The layers of a module, at any depth, that can't be trained privately; each with its replacement.
 
     Every submodule is looked at, by `isinstance` and not by exact type, trainable or not. Dropout is fine: it
@@ -69,5 +69,5 @@ def _layer(name: str, layer: nn.Module) -> Iterator[Finding]:
 
 def _group_norm(features: int) -> str:
     # Lazy layers do not know their width yet.
-    groups = next((g for g in range(MOST_GROUPS, 0, -1) if features % g == 0), 1)
+    groups = next((g for g in range(MAX_GROUPS, 0, -1) if features % g == 0), 1)
     return f"torch.nn.GroupNorm({groups}, {features})" if features > 0 else "torch.nn.GroupNorm"

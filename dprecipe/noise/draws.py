@@ -15,7 +15,7 @@ BLOCK = 1 << 15
 _BELOW = np.uint64(2**63 - 1)
 
 
-def draw(law: Law, stream: Stream, count: int) -> NDArray[np.float64]:
+def draw_noise(law: Law, stream: Stream, count: int) -> NDArray[np.float64]:
     """`count` independent draws of a law of scale 1, float64.
 
     Every family is an exact transformation of uniforms with 63 bits, so the only thing that ends its tails is the
@@ -24,13 +24,13 @@ def draw(law: Law, stream: Stream, count: int) -> NDArray[np.float64]:
     - laplace reaches 44.3 and sech 44.6, cauchy 1.1e19: 2^-64;
     - student_t reaches sqrt(df (2^(128/df) - 1)), 415 for df = 9: less than 2^-64;
     - variance_gamma, a sum of λ Laplace draws, 44.3 λ: less than λ 2^-64;
-    - gaussian: see `gaussian`.
+    - gaussian: see `draw_gaussian`.
 
     Source: Laplace, Cauchy and hyperbolic secant: inversion of the distribution function of |X|. Student's t: Bailey
     1994. Variance-gamma with whole λ: Kotz, Kozubowski & Podgórski 2001, section 2.3.
     """
     if law.family == "gaussian":
-        return gaussian(stream, count)
+        return draw_gaussian(stream, count)
     out = np.empty(count)
     for start in range(0, count, BLOCK):
         block = out[start : start + BLOCK]
@@ -43,7 +43,7 @@ def draw(law: Law, stream: Stream, count: int) -> NDArray[np.float64]:
     return out
 
 
-def gaussian(stream: Stream, count: int) -> NDArray[np.float64]:
+def draw_gaussian(stream: Stream, count: int) -> NDArray[np.float64]:
     """`count` independent standard normal draws, float64.
 
     Guarantees: the radius comes from a 63-bit uniform, so draws reach 9.4 standard deviations (a normal passes that

@@ -9,8 +9,8 @@ SHAPED = {"student_t": "df", "variance_gamma": "shape"}
 
 FAMILIES = ("gaussian", "laplace", "student_t", "cauchy", "variance_gamma", "sech")
 
-LEAST_DF, MOST_DF = 0.5, 1000.0
-MOST_LAMBDA = 8
+MIN_DF, MAX_DF = 0.5, 1000.0
+MAX_LAMBDA = 8
 """Variance-gamma laws with whole λ are sums of λ Laplace variables, with a density of elementary functions."""
 
 
@@ -28,7 +28,7 @@ def check(family: str, shape: float | None) -> None:
         return
     if not math.isfinite(shape):
         raise ValueError(f"{family}: expected a finite shape, got {shape}")
-    if family == "student_t" and not LEAST_DF <= shape <= MOST_DF:
-        raise ValueError(f"student_t: expected {LEAST_DF:g} <= df <= {MOST_DF:g}, got {shape:g}")
-    if family == "variance_gamma" and not (shape == int(shape) and 1 <= shape <= MOST_LAMBDA):
-        raise ValueError(f"variance_gamma: expected a whole λ from 1 to {MOST_LAMBDA}, got {shape:g}")
+    if family == "student_t" and not MIN_DF <= shape <= MAX_DF:
+        raise ValueError(f"student_t: expected {MIN_DF:g} <= df <= {MAX_DF:g}, got {shape:g}")
+    if family == "variance_gamma" and not (shape == int(shape) and 1 <= shape <= MAX_LAMBDA):
+        raise ValueError(f"variance_gamma: expected a whole λ from 1 to {MAX_LAMBDA}, got {shape:g}")

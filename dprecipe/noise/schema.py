@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, overload
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Auto, Block, PositiveFloat, PositiveInt, form
+from dprecipe.language.base import Auto, Block, PositiveFloat, PositiveInt, word_form
 from dprecipe.language.schedules import Schedule
 
 # Far beyond this range lies nothing but the end of floating-point numbers.
 Multiplier = Annotated[
     Annotated[Auto, Tag("word")] | Annotated[Annotated[float, Field(ge=1e-3, le=1e6)], Tag("number")],
-    Discriminator(form),
+    Discriminator(word_form),
 ]
 MULTIPLIER = "scale of the noise, divided by the clip norm or the codeword norm, or in votes; `auto`: solved"
 MOVING = "scale of the noise, divided by the clip norm; `auto`: solved; or a schedule"
@@ -79,7 +79,7 @@ MovingMultiplier = Annotated[
     Annotated[Auto, Tag("word")]
     | Annotated[Annotated[float, Field(ge=1e-3, le=1e6)], Tag("number")]
     | Annotated[MultiplierSchedule, Tag("block")],
-    Discriminator(form),
+    Discriminator(word_form),
 ]
 
 

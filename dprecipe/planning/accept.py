@@ -14,7 +14,7 @@ from dataclasses import replace
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.plan import Assumption
 from dprecipe.recipe.root import Recipe
-from dprecipe.screen import printable
+from dprecipe.screen import make_printable
 from dprecipe.text.codes import CODES
 
 WARNINGS: Mapping[str, str] = {
@@ -41,7 +41,7 @@ OF_THE_PLAN = frozenset({"P173", "P174"})
 """Warnings that may need the solved plan: `validate` does not miss them."""
 
 
-def accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
+def mark_accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
     """The findings, those that the recipe accepts with the reason."""
     return [
         finding if finding.is_error else replace(finding, accepted=recipe.accept.get(finding.code, "").strip())
@@ -49,7 +49,7 @@ def accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
     ]
 
 
-def unfit(recipe: Recipe) -> Iterator[Finding]:
+def find_unfit_reasons(recipe: Recipe) -> Iterator[Finding]:
     """Codes that can't be accepted, and reasons that are none."""
     for code, reason in recipe.accept.items():
         if code in WARNINGS:
@@ -68,7 +68,7 @@ def unfit(recipe: Recipe) -> Iterator[Finding]:
         yield Finding("R123", message, remedy, f"accept.{code}")
 
 
-def unmet(recipe: Recipe, findings: Sequence[Finding], among: Iterable[str]) -> Iterator[Finding]:
+def find_unmet(recipe: Recipe, findings: Sequence[Finding], among: Iterable[str]) -> Iterator[Finding]:
     """Codes among these that are accepted, and did not occur."""
     met = {finding.code for finding in findings}
     for code in recipe.accept:
@@ -88,14 +88,14 @@ def open_warnings(findings: Iterable[Finding]) -> list[str]:
     return [f"{code}: {WARNINGS[code]}" for code in sorted(codes)]
 
 
-def declarations(recipe: Recipe, findings: Iterable[Finding]) -> tuple[Assumption, ...]:
+def list_declarations(recipe: Recipe, findings: Iterable[Finding]) -> tuple[Assumption, ...]:
     """What the certificate says of accepted warnings: the code, what it is about, and the author's words as such."""
     codes = dict.fromkeys(finding.code for finding in findings if finding.accepted)
     return tuple(
         Assumption(
             f"accepted_{code}",
             f"the author accepts warning {code} ({WARNINGS[code]}), for the reason "
-            f"{printable(json.dumps(recipe.accept[code], ensure_ascii=False))}",
+            f"{make_printable(json.dumps(recipe.accept[code], ensure_ascii=False))}",
             "declaration",
         )
         for code in codes

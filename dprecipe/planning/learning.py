@@ -60,7 +60,9 @@ def models_of_proven_constants(recipe: Recipe) -> Iterator[Finding]:
     """What has constants that are proved is of use where they are needed, and nowhere else."""
     if not is_convex(recipe):
         convex = join_with_or(kinds_where(lambda mechanism: mechanism.is_convex))
-        yield from checks.unsupported(recipe.model, recipe.mechanism.kind, fitted=fitted_at_once(recipe), convex=convex)
+        yield from checks.find_unsupported(
+            recipe.model, recipe.mechanism.kind, fitted=fitted_at_once(recipe), convex=convex
+        )
 
 
 def training_block(recipe: Recipe) -> Iterator[Finding]:

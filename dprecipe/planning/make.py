@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.plan import Budget, Plan
+from dprecipe.mechanisms.plan import Plan, PlanBudget
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning import accept, public, rules, units
 from dprecipe.privacy import accountants
@@ -30,8 +30,8 @@ def plan(loaded: Loaded) -> Plan:
         planned = account.plan(recipe.mechanism, facts)
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
-    warnings = [*findings, *accept.accepted(recipe, planned.warnings)]
-    warnings += accept.unmet(recipe, warnings, accept.OF_THE_PLAN)
+    warnings = [*findings, *accept.mark_accepted(recipe, planned.warnings)]
+    warnings += accept.find_unmet(recipe, warnings, accept.OF_THE_PLAN)
     relation = Neighbouring(recipe.budget.neighbouring)
     guarantee = accountants.guarantee(
         planned.plan.events, recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
@@ -44,7 +44,7 @@ def plan(loaded: Loaded) -> Plan:
         room=planned.plan,
         solved=planned.solved,
         guarantee=guarantee,
-        budget=Budget(
+        budget=PlanBudget(
             guarantee.epsilon if facts.cap is None else facts.cap,
             recipe.budget.delta,
             relation,
@@ -52,9 +52,9 @@ def plan(loaded: Loaded) -> Plan:
         ),
         assumptions=(
             *planned.assumptions,
-            *units.identified(recipe),
+            *units.assume_unit_column(recipe),
             *public.initial_weights(recipe),
-            *accept.declarations(recipe, warnings),
+            *accept.list_declarations(recipe, warnings),
         ),
         data=recipe.data,
         model=recipe.model,

@@ -54,14 +54,14 @@ def held_apart(recipe: Recipe) -> Iterator[Finding]:
     train, public, test = recipe.data.train, recipe.data.public, recipe.data.test
     if public is None:
         return
-    if meet(train, public):
+    if sources_meet(train, public):
         yield Finding(
             "P150",
             "data.public reads the very records of data.train: they would be published, and no noise covers that",
             "name other records (another file or split, or records ranges that don't meet)",
             "data.public",
         )
-    if test is not None and meet(test, public):
+    if test is not None and sources_meet(test, public):
         yield Finding(
             "P151",
             "data.test reads records of data.public: the score would be of records that the student has seen",
@@ -74,7 +74,7 @@ def held_apart(recipe: Recipe) -> Iterator[Finding]:
 def held_out(recipe: Recipe) -> Iterator[Finding]:
     """Public scores on the training records would publish them unpaid."""
     train, test = recipe.data.train, recipe.data.test
-    if test is not None and test.access == "public" and meet(train, test):
+    if test is not None and test.access == "public" and sources_meet(train, test):
         yield Finding(
             "P113",
             "data.test is declared public and reads the very records of data.train: its scores would publish them "
@@ -85,7 +85,7 @@ def held_out(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def meet(one: AnySource, other: AnySource) -> bool:
+def sources_meet(one: AnySource, other: AnySource) -> bool:
     """Whether two sources read a record in common, as far as the recipe says."""
     if one.origin != other.origin:
         return False

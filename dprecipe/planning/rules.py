@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 from dprecipe.data import checks as data_checks
-from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
@@ -27,12 +27,14 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
     """All findings of a well-formed recipe, errors and warnings; `attachments` as in `mechanisms.plan.Source`."""
     findings = [finding for rule in RULES for finding in rule(recipe)]
     if any(finding.is_error for finding in findings):
-        return accept.accepted(recipe, findings)  # accounting a recipe that contradicts itself would only add noise
+        return accept.mark_accepted(
+            recipe, findings
+        )  # accounting a recipe that contradicts itself would only add noise
     account = mechanism_of(recipe.mechanism.kind).account
     findings += account.check(recipe.mechanism, Facts.of(recipe, attachments))
     if not any(finding.is_error for finding in findings):
-        findings += accept.unmet(recipe, findings, accept.WARNINGS.keys() - accept.OF_THE_PLAN)
-    return accept.accepted(recipe, findings)
+        findings += accept.find_unmet(recipe, findings, accept.WARNINGS.keys() - accept.OF_THE_PLAN)
+    return accept.mark_accepted(recipe, findings)
 
 
 def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
@@ -135,11 +137,11 @@ def insecure_randomness(recipe: Recipe) -> Iterator[Finding]:
 
 def data_and_model(recipe: Recipe) -> Iterator[Finding]:
     """Sources, columns and preprocessing fit together, and the model takes what they make."""
-    findings = data_checks.check(recipe.data)
+    findings = data_checks.check_data(recipe.data)
     yield from findings
     if not any(finding.is_error for finding in findings):
         facts = data_facts(recipe.data)
-        yield from model_checks.check(recipe.model, facts)
+        yield from model_checks.check_data(recipe.model, facts)
         yield from learning.images_to_augment(recipe, facts)
 
 
@@ -163,5 +165,5 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     paths.data_files,
     insecure_randomness,
     data_and_model,
-    accept.unfit,
+    accept.find_unfit_reasons,
 )

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dprecipe.mechanisms.contract import MechanismPlan
-from dprecipe.mechanisms.plan import adapter
+from dprecipe.mechanisms.plan import plan_adapter
 from dprecipe.mechanisms.table import MECHANISMS, import_events
 from dprecipe.privacy.charge_shapes import charge_schemas
 
@@ -29,7 +29,7 @@ def plan_schema() -> Schema:
         neighbouring={"enum": ["add_or_remove_one", "replace_one", "zero_out_one"]},
         unit=TEXT,
         accountant=TEXT,
-        cross_check=_object(accountant=TEXT, epsilon=NUMBER),
+        alternative=_object(accountant=TEXT, epsilon=NUMBER),
         profile={"type": "array", "items": point},
     )
     guarantee["properties"]["by_position"] = {"type": "array", "items": at, "minItems": 1, "maxItems": 1000}
@@ -63,13 +63,13 @@ def plan_schema() -> Schema:
 def _details() -> tuple[list[Schema], Schema]:
     """What `details` holds for each mechanism, by the fields of its plans, and the definitions that this refers to."""
     kinds: list[tuple[str, TypeAdapter[MechanismPlan]]] = [
-        (mechanism.kind, adapter(mechanism.plan_type)) for mechanism in MECHANISMS.values()
+        (mechanism.kind, plan_adapter(mechanism.plan_type)) for mechanism in MECHANISMS.values()
     ]
-    found, together = TypeAdapter.json_schemas([(kind, "serialization", made) for kind, made in kinds])
+    result, together = TypeAdapter.json_schemas([(kind, "serialization", result) for kind, result in kinds])
     rules = [
         {
             "if": {"properties": {"mechanism": {"const": kind}}},
-            "then": {"properties": {"details": found[kind, "serialization"]}},
+            "then": {"properties": {"details": result[kind, "serialization"]}},
         }
         for kind, _ in kinds
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dprecipe.data.names import is_name, misnamed, quoted
+from dprecipe.data.names import is_name, misnamed_finding, quote_name
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.plan import Assumption
 from dprecipe.recipe.root import Recipe
@@ -23,14 +23,14 @@ def has_a_column(recipe: Recipe) -> Iterator[Finding]:
             "data.unit.column",
         )
     if not is_name(unit.column):
-        yield misnamed("data.unit.column", unit.column)
+        yield misnamed_finding("data.unit.column", unit.column)
 
 
-def identified(recipe: Recipe) -> Iterator[Assumption]:
+def assume_unit_column(recipe: Recipe) -> Iterator[Assumption]:
     """What only who made the file can know of the column."""
     unit = recipe.data.unit
     if unit != "record":
-        name = quoted(unit.column)
+        name = quote_name(unit.column)
         yield Assumption(
             "unit",
             f"{name} tells apart who is to be protected: all records of one person, or of whatever it names, have one "

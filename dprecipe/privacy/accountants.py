@@ -36,7 +36,7 @@ from dprecipe.privacy.curves import Array
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.guarantee import Guarantee
 from dprecipe.privacy.profile import Answer
-from dprecipe.privacy.workload import Workload, uncapped, workload
+from dprecipe.privacy.workload import Workload, summarise_charges, uncap_charges
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
@@ -100,21 +100,21 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
     if not 0 < delta < 1:
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
     charges = tuple(charges)
-    work = workload(charges, neighbouring)
+    work = summarise_charges(charges, neighbouring)
     spill = work.ever_full
     if not spill:
         return _epsilon(work, charges, delta, accountant)
-    found = []
+    results = []
     if spill < delta:
-        rest = uncapped(charges)
-        found.append(_epsilon(workload(rest, neighbouring), rest, delta - spill, accountant))
+        rest = uncap_charges(charges)
+        results.append(_epsilon(summarise_charges(rest, neighbouring), rest, delta - spill, accountant))
     if not spill <= _NEGLIGIBLE * delta:
-        found.append(_epsilon(work, charges, delta, accountant))
-    return min(found, key=lambda answer: answer.value)
+        results.append(_epsilon(work, charges, delta, accountant))
+    return min(results, key=lambda answer: answer.value)
 
 
 _NEGLIGIBLE = 3e-4
-"""Share of δ: if full lots are rarer than that, nothing is gained by asking what they tell."""
+"""Share of δ: if full batches are rarer than that, nothing is gained by asking what they tell."""
 
 
 def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
@@ -150,12 +150,12 @@ def delta_answers(
     if not all(e >= 0 for e in epsilons):
         raise ValueError(f"expected epsilon >= 0, got {list(epsilons)}")
     charges = tuple(charges)
-    work = workload(charges, neighbouring)
+    work = summarise_charges(charges, neighbouring)
     spill = work.ever_full
     if not spill:
         return _deltas(work, charges, epsilons, accountant)
-    rest = uncapped(charges)
-    spilt = _deltas(workload(rest, neighbouring), rest, epsilons, accountant)
+    rest = uncap_charges(charges)
+    spilt = _deltas(summarise_charges(rest, neighbouring), rest, epsilons, accountant)
     spilt = [replace(answer, value=min(1.0, answer.value + spill)) for answer in spilt]
     if all(spill <= _NEGLIGIBLE * answer.value for answer in spilt):
         return spilt
@@ -262,24 +262,24 @@ def _epsilon_of_two(charges: tuple[Charge, ...], delta: float, accountant: str) 
     last, x = (-1.0, 0.0), 0.0
     for attempt in range(30):
         room = 1e-5 * 1.5**attempt
-        found = epsilon_answer(charges, delta / (1 + math.exp(x)), Neighbouring.ADD_OR_REMOVE_ONE, accountant)
-        if found.value <= x <= found.value * (1 + room):
-            return Answer(2 * found.value, found.accountant, found.at_edge)
-        slope = (found.value - last[1]) / (x - last[0]) if x > 0 else 0.0
-        slope, last = min(max(slope, 0.0), 0.9), (x, found.value)
-        x = (found.value - slope * x) / (1 - slope) * (1 + room / 3)
+        result = epsilon_answer(charges, delta / (1 + math.exp(x)), Neighbouring.ADD_OR_REMOVE_ONE, accountant)
+        if result.value <= x <= result.value * (1 + room):
+            return Answer(2 * result.value, result.accountant, result.at_edge)
+        slope = (result.value - last[1]) / (x - last[0]) if x > 0 else 0.0
+        slope, last = min(max(slope, 0.0), 0.9), (x, result.value)
+        x = (result.value - slope * x) / (1 - slope) * (1 + room / 3)
         if not x < _LARGEST_HALF:
             break
-    return Answer(math.inf, found.accountant)
+    return Answer(math.inf, result.accountant)
 
 
 def _deltas_of_two(charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str) -> list[Answer]:
     """(1 + exp(ε/2)) δ(ε/2): as `_epsilon_of_two`."""
     halves = [min(e / 2, _LARGEST_HALF) for e in epsilons]
-    found = delta_answers(charges, halves, Neighbouring.ADD_OR_REMOVE_ONE, accountant)
+    result = delta_answers(charges, halves, Neighbouring.ADD_OR_REMOVE_ONE, accountant)
     return [
         Answer(min(1.0, (1 + math.exp(e)) * answer.value), answer.accountant, answer.at_edge)
-        for e, answer in zip(halves, found, strict=True)
+        for e, answer in zip(halves, result, strict=True)
     ]
 
 
@@ -313,7 +313,7 @@ def guarantee(
 
     Every number is rounded up to six significant digits.
 
-    Guarantees: the composition of the charges is (ε, δ)-DP for `epsilon`, for `cross_check_epsilon` and for
+    Guarantees: the composition of the charges is (ε, δ)-DP for `epsilon`, for `alternative_epsilon` and for
     every point of `profile`; the profile's δ decrease strictly.
 
     Raises:
@@ -323,15 +323,15 @@ def guarantee(
     charges = tuple(charges)
     first = epsilon_answer(charges, delta, neighbouring, accountant)
     second = epsilon_answer(charges, delta, neighbouring, "rdp" if accountant in ("pld", "gdp") else "pld")
-    reported = rounding.up(first.value)
+    reported = rounding.round_up(first.value)
     return Guarantee(
         epsilon=reported,
         delta=delta,
         neighbouring=Neighbouring(neighbouring),
         unit=unit,
         accountant=first.accountant,
-        cross_check_accountant=second.accountant,
-        cross_check_epsilon=rounding.up(second.value),
+        alternative_accountant=second.accountant,
+        alternative_epsilon=rounding.round_up(second.value),
         profile=_profile_around(charges, reported, delta, neighbouring, accountant),
         by_position=whole_runs.by_position(charges, delta, neighbouring, reported) if accountant == "pld" else (),
     )
@@ -345,10 +345,10 @@ def _profile_around(
 ) -> tuple[tuple[float, float], ...]:
     if not 0 < epsilon < math.inf:
         return ((epsilon, delta),) if epsilon == 0 else ()
-    epsilons = [rounding.up(factor * epsilon) for factor in _PROFILE_FACTORS]
+    epsilons = [rounding.round_up(factor * epsilon) for factor in _PROFILE_FACTORS]
     points: list[tuple[float, float]] = []
     for e, d in profile(charges, neighbouring, accountant, epsilons):
-        rounded = min(1.0, rounding.up(d))
+        rounded = min(1.0, rounding.round_up(d))
         if not points or rounded < points[-1][1]:
             points.append((e, rounded))
     return tuple(points)

@@ -60,7 +60,7 @@ def noise_multiplier(
 
     def solve(by: Callable[[float], float], start: float, budget: float, enough: float) -> float:
         inside, outside = _bracket(by, start, budget)
-        return refine(by, inside, outside, budget, rounding.up, enough)
+        return refine_noise(by, inside, outside, budget, rounding.round_up, enough)
 
     start = 1.0
     if accountant == "pld" or _stand_ins(asked := make(start)) != list(asked):
@@ -80,7 +80,7 @@ def noise_multiplier(
     return solve(cost, start, epsilon, _CLOSE)
 
 
-def count(
+def calibrate_count(
     event: Event,
     epsilon: float,
     delta: float,
@@ -115,8 +115,10 @@ def count(
             n = min(n * factor if value > epsilon / 8 else n * 16, MAX_EVENTS)
             value = cost(n, by)
         outside = (n, value)
-        found = refine(lambda x: cost(x, by), inside, outside, epsilon, lambda x: float(round(x)), 1.0, precision)
-        return int(found)
+        result = refine_noise(
+            lambda x: cost(x, by), inside, outside, epsilon, lambda x: float(round(x)), 1.0, precision
+        )
+        return int(result)
 
     start = 1
     if accountant == "pld" and cost(1, "rdp") <= epsilon:
@@ -141,7 +143,7 @@ def _bracket(
             inside = (sigma, value)
             if sigma <= MIN_NOISE:
                 raise CalibrationError("never_reached", sigma, value, budget)
-            sigma = rounding.up(max(sigma * _leap(value, budget, factor), MIN_NOISE))
+            sigma = rounding.round_up(max(sigma * _leap(value, budget, factor), MIN_NOISE))
             value, factor = cost(sigma), factor * factor
             if value > budget:
                 return inside, (sigma, value)
@@ -149,7 +151,7 @@ def _bracket(
         outside = (sigma, value)
         if sigma >= MAX_NOISE:
             raise CalibrationError("too_tight", sigma, value, budget)
-        sigma = rounding.up(min(sigma / _leap(value, budget, factor), MAX_NOISE))
+        sigma = rounding.round_up(min(sigma / _leap(value, budget, factor), MAX_NOISE))
         value, factor = cost(sigma), factor * factor
         if value <= budget:
             return (sigma, value), outside
@@ -163,7 +165,7 @@ def _leap(value: float, budget: float, factor: float) -> float:
     return 1 / (factor * math.exp(min(apart, 3.0)))
 
 
-def refine(
+def refine_noise(
     cost: Callable[[float], float],
     inside: tuple[float, float],
     outside: tuple[float, float],
@@ -206,7 +208,7 @@ def refine(
 
 
 def _cost(charges: Sequence[Charge], delta: float, neighbouring: Neighbouring, accountant: str) -> float:
-    return rounding.up(epsilon_answer(charges, delta, neighbouring, accountant).value)
+    return rounding.round_up(epsilon_answer(charges, delta, neighbouring, accountant).value)
 
 
 def _check_budget(epsilon: float) -> None:

@@ -29,7 +29,7 @@ _UNIT = 2.0**-53
 _SLACK = 32.0
 """Tilted mass outside the window is at most exp(-32) = 1e-14."""
 
-_MOST_WINDOWS = 24
+_MAX_WINDOWS = 24
 
 
 class WindowError(Exception):
@@ -158,9 +158,9 @@ class Composition:
             window = self.window(theta)
             if window.low <= 0 and window.delta(0.0) <= delta:
                 return 0.0
-            found = window.epsilon(delta)
-            if found is not None:
-                return max(found, 0.0)
+            epsilon = window.epsilon(delta)
+            if epsilon is not None:
+                return max(epsilon, 0.0)
             theta = 2 * theta if window.delta(window.high) > delta else theta / 2
         return None
 
@@ -175,7 +175,7 @@ class Composition:
             return bound
         if not self._covered(epsilon):
             self.window(guess)
-        if not self._covered(epsilon) and len(self._windows) < _MOST_WINDOWS:
+        if not self._covered(epsilon) and len(self._windows) < _MAX_WINDOWS:
             self.window(self._tilt_for(epsilon, guess))
         return min(bound, *(window.delta(epsilon) for window in self._windows))
 

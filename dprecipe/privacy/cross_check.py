@@ -42,7 +42,7 @@ from dprecipe.privacy.questions import (
     RenyiCurve,
     WholeRun,
 )
-from dprecipe.privacy.workload import uncapped, workload
+from dprecipe.privacy.workload import summarise_charges, uncap_charges
 
 Array = NDArray[np.floating[Any]]
 
@@ -58,7 +58,7 @@ _ORDER = recheck.MAX_ORDER
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class LibraryAnswer:
     """What the other library says, and which of its accountants said it."""
 
     name: str
@@ -72,10 +72,12 @@ def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
     Raises:
         ValueError: δ outside (0, 1).
     """
-    return opinion(charges, delta, neighbouring).epsilon
+    return ask_library(charges, delta, neighbouring).epsilon
 
 
-def opinion(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, or_renyi: bool = True) -> Opinion:
+def ask_library(
+    charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, or_renyi: bool = True
+) -> LibraryAnswer:
     """ε at δ of all charges together by dp-accounting: its PLD accountant, or its RDP accountant where that
     fails. `or_renyi`: for want of memory, too; else the question stays open.
 
@@ -112,31 +114,31 @@ class _Asked:
 
 
 @lru_cache(maxsize=4)  # a run that verifies its own release asks again what its certificate asked
-def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, or_renyi: bool) -> Opinion:
-    work = workload(charges, neighbouring)
+def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, or_renyi: bool) -> LibraryAnswer:
+    work = summarise_charges(charges, neighbouring)
     version = importlib.metadata.version("dp-accounting")
     questions = [(charge.event.cross_check(), charge.count) for charge in charges if charge.count]
     blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE
     if blanked and any(isinstance(question, CappedSum) for question, _ in questions):
         return _of_blanked(charges, questions, delta, or_renyi)
     if work.empty:
-        return Opinion("dp_accounting.pld", version, 0.0)
+        return LibraryAnswer("dp_accounting.pld", version, 0.0)
     if not work.bounded:
-        return Opinion("dp_accounting", version, math.inf)
+        return LibraryAnswer("dp_accounting", version, math.inf)
     if work.whole:  # alone: in any other company it has no bound
         (whole,) = work.whole
         run = whole.event.cross_check()
         if not isinstance(run, WholeRun):
-            return Opinion("dp_accounting", version, math.inf)
+            return LibraryAnswer("dp_accounting", version, math.inf)
         with _silence():
-            return Opinion("dp_accounting.pld", version, whole.count * run.epsilon(delta / whole.count))
+            return LibraryAnswer("dp_accounting.pld", version, whole.count * run.epsilon(delta / whole.count))
     counts = [(question, count) for question, count in questions if isinstance(question, NoisyCounts)]
     curved = any(isinstance(question, RenyiCurve) for question, _ in questions)
     if len(counts) == len(questions) and delta >= _MIN_DELTA:
         with _silence():
-            found = epsilon_of_counts(counts, delta)
-        if math.isfinite(found):
-            return Opinion("dp_accounting.pld", version, found)
+            result = epsilon_of_counts(counts, delta)
+        if math.isfinite(result):
+            return LibraryAnswer("dp_accounting.pld", version, result)
     boxed = any(
         isinstance(q, NoisyBox) or (isinstance(q, NoisyCounts) and q.family != "gaussian") for q, _ in questions
     )
@@ -145,19 +147,19 @@ def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouri
             value = epsilon_of_batches(
                 questions, work.mu, work.neighbouring, delta, grid_step(work.steps, len(work.parts))
             )
-            return Opinion("dp_accounting.pld", version, value)
+            return LibraryAnswer("dp_accounting.pld", version, value)
     if boxed or curved or len(counts) == len(questions):
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
         with _silence():
             name, bound = _by_divergences(_asked(charges, Neighbouring.ADD_OR_REMOVE_ONE), delta, twice)
-        return Opinion(name, version, bound)
+        return LibraryAnswer(name, version, bound)
     with _silence():
         name, bound = _by_accountants(_asked(charges, neighbouring), delta, blanked, or_renyi)
-    return Opinion(name, version, bound)
+    return LibraryAnswer(name, version, bound)
 
 
 def _asked(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Asked:
-    work = workload(charges, neighbouring)
+    work = summarise_charges(charges, neighbouring)
     sampled: list[tuple[GaussianSum, int]] = []
     boxes: list[tuple[BoxSum, int]] = []
     curves: list[tuple[RenyiCurve, int]] = []
@@ -180,21 +182,21 @@ def _asked(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Asked:
 
 def _of_blanked(
     charges: tuple[Charge, ...], questions: list[tuple[Question, int]], delta: float, or_renyi: bool
-) -> Opinion:
+) -> LibraryAnswer:
     """Blanking out a unit where batches have a largest size: as replacing it; or as removing it, had no batch a largest
     size, with the chance that one is full taken from δ. Both hold, and the smaller counts."""
     from scipy import stats
 
-    found = opinion(charges, delta, Neighbouring.REPLACE_ONE, or_renyi)
+    result = ask_library(charges, delta, Neighbouring.REPLACE_ONE, or_renyi)
     full = math.fsum(
         count * float(stats.binom.sf(question.cap - 1, question.size, question.rate))
         for question, count in questions
         if isinstance(question, CappedSum)
     )
     if full < delta:
-        rest = opinion(uncapped(charges), delta - full, Neighbouring.ZERO_OUT_ONE, or_renyi)
-        found = min(found, rest, key=lambda answer: answer.epsilon)
-    return found
+        rest = ask_library(uncap_charges(charges), delta - full, Neighbouring.ZERO_OUT_ONE, or_renyi)
+        result = min(result, rest, key=lambda answer: answer.epsilon)
+    return result
 
 
 def _by_accountants(asked: _Asked, delta: float, blanked: bool, or_renyi: bool) -> tuple[str, float]:
@@ -262,10 +264,10 @@ def _by_divergences(asked: _Asked, delta: float, twice: bool) -> tuple[str, floa
         finest = math.sqrt(_TOLERANCE * 12 * high / ((asked.steps + 1) * order))
         whole = _distribution(asked, delta, finest)
         if whole is not None:
-            found = float(whole.get_epsilon_for_delta(delta))
-            found = _of_both(whole.get_delta_for_epsilon, found, delta) if twice else found
-            if found < math.inf:
-                return "dp_accounting.pld", found
+            result = float(whole.get_epsilon_for_delta(delta))
+            result = _of_both(whole.get_delta_for_epsilon, result, delta) if twice else result
+            if result < math.inf:
+                return "dp_accounting.pld", result
     if twice:
         at_most = _max_loss(asked)
         high = _of_both(lambda half: 0.0 if half >= at_most else rdp.compute_delta(orders, curve, half)[0], high, delta)
@@ -300,9 +302,11 @@ def _distribution(asked: _Asked, delta: float, finest: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as library
 
     boxes = [box for box, _ in asked.boxes]
-    if sum(map(recheck.effort, boxes)) > _MAX_WORK or any(box.exchanged or not recheck.is_mild(box) for box in boxes):
+    if sum(map(recheck.estimate_effort, boxes)) > _MAX_WORK or any(
+        box.exchanged or not recheck.is_mild(box) for box in boxes
+    ):
         return None
-    products = [recheck.product(box) for box in boxes]
+    products = [recheck.product_masses(box) for box in boxes]
     pairs = [product for product in products if product is not None]
     if len(pairs) < len(products):
         return None

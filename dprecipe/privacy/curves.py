@@ -29,7 +29,7 @@ HIGH_ORDERS: tuple[float, ...] = tuple(float(round(256 * 2 ** (k / 2))) for k in
 """Orders above the default ones, worth their time only when the optimum is at the end of the list."""
 
 _MATRIX_ORDER = 256
-_MOST_NODES = 40_000
+_MAX_NODES = 40_000
 _TAIL = 13.0
 """Standard deviations of a Gaussian tail that the quadrature covers: exp(-13²/2) = 2e-37."""
 
@@ -80,7 +80,7 @@ def poisson_gaussian_replaced(q: float, sigma: float, orders: Sequence[float]) -
     return _quadrature(q, sigma, orders_A, replaced=True)
 
 
-def mixed(usual: Array, other: Array, share: float, orders: Sequence[float]) -> Array:
+def mix_curves(usual: Array, other: Array, share: float, orders: Sequence[float]) -> Array:
     """r(α) of either of two pairs, the second with probability `share`, where it is known which.
 
     Guarantees: exact: exp((α-1) r) is the mean of the two. Source: Mironov 2017, Definition 3.
@@ -94,7 +94,8 @@ def mixed(usual: Array, other: Array, share: float, orders: Sequence[float]) -> 
 
 
 def fixed_size_gaussian(q: float, sigma: float, orders: Sequence[float]) -> Array:
-    """r(α) of one step of the Gaussian on lots of a share q of the units, drawn without replacement, under replace-one;
+    """r(α) of one step of the Gaussian on batches of a share q of the units, drawn without replacement, under
+    replace-one;
     0 < q < 1, σ > 0 over one clip norm: a replaced unit moves the sum by up to two.
 
     With s = σ/2, c_j = j(j-1)/(2 s²) and B_l = E (y-1)^l, y the ratio of N(1/s, 1) to N(0, 1),
@@ -130,7 +131,7 @@ def _log_central_moments(s: float) -> Array:
     x_N = spacing * np.arange(
         -int((most + 2 * _TAIL) / spacing), int((max(_MATRIX_ORDER / s, most) + 2 * _TAIL) / spacing)
     )
-    if len(x_N) > _MOST_NODES:
+    if len(x_N) > _MAX_NODES:
         return np.append(0.0, np.full(_MATRIX_ORDER // 2, np.inf))
     log_density_N = np.log(spacing / np.sqrt(2 * np.pi)) - x_N * x_N / 2
     exponent_N = x_N / s - 1 / (2 * s * s)
@@ -186,7 +187,7 @@ def _quadrature(q: float, sigma: float, orders_A: Array, *, replaced: bool) -> A
     low = -(1 + _TAIL * sigma)
     for index, order in enumerate(orders_A):
         high = order + 1 + _TAIL * sigma  # the mode of Q yᵅ is below α
-        if (high - low) / step <= _MOST_NODES:
+        if (high - low) / step <= _MAX_NODES:
             x_N = low + step * np.arange(int((high - low) / step) + 2)
             log_moment = _log_moment(q, sigma, float(order), x_N, step, replaced)
             result_A[index] = min(result_A[index], log_moment / (order - 1))

@@ -353,7 +353,7 @@ def run_lengths(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     return tuple(merged)
 
 
-def total(charges: Iterable[Charge]) -> int:
+def count_events(charges: Iterable[Charge]) -> int:
     """How many events there are."""
     return sum(charge.count for charge in charges)
 

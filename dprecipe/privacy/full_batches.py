@@ -7,7 +7,7 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=64)
-def probability(size: int, rate: float, most: int) -> float:
+def full_batch_probability(size: int, rate: float, most: int) -> float:
     """Upper bound of Pr[at least `most` of `size` units join, each with probability `rate`]; 1 where `most` is no more
     than their mean.
 

@@ -17,8 +17,8 @@ class Guarantee:
     neighbouring: Neighbouring
     unit: str
     accountant: str
-    cross_check_accountant: str
-    cross_check_epsilon: float
+    alternative_accountant: str
+    alternative_epsilon: float
     profile: tuple[tuple[float, float], ...]
     by_position: tuple[tuple[int, float, float], ...] = ()
     """(position, ε at δ, δ at ε) of records whose place in the file decides what protects them; `epsilon` is the
@@ -31,7 +31,7 @@ class Guarantee:
             "neighbouring": self.neighbouring.value,
             "unit": self.unit,
             "accountant": self.accountant,
-            "cross_check": {"accountant": self.cross_check_accountant, "epsilon": self.cross_check_epsilon},
+            "alternative": {"accountant": self.alternative_accountant, "epsilon": self.alternative_epsilon},
             "profile": [{"epsilon": epsilon, "delta": delta} for epsilon, delta in self.profile],
         }
         if self.by_position:

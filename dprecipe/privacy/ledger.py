@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from dprecipe import durable
 from dprecipe.faults import RunFailed
-from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, take_first, total
+from dprecipe.privacy.events import Charge, Event, charge_from_json, count_events, run_lengths, take_first
 
 StopReason = Literal["completed", "budget", "interrupted"]
 REASONS = ("completed", "budget", "interrupted")
@@ -175,7 +175,7 @@ class _State:
             case "settle":
                 self._must_be_running()
                 ran = _charges(entry)
-                if total(ran) > total(self.pending) or ran != take_first(self.pending, total(ran)):
+                if count_events(ran) > count_events(self.pending) or ran != take_first(self.pending, count_events(ran)):
                     raise ValueError("settles what was not reserved")
                 self.charges += ran
                 self.settled += ran
@@ -309,7 +309,7 @@ class LedgerWriter:
                 os.fsync(self._file)
             if entry["type"] == "open":
                 # So that the file's name is on disk too: an earlier attempt may have ended before it was.
-                durable.sync(self._path.parent)
+                durable.sync_folder(self._path.parent)
         except OSError as error:
             self.abandon()
             raise self._refused(error) from None
@@ -324,7 +324,7 @@ class LedgerWriter:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[Ledger]:
+def lock_ledger(path: Path) -> Iterator[Ledger]:
     """A ledger that no attempt is adding to, nor can while the block lasts.
 
     Raises:

@@ -112,7 +112,7 @@ def from_cells(step: float, first: int, p_cells: Array, q_cells: Array, infinity
     return Loss(step, first, grid, infinity, missing)
 
 
-def swapped(loss: Loss) -> Loss:
+def swap_loss(loss: Loss) -> Loss:
     """The same pair with P and Q exchanged.
 
     Guarantees: exact; `swapped(swapped(loss))` is `loss` up to rounding.
@@ -121,11 +121,11 @@ def swapped(loss: Loss) -> Loss:
     return Loss(loss.step, -loss.last, np.minimum(masses, 1.0), loss.missing, loss.infinity)
 
 
-def sampled(loss: Loss, q: float, step: float) -> Loss:
+def sample_loss(loss: Loss, q: float, step: float) -> Loss:
     """The pair ((1-q) Q + q P, Q): what Poisson sampling at rate q, 0 < q <= 1, makes of any (P, Q).
 
-    This is the direction of removing a unit; `swapped` of the result is the direction of adding one, and
-    `sampled_added` a tighter one.
+    This is the direction of removing a unit; `swap_loss` of the result is the direction of adding one, and
+    `sample_loss_added` a tighter one.
 
     Guarantees: dominates the sampled pair when `loss` dominates (P, Q).
     Source: Zhu, Dong & Wang 2022, Theorem 11; Balle, Barthe & Gaboardi 2018, Theorem 2.
@@ -142,22 +142,22 @@ def sampled(loss: Loss, q: float, step: float) -> Loss:
     return from_atoms(losses, masses, step, q * loss.infinity)
 
 
-def sampled_added(loss: Loss, q: float, step: float) -> Loss:
-    """The pair (Q, (1-q) Q + q P): as `sampled`, in the direction of adding a unit.
+def sample_loss_added(loss: Loss, q: float, step: float) -> Loss:
+    """The pair (Q, (1-q) Q + q P): as `sample_loss`, in the direction of adding a unit.
 
     The Q-mass where there is no P, which has the finite loss -log(1-q), counts as infinite: at large q that lies far
     beyond all other losses, where a tilt would make next to nothing decide.
 
     Guarantees: dominates the sampled pair when `loss` dominates (P, Q).
     """
-    removed = sampled(replace(loss, missing=0.0), q, step)
+    removed = sample_loss(replace(loss, missing=0.0), q, step)
     some = np.flatnonzero(removed.masses)
     masses = removed.masses[some[0] : some[-1] + 1]
-    added = swapped(replace(removed, first=removed.first + int(some[0]), masses=masses))
+    added = swap_loss(replace(removed, first=removed.first + int(some[0]), masses=masses))
     return replace(added, infinity=added.infinity + loss.missing)
 
 
-def mixed(usual: Loss, other: Loss, share: float) -> Loss:
+def mix_losses(usual: Loss, other: Loss, share: float) -> Loss:
     """Either of two pairs, the second with probability `share`, and which of them is known. Both on one grid.
 
     Guarantees: dominates the mixture when both dominate theirs; exact.
@@ -177,7 +177,7 @@ def mixed(usual: Loss, other: Loss, share: float) -> Loss:
     )
 
 
-def symmetrised(loss: Loss) -> Loss:
+def symmetrise_loss(loss: Loss) -> Loss:
     """The pair whose δ(ε), ε >= 0, is that of `loss` in either direction: losses above 0, their mirror image, and the
     rest at 0.
 

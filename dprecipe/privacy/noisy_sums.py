@@ -114,7 +114,7 @@ class PoissonGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class PartitionedGaussian(GaussianEvent):
-    """One epoch over `lots` disjoint batches: every unit takes part in exactly one, dealt independently of the data.
+    """One epoch over `batches` disjoint batches: every unit takes part in exactly one, dealt independently of the data.
 
     Formal guarantee: that of one `Gaussian`. Given the dealing, only one batch depends on a unit (parallel
     composition); no amplification is claimed for the dealing. Source: McSherry 2009, Theorem 4.
@@ -122,14 +122,14 @@ class PartitionedGaussian(GaussianEvent):
 
     kind: ClassVar[str] = "partitioned_gaussian"
     noise_multiplier: PositiveFloat
-    lots: PositiveInt
+    batches: PositiveInt
 
     def __post_init__(self) -> None:
-        check_positive(noise_multiplier=self.noise_multiplier, lots=self.lots)
+        check_positive(noise_multiplier=self.noise_multiplier, batches=self.batches)
 
     @property
     def steps(self) -> int:
-        return self.lots
+        return self.batches
 
     def squared_mu(self, count: int, relation: Neighbouring) -> float:
         return _squared_mu(count, self.noise_multiplier, relation)
@@ -138,7 +138,7 @@ class PartitionedGaussian(GaussianEvent):
         return _screening_bound(1.0, self.noise_multiplier, relation)
 
     def sampling(self) -> Sampling:
-        return Partition(self.lots)
+        return Partition(self.batches)
 
     def cross_check(self) -> Question:
         return GaussianSum(self.noise_multiplier)
@@ -185,7 +185,7 @@ class TruncatedPoissonGaussian(GaussianEvent):
 
     @property
     def full_chance(self) -> float:
-        return full_batches.probability(self.size, self.sampling_rate, self.most)
+        return full_batches.full_batch_probability(self.size, self.sampling_rate, self.most)
 
     def uncapped(self) -> Event:
         return PoissonGaussian(self.sampling_rate, self.noise_multiplier)
@@ -195,14 +195,14 @@ class TruncatedPoissonGaussian(GaussianEvent):
 
         q, sigma, full = self.participation, float(self.noise_multiplier), self.full_chance
         usual = _sampled_curve(q, sigma, orders, relation)
-        return curves.mixed(usual, _sampled_curve(q, sigma / 2, orders, relation), full, orders) if full else usual
+        return curves.mix_curves(usual, _sampled_curve(q, sigma / 2, orders, relation), full, orders) if full else usual
 
     def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
-        from dprecipe.privacy.loss import mixed
+        from dprecipe.privacy.loss import mix_losses
 
         q, sigma, full = self.participation, float(self.noise_multiplier), self.full_chance
         usual = _sampled_loss(q, sigma, relation, step, tail)
-        loss = usual if full == 0 else mixed(usual, _sampled_loss(q, sigma / 2, relation, step, tail), full)
+        loss = usual if full == 0 else mix_losses(usual, _sampled_loss(q, sigma / 2, relation, step, tail), full)
         return _in_both_directions(loss, relation)
 
     def sampling(self) -> Sampling:
@@ -214,30 +214,30 @@ class TruncatedPoissonGaussian(GaussianEvent):
         return CappedSum(self.noise_multiplier, self.sampling_rate, self.size, self.most)
 
     def describe_sensitivity(self) -> str:
-        return f"the sum by 1 in L2 norm, by 2 where a lot has {self.most:,} units, which is all it may have"
+        return f"the sum by 1 in L2 norm, by 2 where a batch has {self.most:,} units, which is all it may have"
 
 
 @register_event
 @dataclass(frozen=True, slots=True)
 class FixedSizeGaussian(GaussianEvent):
-    """A uniformly random subset of `lot` of `size` units takes part, drawn without replacement; otherwise as
+    """A uniformly random subset of `batch` of `size` units takes part, drawn without replacement; otherwise as
     `Gaussian`, with `noise_multiplier` over one clip norm.
 
     Formal guarantee: for replacing a unit, which moves the sum by up to two clip norms, dominated in both directions by
-    (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²), q = `lot`/`size`. For adding or removing one there is none. Source:
+    (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²), q = `batch`/`size`. For adding or removing one there is none. Source:
     Balle, Barthe & Gaboardi 2018, Theorem 5; Wang, Balle & Kasiviswanathan 2019, Theorem 27.
     """
 
     kind: ClassVar[str] = "fixed_size_gaussian"
     integrates: ClassVar[bool] = True
     size: PositiveInt
-    lot: PositiveInt
+    batch: PositiveInt
     noise_multiplier: PositiveFloat
 
     def __post_init__(self) -> None:
         check_positive(noise_multiplier=self.noise_multiplier)
-        if not 0 < self.lot < self.size:
-            raise ValueError(f"expected 0 < lot < size, got {self.lot} and {self.size}")
+        if not 0 < self.batch < self.size:
+            raise ValueError(f"expected 0 < batch < size, got {self.batch} and {self.size}")
 
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:
         return Neighbouring.REPLACE_ONE if relation is Neighbouring.ZERO_OUT_ONE else relation
@@ -247,7 +247,7 @@ class FixedSizeGaussian(GaussianEvent):
 
     @property
     def participation(self) -> float:
-        return self.lot / self.size
+        return self.batch / self.size
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
         from dprecipe.privacy import curves
@@ -262,13 +262,13 @@ class FixedSizeGaussian(GaussianEvent):
         return LossPair(pairs.fixed_size_gaussian(self.participation, sigma, step, tail, MAX_BINS))
 
     def sampling(self) -> Sampling:
-        return FixedSizeBatch(self.lot)
+        return FixedSizeBatch(self.batch)
 
     def cross_check(self) -> Question:
-        return FixedSizeSum(self.noise_multiplier, self.size, self.lot)
+        return FixedSizeSum(self.noise_multiplier, self.size, self.batch)
 
     def describe_sensitivity(self) -> str:
-        return f"the sum by 2 in L2 norm, replaced; lots of {self.lot:,} of {self.size:,} units"
+        return f"the sum by 2 in L2 norm, replaced; batches of {self.batch:,} of {self.size:,} units"
 
 
 @register_event
@@ -370,6 +370,6 @@ def _sampled_loss(q: float, sigma: float, relation: Neighbouring, step: float, t
 
 def _in_both_directions(loss: Loss, relation: Neighbouring) -> LossPair:
     """A replacing pair is its own mirror image."""
-    from dprecipe.privacy.loss import LossPair, swapped
+    from dprecipe.privacy.loss import LossPair, swap_loss
 
-    return LossPair(loss, None if relation is Neighbouring.REPLACE_ONE else swapped(loss))
+    return LossPair(loss, None if relation is Neighbouring.REPLACE_ONE else swap_loss(loss))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dprecipe.privacy.loss import Array, GridError, Loss, from_cells, symmetrised
+from dprecipe.privacy.loss import Array, GridError, Loss, from_cells, symmetrise_loss
 
 
 def gaussian(mu: float, step: float, tail: float, most: int) -> Loss:
@@ -105,7 +105,7 @@ def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, 
 
 
 def fixed_size_gaussian(q: float, sigma: float, step: float, tail: float, most: int) -> Loss:
-    """Replacing a unit where lots are a share `q` of the units, drawn without replacement; its own mirror image.
+    """Replacing a unit where batches are a share `q` of the units, drawn without replacement; its own mirror image.
 
     A replaced unit moves the sum by up to 2, so that the hockey-stick curve, at ε >= 0 and in either direction, is at
     most that of (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²).
@@ -116,7 +116,7 @@ def fixed_size_gaussian(q: float, sigma: float, step: float, tail: float, most: 
     Raises:
         GridError: more than `most` cells.
     """
-    return symmetrised(poisson_gaussian(q, sigma / 2, step, tail, most))
+    return symmetrise_loss(poisson_gaussian(q, sigma / 2, step, tail, most))
 
 
 def _on_grid(

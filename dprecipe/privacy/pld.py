@@ -19,7 +19,7 @@ from dprecipe.privacy.loss import (
     LossPair,
     LossRangeError,
     NoPairError,
-    swapped,
+    swap_loss,
 )
 from dprecipe.privacy.workload import Workload
 
@@ -54,8 +54,8 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
             for composition in _directions(work, step, _TAIL_SHARE * delta):
                 if 0 < worst < math.inf and composition.chernoff(worst, theta) <= delta:
                     continue  # this direction costs less
-                found = composition.epsilon(delta, theta)
-                worst = max(worst, math.inf if found is None else found)
+                result = composition.epsilon(delta, theta)
+                worst = max(worst, math.inf if result is None else result)
             return Bound(min(worst, work.max_loss), attempt > 0)
         except (LossRangeError, NoPairError):
             break
@@ -109,16 +109,16 @@ def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
         NoPairError: an event without a dominating pair.
     """
     share = tail / (3 * (work.steps + 1))
-    found = [(part.event.losses(work.neighbouring, step, share), part.count) for part in work.parts]
+    results = [(part.event.losses(work.neighbouring, step, share), part.count) for part in work.parts]
     if work.mu > 0:
         loss = pairs.gaussian(work.mu, step, share, MAX_BINS)
         mirrored = work.neighbouring is Neighbouring.REPLACE_ONE
         first = sum(part.event.integrates for part in work.parts)
-        found.insert(first, (LossPair(loss, None if mirrored else swapped(loss)), 1))
-    counts = [count for _, count in found]
-    removed: list[Loss] = [pair.removed for pair, _ in found]
-    one_way = all(pair.added is None for pair, _ in found)
-    added = [] if one_way else [pair.removed if pair.added is None else pair.added for pair, _ in found]
+        results.insert(first, (LossPair(loss, None if mirrored else swap_loss(loss)), 1))
+    counts = [count for _, count in results]
+    removed: list[Loss] = [pair.removed for pair, _ in results]
+    one_way = all(pair.added is None for pair, _ in results)
+    added = [] if one_way else [pair.removed if pair.added is None else pair.added for pair, _ in results]
     if max(abs(end) for loss in (*removed, *added) for end in (loss.losses[0], loss.losses[-1])) > LARGEST_LOSS:
         raise LossRangeError
     return [Composition(losses, counts, MAX_BINS) for losses in (removed, added) if losses]

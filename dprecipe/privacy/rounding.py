@@ -6,7 +6,7 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 
-def up(value: float, digits: int = 6) -> float:
+def round_up(value: float, digits: int = 6) -> float:
     """The least number of `digits` significant decimal digits that is >= value; infinities and 0 stay.
 
     Guarantees: result >= value, exactly (decimal arithmetic), and result <= value * (1 + 10 ** (1 - digits)).
@@ -14,7 +14,7 @@ def up(value: float, digits: int = 6) -> float:
     return _rounded(value, digits, ROUND_CEILING)
 
 
-def down(value: float, digits: int = 6) -> float:
+def round_down(value: float, digits: int = 6) -> float:
     """The greatest number of `digits` significant decimal digits that is <= value; infinities and 0 stay.
 
     Guarantees: result <= value, exactly.

@@ -9,7 +9,7 @@ from dprecipe.privacy import gdp, rounding
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.profile import Answer, PositionRow, Profile
-from dprecipe.privacy.workload import workload
+from dprecipe.privacy.workload import summarise_charges
 
 ALL_POSITIONS = 1000
 """So many are listed one by one; of more records, `SOME_POSITIONS`."""
@@ -32,8 +32,8 @@ def profile_epsilon(profile: Profile, count: int, delta: float, accountant: str)
         mu = profile_mu(profile, count)
         return Answer(math.inf if mu is None else gdp.epsilon(mu, delta), "gdp")
     if accountant == "pld":
-        found = profile.epsilon(delta / count)
-        return Answer(count * found.value, found.accountant)
+        epsilon = profile.epsilon(delta / count)
+        return Answer(count * epsilon.value, epsilon.accountant)
     return Answer(count * profile.renyi_epsilon(delta / count), accountant)
 
 
@@ -43,8 +43,8 @@ def profile_delta(profile: Profile, count: int, epsilon: float, accountant: str)
         mu = profile_mu(profile, count)
         return Answer(1.0 if mu is None else gdp.delta(mu, epsilon), "gdp")
     if accountant == "pld":
-        found = profile.delta(epsilon / count)
-        return Answer(min(1.0, count * found.value), found.accountant)
+        delta = profile.delta(epsilon / count)
+        return Answer(min(1.0, count * delta.value), delta.accountant)
     return Answer(min(1.0, count * profile.renyi_delta(epsilon / count)), accountant)
 
 
@@ -56,17 +56,17 @@ def by_position(
 
     Guarantees: upper bounds, of six digits, for the records at the position.
     """
-    alone = workload(charges, neighbouring).lone_profile
+    alone = summarise_charges(charges, neighbouring).lone_profile
     if alone is None or alone[1] > 1 or not epsilon < math.inf:
         return ()
     rows = alone[0].by_position(delta, epsilon, ALL_POSITIONS, SOME_POSITIONS)
-    return tuple((position, rounding.up(e), min(1.0, rounding.up(d))) for position, e, d in rows)
+    return tuple((position, rounding.round_up(e), min(1.0, rounding.round_up(d))) for position, e, d in rows)
 
 
 def epsilon_by_bound(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> Mapping[str, float]:
     """ε at δ by each bound of a release that does not compose, infinity where it can't be met; nothing for any other
     events."""
-    alone = workload(charges, neighbouring).lone_profile
+    alone = summarise_charges(charges, neighbouring).lone_profile
     if alone is None:
         return {}
     profile, count = alone
@@ -75,7 +75,7 @@ def epsilon_by_bound(charges: Iterable[Charge], delta: float, neighbouring: Neig
 
 def delta_by_bound(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring) -> Mapping[str, float]:
     """δ at ε by each bound of a release that does not compose; nothing for any other events."""
-    alone = workload(charges, neighbouring).lone_profile
+    alone = summarise_charges(charges, neighbouring).lone_profile
     if alone is None:
         return {}
     profile, count = alone

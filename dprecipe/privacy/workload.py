@@ -88,7 +88,7 @@ class Workload:
         return self.mu == 0 and self.gaussian
 
 
-def workload(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
+def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
     """Reduce charges to what composition needs.
 
     Unsampled Gaussians compose to one with μ = sqrt(Σ μ_i²); equal events are counted together; the result depends on
@@ -137,6 +137,6 @@ def _place(event: Event) -> tuple[object, ...]:
     return (not event.integrates, not event.has_losses, event.participation, event.kind, fields)
 
 
-def uncapped(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+def uncap_charges(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     """The same charges, had no batch a largest size."""
     return tuple(Charge(charge.event.uncapped(), charge.count) for charge in charges)

@@ -7,24 +7,24 @@ import json
 from pydantic import ValidationError
 
 from dprecipe.faults import Finding
-from dprecipe.recipe.places import Spot, spot
+from dprecipe.recipe.places import Spot, find_spot
 from dprecipe.recipe.root import Recipe
-from dprecipe.recipe.screening import screen
+from dprecipe.recipe.screening import screen_recipe
 from dprecipe.recipe.suggest import misspelt_tag, near_word
-from dprecipe.recipe.vocabulary import kinds, tag_key
-from dprecipe.recipe.wording import word
-from dprecipe.text.tree import Entry, Mapping, Node, Path, Scalar, Sequence, plain
+from dprecipe.recipe.vocabulary import list_kinds, tag_key
+from dprecipe.recipe.wording import word_error
+from dprecipe.text.tree import Entry, Mapping, Node, Path, Scalar, Sequence, to_plain
 
 ROUNDS = 5
 
 
-def explain(error: ValidationError, tree: Mapping) -> list[Finding]:
+def explain_errors(error: ValidationError, tree: Mapping) -> list[Finding]:
     """Every finding about a tree that did not validate.
 
     A block of an unknown kind is not looked into by the validator. Where the kind is only misspelt it is
     read as the kind that was meant, and the block is looked at once more."""
-    findings, handled = screen(tree)
-    found = [*findings, *word(error, tree, handled)]
+    findings, handled = screen_recipe(tree)
+    results = [*findings, *word_error(error, tree, handled)]
     for _ in range(ROUNDS):
         mended = _mended_blocks(error, tree)
         if not mended:
@@ -32,14 +32,14 @@ def explain(error: ValidationError, tree: Mapping) -> list[Finding]:
         for path, block in mended.items():
             tree = _laid_in(tree, path, block)
         try:
-            Recipe.model_validate_json(json.dumps(plain(tree)))
+            Recipe.model_validate_json(json.dumps(to_plain(tree)))
             break
         except ValidationError as next_error:
             error = next_error
         # Outside the mended blocks the error says again what was said before.
         insides = tuple(".".join(map(str, path)) + "." for path in mended)
-        found += [finding for finding in word(error, tree, handled) if finding.path.startswith(insides)]
-    return found
+        results += [finding for finding in word_error(error, tree, handled) if finding.path.startswith(insides)]
+    return results
 
 
 def _mended_blocks(error: ValidationError, tree: Mapping) -> dict[Path, Mapping]:
@@ -47,7 +47,7 @@ def _mended_blocks(error: ValidationError, tree: Mapping) -> dict[Path, Mapping]
     mended: dict[Path, Mapping] = {}
     for item in error.errors(include_url=False, include_input=False):
         if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-            at = spot(tree, item["loc"])
+            at = find_spot(tree, item["loc"])
             block = _mended(at)
             if block is not None:
                 mended[at.path] = block
@@ -63,7 +63,7 @@ def _mended(at: Spot) -> Mapping | None:
         return None
     value = at.node.entries[written].value
     name = value.value if isinstance(value, Scalar) else None
-    names = kinds(at.form.blocks)
+    names = list_kinds(at.form.blocks)
     kind = name if name in names else near_word(name, list(names)) if isinstance(name, str) else None
     if kind is None:
         return None

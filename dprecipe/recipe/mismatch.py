@@ -10,10 +10,19 @@ from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.suggest import near_word
-from dprecipe.recipe.vocabulary import Expect, code, describe, keys, kinds, offered, required, tag_key
-from dprecipe.text.dump import inline
-from dprecipe.text.scalars import NotFiniteError, resolve
-from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, plain
+from dprecipe.recipe.vocabulary import (
+    Expect,
+    as_code,
+    describe_form,
+    list_keys,
+    list_kinds,
+    list_offered,
+    list_required,
+    tag_key,
+)
+from dprecipe.text.dump import dump_inline
+from dprecipe.text.scalars import NotFiniteError, resolve_scalar
+from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, to_plain
 
 _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
     ("[-+]?[0-9]+(?:[_, '\u00a0\u2009\u202f][0-9]{3})+(?:\\.[0-9]+)?", "write the number without separators"),
@@ -29,7 +38,7 @@ _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
 )
 
 
-def say(node: Node | None) -> str:
+def say_expected(node: Node | None) -> str:
     """What stands there, in words; long texts are cut."""
     if isinstance(node, Mapping):
         return "a block"
@@ -43,19 +52,21 @@ def say(node: Node | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def mismatch(at: Spot) -> Finding:
+def find_mismatch(at: Spot) -> Finding:
     """The finding for a value that is none of the forms its place allows."""
     form, node = at.form, at.node
     if form is None or form.anything:
         return Finding("R199", "the value is not accepted here", "compare it with docs/recipe.md", at.dotted, at.place)
     if at.path == ("recipe",):
         remedy = f"write `recipe: {form.words[0]}`, or use the version of dprecipe the recipe was written for"
-        return Finding("R111", f"this dprecipe reads {form.words[0]}, not {say(node)}", remedy, at.dotted, at.place)
+        return Finding(
+            "R111", f"this dprecipe reads {form.words[0]}, not {say_expected(node)}", remedy, at.dotted, at.place
+        )
     words_only = bool(form.words) and not (form.number or form.whole or form.text or form.boolean)
     if words_only and isinstance(node, Scalar) and node.value is not None:
-        code_, message = "R106", f"expected {describe(form)}, got {say(node)}"
+        code_, message = "R106", f"expected {describe_form(form)}, got {say_expected(node)}"
     else:
-        code_, message = "R103", f"expected {describe(form)}, got {say(node)}"
+        code_, message = "R103", f"expected {describe_form(form)}, got {say_expected(node)}"
     return Finding(code_, message, _remedy(at, form, node), at.dotted, at.place)
 
 
@@ -65,15 +76,15 @@ def _remedy(at: Spot, form: Expect, node: Node | None) -> str:
     if form.is_scalar and isinstance(node, Sequence) and len(node.items) == 1:
         return "remove the brackets"
     if form.blocks and isinstance(node, Sequence):
-        inside = keys(form.blocks[0]) if len(form.blocks) == 1 else {}
+        inside = list_keys(form.blocks[0]) if len(form.blocks) == 1 else {}
         listed = [key for key, value in inside.items() if value.items is not None]
         if not listed or listed != list(inside):
             return "write its keys, not a list"
-        whole = inline(plain(node)) if all(isinstance(item, Scalar) for item in node.items) else "[…]"
+        whole = dump_inline(to_plain(node)) if all(isinstance(item, Scalar) for item in node.items) else "[…]"
         return f"write `{{{listed[0]}: {whole if len(whole) <= 60 else '[…]'}}}`"
     if form.items is not None and isinstance(node, Mapping):
         return "write a list: `[…]`, or one `- ` line for each item"
-    return f"write {describe(form)}"
+    return f"write {describe_form(form)}"
 
 
 def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
@@ -81,10 +92,10 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
     if "none" in form.words and not value and not isinstance(value, str):
         return "write `none`"
     if value is None:
-        if not form.is_scalar and form.blocks and not any(map(required, form.blocks)):
+        if not form.is_scalar and form.blocks and not any(map(list_required, form.blocks)):
             return "write `{}` for its defaults, or remove the line"
-        needed = any(str(at.path[-1]) in required(block) for block in at.owners)
-        return f"give it a value: {describe(form)}" if needed else "give it a value, or remove the line"
+        needed = any(str(at.path[-1]) in list_required(block) for block in at.owners)
+        return f"give it a value: {describe_form(form)}" if needed else "give it a value, or remove the line"
     if isinstance(value, str):
         return _text_remedy(at, form, node, value)
     if isinstance(value, float) and form.whole and value.is_integer():
@@ -95,7 +106,7 @@ def _scalar_remedy(at: Spot, form: Expect, node: Scalar) -> str:
         return f"write it in brackets: [{str(value).lower()}]"
     if isinstance(value, int) and not isinstance(value, bool) and form.boolean and value in (0, 1):
         return f"write {'true' if value else 'false'}"
-    return f"write {describe(form)}"
+    return f"write {describe_form(form)}"
 
 
 def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
@@ -106,47 +117,47 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
             if re.fullmatch(pattern, value):
                 return remedy
     unspaced = re.fullmatch(r"(?P<key>[A-Za-z_]\w*):(?P<value>\S.*)", value)
-    if unspaced is not None and not node.quoted and any(unspaced["key"] in keys(block) for block in form.blocks):
+    if unspaced is not None and not node.quoted and any(unspaced["key"] in list_keys(block) for block in form.blocks):
         return f"write `{unspaced['key']}: {unspaced['value']}`, with a space after the colon"
     if form.boolean and value.lower() in ("yes", "on", "true", "y", "1"):
         return "write true"
     if form.boolean and value.lower() in ("no", "off", "false", "n", "0"):
         return "write false"
-    words = [code(word).strip("`") for word in offered(form.words)]
+    words = [as_code(word).strip("`") for word in list_offered(form.words)]
     close = near_word(value, words)
     if close is not None:
         return f"write `{close}`" + (", without quotes" if close == value and node.quoted else "")
-    names = kinds(form.blocks)
+    names = list_kinds(form.blocks)
     kind = value if value in names else near_word(value, list(names))
     if kind is not None:
         return f"write a block: {_example(names[kind], kind)}"
     if form.items is not None and form.items.is_scalar and not form.is_scalar:
         return f"write it in brackets: [{value}]" if len(value) < 40 else "write a list"
-    if at.path[:2] == ("data", "preprocess") and form.blocks and value in keys(form.blocks[0]):
-        step = keys(form.blocks[0])[value]
-        return f"write `- {value}: {{{'…' if any(map(required, step.blocks)) else ''}}}`"
+    if at.path[:2] == ("data", "preprocess") and form.blocks and value in list_keys(form.blocks[0]):
+        step = list_keys(form.blocks[0])[value]
+        return f"write `- {value}: {{{'…' if any(map(list_required, step.blocks)) else ''}}}`"
     if form.blocks and words:
-        return f"write {join_with_or([code(word) for word in words])}, or the keys {_keys(form)}"
+        return f"write {join_with_or([as_code(word) for word in words])}, or the keys {_keys(form)}"
     if form.blocks and not form.is_scalar:
         tag = tag_key(form.blocks)
         known = f"; known: {', '.join(names)}" if names else ""
         return f"write a block with a `{tag}`{known}" if tag else f"write its keys: {_keys(form)}"
-    return f"write {describe(form)}"
+    return f"write {describe_form(form)}"
 
 
 def _keys(form: Expect) -> str:
-    return ", ".join(code(key) for key in keys(form.blocks[0]))
+    return ", ".join(as_code(key) for key in list_keys(form.blocks[0]))
 
 
 def _example(block: type[Block], kind: str) -> str:
     form = Expect(blocks=(block,))
-    more = ", …" if len(keys(form.blocks[0])) > 1 else ""
+    more = ", …" if len(list_keys(form.blocks[0])) > 1 else ""
     return f"{{{tag_key(form.blocks)}: {kind}{more}}}"
 
 
 def _is_number(text: str) -> bool:
     try:
-        return isinstance(resolve(text), int | float)
+        return isinstance(resolve_scalar(text), int | float)
     except NotFiniteError:
         return False
 
@@ -163,13 +174,13 @@ def of_kind(at: Spot) -> Spot:
 
 def unknown_kind(at: Spot) -> Finding:
     """The finding for a block whose kind is not one of the known ones; all of them are listed."""
-    tag, names = str(at.path[-1]), [str(word) for word in offered(kinds(at.owners))]
-    known = ", ".join(code(name) for name in names)
+    tag, names = str(at.path[-1]), [str(word) for word in list_offered(list_kinds(at.owners))]
+    known = ", ".join(as_code(name) for name in names)
     value = at.node.value if isinstance(at.node, Scalar) else None
     if not isinstance(value, str):
         return Finding(
             "R104",
-            f"expected the name of a {tag}, got {say(at.node)}",
+            f"expected the name of a {tag}, got {say_expected(at.node)}",
             f"choose one of {known}",
             at.dotted,
             at.place,

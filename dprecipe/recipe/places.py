@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from dprecipe.faults import Place
 from dprecipe.language.base import Block
 from dprecipe.recipe.root import Recipe
-from dprecipe.recipe.vocabulary import Expect, below, chosen
-from dprecipe.text.tree import Mapping, Node, Path, Scalar, child, key_place
+from dprecipe.recipe.vocabulary import Expect, blocks_below, choose_block
+from dprecipe.text.tree import Mapping, Node, Path, Scalar, child_node, key_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Spot:
         return self.node.place if isinstance(self.node, Scalar) and self.node.value is not None else self.key
 
 
-def spot(tree: Mapping, location: Path, *, missing: bool = False) -> Spot:
+def find_spot(tree: Mapping, location: Path, *, missing: bool = False) -> Spot:
     """The spot of a location, whose last step is a key that is not there if `missing`.
 
     A location also holds the tags of the unions it went through; a step that is no key of the node at hand is
@@ -46,12 +46,12 @@ def spot(tree: Mapping, location: Path, *, missing: bool = False) -> Spot:
     form: Expect | None = Expect(blocks=(Recipe,))
     here = Spot(path, tree.place, node, form, tree, (Recipe,))
     for position, step in enumerate(location):
-        under = child(node, step)
+        under = child_node(node, step)
         last = position == len(location) - 1
         if under is None and not (missing and last and isinstance(node, Mapping)):
             continue
-        inside = below(form, node, step)
-        owners = chosen(form.blocks, node) if form is not None else ()
+        inside = blocks_below(form, node, step)
+        owners = choose_block(form.blocks, node) if form is not None else ()
         place = key_place(node, step) or here.key
         path = (*path, step)
         here = Spot(path, place, under, inside, node, owners)

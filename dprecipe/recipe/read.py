@@ -13,14 +13,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dprecipe.faults import Finding, Place, RecipeError
-from dprecipe.mechanisms.plan import Source
+from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.root import Recipe
 from dprecipe.text.extends import Chain, OpenParent, read_chain
 from dprecipe.text.files import read_file
-from dprecipe.text.merge import overlay
+from dprecipe.text.merge import overlay_trees
 from dprecipe.text.overrides import name_of, read_overrides
-from dprecipe.text.tree import Mapping, find, plain
+from dprecipe.text.tree import Mapping, find_node, to_plain
 
 SHARED = ("Y107", "Y108")
 """Findings of anchors and merge keys."""
@@ -33,17 +33,17 @@ class Loaded:
     """A recipe, the texts it came from, and where each of its values was written."""
 
     recipe: Recipe
-    source: Source
+    source: RecipeSource
     tree: Mapping
     texts: AnyMapping[str, str]
 
     def place(self, path: str) -> Place:
         """Where a dotted path is written; for a default, the nearest block that is."""
-        return find(self.tree, path)[1]
+        return find_node(self.tree, path)[1]
 
     def origin(self, path: str) -> str:
         """Where the value of a dotted path comes from: `recipe.yaml:8`, `--set #2` or `default`."""
-        steps, place = find(self.tree, path)
+        steps, place = find_node(self.tree, path)
         if ".".join(map(str, steps)) != path:
             return "default"
         return place.file if place.file.startswith("--set #") else f"{place.file}:{place.line}"
@@ -106,16 +106,16 @@ def read_text(
     return replace(loaded, source=replace(loaded.source, attachments=tuple(attachments)))
 
 
-def read_source(source: Source) -> Loaded:
+def read_source(source: RecipeSource) -> Loaded:
     """Read again what a plan or a certificate carries; as `read_text`."""
     return read_text(source.text, source.file, source.overrides, source.parents, source.attachments)
 
 
 def _with_attachments(loaded: Loaded, folder: Path) -> Loaded:
-    found, findings = mechanism_of(loaded.recipe.mechanism.kind).read_attachments(loaded.recipe, folder)
+    result, findings = mechanism_of(loaded.recipe.mechanism.kind).read_attachments(loaded.recipe, folder)
     if findings:
         raise RecipeError(loaded.located(findings), loaded.texts)
-    return replace(loaded, source=replace(loaded.source, attachments=tuple(sorted(found.items()))))
+    return replace(loaded, source=replace(loaded.source, attachments=tuple(sorted(result.items()))))
 
 
 def _guarded(open_text: OpenText) -> OpenText:
@@ -136,38 +136,38 @@ def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenPar
     chain = read_chain(text, file, open_parent)
     texts = {**chain.texts, **{name_of(index): override for index, override in enumerate(overrides)}}
     over, findings = read_overrides(overrides)
-    found = [*chain.findings, *findings]
+    results = [*chain.findings, *findings]
     tree = chain.tree
     if tree is None:
-        raise RecipeError(in_order(found, texts), texts)
-    merged, findings = overlay(tree, over)
+        raise RecipeError(in_order(results, texts), texts)
+    merged, findings = overlay_trees(tree, over)
     tree = merged if isinstance(merged, Mapping) else tree
-    found += findings
-    if any(finding.code in SHARED for finding in found):
+    results += findings
+    if any(finding.code in SHARED for finding in results):
         # Blocks that stand elsewhere are not known: what could be said of the rest would be guessed.
-        raise RecipeError(in_order(found, texts), texts)
-    recipe = _validated(tree, found)
-    if recipe is None or found:
-        raise RecipeError(in_order(found, texts), texts)
+        raise RecipeError(in_order(results, texts), texts)
+    recipe = _validated(tree, results)
+    if recipe is None or results:
+        raise RecipeError(in_order(results, texts), texts)
     return Loaded(recipe, _source(text, file, overrides, chain), tree, texts)
 
 
-def _source(text: str, file: str, overrides: tuple[str, ...], chain: Chain) -> Source:
-    return Source(text, file, overrides, tuple(chain.parents))
+def _source(text: str, file: str, overrides: tuple[str, ...], chain: Chain) -> RecipeSource:
+    return RecipeSource(text, file, overrides, tuple(chain.parents))
 
 
 def _validated(tree: Mapping, found: list[Finding]) -> Recipe | None:
     """The recipe; or None, with what is wrong appended."""
     try:
-        recipe = Recipe.model_validate_json(json.dumps(plain(tree)))
+        recipe = Recipe.model_validate_json(json.dumps(to_plain(tree)))
     except ValidationError as error:
-        from dprecipe.recipe.explain import explain  # needed only by recipes that are wrong
+        from dprecipe.recipe.explain import explain_errors  # needed only by recipes that are wrong
 
-        found += explain(error, tree)
+        found += explain_errors(error, tree)
         return None
-    from dprecipe.recipe.screening import screen
+    from dprecipe.recipe.screening import screen_recipe
 
-    found += screen(tree)[0]
+    found += screen_recipe(tree)[0]
     return recipe
 
 

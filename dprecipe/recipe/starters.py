@@ -82,7 +82,7 @@ STARTERS = {kind: made for kind, mechanism in table.MECHANISMS.items() if (made 
 MECHANISMS = tuple(STARTERS)
 
 
-def starter(mechanism: str, source: str, name: str) -> str:
+def make_starter(mechanism: str, source: str, name: str) -> str:
     """A recipe for a mechanism of `MECHANISMS` and a source of `SOURCES`."""
     data = DATA[source].replace(" &TRAIN", TABLE.format(source=source))
     return HEAD.format(name=name) + STARTERS[mechanism].starter_text(source, data)

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.synonyms import Synonym, read_synonyms
-from dprecipe.recipe.vocabulary import Known, every_key, has_place, keys, kinds, tag_key
+from dprecipe.recipe.vocabulary import Known, every_key, has_place, list_keys, list_kinds, tag_key
 from dprecipe.text.merge import TAGS
-from dprecipe.text.near import loose, near
+from dprecipe.text.near import is_loose_match, nearest_word
 from dprecipe.text.tree import Mapping, Path, Scalar
 
 OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervised"})
@@ -19,12 +19,12 @@ OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervise
 def near_word(word: str, known: Collection[str]) -> str | None:
     """As `near`, for values: another tool's word counts too."""
     translated = read_synonyms().words.get(word.lower(), ())
-    return next((ours for ours in translated if ours in known), None) or near(word, known, cutoff=0.6)
+    return next((ours for ours in translated if ours in known), None) or nearest_word(word, known, cutoff=0.6)
 
 
-def synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
+def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
     """What another tool's name means in this recipe: what its mechanism says of it, else what is true of any."""
-    known, name = read_synonyms(), loose(key)
+    known, name = read_synonyms(), is_loose_match(key)
     entries = (known.in_noise.get(name, ()) if "noise" in spot.path[:-1] else ()) or known.names.get(name, ())
     kind = _mechanism(tree)
     own = [entry for entry in entries if entry.mechanism == kind]
@@ -51,10 +51,10 @@ def misspelt_tag(spot: Spot) -> str | None:
     tag = tag_key(spot.form.blocks) if spot.form is not None else None
     if tag is None or not isinstance(spot.node, Mapping):
         return None
-    known = {key for block in spot.form.blocks for key in keys(block)} if spot.form else set()
+    known = {key for block in spot.form.blocks for key in list_keys(block)} if spot.form else set()
     strange = [key for key in spot.node.entries if key not in known]
-    close = [key for key in strange if near(key, [tag])]
-    names = kinds(spot.form.blocks) if spot.form else {}
+    close = [key for key in strange if nearest_word(key, [tag])]
+    names = list_kinds(spot.form.blocks) if spot.form else {}
     named = [key for key in strange if _word(spot.node, key) in names]
     return next(iter(close + named), None)
 
@@ -69,19 +69,19 @@ def first_item(path: Path) -> list[str]:
     return ["0" if isinstance(step, int) else step for step in path]
 
 
-def elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:
+def find_elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:
     """The places of the language that have a key of this name, the nearest first; at most three. Where this recipe's
     blocks have none, being of other kinds, it is the nearest of those."""
     if key in TAGS or key == "recipe":
         return []
     *block, _ = first_item(spot.path)
-    found: dict[str, Known] = {}
+    result: dict[str, Known] = {}
     absent: dict[str, Known] = {}
     for known in every_key():
         *above, name = known.path.split(".")
         if name == key:
             here = above == block
-            into = found if here or has_place(tree, known.path) else absent
+            into = result if here or has_place(tree, known.path) else absent
             into.setdefault(f"{known.path} {known.kind}" if here else known.path, known)
 
     def distance(known: Known) -> tuple[int, int]:
@@ -93,4 +93,4 @@ def elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:
             shared += 1
         return (-shared, len(above))
 
-    return sorted(found.values(), key=distance)[:3] or sorted(absent.values(), key=distance)[:1]
+    return sorted(result.values(), key=distance)[:3] or sorted(absent.values(), key=distance)[:1]

@@ -58,10 +58,10 @@ def read_synonyms() -> Synonyms:
                     meanings[idea].append(Synonym(table.get("path", ""), table["remedy"], kind))
             for in_noise, name in _names(table):
                 ideas[in_noise, name].append(title)
-    found = {key: tuple(entry for title in titles for entry in meanings[title]) for key, titles in ideas.items()}
+    result = {key: tuple(entry for title in titles for entry in meanings[title]) for key, titles in ideas.items()}
     return Synonyms(
-        {name: entries for (in_noise, name), entries in found.items() if not in_noise},
-        {name: entries for (in_noise, name), entries in found.items() if in_noise},
+        {name: entries for (in_noise, name), entries in result.items() if not in_noise},
+        {name: entries for (in_noise, name), entries in result.items() if in_noise},
         {word: tuple(ours) for word, ours in words.items()},
     )
 

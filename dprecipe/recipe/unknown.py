@@ -10,10 +10,10 @@ from dataclasses import replace
 from dprecipe.faults import Finding
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.places import Spot
-from dprecipe.recipe.suggest import elsewhere, first_item, is_read, synonym
+from dprecipe.recipe.suggest import find_elsewhere, find_synonym, first_item, is_read
 from dprecipe.recipe.synonyms import Synonym
-from dprecipe.recipe.vocabulary import Known, code, every_key, has_place, keys
-from dprecipe.text.near import near
+from dprecipe.recipe.vocabulary import Known, as_code, every_key, has_place, list_keys
+from dprecipe.text.near import nearest_word
 from dprecipe.text.spaces import no_space
 from dprecipe.text.tree import Mapping, Path
 
@@ -24,7 +24,7 @@ def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot], tree: Mapping) 
     for at in missing:
         lacking[at.path[:-1]].append(at)
     findings: list[Finding] = []
-    found: set[Path] = set()
+    result: set[Path] = set()
     unsolved: dict[Path, list[Spot]] = defaultdict(list)
     for at in extra:
         finding, meant = _meant(at, lacking[at.path[:-1]], tree)
@@ -32,15 +32,15 @@ def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot], tree: Mapping) 
             unsolved[at.path[:-1]].append(at)
             continue
         findings.append(finding)
-        found |= {spot.path for spot in missing if meant and _same_or_above(spot.path, meant)}
+        result |= {spot.path for spot in missing if meant and _same_or_above(spot.path, meant)}
     for block, spots in unsolved.items():
-        left = [at for at in lacking[block] if at.path not in found]
+        left = [at for at in lacking[block] if at.path not in result]
         if len(spots) == len(left) == 1:  # one key too many, one too few: the same one, renamed
             findings.append(_misspelt(spots[0], str(left[0].path[-1])))
-            found.add(left[0].path)
+            result.add(left[0].path)
         else:
             findings += [_stranger(at, tree) for at in spots]
-    return findings, found
+    return findings, result
 
 
 def _same_or_above(path: Path, meant: str) -> bool:
@@ -60,10 +60,10 @@ def _meant(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | 
     # A near neighbour that is missing comes first: `epsilom` is a slip, whatever other tools call things. But what is
     # known to lie inside that neighbour is no slip: `codebook_size` is not `codebook`.
     # Nor is a key that the block has when it is of another kind: `norms` of `mode: per_layer` is not `norm`.
-    places = elsewhere(key, at, tree)
+    places = find_elsewhere(key, at, tree)
     kin = any(place.path == ".".join(first_item(at.path)) and place.kind for place in places)
-    slip = None if kin else near(key, [str(spot.path[-1]) for spot in lacking])
-    other = synonym(key, at, tree)
+    slip = None if kin else nearest_word(key, [str(spot.path[-1]) for spot in lacking])
+    other = find_synonym(key, at, tree)
     inside = other is not None and other.path.startswith(f"{block}.{slip}.")
     if slip is not None and not inside:
         return _misspelt(at, slip), f"{block}.{slip}" if block else slip
@@ -72,7 +72,7 @@ def _meant(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | 
     if places:
         return _elsewhere(at, places, tree), places[0].path
     # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
-    close = near(key, known) or (None if lacking else near(key, _written(at)))
+    close = nearest_word(key, known) or (None if lacking else nearest_word(key, _written(at)))
     if close is not None:
         return _misspelt(at, close), f"{block}.{close}" if block else close
     return None, ""
@@ -96,7 +96,7 @@ def _elsewhere(at: Spot, known: Sequence[Known], tree: Mapping) -> Finding:
     key = str(at.path[-1])
     same = [place.kind for place in known if place.path == ".".join(first_item(at.path)) and place.kind]
     if same:
-        kinds = join_with_or([code(kind) for kind in same])
+        kinds = join_with_or([as_code(kind) for kind in same])
         message, remedy = f"unknown key; `{key}` belongs to {kinds}", f"remove it, or write {kinds}"
     else:
         paths = [place.path for place in known]
@@ -108,7 +108,7 @@ def _elsewhere(at: Spot, known: Sequence[Known], tree: Mapping) -> Finding:
 
 
 def _under(paths: Sequence[str]) -> str:
-    return " or ".join(code(path.rpartition(".")[0] or "the top") for path in paths)
+    return " or ".join(as_code(path.rpartition(".")[0] or "the top") for path in paths)
 
 
 def _misspelt(at: Spot, meant: str) -> Finding:
@@ -117,7 +117,7 @@ def _misspelt(at: Spot, meant: str) -> Finding:
 
 
 def _stranger(at: Spot, tree: Mapping) -> Finding:
-    known = ", ".join(code(key) for key in _known(at) if is_read(at, key, tree))
+    known = ", ".join(as_code(key) for key in _known(at) if is_read(at, key, tree))
     remedy = f"remove it; the block can also have {known}" if known else "remove it"
     shown = json.dumps(str(at.path[-1])[:60], ensure_ascii=False)[1:-1]
     return Finding("R101", f"unknown key `{shown}`", remedy, at.dotted, at.key)
@@ -125,7 +125,7 @@ def _stranger(at: Spot, tree: Mapping) -> Finding:
 
 def _known(at: Spot) -> list[str]:
     """The keys the block could still have."""
-    names = [key for block in at.owners for key in keys(block)]
+    names = [key for block in at.owners for key in list_keys(block)]
     if at.path[:-1] == ():
         names.append("extends")
     written = _written(at)
@@ -134,5 +134,5 @@ def _known(at: Spot) -> list[str]:
 
 def _written(at: Spot) -> list[str]:
     """The keys of the language the block has already."""
-    names = {key for block in at.owners for key in keys(block)}
+    names = {key for block in at.owners for key in list_keys(block)}
     return [key for key in at.owner.entries if key in names] if isinstance(at.owner, Mapping) else []

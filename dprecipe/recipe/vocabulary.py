@@ -12,11 +12,11 @@ from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.root import Recipe
 from dprecipe.text.merge import TAGS
-from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, child
+from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, child_node
 
 Word = str | int | bool
 
-REFUSED = frozenset({"gradients", "position", "clean_sum", "lot", "released", "plain"})
+REFUSED = frozenset({"gradients", "position", "clean_sum", "batch", "released", "plain"})
 """Words that are known only so that they can be refused with a reason: no message offers them."""
 
 
@@ -49,19 +49,19 @@ class Known:
     kind: str
 
 
-def expect(annotation: Any) -> Expect:
+def expect_form(annotation: Any) -> Expect:
     """The forms an annotation of a recipe's model allows."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return expect(args[0])
+        return expect_form(args[0])
     if origin is Literal:
         return Expect(words=args)
     if origin in (Union, types.UnionType):
-        return _either([expect(arg) for arg in args])
+        return _either([expect_form(arg) for arg in args])
     if origin is tuple:
-        return Expect(items=expect(args[0]))
+        return Expect(items=expect_form(args[0]))
     if origin is dict:
-        return Expect(values=expect(args[1]))
+        return Expect(values=expect_form(args[1]))
     if annotation is Any:
         return Expect(anything=True)
     if isinstance(annotation, type) and issubclass(annotation, Block):
@@ -94,13 +94,13 @@ def _either(forms: list[Expect]) -> Expect:
 
 
 @cache
-def keys(block: type[Block]) -> dict[str, Expect]:
+def list_keys(block: type[Block]) -> dict[str, Expect]:
     """The keys of a block, as they are written."""
-    return {field.alias or name: expect(field.annotation) for name, field in block.model_fields.items()}
+    return {field.alias or name: expect_form(field.annotation) for name, field in block.model_fields.items()}
 
 
 @cache
-def required(block: type[Block]) -> frozenset[str]:
+def list_required(block: type[Block]) -> frozenset[str]:
     """The keys a block can't do without."""
     return frozenset(field.alias or name for name, field in block.model_fields.items() if field.is_required())
 
@@ -108,36 +108,36 @@ def required(block: type[Block]) -> frozenset[str]:
 def tag_key(blocks: tuple[type[Block], ...]) -> str | None:
     """The key that says which of the blocks is meant (`kind`, `family`, …); None for a block without one."""
     for tag in TAGS:
-        if blocks and all(tag in keys(block) and keys(block)[tag].words for block in blocks):
+        if blocks and all(tag in list_keys(block) and list_keys(block)[tag].words for block in blocks):
             return tag
     return None
 
 
-def kinds(blocks: tuple[type[Block], ...]) -> dict[str, type[Block]]:
+def list_kinds(blocks: tuple[type[Block], ...]) -> dict[str, type[Block]]:
     """The blocks by their kind."""
     tag = tag_key(blocks)
     if tag is None:
         return {}
-    return {str(word): block for block in blocks for word in keys(block)[tag].words}
+    return {str(word): block for block in blocks for word in list_keys(block)[tag].words}
 
 
-def chosen(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[type[Block], ...]:
+def choose_block(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[type[Block], ...]:
     """The blocks a node can be, by the kind it states; all of them where it states none that is known."""
     tag = tag_key(blocks)
     if tag is None or not isinstance(node, Mapping) or tag not in node.entries:
         return blocks
     value = node.entries[tag].value
-    block = kinds(blocks).get(str(value.value)) if isinstance(value, Scalar) else None
+    block = list_kinds(blocks).get(str(value.value)) if isinstance(value, Scalar) else None
     return blocks if block is None else (block,)
 
 
-def below(form: Expect | None, node: Node | None, step: str | int) -> Expect | None:
+def blocks_below(form: Expect | None, node: Node | None, step: str | int) -> Expect | None:
     """What can stand under a key or a position of a node of this form; None where nothing can."""
     if form is None:
         return None
-    for block in chosen(form.blocks, node):
-        if step in keys(block):
-            return keys(block)[str(step)]
+    for block in choose_block(form.blocks, node):
+        if step in list_keys(block):
+            return list_keys(block)[str(step)]
     return form.values if isinstance(step, str) else form.items
 
 
@@ -149,8 +149,8 @@ def has_place(tree: Mapping, dotted: str) -> bool:
         step = int(name) if name.isdecimal() else name
         if isinstance(node, Mapping if isinstance(step, int) else Sequence):
             return False
-        form = below(form, node, step)
-        node = None if node is None else child(node, step)
+        form = blocks_below(form, node, step)
+        node = None if node is None else child_node(node, step)
     return form is not None
 
 
@@ -165,8 +165,8 @@ def _keys_below(form: Expect, prefix: str, depth: int) -> Iterator[Known]:
         return
     for block in form.blocks:
         tag = tag_key((block,))
-        kind = f"{tag}: {keys(block)[tag].words[0]}" if tag and len(form.blocks) > 1 else ""
-        for key, value in keys(block).items():
+        kind = f"{tag}: {list_keys(block)[tag].words[0]}" if tag and len(form.blocks) > 1 else ""
+        for key, value in list_keys(block).items():
             yield Known(f"{prefix}{key}", kind)
             yield from _keys_below(value, f"{prefix}{key}.", depth + 1)
     if form.items:
@@ -175,7 +175,7 @@ def _keys_below(form: Expect, prefix: str, depth: int) -> Iterator[Known]:
         yield from _keys_below(form.values, f"{prefix}<name>.", depth + 1)
 
 
-def describe(form: Expect) -> str:
+def describe_form(form: Expect) -> str:
     """The forms in words: "a number or `auto`"."""
     parts = []
     if form.number or form.whole:
@@ -184,7 +184,7 @@ def describe(form: Expect) -> str:
         parts.append("true or false")
     if form.text:
         parts.append("text")
-    parts += [code(word) for word in offered(form.words)]
+    parts += [as_code(word) for word in list_offered(form.words)]
     if form.blocks or form.values:
         parts.append(_describe_block(form))
     if form.items:
@@ -195,7 +195,7 @@ def describe(form: Expect) -> str:
 def _plural(form: Expect) -> str:
     if form.blocks or form.values:
         return "blocks"
-    return "numbers" if form.number else "whole numbers" if form.whole else describe(form)
+    return "numbers" if form.number else "whole numbers" if form.whole else describe_form(form)
 
 
 def _describe_block(form: Expect) -> str:
@@ -203,15 +203,15 @@ def _describe_block(form: Expect) -> str:
     if tag is not None:
         return f"a block with a `{tag}`"
     if len(form.blocks) == 1:
-        return "a block of " + ", ".join(code(key) for key in keys(form.blocks[0]))
+        return "a block of " + ", ".join(as_code(key) for key in list_keys(form.blocks[0]))
     return "a block"
 
 
-def offered(words: Iterable[Word]) -> list[Word]:
+def list_offered(words: Iterable[Word]) -> list[Word]:
     """The words that a message may name."""
     return [word for word in words if word not in REFUSED]
 
 
-def code(word: Word) -> str:
+def as_code(word: Word) -> str:
     """A word of the language, set off from the sentence."""
     return f"`{str(word).lower() if isinstance(word, bool) else word}`"

@@ -13,18 +13,18 @@ from pydantic import ValidationError
 
 from dprecipe.faults import Finding, Place
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.mismatch import mismatch, of_kind, unknown_kind
-from dprecipe.recipe.places import Spot, spot
+from dprecipe.recipe.mismatch import find_mismatch, of_kind, unknown_kind
+from dprecipe.recipe.places import Spot, find_spot
 from dprecipe.recipe.suggest import misspelt_tag
 from dprecipe.recipe.unknown import unknown_keys
-from dprecipe.recipe.vocabulary import Expect, code, describe, keys, kinds, offered, tag_key
+from dprecipe.recipe.vocabulary import Expect, as_code, describe_form, list_keys, list_kinds, list_offered, tag_key
 from dprecipe.text.tree import Mapping, Path, Scalar, Sequence
 
 Context = AnyMapping[str, Any]
 Writer = Callable[[Spot, Context], Finding]
 
 
-def word(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> list[Finding]:
+def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> list[Finding]:
     """Every error as a finding. Places in `handled` have been spoken of already."""
     spots: dict[str, list[Spot]] = {"missing": [], "extra_forbidden": []}
     findings: list[Finding] = []
@@ -32,7 +32,7 @@ def word(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> li
     lost: list[tuple[str | int, ...]] = []
     for item in error.errors(include_url=False, include_input=False):
         kind, context = item["type"], item.get("ctx", {})
-        at = spot(tree, item["loc"], missing=kind == "missing")
+        at = find_spot(tree, item["loc"], missing=kind == "missing")
         if _spoken(at, handled) or (kind == "too_short" and _inside(item["loc"], locations)):
             continue
         if kind in spots and at.path:
@@ -44,9 +44,9 @@ def word(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> li
             lost.append(at.path[:-1])  # a block of an unknown kind: what it lacks is unknown, too
     missing = [at for at in spots["missing"] if at.path[:-1] not in lost]
     extra = [at for at in spots["extra_forbidden"] if at.path[:-1] not in lost]
-    named, found = unknown_keys(extra, missing, tree)
+    named, result = unknown_keys(extra, missing, tree)
     findings += named
-    findings += [_missing(at) for at in missing if at.path not in found]
+    findings += [_missing(at) for at in missing if at.path not in result]
     return findings
 
 
@@ -72,7 +72,7 @@ def _write(kind: str, at: Spot, context: Context) -> Finding:
     writer = _WRITERS.get(kind)
     if writer is not None:
         return writer(at, context)
-    return mismatch(at)
+    return find_mismatch(at)
 
 
 def _is_tag(at: Spot) -> bool:
@@ -81,10 +81,10 @@ def _is_tag(at: Spot) -> bool:
 
 def _no_kind(at: Spot) -> Finding:
     form = at.form or Expect()
-    tag, names = tag_key(form.blocks) or "kind", offered(kinds(form.blocks))
+    tag, names = tag_key(form.blocks) or "kind", list_offered(list_kinds(form.blocks))
     meant = misspelt_tag(at)
     path = f"{at.dotted}.{tag}"
-    choice = join_with_or([code(name) for name in names])
+    choice = join_with_or([as_code(name) for name in names])
     if meant is not None and isinstance(at.node, Mapping):
         place = at.node.entries[meant].place
         return Finding("R101", f"unknown key; did you mean `{tag}`?", f"write `{tag}`", f"{at.dotted}.{meant}", place)
@@ -94,9 +94,9 @@ def _no_kind(at: Spot) -> Finding:
 def _missing(at: Spot) -> Finding:
     key = str(at.path[-1])
     if at.owners and key == tag_key(at.owners):
-        choice = join_with_or([code(word) for word in keys(at.owners[0])[key].words])
+        choice = join_with_or([as_code(word) for word in list_keys(at.owners[0])[key].words])
         return Finding("R105", f"the block does not say its {key}", f"add `{key}`: {choice}", at.dotted, at.key)
-    what = describe(at.form) if at.form is not None else "a value"
+    what = describe_form(at.form) if at.form is not None else "a value"
     return Finding("R102", "the key is missing", f"add `{key}`: {what}", at.dotted, at.key)
 
 

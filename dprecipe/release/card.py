@@ -12,14 +12,14 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.release import origins
-from dprecipe.release.schema import Predicate, Score
+from dprecipe.release.schema import ClassifierScore, Predicate
 
 METRICS = "dprecipe.metrics/v1"
 FIGURES = frozenset({"accuracy", "loss", "mean_absolute_error", "clip_norm"})
 """What is measured of a model along a run."""
 
 
-def metrics(made: Predicate, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def list_metrics(made: Predicate, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """The content of `metrics.json`. `history` is kept only where evaluation was public, and of it what such a run can
     have measured: steps that rise, each with its figures. What was spent by a step is not repeated: it follows from the
     events."""
@@ -57,15 +57,15 @@ def _measured(point: Any, made: Predicate, kind: Set[str]) -> bool:
     return float(point["step"]).is_integer() and point["step"] <= most
 
 
-def markdown(plan: Plan, made: Predicate) -> str:
+def render_markdown(plan: Plan, made: Predicate) -> str:
     """The content of `card.md`."""
     claim, evaluation = made.claim, made.data_access.evaluation
     description = "_The recipe gives no description._"
     if plan.description.strip():
-        description = f"In the words of the recipe's author: {plain(plan.description)}"
+        description = f"In the words of the recipe's author: {plain_text(plan.description)}"
     if evaluation.released is not None:
         score = evaluation.released
-        if isinstance(score, Score):
+        if isinstance(score, ClassifierScore):
             figures = f"| accuracy | {score.accuracy:.4f} |\n| loss | {score.loss:.4f} |"
         else:
             figures = (
@@ -76,16 +76,16 @@ def markdown(plan: Plan, made: Predicate) -> str:
         )
     else:
         results = f"No score is published: evaluation was {evaluation.text}."
-    rests = "\n".join(f"- {plain(a.text)} ({a.checked_by})" for a in made.assumptions)
-    uncovered = "\n".join(f"- {plain(text)}" for text in claim.not_protected)
+    rests = "\n".join(f"- {plain_text(a.text)} ({a.checked_by})" for a in made.assumptions)
+    uncovered = "\n".join(f"- {plain_text(text)}" for text in claim.not_protected)
     return f"""{_front_matter(plan, made)}
-# {plain(plan.name)}
+# {plain_text(plan.name)}
 
 {description}
 
 ## Privacy
 
-{plain(claim.sentence)}
+{plain_text(claim.sentence)}
 {_declared(made)}
 {_warned(plan)}It rests on:
 
@@ -103,7 +103,7 @@ As described above. The recipe says no more about who this model is for; who pub
 
 ## Limits
 
-Differential privacy bounds what the model tells of any one {plain(claim.unit.name)} it was trained on.
+Differential privacy bounds what the model tells of any one {plain_text(claim.unit.name)} it was trained on.
 It promises nothing about accuracy, fairness, or data unlike the training data.
 
 ## Training
@@ -119,13 +119,15 @@ The whole recipe is in `certificate.json`.
 
 def _declared(made: Predicate) -> str:
     """What came from Python, each a paragraph."""
-    return "".join(f"\n**Declared, and checked by nobody:** {plain(text)}.\n" for text in origins.declared(made))
+    return "".join(
+        f"\n**Declared, and checked by nobody:** {plain_text(text)}.\n" for text in origins.list_declared(made)
+    )
 
 
 def _warned(plan: Plan) -> str:
     """What the compiler warned about and nobody accepted."""
     warned = open_warnings(plan.warnings)
-    return f"Warnings of the recipe: {plain('; '.join(warned))}.\n\n" if warned else ""
+    return f"Warnings of the recipe: {plain_text('; '.join(warned))}.\n\n" if warned else ""
 
 
 def lost_steps(made: Predicate) -> str:
@@ -144,7 +146,9 @@ def _training(plan: Plan, made: Predicate) -> str:
 
 def _how(plan: Plan, made: Predicate) -> str:
     initial = made.provenance.initial_weights
-    start = "" if initial is None else f"\nIt began from the weights in `{plain(initial.file)}` ({initial.digest})."
+    start = (
+        "" if initial is None else f"\nIt began from the weights in `{plain_text(initial.file)}` ({initial.digest})."
+    )
     trained = mechanism_of(plan.mechanism).certificate.describe_run(plan, made.mechanism)
     return f"{_module(plan, made)}{trained}{start}"
 
@@ -156,7 +160,7 @@ def _module(plan: Plan, made: Predicate) -> str:
     return f"`{plan.model.kind}`"
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Text of a recipe or certificate, as words and nothing else: no markup, no HTML, one line."""
     one_line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     escaped = one_line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

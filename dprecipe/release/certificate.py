@@ -15,11 +15,11 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.facts import Access, BudgetFacts, Status, Stop
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.privacy.events import Charge, total
+from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import origins, schema, tensors, untrusted
-from dprecipe.release.checks import MAX_DEVICE, check_facts, recorded
-from dprecipe.release.claim import Numbers, claim, numbers
+from dprecipe.release.checks import MAX_DEVICE, check_facts, record_text
+from dprecipe.release.claim import Numbers, compute_numbers, make_claim
 from dprecipe.release.facts import PublicScore, RunFacts, Spent
 
 RUNS: TypeAdapter[schema.EventRun] = TypeAdapter(schema.EventRun)
@@ -30,7 +30,7 @@ NOT_PROVEN = (
 )
 
 
-def make(plan: Plan, ledger: Ledger, run: RunFacts, files: Mapping[str, str]) -> dict[str, Any]:
+def make_certificate(plan: Plan, ledger: Ledger, run: RunFacts, files: Mapping[str, str]) -> dict[str, Any]:
     """The certificate of a run: an in-toto Statement, JSON types only.
 
     `files`: the released files by name, each with its digest (`sha256:…`), without the certificate's own.
@@ -39,17 +39,17 @@ def make(plan: Plan, ledger: Ledger, run: RunFacts, files: Mapping[str, str]) ->
         RunFailed: the ledger is of another plan or holds more than the budget, or the run facts contradict
             the plan.
     """
-    return statement(of_run(plan, ledger, run), files)
+    return make_statement(of_run(plan, ledger, run), files)
 
 
 def of_run(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Predicate:
-    """The predicate of a run; see `make`."""
+    """The predicate of a run; see `make_certificate`."""
     if ledger.plan_digest != plan.digest:
         raise RunFailed("the ledger is of another plan than the certificate was asked for", "use the run's own recipe")
-    return predicate(plan, Spent.of(ledger), run)
+    return make_predicate(plan, Spent.of(ledger), run)
 
 
-def statement(made: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
+def make_statement(made: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
     """The Statement that binds a predicate to files."""
     subjects = tuple(
         schema.Subject(name=name, digest=schema.SubjectDigest(sha256=files[name].removeprefix("sha256:")))
@@ -75,41 +75,44 @@ def to_bytes(certificate: Mapping[str, Any]) -> bytes:
     return untrusted.to_bytes(certificate)
 
 
-def predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
+def make_predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
     """All that a certificate states, but the files it is bound to.
 
     Raises:
         RunFailed: more was spent than the budget holds, or the run facts contradict the plan.
     """
-    found = numbers(plan, spent.charges, run.published)
-    if not found.epsilon <= plan.budget.epsilon:
+    numbers = compute_numbers(plan, spent.charges, run.published)
+    if not numbers.epsilon <= plan.budget.epsilon:
         raise RunFailed(
-            f"internal fault: the ledger holds ε = {found.epsilon!r}, more than the budget of "
+            f"internal fault: the ledger holds ε = {numbers.epsilon!r}, more than the budget of "
             f"{plan.budget.epsilon!r}; no certificate is made",
             "don't publish this run, and please report it",
         )
-    return assemble(plan, spent, run, found)
+    return assemble_predicate(plan, spent, run, numbers)
 
 
-def assemble(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.Predicate:
+def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.Predicate:
     """A predicate from its four sources; no arithmetic is done here, so `verify` can do it apart.
 
     Raises:
         RunFailed: a score on private records was given.
     """
     return schema.Predicate(
-        claim=claim(plan, found, run.insecure_seed is not None),
+        claim=make_claim(plan, found, run.insecure_seed is not None),
         mechanism=mechanism_of(plan.mechanism).certificate.describe_mechanism(plan, spent.charges, found.own),
         sampling=_sampling(plan, spent.charges, run.steps_lost),
         events=schema.Events(
             run_length=tuple(RUNS.validate_python(charge.to_json()) for charge in spent.charges),
-            total=total(spent.charges),
+            total=count_events(spent.charges),
             ledger=spent.digest,
         ),
         accounting=found.accounting,
         assumptions=tuple(
             schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by)
-            for a in (*plan.assumptions, *origins.assumptions(run.model, run.data, run.tensors, tensors.known(plan)))
+            for a in (
+                *plan.assumptions,
+                *origins.list_assumptions(run.model, run.data, run.tensors, tensors.is_known(plan)),
+            )
         ),
         tensors=tuple(
             schema.TensorFacts(name=t.name, shape=t.shape, made_by=t.made_by, dtype=t.dtype) for t in run.tensors
@@ -133,28 +136,28 @@ def _sampling(plan: Plan, charges: Sequence[Charge], lost: int) -> schema.Sampli
         scheme=room.scheme,
         rate=room.sampling_rate,
         size=plan.data.size,
-        expected_lot=room.expected_batch,
-        largest_lot=room.max_batch_size,
+        expected_batch=room.expected_batch,
+        largest_batch=room.max_batch_size,
         steps_planned=plan.length.steps,
         steps_charged=charged,
         steps_trained=None if part.hides_iterates else charged - lost,
     )
 
 
-def _score(found: PublicScore) -> schema.Score | schema.NumericScore:
+def _score(found: PublicScore) -> schema.ClassifierScore | schema.NumericScore:
     loss, records = found.loss, found.records
     if found.mean_absolute_error is not None:
         return schema.NumericScore(mean_absolute_error=found.mean_absolute_error, loss=loss, records=records)
     if found.accuracy is None:
         raise RunFailed("internal fault: a score of neither a classifier nor a regression", "please report this")
-    return schema.Score(accuracy=found.accuracy, loss=loss, records=records)
+    return schema.ClassifierScore(accuracy=found.accuracy, loss=loss, records=records)
 
 
 def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     test, public = plan.data.test, plan.publishes_scores
     if run.score is not None and not public:
         raise RunFailed("internal fault: a score on private records was about to be released", "please report this")
-    score: schema.Score | schema.NumericScore | None = None
+    score: schema.ClassifierScore | schema.NumericScore | None = None
     if run.score is not None:
         score = _score(run.score)
     status: Status
@@ -175,7 +178,7 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
             text="training began from weights that the recipe declares to be learned from public data alone: the file "
             "is named under provenance, and what it was learned from is not covered",
         ),
-        preprocessing=origins.preprocessing(run.data),
+        preprocessing=origins.describe_preprocessing(run.data),
         tuning=Access(
             status="declared",
             text="the recipe's constants were chosen without these records; a choice among several runs on "
@@ -201,7 +204,7 @@ def _budget(plan: Plan, epsilon: float, spent: Spent) -> BudgetFacts:
         stop_reason=cast("Stop", spent.stop_reason),
         attempts=spent.attempts,
         resumes=max(0, spent.attempts - 1),
-        events_planned=total(plan.events),
+        events_planned=count_events(plan.events),
         events_settled=spent.settled,
         events_reserved_unsettled=spent.unsettled,
         torn_line=spent.torn,
@@ -231,7 +234,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
         if run.initial is None
         else schema.InitialWeightsFacts(file=run.initial.name, digest=run.initial.digest, head=run.initial.head),
         versions=dict(run.versions),
-        device=recorded(run.device, MAX_DEVICE),
+        device=record_text(run.device, MAX_DEVICE),
         started=run.started,
         finished=run.finished,
         data_commitment=commitment,

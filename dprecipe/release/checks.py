@@ -14,7 +14,7 @@ MAX_MEASURED, MAX_DEVICE = 400, 120
 """Characters of what a check measured, and of a device's name."""
 
 
-def recorded(text: str, most: int) -> str:
+def record_text(text: str, most: int) -> str:
     """What a run says of itself, as a certificate has it: one line without control characters, at most this long."""
     line = one_line(text)
     return line if len(line) <= most else f"{line[: most - 1]}…"
@@ -23,13 +23,13 @@ def recorded(text: str, most: int) -> str:
 def check_facts(found: CheckResult, plan: Plan) -> CheckFacts:
     """A check as a certificate of the plan has it, in the words of the plan's mechanism."""
     text = mechanism_of(plan.mechanism).certificate.list_checks(plan).get(found.id, found.text)
-    return CheckFacts(id=found.id, text=text, passed=found.passed, measured=recorded(found.measured, MAX_MEASURED))
+    return CheckFacts(id=found.id, text=text, passed=found.passed, measured=record_text(found.measured, MAX_MEASURED))
 
 
-def differences(stated: Sequence[CheckFacts], plan: Plan) -> list[str]:
+def find_check_differences(stated: Sequence[CheckFacts], plan: Plan) -> list[str]:
     """Checks that are missing, do not belong to runs of this plan, stand twice, or did not pass."""
     expected, named = mechanism_of(plan.mechanism).certificate.list_checks(plan), [check.id for check in stated]
-    found = [f"checks: {name} was not made" for name in sorted(set(expected) - set(named))]
-    found += [f"checks: {name!a} is no check of such a run" for name in dict.fromkeys(named) if name not in expected]
-    found += ["checks: one stands twice"] if len(set(named)) != len(named) else []
-    return found
+    problems = [f"checks: {name} was not made" for name in sorted(set(expected) - set(named))]
+    problems += [f"checks: {name!a} is no check of such a run" for name in dict.fromkeys(named) if name not in expected]
+    problems += ["checks: one stands twice"] if len(set(named)) != len(named) else []
+    return problems

@@ -13,8 +13,8 @@ from dprecipe.planning import places
 from dprecipe.privacy import accountants, cross_check, gdp, rounding, whole_runs
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.workload import workload
-from dprecipe.release.schema import Accountant, Claim, GaussianBound, Point, Role
+from dprecipe.privacy.workload import summarise_charges
+from dprecipe.release.schema import Accountant, Claim, GaussianBound, ProfilePoint, Role
 
 GRID = 200
 """Points at which the Gaussian bound is held against the profile."""
@@ -45,14 +45,14 @@ class Numbers:
     """Everything in a certificate that an accountant computed; every number is rounded up."""
 
     epsilon: float
-    profile: tuple[Point, ...]
+    profile: tuple[ProfilePoint, ...]
     gdp: GaussianBound | None
     accounting: tuple[Accountant, ...]
     own: object = None
     """Of the mechanism's own statement; its room knows the type."""
 
 
-def numbers(plan: Plan, charges: Sequence[Charge], published: object = None) -> Numbers:
+def compute_numbers(plan: Plan, charges: Sequence[Charge], published: object = None) -> Numbers:
     """What `charges` cost, by the accountant the budget names and two more; the plan's guarantee is not read.
     `published`: what the run published of itself, for the mechanism's own statement.
 
@@ -65,19 +65,19 @@ def numbers(plan: Plan, charges: Sequence[Charge], published: object = None) -> 
     budget = plan.budget
     delta, relation = budget.delta, budget.neighbouring
     first = accountants.epsilon_answer(charges, delta, relation, budget.accountant)
-    second = accountants.epsilon_answer(charges, delta, relation, other(budget.accountant))
-    third = cross_check.opinion(charges, delta, relation)
-    epsilon = rounding.up(first.value)
+    second = accountants.epsilon_answer(charges, delta, relation, other_accountant(budget.accountant))
+    third = cross_check.ask_library(charges, delta, relation)
+    epsilon = rounding.round_up(first.value)
     ours = f"dprecipe {__version__}"
     bounds = bounds_of(plan)
     return Numbers(
         epsilon,
-        profile(charges, relation, budget.accountant, profile_epsilons(epsilon)),
+        compute_profile(charges, relation, budget.accountant, profile_epsilons(epsilon)),
         gaussian_bound(charges, relation, epsilon),
         (
             _row(bounds, first.accountant, ours, "claim", epsilon),
-            _row(bounds, second.accountant, ours, "cross_check", rounding.up(second.value)),
-            _row(bounds, third.name, third.version, "second_opinion", rounding.up(third.epsilon)),
+            _row(bounds, second.accountant, ours, "alternative", rounding.round_up(second.value)),
+            _row(bounds, third.name, third.version, "cross_check", rounding.round_up(third.epsilon)),
         ),
         mechanism_of(plan.mechanism).certificate.compute_numbers(plan, charges, epsilon, published),
     )
@@ -88,7 +88,7 @@ def bounds_of(plan: Plan) -> dict[str, str]:
     return {**BOUNDS, **mechanism_of(plan.mechanism).certificate.bounds}
 
 
-def other(accountant: str) -> str:
+def other_accountant(accountant: str) -> str:
     """The accountant that cross-checks another."""
     return "rdp" if accountant in ("pld", "gdp") else "pld"
 
@@ -102,44 +102,44 @@ def profile_epsilons(epsilon: float) -> tuple[float, ...]:
     """Where the profile is stated; nowhere when nothing is bounded or nothing was spent."""
     if not 0 < epsilon < math.inf:
         return ()
-    return tuple(rounding.up(factor * epsilon) for factor in FACTORS)
+    return tuple(rounding.round_up(factor * epsilon) for factor in FACTORS)
 
 
-def profile(
+def compute_profile(
     charges: Sequence[Charge], neighbouring: Neighbouring, accountant: str, epsilons: Sequence[float]
-) -> tuple[Point, ...]:
+) -> tuple[ProfilePoint, ...]:
     """δ at each ε, rounded up."""
     points = accountants.profile(charges, neighbouring, accountant, epsilons)
-    return tuple(Point(epsilon=e, delta=min(1.0, rounding.up(d))) for e, d in points)
+    return tuple(ProfilePoint(epsilon=e, delta=min(1.0, rounding.round_up(d))) for e, d in points)
 
 
 def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float) -> GaussianBound | None:
     """The least μ found such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing
-    was sampled, else for 0 ≤ ε' ≤ 2ε; None where no such μ was found, or none is looked for: of hidden runs whose
-    guarantee is an average.
+    was sampled, else for 0 ≤ ε' ≤ 2ε; None where no such μ was found, or none is looked for: of last-iterate releases
+    whose guarantee is an average.
 
     Guarantees: holds on the whole interval and not just on the grid: between neighbouring points the profile
     lies below its left end and the Gaussian's above its right one.
     Source: Dong, Roth & Su 2022, Corollary 2.13; Gomez et al. 2025 for reporting μ.
     """
-    work = workload(charges, neighbouring)
+    work = summarise_charges(charges, neighbouring)
     if work.empty or not 0 < epsilon < math.inf:
         return None
     if work.gaussian:
-        return GaussianBound(mu=rounding.up(work.mu * (1 + 1e-12)), from_epsilon=0.0, to_epsilon=None)
+        return GaussianBound(mu=rounding.round_up(work.mu * (1 + 1e-12)), from_epsilon=0.0, to_epsilon=None)
     if work.whole:
         alone = work.lone_profile
         mu = None if alone is None else whole_runs.profile_mu(*alone)
-        return None if mu is None else GaussianBound(mu=rounding.up(mu), from_epsilon=0.0, to_epsilon=None)
+        return None if mu is None else GaussianBound(mu=rounding.round_up(mu), from_epsilon=0.0, to_epsilon=None)
     grid = [2 * epsilon * i / GRID for i in range(GRID + 1)]
     deltas = [delta for _, delta in accountants.profile(charges, neighbouring, "pld", grid)]
     if not max(deltas) < 1 - 1e-9:
         return None
     mu = max(gdp.mu_for(right, delta) for right, delta in zip(grid[1:], deltas, strict=False))
-    return GaussianBound(mu=rounding.up(mu * (1 + 1e-9)), from_epsilon=0.0, to_epsilon=grid[-1])
+    return GaussianBound(mu=rounding.round_up(mu * (1 + 1e-9)), from_epsilon=0.0, to_epsilon=grid[-1])
 
 
-def claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
+def make_claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
     """The claim that follows from the numbers."""
     budget, part = plan.budget, mechanism_of(plan.mechanism).certificate
     unit = part.describe_unit(plan)
@@ -149,7 +149,7 @@ def claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
         neighbouring=budget.neighbouring.value,
         unit=unit,
         sentence=(
-            sentence(found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure)
+            claim_sentence(found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure)
             + part.qualify_claim(plan, found.own)
         ),
         released=plan.released,
@@ -159,7 +159,7 @@ def claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
     )
 
 
-def sentence(
+def claim_sentence(
     epsilon: float,
     delta: float,
     neighbouring: Neighbouring,

@@ -14,7 +14,7 @@ from pathlib import Path
 from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.models.file import describe, parse
+from dprecipe.models.file import describe_file, parse_description
 from dprecipe.models.schema import Transformers
 from dprecipe.privacy.events import Charge
 from dprecipe.release import card, figures, report, tensors
@@ -28,24 +28,26 @@ FIGURE = "<svg/>"
 SVG = re.compile(r"<svg .*?</svg>", re.DOTALL)
 
 
-def differences(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Path, names: set[str]) -> list[str]:
+def find_differences(
+    stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Path, names: set[str]
+) -> list[str]:
     """Where one of the files `names` in `folder` says something else than the certificate."""
-    found: list[str] = []
+    problems: list[str] = []
     history: History = ()
     if tensors.WEIGHTS in names:
-        found += tensors.differences(stated, folder / tensors.WEIGHTS)
+        problems += tensors.find_differences(stated, folder / tensors.WEIGHTS)
     if "model.json" in names:
-        found += _model(stated, plan, folder / "model.json")
+        problems += _model(stated, plan, folder / "model.json")
     if "metrics.json" in names:
         failures, history = _metrics(stated, plan, folder / "metrics.json")
-        found += failures
+        problems += failures
     for name in sorted(names & mechanism_of(plan.mechanism).certificate.list_companions(plan)):
-        found += _of_the_mechanism(stated, plan, folder / name)
+        problems += _of_the_mechanism(stated, plan, folder / name)
     if "card.md" in names:
-        found += _same("card.md", folder, card.markdown(plan, stated))
+        problems += _same("card.md", folder, card.render_markdown(plan, stated))
     if "report.html" in names:
-        found += _report(stated, plan, charges, folder, history)
-    return found
+        problems += _report(stated, plan, charges, folder, history)
+    return problems
 
 
 def _same(name: str, folder: Path, expected: str) -> list[str]:
@@ -62,8 +64,8 @@ def _model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
         content = parse_object(text, path.name)
         model = plan.model if stated.provenance.model == "recipe" else None
         # What a model of transformers is built from stands in a file of its own: held to what such a file may say.
-        config = parse(text).config if isinstance(model, Transformers) else None
-        expected = describe(model, plan.data, config)
+        config = parse_description(text).config if isinstance(model, Transformers) else None
+        expected = describe_file(model, plan.data, config)
     except ContentError as error:
         return list(error.failures)
     except Fault as fault:
@@ -71,8 +73,8 @@ def _model(stated: Predicate, plan: Plan, path: Path) -> list[str]:
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
         return [f"model.json: is not what dprecipe writes: {type(error).__name__}"]
     wrong = [key for key in {**expected, **content} if expected.get(key, ...) != content.get(key, ...)]
-    found = [f"model.json: {key[:80]!a} is not what the recipe says" for key in wrong[:20]]
-    return found or _written("model.json", text, to_bytes(expected))
+    problems = [f"model.json: {key[:80]!a} is not what the recipe says" for key in wrong[:20]]
+    return problems or _written("model.json", text, to_bytes(expected))
 
 
 def _of_the_mechanism(stated: Predicate, plan: Plan, path: Path) -> list[str]:
@@ -100,10 +102,10 @@ def _metrics(stated: Predicate, plan: Plan, path: Path) -> tuple[list[str], Hist
     if not isinstance(history, list):
         return ["metrics.json: has no list of points as history"], ()
     # A point that this run can't have measured is left out of what is expected, and so differs.
-    expected = card.metrics(stated, covered_history(plan, history))
+    expected = card.list_metrics(stated, covered_history(plan, history))
     wrong = [key for key in {**expected, **content} if expected.get(key, ...) != content.get(key, ...)]
-    found = [f"metrics.json: {key[:80]!a} is not what the certificate says" for key in wrong[:20]]
-    return found or _written("metrics.json", text, to_bytes(expected)), expected["history"]
+    problems = [f"metrics.json: {key[:80]!a} is not what the certificate says" for key in wrong[:20]]
+    return problems or _written("metrics.json", text, to_bytes(expected)), expected["history"]
 
 
 def _report(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Path, history: History) -> list[str]:
@@ -113,10 +115,10 @@ def _report(stated: Predicate, plan: Plan, charges: Sequence[Charge], folder: Pa
         return list(error.failures)
     except UnicodeDecodeError:
         return ["report.html: not UTF-8"]
-    if SVG.sub(FIGURE, page) != report.html(plan, stated, charges, history, lambda figure: FIGURE):
+    if SVG.sub(FIGURE, page) != report.render_html(plan, stated, charges, history, lambda figure: FIGURE):
         return ["report.html: its text is not what this certificate gives: it may state another claim"]
-    due, drawn = report.figures(plan, stated, charges, history), SVG.findall(page)
+    due, drawn = report.list_figures(plan, stated, charges, history), SVG.findall(page)
     if len(drawn) != len(due):
         return ["report.html: a figure is missing"]
-    flaws = [figures.flaw(svg, figure.name, figure.words) for svg, figure in zip(drawn, due, strict=True)]
+    flaws = [figures.find_flaw(svg, figure.name, figure.words) for svg, figure in zip(drawn, due, strict=True)]
     return [f"report.html: {flaw}" for flaw in flaws if flaw is not None][:5]

@@ -22,35 +22,35 @@ BLOCKS = 50
 """No block is longer than this part of the run, rounded up: `training.gate`, and what reserves blocks of its own."""
 LONG = 50_000
 PRECISION = 2e-5
-"""Beyond `LONG` events `calibrate.count` may stop this part short of what the budget holds."""
+"""Beyond `LONG` events `calibrate.calibrate_count` may stop this part short of what the budget holds."""
 
 
-def impossible(stated: Predicate, plan: Plan) -> list[str]:
+def find_impossible_end(stated: Predicate, plan: Plan) -> list[str]:
     """Why no run of the plan can have settled and trained what its certificate says, and ended as it says."""
     budget, sampling = stated.budget, stated.sampling
     trained, planned, charged = sampling.steps_trained, plan.length.steps, sampling.steps_charged
     part = mechanism_of(plan.mechanism).certificate
     if (trained is None) != part.hides_iterates:
         return ["sampling.steps_trained: null in runs whose iterates are hidden, and in no others"]
-    found = []
+    problems = []
     longest = max(1, math.ceil(part.count_reservable(plan) / BLOCKS))
     if budget.events_reserved_unsettled > (budget.attempts - 1) * longest:
-        found.append(
+        problems.append(
             f"budget.events_reserved_unsettled: an attempt that crashes leaves at most {longest:,} of this plan's "
             f"events unsettled, and the last attempt none"
         )
     if trained is None:
-        return found
+        return problems
     if trained > charged:
-        found.append("sampling.steps_trained: more than were charged")
+        problems.append("sampling.steps_trained: more than were charged")
     if trained > planned:
-        found.append("sampling.steps_trained: more than are planned")
+        problems.append("sampling.steps_trained: more than are planned")
     if budget.attempts == 1 and trained != charged:
-        found.append("sampling.steps_trained: a run of one attempt loses none of the steps it is charged for")
+        problems.append("sampling.steps_trained: a run of one attempt loses none of the steps it is charged for")
     over = part.may_end_early(stated.mechanism)
     if budget.stop_reason == "completed" and trained < planned and not over:
-        found.append("sampling.steps_trained: fewer than are planned, in a run that completed")
-    return found
+        problems.append("sampling.steps_trained: fewer than are planned, in a run that completed")
+    return problems
 
 
 def early_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) -> list[str]:
@@ -82,7 +82,7 @@ def early_stop(stated: Predicate, plan: Plan, charges: Iterable[Charge]) -> list
         )
     except (Fault, ValueError, ArithmeticError):
         return []  # the recomputed claim says why
-    if rounding.up(epsilon) <= budget.epsilon:
+    if rounding.round_up(epsilon) <= budget.epsilon:
         return [f"{where}: the budget held another event; events are missing"]
     return []
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from dprecipe import __version__
 from dprecipe.models.origin import InitialWeights
-from dprecipe.privacy.events import Charge, total
+from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
 
 GENERATOR = "ChaCha20 (RFC 8439), OpenSSL's; Gaussian noise on a CUDA device from dprecipe's own, bit for bit the same"
@@ -88,7 +88,7 @@ class RunFacts:
 
     `score` is given only where `data.test.access` is public; `published`, what the mechanism's own statement takes,
     only where the recipe publishes it and after its event was charged. `commitment` is the hexadecimal HMAC of the
-    private data (see `commit`).
+    private data (see `commit_to_data`).
     `steps_lost`: steps that were charged and are not in the model.
     `started` and `finished` are ISO 8601 in UTC. `initial` is the file of weights that the recipe's model started from.
     `tensors` are all that the release holds; `data` is "python" where any set of records was passed from there.
@@ -141,8 +141,8 @@ class Spent:
             digest=ledger.digest,
             attempts=ledger.attempts,
             stop_reason=ledger.stop_reason or "interrupted",
-            settled=total(ledger.settled),
-            unsettled=total(ledger.unsettled),
+            settled=count_events(ledger.settled),
+            unsettled=count_events(ledger.unsettled),
             torn=ledger.torn,
         )
 
@@ -158,7 +158,7 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def commit(key: bytes, *parts: bytes | memoryview) -> str:
+def commit_to_data(key: bytes, *parts: bytes | memoryview) -> str:
     """A commitment to private data: HMAC-SHA256 over the parts and their lengths, hexadecimal.
 
     Guarantees: without `key` (kept in `private/`) it tells nothing of the data; with it, the data can be

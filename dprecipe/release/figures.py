@@ -1,4 +1,4 @@
-"""The form of a figure in a report: made by `tidy`, and asked of a stranger's figure by `flaw`.
+"""The form of a figure in a report: made by `tidy_svg`, and asked of a stranger's figure by `find_flaw`.
 
 A browser reads HTML, and what it makes of a broken tag or of a comment is not what a pattern makes of it. So a figure
 is held whole to a small grammar that every reader understands alike: allow-listed elements with allow-listed
@@ -58,7 +58,7 @@ _TOKEN = re.compile(
 _ATTRIBUTE = re.compile(r' ([a-z-]+)="([^"]*)"')
 
 
-def head(name: str) -> str:
+def figure_head(name: str) -> str:
     """The first tag of the figure of this name."""
     width, height = SIZE
     return (
@@ -67,11 +67,11 @@ def head(name: str) -> str:
     )
 
 
-def tidy(name: str, svg: str) -> str:
+def tidy_svg(name: str, svg: str) -> str:
     """A figure that matplotlib drew, in the form of a report's: its styles are attributes, and what shows nothing
     (comments, metadata, names of groups) is gone."""
     root = ElementTree.fromstring(svg)
-    return head(name) + "".join("".join(_written(child)) for child in root) + "</svg>"
+    return figure_head(name) + "".join("".join(_written(child)) for child in root) + "</svg>"
 
 
 def _written(element: ElementTree.Element) -> Iterator[str]:
@@ -96,7 +96,7 @@ def _bare(name: str) -> str:
     return name
 
 
-def flaw(figure: str, name: str, allowed: frozenset[str]) -> str | None:
+def find_flaw(figure: str, name: str, allowed: frozenset[str]) -> str | None:
     """Why a figure is not the one of this name in a report, else None. `allowed`: what it may say besides numbers.
 
     Guarantees: a figure without a flaw is read alike by HTML and XML, is as large as others, refers to nothing outside
@@ -104,15 +104,15 @@ def flaw(figure: str, name: str, allowed: frozenset[str]) -> str | None:
     """
     if len(figure) > MAX_FIGURE:
         return f"a figure is longer than {MAX_FIGURE // 1024} KiB"
-    start = head(name)
+    start = figure_head(name)
     if not figure.startswith(start):
         return "a figure does not begin as a figure of a report does"
     if not figure.endswith("</svg>"):
         return "a figure does not end as a figure of a report does"
     body = figure[len(start) : -len("</svg>")]
-    found = _flaw(body, allowed)
-    if found is not None:
-        return found
+    result = _flaw(body, allowed)
+    if result is not None:
+        return result
     try:
         ElementTree.fromstring(figure)
     except ElementTree.ParseError:
@@ -132,9 +132,9 @@ def _flaw(body: str, allowed: frozenset[str]) -> str | None:
                 return f"a figure says {text.strip()[:80]!a} where no words stand"
             words += text
         elif (tag := token["open"]) is not None:
-            found = _tag_flaw(tag, token["attributes"], opened)
-            if found is not None:
-                return found
+            result = _tag_flaw(tag, token["attributes"], opened)
+            if result is not None:
+                return result
             if not token["empty"]:
                 opened.append(tag)
         elif not opened or opened.pop() != token["close"]:

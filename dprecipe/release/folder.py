@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dprecipe import screen
-from dprecipe.durable import sync
+from dprecipe.durable import sync_folder
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
@@ -33,7 +33,7 @@ MODEL = frozenset({"model.safetensors", "model.json"})
 REPORT = frozenset({"report.html", "card.md"})
 
 
-def publish(
+def publish_draft(
     target: Path,
     plan: Plan,
     ledger: Ledger,
@@ -56,23 +56,23 @@ def publish(
         RunFailed: the ledger supports no certificate, or the disk refuses; nothing is left behind.
     """
     key = signing_key(plan)
-    made = certificate.of_run(plan, ledger, run)
-    with drafted(target) as draft:
+    result = certificate.of_run(plan, ledger, run)
+    with open_draft(target) as draft:
         write(draft)
-        metrics = card.metrics(made, covered_history(plan, history))
+        metrics = card.list_metrics(result, covered_history(plan, history))
         _put(draft / "metrics.json", to_bytes(metrics))
         if plan.release.report:
             from dprecipe.release import report
 
-            _put(draft / "report.html", report.html(plan, made, ledger.charges, metrics["history"]).encode())
-            _put(draft / "card.md", card.markdown(plan, made).encode())
+            _put(draft / "report.html", report.render_html(plan, result, ledger.charges, metrics["history"]).encode())
+            _put(draft / "card.md", card.render_markdown(plan, result).encode())
         digests = {entry.name: sha256_of(Path(entry.path)) for entry in os.scandir(draft)}
-        whole = certificate.to_bytes(certificate.statement(made, digests))
+        whole = certificate.to_bytes(certificate.make_statement(result, digests))
         _put(draft / CERTIFICATE, whole)
         if key is not None:
             _put(draft / ENVELOPE, sign.seal(whole, key))
         check(draft)
-    return made.claim.epsilon
+    return result.claim.epsilon
 
 
 def released_files(plan: Plan) -> frozenset[str]:
@@ -100,7 +100,7 @@ def covered_history(plan: Plan, history: Sequence[Mapping[str, float]]) -> Seque
 
 
 @contextmanager
-def drafted(target: Path) -> Iterator[Path]:
+def open_draft(target: Path) -> Iterator[Path]:
     """A folder to write into, which becomes `target` when the block ends well and vanishes otherwise.
 
     Raises:
@@ -117,8 +117,8 @@ def drafted(target: Path) -> Iterator[Path]:
         yield draft
         for entry in sorted(draft.iterdir()):
             entry.chmod(0o644)  # to be published; some writers make files for their owner only
-            sync(entry)
-        sync(draft)
+            sync_folder(entry)
+        sync_folder(draft)
         os.rename(draft, target)
     except OSError as error:
         raise RunFailed(
@@ -128,16 +128,16 @@ def drafted(target: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     try:
-        sync(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         # It is whole and in its place. Should a power failure take its name, a resumed run makes it anew.
-        screen.note(
+        screen.write_note(
             f"warning: {target}: the disk did not confirm its name ({error.strerror}); see to the disk. Should the "
             "release be gone after a power failure, --resume makes it again and spends nothing"
         )
 
 
-def compare(folder: Path, subjects: Mapping[str, str], alone: bool = False) -> list[str]:
+def compare_files(folder: Path, subjects: Mapping[str, str], alone: bool = False) -> list[str]:
     """What keeps `folder` from holding exactly the subjects, beside the certificate's own files.
 
     `alone`: the certificate was given by itself, so other files in its folder are nobody's business.
@@ -156,10 +156,10 @@ def compare(folder: Path, subjects: Mapping[str, str], alone: bool = False) -> l
         return failures
     named = OWN | set(subjects)
     try:
-        found = sorted(entry.name for entry in os.scandir(folder))
+        result = sorted(entry.name for entry in os.scandir(folder))
     except OSError as error:
         return [*failures, f"{folder.name}: can't be listed: {error.strerror}"]
-    failures += [f"{name}: in the folder, and the certificate does not name it" for name in found if name not in named]
+    failures += [f"{name}: in the folder, and the certificate does not name it" for name in result if name not in named]
     return failures
 
 

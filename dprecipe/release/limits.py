@@ -24,7 +24,7 @@ class Exceeded(BaseException):
 
 
 @contextlib.contextmanager
-def bounded(seconds: float | None, memory: int | None) -> Iterator[None]:
+def bound_resources(seconds: float | None, memory: int | None) -> Iterator[None]:
     """Run a block for at most `seconds` of the process's time on all processors, and with at most `memory` bytes more
     than the process has now; None: without that bound.
 
@@ -81,7 +81,7 @@ def _memory(memory: int | None) -> Iterator[None]:
 def _held() -> int | None:
     """Bytes of data that the process has; None where the system does not say so."""
     try:
-        found = re.search(r"^VmData:\s+(\d+) kB$", STATUS.read_text(encoding="ascii"), re.MULTILINE)
+        match = re.search(r"^VmData:\s+(\d+) kB$", STATUS.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:
         return None
-    return None if found is None else int(found[1]) * 1024
+    return None if match is None else int(match[1]) * 1024

@@ -42,17 +42,17 @@ class Tensor(Protocol):
     def made_by(self) -> str: ...
 
 
-def assumptions(model: str, data: str, tensors: Sequence[Tensor], known: bool = True) -> tuple[Assumption, ...]:
+def list_assumptions(model: str, data: str, tensors: Sequence[Tensor], known: bool = True) -> tuple[Assumption, ...]:
     """What a run rests on beyond its plan; `model` and `data` are "recipe" or "python". `known`: which tensors the
     recipe's model has is known without building it."""
-    found = []
+    results = []
     if model == "recipe" and not known:
-        found.append(Assumption(LIBRARY, library_text(tensors), "declaration"))
+        results.append(Assumption(LIBRARY, library_text(tensors), "declaration"))
     if model == "python":
-        found.append(Assumption(MODULE, module_text(tensors), "declaration"))
-        found.append(Assumption(BEHAVIOUR, ALIKE, "declaration"))
+        results.append(Assumption(MODULE, module_text(tensors), "declaration"))
+        results.append(Assumption(BEHAVIOUR, ALIKE, "declaration"))
     if data == "python":
-        found.append(
+        results.append(
             Assumption(
                 RECORDS,
                 "records came from Python: whatever was done to one of them before (scaling, filling in, selecting) "
@@ -61,31 +61,31 @@ def assumptions(model: str, data: str, tensors: Sequence[Tensor], known: bool = 
                 "declaration",
             )
         )
-    return tuple(found)
+    return tuple(results)
 
 
-def preprocessing(data: str) -> Access:
+def describe_preprocessing(data: str) -> Access:
     """What is known of how records were prepared."""
     return Access(status="declared", text=PREPARED) if data == "python" else Access(status="public", text=CONSTANT)
 
 
-def declared(made: Predicate) -> list[str]:
+def list_declared(made: Predicate) -> list[str]:
     """What a certificate rests on that came from Python, one sentence each."""
     return [a.text for a in made.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR, LIBRARY)]
 
 
-def contradictions(made: Predicate) -> list[str]:
+def find_contradictions(made: Predicate) -> list[str]:
     """Where what came from Python is not among what is assumed, or the other way round."""
-    found, assumed = [], {assumption.id for assumption in made.assumptions}
+    result, assumed = [], {assumption.id for assumption in made.assumptions}
     for name, given, due in (("model", made.provenance.model, MODULE), ("data", made.provenance.data, RECORDS)):
         if (given == "python") != (due in assumed):
-            found.append(f"provenance.{name}: {given}, and the assumptions say otherwise")
-    return found
+            result.append(f"provenance.{name}: {given}, and the assumptions say otherwise")
+    return result
 
 
 def module_text(tensors: Sequence[Tensor]) -> str:
     """What a module from Python is assumed to be."""
-    given = untouched(tensors)
+    given = untouched_tensors(tensors)
     text = (
         "the module came from Python: what came with it holds nothing of the private records. That is the first values "
         "of its trained parameters"
@@ -93,42 +93,42 @@ def module_text(tensors: Sequence[Tensor]) -> str:
     if not given:
         return f"{text}; no other tensor of it is released"
     many = f"{len(given)} tensors" if len(given) > 1 else "one tensor"
-    return f"{text}, and {many} released as they came, which no noisy step made: {listed(given)}"
+    return f"{text}, and {many} released as they came, which no noisy step made: {list_words(given)}"
 
 
 def library_text(tensors: Sequence[Tensor]) -> str:
     """What a certificate says of the tensors of a model that nobody here can build. The largest are named."""
-    made = [tensor for tensor in tensors if tensor.made_by == "noisy_steps"]
+    results = [tensor for tensor in tensors if tensor.made_by == "noisy_steps"]
     rest = sorted((t for t in tensors if t.made_by != "noisy_steps"), key=_size, reverse=True)
     text = (
         "which tensors the model has is not known without its library, so it is as the certificate says and was held "
-        f"against no model: noisy steps made {len(made):,} tensors of {sum(map(_size, made)):,} numbers"
+        f"against no model: noisy steps made {len(results):,} tensors of {sum(map(_size, results)):,} numbers"
     )
     if not rest:
         return f"{text}; no other is released"
     where = "the declared file" if rest[0].made_by == "file" else "the recipe's seed"
     hidden = rest[SHOWN:]
     more = f" and {len(hidden):,} more of {sum(map(_size, hidden)):,} numbers, listed under tensors" if hidden else ""
-    return f"{text}; no noisy step made these, which hold what {where} gives: {listed(rest[:SHOWN])}{more}"
+    return f"{text}; no noisy step made these, which hold what {where} gives: {list_words(rest[:SHOWN])}{more}"
 
 
 def _size(tensor: Tensor) -> int:
     return math.prod(tensor.shape)
 
 
-def untouched(tensors: Sequence[Tensor]) -> list[Tensor]:
+def untouched_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Those that came with a module from Python and that no noisy step made."""
     return [tensor for tensor in tensors if tensor.made_by == "python"]
 
 
-def listed(tensors: Sequence[Tensor]) -> str:
+def list_words(tensors: Sequence[Tensor]) -> str:
     """Names and shapes. A name is somebody else's text: it is quoted and cut."""
     shown = [f"{_short(tensor.name)} {list(tensor.shape)}" for tensor in tensors[:SHOWN]]
     more = len(tensors) - len(shown)
     return ", ".join(shown) + (f" and {more} more, listed under tensors" if more else "")
 
 
-def quoted(names: Sequence[str]) -> str:
+def quote_names(names: Sequence[str]) -> str:
     """Names, each quoted and cut, `SHOWN` of them at most."""
     more = len(names) - SHOWN
     return ", ".join(map(_short, names[:SHOWN])) + (f" and {more} more" if more > 0 else "")

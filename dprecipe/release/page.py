@@ -45,32 +45,32 @@ summary{cursor:pointer}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def escape(text: str) -> str:
+def escape_html(text: str) -> str:
     """A text as words of a page, on one line: no markup, nothing that turns the direction of writing."""
     return html.escape(one_line(text))
 
 
 def escape_lines(text: str) -> str:
     """The same of a text of several lines, as a recipe is."""
-    return "\n".join(map(escape, text.expandtabs().splitlines()))
+    return "\n".join(map(escape_html, text.expandtabs().splitlines()))
 
 
-def section(title: str, body: str) -> str:
+def render_section(title: str, body: str) -> str:
     """A part of a page. `body` is HTML."""
-    return f"<section><h2>{escape(title)}</h2>{body}</section>"
+    return f"<section><h2>{escape_html(title)}</h2>{body}</section>"
 
 
-def bullets(items: Iterable[str]) -> str:
+def render_bullets(items: Iterable[str]) -> str:
     """A list of texts."""
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
+    return f"<ul>{''.join(f'<li>{escape_html(item)}</li>' for item in items)}</ul>"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Rows of texts; no head where all its cells are empty."""
     top = ""
     if any(head):
-        top = f"<thead><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr></thead>"
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        top = f"<thead><tr>{''.join(f'<th>{escape_html(cell)}</th>' for cell in head)}</tr></thead>"
+    body = "".join(f"<tr>{''.join(f'<td>{escape_html(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>'
 
 
@@ -78,6 +78,6 @@ OWN_WORD = "recorded by the run, not checked"
 """What a page says of what nobody can recompute."""
 
 
-def given(value: Any) -> str:
+def render_given(value: Any) -> str:
     """A number, or a dash."""
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else f"{value:,}"

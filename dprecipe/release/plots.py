@@ -10,7 +10,7 @@ from dprecipe.mechanisms.drawing import CAP, INK, LINE, MARK, SOFT
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, take_first, total
+from dprecipe.privacy.events import Charge, count_events, take_first
 from dprecipe.release import figures
 from dprecipe.release.schema import Claim
 
@@ -19,7 +19,7 @@ POINTS = 24
 
 def spent_over_steps(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
     """(steps, or queries put, and ε spent by then) along the events charged; every ε is an upper bound."""
-    events, budget, part = total(charges), plan.budget, mechanism_of(plan.mechanism).certificate
+    events, budget, part = count_events(charges), plan.budget, mechanism_of(plan.mechanism).certificate
     # What is charged beside the steps, at the end, is a step up.
     ended = sum(charge.count for charge in charges if part.count_steps(charge.event))
     counts = sorted({ended, *(round(events * i / POINTS) for i in range(1, POINTS + 1))} - {0})
@@ -76,7 +76,7 @@ def draw_accuracy(axes: Any, history: Sequence[Mapping[str, float]], what: str =
     axes.set(xlabel=what, ylabel="accuracy, public records", ylim=(0, 1.05), xlim=(0, None))
 
 
-def style(name: str) -> dict[str, Any]:
+def plot_style(name: str) -> dict[str, Any]:
     """matplotlib's settings for the plot of this name."""
     return {
         "svg.fonttype": "none",
@@ -95,12 +95,12 @@ def style(name: str) -> dict[str, Any]:
     }
 
 
-def svg(name: str, draw: Callable[[Any], None]) -> str:
+def render_svg(name: str, draw: Callable[[Any], None]) -> str:
     """What `draw` makes of a pair of axes, in the style of the report's plots."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(style(name)):
+    with matplotlib.rc_context(plot_style(name)):
         figure = Figure(figsize=(figures.SIZE[0] / 72, figures.SIZE[1] / 72), layout="constrained")
         figure.patch.set_alpha(0)
         axes = figure.add_subplot()
@@ -108,4 +108,4 @@ def svg(name: str, draw: Callable[[Any], None]) -> str:
         draw(axes)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return figures.tidy(name, text.getvalue())
+    return figures.tidy_svg(name, text.getvalue())

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.faults import Fault, PlanRefused, RecipeError
-from dprecipe.mechanisms.plan import Plan, Source
+from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.make import plan as make_plan
-from dprecipe.privacy.events import Charge, Event, charge_from_json, run_lengths, total
+from dprecipe.privacy.events import Charge, Event, charge_from_json, count_events, run_lengths
 from dprecipe.recipe.read import read_source
 from dprecipe.release import certificate, checks, endings, origins, tensors
 from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, Spent
-from dprecipe.release.schema import Predicate, Score
+from dprecipe.release.schema import ClassifierScore, Predicate
 
-MOST_EVENTS = 10**9
+MAX_EVENTS = 10**9
 RECORDED = RunFacts((), {}, "", "", "")
 """What this version's runs say of their generator and arithmetic."""
 
@@ -38,7 +38,7 @@ class Rebuilt:
     charges: tuple[Charge, ...]
 
 
-def rebuild(stated: Predicate, failures: list[str]) -> Rebuilt | None:
+def rebuild_predicate(stated: Predicate, failures: list[str]) -> Rebuilt | None:
     """Plan again from the texts in the certificate; None, and failures appended, where that can't be done."""
     plan = _plan(stated, failures)
     if plan is not None and sorted(name for name, _ in plan.source.attachments) != sorted(plan.room.attachments):
@@ -91,7 +91,7 @@ def _in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> boo
 
 def _plan(stated: Predicate, failures: list[str]) -> Plan | None:
     facts = stated.provenance.recipe
-    source = Source(
+    source = RecipeSource(
         facts.text,
         facts.file,
         facts.overrides,
@@ -117,13 +117,13 @@ def _charges(stated: Predicate, failures: list[str]) -> tuple[Charge, ...] | Non
             failures.append(f"events.run_length.{index}: {error}")
     if len(charges) != len(stated.events.run_length):
         return None
-    if not 0 < total(charges) <= MOST_EVENTS:
-        failures.append(f"events.total: expected between 1 and {MOST_EVENTS:,} events")
+    if not 0 < count_events(charges) <= MAX_EVENTS:
+        failures.append(f"events.total: expected between 1 and {MAX_EVENTS:,} events")
         return None
     return tuple(charges)
 
 
-def differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+def find_differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     """Where the certificate is not what its own recipe, events and recorded facts make it.
 
     Everything but the accountants' numbers is derived again and compared, leaf by leaf.
@@ -131,15 +131,15 @@ def differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     if stated.mechanism.kind != rebuilt.plan.mechanism:
         return [f"mechanism.kind: {stated.mechanism.kind}, and the recipe's is {rebuilt.plan.mechanism}"]
     try:
-        expected = certificate.assemble(
-            rebuilt.plan, spent(stated, rebuilt.charges), run_facts(stated), numbers(stated)
+        expected = certificate.assemble_predicate(
+            rebuilt.plan, read_spent(stated, rebuilt.charges), run_facts(stated), rebuilt_numbers(stated)
         )
     except Fault as fault:
         return [f"data_access.evaluation.released: {fault.message}"]
     return _walk(certificate.to_json(stated), certificate.to_json(expected), "")
 
 
-def spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
+def read_spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
     """What the certificate says of its ledger."""
     budget = stated.budget
     return Spent(
@@ -153,7 +153,7 @@ def spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
     )
 
 
-def numbers(stated: Predicate) -> Numbers:
+def rebuilt_numbers(stated: Predicate) -> Numbers:
     """What the certificate says the accountants said."""
     claim, mechanism = stated.claim, stated.mechanism
     own = mechanism_of(mechanism.kind).certificate.read_numbers(mechanism)
@@ -186,50 +186,50 @@ def run_facts(stated: Predicate) -> RunFacts:
     )
 
 
-def contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
+def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
     """What no finished, sound run can have recorded."""
-    budget, found = stated.budget, []
+    budget, result = stated.budget, []
     if budget.stop_reason == "interrupted":
-        found.append("budget.stop_reason: an interrupted run has no release")
+        result.append("budget.stop_reason: an interrupted run has no release")
     if budget.events_settled + budget.events_reserved_unsettled != stated.events.total:
-        found.append("budget.events_settled: settled and unsettled events don't add up to the events charged")
+        result.append("budget.events_settled: settled and unsettled events don't add up to the events charged")
     if budget.attempts == 1 and budget.events_reserved_unsettled:
-        found.append("budget.events_reserved_unsettled: a run of one attempt settles all it reserved")
+        result.append("budget.events_reserved_unsettled: a run of one attempt settles all it reserved")
     ended = budget.stop_reason == "completed" or budget.attempts == 1
     part = None if plan is None else mechanism_of(plan.mechanism).certificate
     adaptive = plan is not None and part is not None and part.is_adaptive(plan)
     if ended and stated.events.total < budget.events_planned and not adaptive:
-        found.append("events.total: fewer events than the plan, in a run that came to its end")
+        result.append("events.total: fewer events than the plan, in a run that came to its end")
     for index, check in enumerate(stated.checks):
         if not check.passed:
-            found.append(f"checks.{index}.passed: {check.id} did not pass: {check.measured}")
+            result.append(f"checks.{index}.passed: {check.id} did not pass: {check.measured}")
     seed = stated.randomness.insecure_seed
     if seed is not None:
-        found.append("randomness.insecure_seed: the randomness was fixed in advance: this is no release")
+        result.append("randomness.insecure_seed: the randomness was fixed in advance: this is no release")
     if plan is not None and part is not None:
         if stated.mechanism.kind == plan.mechanism:
             from_python = stated.provenance.model == "python"
-            found += part.check_run(plan, stated.mechanism, budget, from_python)
-            found += endings.impossible(stated, plan)
+            result += part.check_run(plan, stated.mechanism, budget, from_python)
+            result += endings.find_impossible_end(stated, plan)
         learned = isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere
         if learned != (stated.provenance.initial_weights is not None):
-            found.append("provenance.initial_weights: of runs whose recipe names such weights, and of no others")
+            result.append("provenance.initial_weights: of runs whose recipe names such weights, and of no others")
         insecure = plan.runtime.insecure
         if seed != (None if insecure is None else insecure.seed):
-            found.append("randomness.insecure_seed: not what the recipe says")
+            result.append("randomness.insecure_seed: not what the recipe says")
         if budget.stop_reason == "budget" and budget.attempts == 1 and not adaptive:
-            found.append(
+            result.append(
                 "budget.stop_reason: one attempt makes all that is planned, and what is planned fits the budget"
             )
-        found += checks.differences(stated.checks, plan)
-        found += tensors.contradictions(stated, plan)
+        result += checks.find_check_differences(stated.checks, plan)
+        result += tensors.find_contradictions(stated, plan)
         score = stated.data_access.evaluation.released
-        if score is not None and isinstance(score, Score) != (facts(plan.data).target is None):
-            found.append("data_access.evaluation.released: a score of another kind of model")
-    found += origins.contradictions(stated)
-    found += _not_as_recorded(stated)
-    found += _times(stated)
-    return found
+        if score is not None and isinstance(score, ClassifierScore) != (describe_data(plan.data).target is None):
+            result.append("data_access.evaluation.released: a score of another kind of model")
+    result += origins.find_contradictions(stated)
+    result += _not_as_recorded(stated)
+    result += _times(stated)
+    return result
 
 
 def _lost(stated: Predicate) -> int:
@@ -238,13 +238,13 @@ def _lost(stated: Predicate) -> int:
 
 
 def _not_as_recorded(stated: Predicate) -> list[str]:
-    said: dict[str, tuple[Any, Any]] = {
+    text: dict[str, tuple[Any, Any]] = {
         "randomness.generator": (stated.randomness.generator, RECORDED.generator),
         "numerics.sum_dtype": (stated.numerics.sum_dtype, RECORDED.sum_dtype),
         "numerics.noise_dtype": (stated.numerics.noise_dtype, RECORDED.noise_dtype),
         "numerics.floating_point": (stated.numerics.floating_point, RECORDED.floating_point),
     }
-    return [f"{path}: not what this version runs" for path, (value, ours) in said.items() if value != ours]
+    return [f"{path}: not what this version runs" for path, (value, ours) in text.items() if value != ours]
 
 
 def _times(stated: Predicate) -> list[str]:
@@ -262,16 +262,16 @@ def _times(stated: Predicate) -> list[str]:
 
 def _walk(stated: Any, expected: Any, path: str) -> list[str]:
     if isinstance(stated, dict) and isinstance(expected, dict):
-        found = []
+        problems = []
         for key in {**expected, **stated}:
             inner = f"{path}.{key}".lstrip(".")
             if key not in expected:
-                found.append(f"{inner}: does not belong here")
+                problems.append(f"{inner}: does not belong here")
             elif key not in stated:
-                found.append(f"{inner}: missing")
+                problems.append(f"{inner}: missing")
             else:
-                found += _walk(stated[key], expected[key], inner)
-        return found
+                problems += _walk(stated[key], expected[key], inner)
+        return problems
     if isinstance(stated, list) and isinstance(expected, list):
         if len(stated) != len(expected):
             return [f"{path}: {len(stated)} entries, expected {len(expected)}"]

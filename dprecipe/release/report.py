@@ -1,4 +1,4 @@
-"""`report.html`: the certificate for people, in one file that needs nothing else. Public things only.
+"""`report.render_html`: the certificate for people, in one file that needs nothing else. Public things only.
 
 Everything that comes from a recipe or a machine is escaped; the page holds no script and its policy allows none.
 """
@@ -16,47 +16,57 @@ from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.release import origins, plots
 from dprecipe.release.card import lost_steps
-from dprecipe.release.page import OWN_WORD, POLICY, STYLE, bullets, escape, escape_lines, given, section, table
+from dprecipe.release.page import (
+    OWN_WORD,
+    POLICY,
+    STYLE,
+    escape_html,
+    escape_lines,
+    render_bullets,
+    render_given,
+    render_section,
+    render_table,
+)
 from dprecipe.release.schema import (
+    ClassifierScore,
     EventRun,
     Predicate,
-    Score,
 )
 
 
-def html(
+def render_html(
     plan: Plan,
     made: Predicate,
     charges: Sequence[Charge],
     history: Sequence[Mapping[str, float]],
-    draw: Callable[[Figure], str] = lambda figure: plots.svg(figure.name, figure.draw),
+    draw: Callable[[Figure], str] = lambda figure: plots.render_svg(figure.name, figure.draw),
 ) -> str:
     """The page. `history` holds public scores only (`step`, `accuracy`).
 
     Guarantees: but for what `draw` makes of each figure, a function of plan, predicate and whether there is a history.
     """
     drawn = "".join(
-        f"<figure>{draw(figure)}<figcaption>{escape(figure.caption)}</figcaption></figure>"
-        for figure in figures(plan, made, charges, history)
+        f"<figure>{draw(figure)}<figcaption>{escape_html(figure.caption)}</figcaption></figure>"
+        for figure in list_figures(plan, made, charges, history)
     )
     title = "The guarantee" if mechanism_of(plan.mechanism).certificate.hides_iterates else "Over the run"
     sections = [
         _claim(made),
         *_python(made),
         *map(_of_the_mechanism, mechanism_of(plan.mechanism).certificate.list_sections(made.mechanism)),
-        section(title, f'<div class="plots">{drawn}</div>'),
+        render_section(title, f'<div class="plots">{drawn}</div>'),
         _events(made),
         _assumptions(plan, made),
         _checks(made),
         _data(made),
-        section("What is not protected", bullets(made.claim.not_protected)),
+        render_section("What is not protected", render_bullets(made.claim.not_protected)),
         _verify(made),
         _provenance(made),
     ]
-    title = escape(plan.name)
+    title = escape_html(plan.name)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape_html(POLICY)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}: privacy report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
         f"<header><h1>{title}</h1><p>{_description(plan)}</p></header>\n"
@@ -67,7 +77,7 @@ def html(
 
 def _description(plan: Plan) -> str:
     """The author's words, marked as such."""
-    return f"In the words of the recipe's author: {escape(plan.description)}" if plan.description else ""
+    return f"In the words of the recipe's author: {escape_html(plan.description)}" if plan.description else ""
 
 
 def _claim(made: Predicate) -> str:
@@ -87,42 +97,48 @@ def _claim(made: Predicate) -> str:
         numbers.append((f"μ = {claim.gdp.mu:g}", f"no worse than Gaussian DP of this μ, {where}"))
     released = made.data_access.evaluation.released
     if released is not None:
-        if isinstance(released, Score):
+        if isinstance(released, ClassifierScore):
             value, what = f"{released.accuracy:.2%}", "accuracy"
         else:
             value, what = f"{released.mean_absolute_error:.4g}", "mean absolute error"
         numbers.append((value, f"{what} on {released.records:,} records declared public"))
-    cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in numbers)
+    cells = "".join(
+        f"<div><b>{escape_html(value)}</b><span>{escape_html(text)}</span></div>" for value, text in numbers
+    )
     void = " void" if made.randomness.insecure_seed is not None else ""
     return (
-        f'<section class="claim{void}"><h2>The claim</h2><p>{escape(claim.sentence)}</p>'
+        f'<section class="claim{void}"><h2>The claim</h2><p>{escape_html(claim.sentence)}</p>'
         f'<div class="numbers">{cells}</div></section>'
     )
 
 
 def _python(made: Predicate) -> list[str]:
     """What came from Python or with a library's model, and is declared to be free of private data, if anything."""
-    declared = origins.declared(made)
+    declared = origins.list_declared(made)
     if not declared:
         return []
     library = any(assumption.id == origins.LIBRARY for assumption in made.assumptions)
-    named_too = [t for t in made.tensors if t.made_by != "noisy_steps"] if library else origins.untouched(made.tensors)
+    named_too = (
+        [t for t in made.tensors if t.made_by != "noisy_steps"] if library else origins.untouched_tensors(made.tensors)
+    )
     rows = [(tensor.name, str(list(tensor.shape))) for tensor in named_too]
-    named = table(("released without noise", "shape"), rows) if rows else ""
+    named = render_table(("released without noise", "shape"), rows) if rows else ""
     title = "Declared" if library else "Declared by who passed it from Python"
-    return [section(f"{title}, and checked by nobody", bullets(declared) + named)]
+    return [render_section(f"{title}, and checked by nobody", render_bullets(declared) + named)]
 
 
 def _of_the_mechanism(part: Section) -> str:
     """What the mechanism's room says of the run."""
-    cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(text)}</span></div>" for value, text in part.numbers)
-    body = table(("", ""), part.rows)
+    cells = "".join(
+        f"<div><b>{escape_html(value)}</b><span>{escape_html(text)}</span></div>" for value, text in part.numbers
+    )
+    body = render_table(("", ""), part.rows)
     body += f'<div class="numbers">{cells}</div>' if cells else ""
-    body += f'<p class="small">{escape(part.text)}</p>' if part.text else ""
-    return section(part.title, body)
+    body += f'<p class="small">{escape_html(part.text)}</p>' if part.text else ""
+    return render_section(part.title, body)
 
 
-def figures(
+def list_figures(
     plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]
 ) -> list[Figure]:
     """Each figure of a run. Of a run whose iterates are hidden, those of its mechanism alone: nothing along the way."""
@@ -133,7 +149,7 @@ def figures(
         return [*own]
     each, several = part.progress
     rest = " What was left is charged." if part.is_adaptive(plan) else ""
-    found = [
+    results = [
         Figure(
             "epsilon",
             f"What was spent, {each} by {each}; the line is the budget.{rest}",
@@ -143,7 +159,7 @@ def figures(
         *own,
     ]
     if profile:
-        found.append(
+        results.append(
             Figure(
                 "profile",
                 "The same release holds for every pair on this curve, not for one only.",
@@ -152,7 +168,7 @@ def figures(
             )
         )
     if history:
-        found.append(
+        results.append(
             Figure(
                 "accuracy",
                 "Accuracy on records that are declared public.",
@@ -160,7 +176,7 @@ def figures(
                 frozenset({several, "accuracy, public records"}),
             )
         )
-    return found
+    return results
 
 
 FEW_PHASES = 4
@@ -168,7 +184,7 @@ FEW_PHASES = 4
 
 
 def _events(made: Predicate) -> str:
-    head = ("event", "count", "noise multiplier", "sampling rate", "lots", "one unit moves")
+    head = ("event", "count", "noise multiplier", "sampling rate", "batches", "one unit moves")
     told_apart = groupby(made.events.run_length, lambda run: (run.kind, _event(run).describe_sensitivity()))
     by_kind = [list(runs) for _, runs in told_apart]
     rows = [
@@ -176,13 +192,13 @@ def _events(made: Predicate) -> str:
         for runs in by_kind
         for row in ([_charged([run]) for run in runs] if len(runs) <= FEW_PHASES else [_charged(runs)])
     ]
-    events = table(head, rows)
+    events = render_table(head, rows)
     if len(rows) < len(made.events.run_length):
-        each = table(head, [_charged([run]) for run in made.events.run_length])
+        each = render_table(head, [_charged([run]) for run in made.events.run_length])
         events += f"<details><summary>Each phase of the schedule</summary>{each}</details>"
-    accounting = table(
+    accounting = render_table(
         ("accountant", "version", "kind of bound", "ε"),
-        [(row.name, row.version, row.bound, given(row.epsilon)) for row in made.accounting],
+        [(row.name, row.version, row.bound, render_given(row.epsilon)) for row in made.accounting],
     )
     unsettled = made.budget.events_reserved_unsettled
     note = (
@@ -196,7 +212,7 @@ def _events(made: Predicate) -> str:
         + (f"; {lost_steps(made)}" if lost_steps(made) else "")
         + f". The run ended because: {made.budget.stop_reason}."
     )
-    return section("What was spent", f"{events}<p>{escape(note)}</p>{accounting}")
+    return render_section("What was spent", f"{events}<p>{escape_html(note)}</p>{accounting}")
 
 
 def _charged(runs: Sequence[EventRun]) -> tuple[str, ...]:
@@ -206,7 +222,7 @@ def _charged(runs: Sequence[EventRun]) -> tuple[str, ...]:
         f"{sum(run.count for run in runs):,}",
         _range([multiplier for run in runs for multiplier in _event(run).multipliers]),
         _range([getattr(run, "sampling_rate", None) for run in runs]),
-        _range([getattr(run, "lots", None) for run in runs]),
+        _range([getattr(run, "batches", None) for run in runs]),
         _event(runs[0]).describe_sensitivity(),
     )
 
@@ -214,8 +230,8 @@ def _charged(runs: Sequence[EventRun]) -> tuple[str, ...]:
 def _range(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     if not known or min(known) == max(known):
-        return given(known[0] if known else None)
-    return f"{given(min(known))} to {given(max(known))}"
+        return render_given(known[0] if known else None)
+    return f"{render_given(min(known))} to {render_given(max(known))}"
 
 
 def _event(run: EventRun) -> Event:
@@ -224,22 +240,22 @@ def _event(run: EventRun) -> Event:
 
 def _assumptions(plan: Plan, made: Predicate) -> str:
     warned = open_warnings(plan.warnings)
-    return section(
+    return render_section(
         "What the claim rests on",
-        (f"<p>{escape('Warnings of the recipe: ' + '; '.join(warned))}.</p>" if warned else "")
-        + table(("assumption", "checked by"), [(a.text, a.checked_by) for a in made.assumptions]),
+        (f"<p>{escape_html('Warnings of the recipe: ' + '; '.join(warned))}.</p>" if warned else "")
+        + render_table(("assumption", "checked by"), [(a.text, a.checked_by) for a in made.assumptions]),
     )
 
 
 def _checks(made: Predicate) -> str:
     rows = "".join(
-        f'<tr><td>{escape(check.text)}</td><td class="{"yes" if check.passed else "no"}">'
-        f"{'passed' if check.passed else 'failed'}</td><td>{escape(check.measured)}</td></tr>"
+        f'<tr><td>{escape_html(check.text)}</td><td class="{"yes" if check.passed else "no"}">'
+        f"{'passed' if check.passed else 'failed'}</td><td>{escape_html(check.measured)}</td></tr>"
         for check in made.checks
     )
-    return section(
+    return render_section(
         "What was tested on this program, before it saw a record",
-        f'<p class="small">{escape(f"Results and measurements: {OWN_WORD}.")}</p>'
+        f'<p class="small">{escape_html(f"Results and measurements: {OWN_WORD}.")}</p>'
         f'<div class="scroll"><table><thead><tr><th>check</th><th>result</th><th>measured</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>",
     )
@@ -255,15 +271,15 @@ def _data(made: Predicate) -> str:
         "evaluation": access.evaluation,
     }
     rows = [(name, use.status.replace("_", " "), use.text) for name, use in uses.items()]
-    return section("Every use of data", table(("use", "status", "meaning"), rows))
+    return render_section("Every use of data", render_table(("use", "status", "meaning"), rows))
 
 
 def _verify(made: Predicate) -> str:
-    return section(
+    return render_section(
         "Check it yourself",
         "<p>With this folder and nothing else: no data, no GPU.</p>"
         "<pre>pip install dprecipe\ndprecipe verify .</pre>"
-        f'<p class="small">{escape(made.what_a_signature_does_not_prove)}</p>',
+        f'<p class="small">{escape_html(made.what_a_signature_does_not_prove)}</p>',
     )
 
 
@@ -284,9 +300,12 @@ def _provenance(made: Predicate) -> str:
     texts = [(provenance.recipe.file, provenance.recipe.text)]
     texts += [(parent.name, parent.text) for parent in provenance.recipe.parents]
     details = "".join(
-        f"<details><summary>{escape(name)}</summary><pre>{escape_lines(text)}</pre></details>" for name, text in texts
+        f"<details><summary>{escape_html(name)}</summary><pre>{escape_lines(text)}</pre></details>"
+        for name, text in texts
     )
-    overrides = "".join(f"<li><code>--set {escape(override)}</code></li>" for override in provenance.recipe.overrides)
-    return section(
-        "Where it comes from", table(("", ""), rows) + details + (f"<ul>{overrides}</ul>" if overrides else "")
+    overrides = "".join(
+        f"<li><code>--set {escape_html(override)}</code></li>" for override in provenance.recipe.overrides
+    )
+    return render_section(
+        "Where it comes from", render_table(("", ""), rows) + details + (f"<ul>{overrides}</ul>" if overrides else "")
     )

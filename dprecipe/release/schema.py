@@ -32,10 +32,10 @@ PackageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.
 PackageVersion = Annotated[str, StringConstraints(pattern=r"^[0-9][A-Za-z0-9.+!_-]{0,63}$")]
 AccountantVersion = Annotated[str, StringConstraints(pattern=r"^(dprecipe )?[0-9][A-Za-z0-9.+!_-]{0,63}$")]
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Role = Literal["claim", "cross_check", "second_opinion"]
+Role = Literal["claim", "alternative", "cross_check"]
 
 
-class Point(Block):
+class ProfilePoint(Block):
     """One point of the privacy profile: the release is (epsilon, delta)-DP."""
 
     epsilon: NonNegativeFloat
@@ -60,7 +60,7 @@ class Claim(Block):
     sentence: Sentence
     released: Annotated[tuple[Word, ...], Field(max_length=100)]
     not_protected: Annotated[tuple[Sentence, ...], Field(max_length=100)]
-    profile: Annotated[tuple[Point, ...], Field(max_length=64)]
+    profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64)]
     gdp: GaussianBound | None
 
 
@@ -70,8 +70,10 @@ class SamplingFacts(Block):
     scheme: Word
     rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null: no amplification is claimed")
     size: PositiveInt = Field(description="units in the data set: declared, public")
-    expected_lot: PositiveFloat
-    largest_lot: PositiveInt | None = Field(None, description="units that a lot has at most; null: as many as joined")
+    expected_batch: PositiveFloat
+    largest_batch: PositiveInt | None = Field(
+        None, description="units that a batch has at most; null: as many as joined"
+    )
     steps_planned: PositiveInt
     steps_charged: NonNegativeInt
     steps_trained: NonNegativeInt | None = Field(
@@ -118,7 +120,7 @@ class AssumptionFacts(Block):
     checked_by: Literal["code", "test", "declaration"]
 
 
-class Score(Block):
+class ClassifierScore(Block):
     """Of a released classifier on public records."""
 
     accuracy: Probability
@@ -137,7 +139,7 @@ class NumericScore(Block):
 class EvaluationAccess(Access):
     """Evaluation: what was released of it."""
 
-    released: Score | NumericScore | None
+    released: ClassifierScore | NumericScore | None
 
 
 class DataAccess(Block):

@@ -18,7 +18,7 @@ from pydantic import Field, StringConstraints
 
 from dprecipe.faults import UsageFault
 from dprecipe.language.base import Block
-from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, parse_object, read_bytes, to_bytes, validate
+from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, parse_object, read_bytes, to_bytes, validate_document
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -106,7 +106,7 @@ def key_id(key: Ed25519PublicKey) -> str:
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
-def pae(payload_type: str, payload: bytes) -> bytes:
+def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
     """What is signed: the pre-authentication encoding, which binds type and length.
 
     Source: DSSE v1, protocol.md.
@@ -117,7 +117,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 def seal(payload: bytes, key: Ed25519PrivateKey) -> bytes:
     """The envelope of a certificate's bytes: the text of `certificate.dsse.json`."""
-    signature = key.sign(pae(PAYLOAD_TYPE, payload))
+    signature = key.sign(pre_authentication_encoding(PAYLOAD_TYPE, payload))
     envelope = {
         "payload": base64.b64encode(payload).decode(),
         "payloadType": PAYLOAD_TYPE,
@@ -136,12 +136,12 @@ def unseal(content: bytes, name: str, key: Ed25519PublicKey | None) -> tuple[byt
     Raises:
         ContentError: no envelope of a certificate, or, with `key`, no signature by it holds.
     """
-    envelope = validate(Envelope, parse_object(content, name), name)
+    envelope = validate_document(Envelope, parse_object(content, name), name)
     if envelope.payload_type != PAYLOAD_TYPE:
         raise ContentError(f"{name}: payloadType: expected {PAYLOAD_TYPE}")
     payload = _base64(envelope.payload, f"{name}: payload")
     if key is not None:
-        signed = pae(envelope.payload_type, payload)
+        signed = pre_authentication_encoding(envelope.payload_type, payload)
         signatures = [_base64(s.sig, f"{name}: signatures") for s in envelope.signatures]
         if not any(_holds(key, signature, signed) for signature in signatures):
             raise ContentError(f"{name}: signature: none holds under the given public key")

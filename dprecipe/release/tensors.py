@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models import layout
@@ -33,26 +33,26 @@ FLOATS = ("F16", "BF16", "F32", "F64")
 """What is trained by steps."""
 
 
-def contradictions(stated: Predicate, plan: Plan) -> list[str]:
+def find_contradictions(stated: Predicate, plan: Plan) -> list[str]:
     """What no run of the plan can state of its tensors."""
-    found, tensors, provenance = [], stated.tensors, stated.provenance
+    result, tensors, provenance = [], stated.tensors, stated.provenance
     if len({tensor.name for tensor in tensors}) != len(tensors):
-        found.append("tensors: one stands twice")
+        result.append("tensors: one stands twice")
     if all(tensor.made_by != "noisy_steps" for tensor in tensors):
-        found.append("tensors: none was made by a noisy step")
+        result.append("tensors: none was made by a noisy step")
     possible = {"noisy_steps", "python"}
     if provenance.model != "python":
         possible = {"noisy_steps", "file"} if provenance.initial_weights is not None else {"noisy_steps", "seed"}
-    found += [
+    result += [
         f"tensors.{index}.made_by: {tensor.made_by}, in a run whose tensors are made by {' or '.join(sorted(possible))}"
         for index, tensor in enumerate(tensors)
         if tensor.made_by not in possible
     ][:5]
     if provenance.model == "python" and plan.runtime.python_tensors == "refuse" and "python" in _origins(stated):
-        found.append("tensors: of a module from Python, which the recipe refuses (runtime.python_tensors)")
+        result.append("tensors: of a module from Python, which the recipe refuses (runtime.python_tensors)")
     if provenance.model == "recipe":
-        found += _other_than_the_recipe_s(stated, plan)
-    return found
+        result += _other_than_the_recipe_s(stated, plan)
+    return result
 
 
 def _origins(stated: Predicate) -> set[str]:
@@ -68,15 +68,17 @@ def _other_than_the_recipe_s(stated: Predicate, plan: Plan) -> list[str]:
         odd = [t for t in stated.tensors if t.made_by == "noisy_steps" and t.dtype not in FLOATS]
         return [f"tensors: {t.name!a} is of {t.dtype}, and noisy steps make {', '.join(FLOATS)}" for t in odd]
     given = {t.name: (t.shape, t.dtype) for t in stated.tensors}
-    found = [f"tensors: the recipe's model has {name!a}, the certificate does not" for name in due if name not in given]
-    found += [f"tensors: {name!a} is no tensor of the recipe's model" for name in given if name not in due]
-    found += [
+    problems = [
+        f"tensors: the recipe's model has {name!a}, the certificate does not" for name in due if name not in given
+    ]
+    problems += [f"tensors: {name!a} is no tensor of the recipe's model" for name in given if name not in due]
+    problems += [
         f"tensors: {name!a} is {_words(*given[name])}, in the recipe's model {_words(shape, 'F32')}"
         for name, shape in due.items()
         if name in given and given[name] != (shape, "F32")
     ]
-    trained = layout.trained(plan.model, due)
-    return found + [
+    trained = layout.trained_parameters(plan.model, due)
+    return problems + [
         f"tensors: {t.name!a} is {'not ' if t.name in trained else ''}trained by the recipe, and made_by says otherwise"
         for t in stated.tensors
         if t.name in due and (t.name in trained) != (t.made_by == "noisy_steps")
@@ -89,13 +91,13 @@ def _no_trees(stated: Predicate, plan: Plan) -> list[str]:
     if {name: t.dtype for name, t in given.items()} != layout.TREES:
         return [f"tensors: trees are {', '.join(f'{name} {dtype}' for name, dtype in layout.TREES.items())}"]
     nodes = given["threshold"].shape
-    shapes = {"child": (*nodes, 2), "feature": nodes, "value": (*nodes, facts(plan.data).classes)}
+    shapes = {"child": (*nodes, 2), "feature": nodes, "value": (*nodes, describe_data(plan.data).classes)}
     if len(nodes) != 1 or len(given["root"].shape) != 1 or any(given[n].shape != s for n, s in shapes.items()):
         return ["tensors: of no shapes that trees have"]
     return []
 
 
-def known(plan: Plan) -> bool:
+def is_known(plan: Plan) -> bool:
     """Whether the tensors of the recipe's model are known without building it: not those of other libraries."""
     return isinstance(plan.model, Trees) or due_tensors(plan) is not None
 
@@ -103,37 +105,39 @@ def known(plan: Plan) -> bool:
 def due_tensors(plan: Plan) -> layout.Shapes | None:
     """The shapes of all tensors of the recipe's model, float32, by name; None where they are not known without building
     it or, of trees, before they are grown."""
-    public = facts(plan.data)
+    public = describe_data(plan.data)
     try:
-        return layout.shapes(plan.model, public.shape, public.classes, public.vocabulary)
+        return layout.layer_shapes(plan.model, public.shape, public.classes, public.vocabulary)
     except (Fault, ValueError, ArithmeticError):
         return None
 
 
-def differences(stated: Predicate, path: Path) -> list[str]:
+def find_differences(stated: Predicate, path: Path) -> list[str]:
     """What keeps a weights file from holding exactly the tensors that the certificate names."""
     try:
-        held = header(path)
+        held = read_header(path)
     except ContentError as error:
         return list(error.failures)
     named = {tensor.name: (tensor.shape, tensor.dtype) for tensor in stated.tensors}
-    found = [f"tensors: {WEIGHTS} has no {name!a}, which the certificate names" for name in named if name not in held]
-    found += [
+    problems = [
+        f"tensors: {WEIGHTS} has no {name!a}, which the certificate names" for name in named if name not in held
+    ]
+    problems += [
         f"tensors: {WEIGHTS} holds {name!a}, which the certificate does not name" for name in held if name not in named
     ]
-    found += [
+    problems += [
         f"tensors: in {WEIGHTS} {name!a} is {_words(*entry)}, the certificate says {_words(*named[name])}"
         for name, entry in held.items()
         if name in named and named[name] != entry
     ]
-    return found
+    return problems
 
 
 def _words(shape: tuple[int, ...], dtype: str) -> str:
     return f"{dtype} {list(shape)}"
 
 
-def header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+def read_header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
     """The shape and the type of each tensor of a safetensors file, by name.
 
     Guarantees: every byte of the file is header or belongs to exactly one tensor: nothing else is carried along. The

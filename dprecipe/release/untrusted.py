@@ -74,7 +74,7 @@ def to_bytes(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(errors="surrogatepass")
 
 
-def validate(model: type[M], parsed: dict[str, Any], name: str) -> M:
+def validate_document(model: type[M], parsed: dict[str, Any], name: str) -> M:
     """A value of `model`.
 
     Raises:
@@ -83,12 +83,12 @@ def validate(model: type[M], parsed: dict[str, Any], name: str) -> M:
     try:
         return model.model_validate_json(json.dumps(parsed, allow_nan=False))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        if {(e["type"], e["loc"]) for e in found} >= {("missing", (field,)) for field in ESSENTIAL}:
+        result = error.errors(include_url=False, include_input=False, include_context=False)
+        if {(e["type"], e["loc"]) for e in result} >= {("missing", (field,)) for field in ESSENTIAL}:
             raise ContentError(f"{name}: this is no certificate of dprecipe") from None
-        failures = [f"{_place(e['loc'], parsed) or name}: {_worded(e)}" for e in found[:MAX_ERRORS]]
-        if len(found) > MAX_ERRORS:
-            failures.append(f"{name}: and {len(found) - MAX_ERRORS} more")
+        failures = [f"{_place(e['loc'], parsed) or name}: {_worded(e)}" for e in result[:MAX_ERRORS]]
+        if len(result) > MAX_ERRORS:
+            failures.append(f"{name}: and {len(result) - MAX_ERRORS} more")
         raise ContentError(*failures) from None
     except (ValueError, RecursionError) as error:
         raise ContentError(f"{name}: {_short(error)}") from None

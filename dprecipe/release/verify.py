@@ -17,17 +17,17 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.release import certificate, companions, endings, limits, rebuild, recompute, versions
-from dprecipe.release.folder import CERTIFICATE, ENVELOPE, OWN, compare, released_files
+from dprecipe.release.folder import CERTIFICATE, ENVELOPE, OWN, compare_files, released_files
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
 from dprecipe.release.sign import load_public_key, unseal
-from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, one_line, parse_object, read_bytes, validate
+from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, one_line, parse_object, read_bytes, validate_document
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 LEDGER = Path("private") / "ledger.jsonl"
-MOST_FAILURES = 60
+MAX_FAILURES = 60
 MAX_SECONDS = 120.0
 """Of processor time, that a stranger's certificate may cost. Those of this repository's recipes take some seconds."""
 MAX_MEMORY = 4 << 30
@@ -69,7 +69,7 @@ def verify(
 
     With `public_key` (PEM, Ed25519) the envelope must be there and a signature by that key must hold. `max_seconds` of
     processor time and `max_memory` bytes are all that it may take (None: without a bound), where the system can hold it
-    to that: see `limits.bounded`.
+    to that: see `limits.bound_resources`.
 
     Raises:
         CertificateInvalid: naming each thing that does not hold, or what was not recomputed within those bounds.
@@ -78,7 +78,7 @@ def verify(
     key = None if public_key is None else load_public_key(public_key)
     case = _Case(path, path.name, [], [], [], list(STAGES))
     try:
-        with limits.bounded(max_seconds, max_memory):
+        with limits.bound_resources(max_seconds, max_memory):
             return _verified(path, key, case)
     except (limits.Exceeded, MemoryError) as error:
         spent = "memory" if isinstance(error, MemoryError) else f"{max_seconds:g} s of processor time"
@@ -95,9 +95,9 @@ def _verified(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verified
     try:
         content = _content(path, key, case)
         parsed = parse_object(content, case.name)
-        if (reason := versions.unknown(parsed)) is not None:
+        if (reason := versions.unknown_version(parsed)) is not None:
             raise ContentError(reason)
-        stated = validate(Statement, parsed, case.name)
+        stated = validate_document(Statement, parsed, case.name)
     except ContentError as error:
         raise CertificateInvalid([one_line(line) for line in (*case.failures, *error.failures)]) from None
     if content != certificate.to_bytes(certificate.to_json(stated)):
@@ -109,8 +109,8 @@ def _verified(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verified
     case.left.pop(0)
     _check_ledger(stated.predicate, case)
     if case.failures:
-        more = len(case.failures) - MOST_FAILURES
-        shown = [*case.failures[:MOST_FAILURES], f"and {more} more"] if more > 0 else case.failures
+        more = len(case.failures) - MAX_FAILURES
+        shown = [*case.failures[:MAX_FAILURES], f"and {more} more"] if more > 0 else case.failures
         raise CertificateInvalid([one_line(line) for line in shown])
     return Verified(stated.predicate.claim, tuple(case.checked), tuple(case.notes), stated)
 
@@ -171,13 +171,13 @@ def _unsigned(content: bytes, key: Ed25519PublicKey | None, case: _Case) -> byte
 def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
     """The plan of its recipe, and the events."""
     failures: list[str] = []
-    rebuilt = rebuild.rebuild(stated, failures)
-    failures += rebuild.contradictions(stated, None if rebuilt is None else rebuilt.plan)
+    rebuilt = rebuild.rebuild_predicate(stated, failures)
+    failures += rebuild.find_contradictions(stated, None if rebuilt is None else rebuilt.plan)
     case.left.pop(0)
     if rebuilt is not None:
         # What the events cost first: a claim that was changed contradicts much else.
-        failures += recompute.check(stated, rebuilt, case.notes)
-        failures += rebuild.differences(stated, rebuilt)
+        failures += recompute.recompute_numbers(stated, rebuilt, case.notes)
+        failures += rebuild.find_differences(stated, rebuilt)
         failures += endings.early_stop(stated, rebuilt.plan, rebuilt.charges)
     case.left.pop(0)
     case.failures += list(dict.fromkeys(failures))
@@ -193,7 +193,7 @@ def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> N
         "its recipe was planned again: its digest, the events, sampling, noise, clipping, unit and release agree",
         f"ε recomputed from {stated.events.total:,} events with {first.name} does not exceed the claim",
         f"{third.name}, an independent library, was asked again: consistent with the {third.epsilon!r} stated",
-        f"the cross-check with {second.name} gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
+        f"the alternative accountant, {second.name}, gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
         f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
         *part.list_checked(rebuilt.plan),
         f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
@@ -230,15 +230,17 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
     if not is_folder and not any((case.folder / name).exists() for name in subjects):
         case.notes.append("none of the released files lies beside it: the claim was not held against any model")
         return
-    found = compare(case.folder, subjects, alone=not is_folder)
-    case.failures += found
-    if not found:
+    result = compare_files(case.folder, subjects, alone=not is_folder)
+    case.failures += result
+    if not result:
         alone = "" if is_folder else "; other files beside it were not looked at"
         whole = "; nothing else is in the folder" if is_folder else ""
         case.checked.append(f"the digests of all {len(subjects)} released files match{whole}{alone}")
-    if found or case.failures or rebuilt is None:
+    if result or case.failures or rebuilt is None:
         return
-    case.failures += companions.differences(stated.predicate, rebuilt.plan, rebuilt.charges, case.folder, set(subjects))
+    case.failures += companions.find_differences(
+        stated.predicate, rebuilt.plan, rebuilt.charges, case.folder, set(subjects)
+    )
     case.checked.append(
         f"the weights hold the {len(stated.predicate.tensors):,} tensors that the certificate names, and the other "
         "files say what it says"
@@ -261,7 +263,7 @@ def _check_ledger(stated: Predicate, case: _Case) -> None:
     except Fault as fault:
         case.failures.append(f"ledger: {fault.message}")
         return
-    said = {
+    text = {
         "events.ledger": (stated.events.ledger, ledger.digest),
         "events.run_length": ([_event(r.model_dump()) for r in stated.events.run_length],
                               [_event(charge.to_json()) for charge in ledger.charges]),
@@ -274,9 +276,9 @@ def _check_ledger(stated: Predicate, case: _Case) -> None:
         "budget.torn_line": (stated.budget.torn_line, ledger.torn),
         "randomness.insecure_seed": (stated.randomness.insecure_seed, ledger.insecure_seed),
     }  # fmt: skip
-    found = [f"{path}: not what the ledger holds" for path, (left, right) in said.items() if left != right]
-    case.failures += found
-    if not found:
+    results = [f"{path}: not what the ledger holds" for path, (left, right) in text.items() if left != right]
+    case.failures += results
+    if not results:
         case.checked.append("the ledger beside it holds exactly these events")
 
 

@@ -16,7 +16,7 @@ KNOWN = frozenset({"0.1.0"})
 PACKAGE_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,4}((a|b|rc|\.dev|\.post)\d{1,6})?")
 
 
-def unknown(certificate: dict[str, Any]) -> str | None:
+def unknown_version(certificate: dict[str, Any]) -> str | None:
     """Why this version can't verify a certificate, and what can; None where it knows its rules.
 
     Asked of the parsed JSON before anything else: another version's certificates may have other fields.

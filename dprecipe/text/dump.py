@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dprecipe.faults import UsageFault
-from dprecipe.text.scalars import NotFiniteError, resolve
+from dprecipe.text.scalars import NotFiniteError, resolve_scalar
 from dprecipe.text.tree import Path
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
@@ -27,7 +27,7 @@ def dump(values: Mapping[str, Any], comment: Comment | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def inline(value: Any) -> str:
+def dump_inline(value: Any) -> str:
     """One value on one line, as `--set` takes it.
 
     Raises:
@@ -86,7 +86,7 @@ def _number(value: float) -> str:
 def _text(value: str) -> str:
     if _PLAIN.fullmatch(value) and not _YAML_11.fullmatch(value) and len(value) <= 120:
         try:
-            if resolve(value) == value:
+            if resolve_scalar(value) == value:
                 return value
         except NotFiniteError:
             pass

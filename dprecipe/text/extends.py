@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.text.load import not_a_block, parse
-from dprecipe.text.merge import overlay
+from dprecipe.text.merge import overlay_trees
 from dprecipe.text.tree import Mapping, Scalar
 
 KEY = "extends"
@@ -50,7 +50,7 @@ def read_chain(text: str, file: str, open_parent: OpenParent) -> Chain:
         file, text = step
     tree = trees.pop()
     while trees:
-        merged, _ = overlay(tree, trees.pop())
+        merged, _ = overlay_trees(tree, trees.pop())
         # Two blocks make a block.
         tree = merged if isinstance(merged, Mapping) else tree
     chain.tree = tree

@@ -25,9 +25,9 @@ from yaml.scanner import Scanner
 
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.text import syntax
-from dprecipe.text.scalars import NotFiniteError, resolve
-from dprecipe.text.spaces import before, odd_space, split_number
-from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence, plain
+from dprecipe.text.scalars import NotFiniteError, resolve_scalar
+from dprecipe.text.spaces import find_space_before, odd_space, split_number
+from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence, to_plain
 
 MAX_BYTES = 512 * 1024
 MAX_DEPTH = 24
@@ -179,7 +179,7 @@ class _Builder:
             self.findings.append(odd)
             return Scalar(event.value, place, broken=True)
         try:
-            return Scalar(resolve(event.value), place)
+            return Scalar(resolve_scalar(event.value), place)
         except NotFiniteError as error:
             self._report("Y114", str(error), "write a finite number; quote it if it is meant as text", place)
             return Scalar(None, place, broken=True)
@@ -221,7 +221,7 @@ class _Builder:
         whole = None if name is None else entries[name].value
         if name is None or not isinstance(whole, Scalar) or not isinstance(key, Scalar) or key.quoted or whole.quoted:
             return False
-        if not isinstance(whole.value, int) or isinstance(whole.value, bool) or plain(value) is not None:
+        if not isinstance(whole.value, int) or isinstance(whole.value, bool) or to_plain(value) is not None:
             return False
         place, rest = whole.place, self.text_at(key.place)
         after = (place.line, place.column + place.width + 1)
@@ -266,9 +266,13 @@ def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Fin
     except _UnreadableError as stop:
         return None, (*builder.findings, stop.finding)
     except MarkedYAMLError as error:
-        found = syntax.finding(error, file, column)
-        slip = before(builder.lines, found.place.line, file, column) if found.place and found.code == "Y104" else None
-        return None, tuple(dict.fromkeys((*builder.findings, slip or found)))
+        findings = syntax.syntax_finding(error, file, column)
+        slip = (
+            find_space_before(builder.lines, findings.place.line, file, column)
+            if findings.place and findings.code == "Y104"
+            else None
+        )
+        return None, tuple(dict.fromkeys((*builder.findings, slip or findings)))
     except (YAMLError, ValueError, OverflowError):  # a character code beyond Unicode: chr() refuses
         place = Place(file, 1, column)
         return None, (

@@ -11,7 +11,7 @@ DEFAULTS = {"mode": "flat"}
 """What a block is that does not say it, of those keys that need not be written."""
 
 
-def overlay(base: Node, over: Node) -> tuple[Node, tuple[Finding, ...]]:
+def overlay_trees(base: Node, over: Node) -> tuple[Node, tuple[Finding, ...]]:
     """`over` laid over `base`. Neither is changed; places come along with the values.
 
     Findings are about overrides that name a position a list does not have.

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 CLOSE = 0.7
 
 
-def near(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str | None:
+def nearest_word(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str | None:
     """The known word a misspelt one is nearest to; None where none is near."""
-    names = {loose(name): name for name in known}
-    written = loose(word)
+    names = {is_loose_match(name): name for name in known}
+    written = is_loose_match(word)
     if written in names:
         return names[written]
     matches = difflib.get_close_matches(written, names, n=1, cutoff=cutoff)
     return names[matches[0]] if matches else None
 
 
-def loose(word: str) -> str:
+def is_loose_match(word: str) -> str:
     """A word without what people write differently."""
     return word.lower().replace("-", "_").replace(" ", "_")

@@ -20,7 +20,7 @@ class NotFiniteError(ValueError):
     """A number that no finite number of the machine stands for; the message says why."""
 
 
-def resolve(text: str) -> Value:
+def resolve_scalar(text: str) -> Value:
     """The value of a plain scalar.
 
     Raises:

@@ -24,7 +24,7 @@ def odd_space(text: str, place: Place) -> Finding | None:
     return _odd(ord(text[column]), Place(place.file, place.line, place.column + column))
 
 
-def before(lines: list[str], line: int, file: str, first_column: int) -> Finding | None:
+def find_space_before(lines: list[str], line: int, file: str, first_column: int) -> Finding | None:
     """What a syntax error at a line (1-based) comes from, where that is such a slip on it or shortly above it.
 
     `first_column` is where the text begins on its first line."""

@@ -80,18 +80,18 @@ _MEANINGS: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
-def finding(error: MarkedYAMLError, file: str, column: int) -> Finding:
+def syntax_finding(error: MarkedYAMLError, file: str, column: int) -> Finding:
     """The finding for a syntax error; `column` is where the text begins on its first line."""
-    said = f"{error.context or ''} {error.problem or ''}"
+    text = f"{error.context or ''} {error.problem or ''}"
     mark = error.problem_mark or error.context_mark
     start = error.context_mark
-    if start is not None and mark is not None and start.line < mark.line and re.search("quoted|flow", said):
+    if start is not None and mark is not None and start.line < mark.line and re.search("quoted|flow", text):
         mark = start  # the opening quote or bracket, not the line that could not be read any more
     place = Place(file, 1, column)
     if mark is not None:
         place = Place(file, mark.line + 1, mark.column + (column if mark.line == 0 else 1))
     for pattern, code, message, remedy in _MEANINGS:
-        match = re.search(pattern, said, re.DOTALL)
+        match = re.search(pattern, text, re.DOTALL)
         if match:
             return Finding(code, message.format(**match.groupdict()), remedy, place=place)
     return Finding("Y104", "the YAML can't be read here", _ANY, place=place)

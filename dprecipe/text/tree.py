@@ -50,16 +50,16 @@ Node = Scalar | Sequence | Mapping
 Path = tuple[str | int, ...]
 
 
-def plain(node: Node) -> Json:
+def to_plain(node: Node) -> Json:
     """The value without its places: JSON types only."""
     if isinstance(node, Mapping):
-        return {key: plain(entry.value) for key, entry in node.entries.items()}
+        return {key: to_plain(entry.value) for key, entry in node.entries.items()}
     if isinstance(node, Sequence):
-        return [plain(item) for item in node.items]
+        return [to_plain(item) for item in node.items]
     return node.value
 
 
-def child(node: Node, step: str | int) -> Node | None:
+def child_node(node: Node, step: str | int) -> Node | None:
     """The value under a key or a position; None where there is none."""
     if isinstance(node, Mapping):
         entry = node.entries.get(str(step))
@@ -75,11 +75,11 @@ def key_place(node: Node, step: str | int) -> Place | None:
     if isinstance(node, Mapping):
         entry = node.entries.get(str(step))
         return None if entry is None else entry.place
-    item = child(node, step)
+    item = child_node(node, step)
     return None if item is None else item.place
 
 
-def find(root: Node, dotted: str) -> tuple[Path, Place]:
+def find_node(root: Node, dotted: str) -> tuple[Path, Place]:
     """The place of a dotted path, as near as the text comes to it.
 
     A scalar is pointed at itself, a block or list at its key. Steps that are no key of the block at hand
@@ -92,7 +92,7 @@ def find(root: Node, dotted: str) -> tuple[Path, Place]:
     while position < len(steps):
         for end in range(position + 1, len(steps) + 1):
             step = ".".join(steps[position:end])
-            below = child(node, step)
+            below = child_node(node, step)
             if below is not None:
                 key = key_place(node, step)
                 blank = isinstance(below, Scalar) and below.value is None
@@ -104,13 +104,13 @@ def find(root: Node, dotted: str) -> tuple[Path, Place]:
     return path, place
 
 
-def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Place, Node]]:
+def walk_nodes(node: Node, path: Path = ()) -> Iterator[tuple[Path, Place, Node]]:
     """Every key and list item below a node: its path, the place of its key, its value."""
     if isinstance(node, Mapping):
         for key, entry in node.entries.items():
             yield (*path, key), entry.place, entry.value
-            yield from walk(entry.value, (*path, key))
+            yield from walk_nodes(entry.value, (*path, key))
     elif isinstance(node, Sequence):
         for index, item in enumerate(node.items):
             yield (*path, index), item.place, item
-            yield from walk(item, (*path, index))
+            yield from walk_nodes(item, (*path, index))

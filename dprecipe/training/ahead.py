@@ -32,18 +32,18 @@ def one_ahead(function: Callable[[T], R], inputs: Iterable[T]) -> Iterator[R]:
             yield waiting.result()
 
 
-def beside(device: torch.device) -> bool:
+def works_beside(device: torch.device) -> bool:
     """Whether a device computes by itself, while the CPU does something else."""
     return device.type == "cuda"
 
 
-def pinned(array: NDArray[np.generic], device: torch.device) -> Tensor:
+def pin_array(array: NDArray[np.generic], device: torch.device) -> Tensor:
     """The array as a tensor on the CPU, for a CUDA device in memory that it can copy from by itself."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
-def carried(tensor: Tensor, device: torch.device) -> Tensor:
+def carry_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on the device; a CUDA device is not waited for, and until it has copied, torch uses the memory for
     nothing else."""
     if device.type != "cuda" or tensor.device.type != "cpu":

@@ -32,21 +32,21 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.provenance import Private, Provenance, check_identity
+from dprecipe.training.provenance import Private, RunProvenance, check_identity
 from dprecipe.training.publish import Finished, publish
 from dprecipe.training.runner import Run, Start
 
 
 @final
 class Attempt:
-    """What a mechanism spends with; made by `opened`."""
+    """What a mechanism spends with; made by `open_attempt`."""
 
     def __init__(
         self,
         plan: Plan,
         folder: RunFolder,
         start: Start,
-        provenance: Provenance,
+        provenance: RunProvenance,
         commitment: str | None,
         ledger: LedgerWriter,
     ) -> None:
@@ -90,26 +90,26 @@ class Attempt:
         if reason is None or reason == "interrupted":
             raise RunFailed("internal fault: a release was to be made of an attempt that goes on", "please report this")
         folder, plan = self._folder, self._plan
-        made = publish(plan, folder, self._start.moment, self._provenance, self._commitment, finished)
+        result = publish(plan, folder, self._start.moment, self._provenance, self._commitment, finished)
         return Run(
             folder=folder.path,
             release=folder.release,
             plan=plan,
-            epsilon=made.epsilon,
+            epsilon=result.epsilon,
             stop_reason=reason,
             score=finished.score,
             seconds=seconds,
             remarks=finished.remarks,
-            verified=made.verified,
+            verified=result.verified,
         )
 
 
 @contextmanager
-def opened(
+def open_attempt(
     plan: Plan,
     folder: RunFolder,
     start: Start,
-    provenance: Provenance,
+    provenance: RunProvenance,
     private: Private,
     check: Callable[[Ledger | None], None] = lambda before: None,
 ) -> Iterator[Attempt]:
@@ -129,8 +129,8 @@ def opened(
         check_identity(identity, before)
         check(before)
 
-    said = {"insecure_seed": None if insecure is None else insecure.seed, **identity}
-    ledger = folder.open_ledger(plan, said, check_all)
+    text = {"insecure_seed": None if insecure is None else insecure.seed, **identity}
+    ledger = folder.open_ledger(plan, text, check_all)
     try:
         yield Attempt(plan, folder, start, provenance, identity.get("commitment"), ledger)
     finally:

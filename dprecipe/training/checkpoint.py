@@ -21,7 +21,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
         RunFailed: the disk refuses; the old checkpoint and the ledger stay as they are.
     """
     try:
-        with durable.replacing(path) as file:
+        with durable.replacing_file(path) as file:
             torch.save(state, file)
     except (OSError, RuntimeError) as error:
         raise RunFailed(

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.privacy.events import total
+from dprecipe.privacy.events import count_events
 from dprecipe.release import certificate, tensors
 from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import ReleasedTensor, Spent
 from dprecipe.release.folder import released_files
 from dprecipe.release.schema import Accountant, Statement
-from dprecipe.release.untrusted import MAX_BYTES, ContentError, validate
-from dprecipe.training.provenance import Provenance
+from dprecipe.release.untrusted import MAX_BYTES, ContentError, validate_document
+from dprecipe.training.provenance import RunProvenance
 
 _ROOM = 1 << 20
 """Bytes that a certificate of a run may be longer than its draft: more attempts, scores, bounds by position."""
@@ -34,7 +34,7 @@ _REMEDIES = {
 _REMEDY = "shorten what the recipe has there"
 
 
-def check_publishable(plan: Plan, provenance: Provenance, released: Sequence[ReleasedTensor] = ()) -> None:
+def check_publishable(plan: Plan, provenance: RunProvenance, released: Sequence[ReleasedTensor] = ()) -> None:
     """A certificate of this run has room for all that it has to state. Ask before anything is spent.
 
     `released`: all tensors, or none where they are the recipe's own and known only after training. ε is left as the
@@ -45,19 +45,19 @@ def check_publishable(plan: Plan, provenance: Provenance, released: Sequence[Rel
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     facts = provenance.facts(released or (ReleasedTensor("weight", (1,), "noisy_steps"),), "0" * 64, now, now)
-    spent = Spent(plan.events, f"sha256:{'0' * 64}", 1, "completed", total(plan.events), 0, torn=False)
+    spent = Spent(plan.events, f"sha256:{'0' * 64}", 1, "completed", count_events(plan.events), 0, torn=False)
     try:
-        made = certificate.assemble(plan, spent, facts, _numbers(plan))
+        result = certificate.assemble_predicate(plan, spent, facts, _numbers(plan))
         digests = dict.fromkeys(released_files(plan), f"sha256:{'0' * 64}")
-        whole = certificate.to_bytes(certificate.statement(made, digests))
-        validate(Statement, json.loads(whole), "certificate")
+        whole = certificate.to_bytes(certificate.make_statement(result, digests))
+        validate_document(Statement, json.loads(whole), "certificate")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise _fault(f"{_place(error.title, first['loc'])}: {first['msg']}") from None
     except ContentError as error:
         raise _fault(error.failures[0].removeprefix("predicate.")) from None
     if len(whole) > MAX_BYTES - _ROOM:
-        raise _fault(f"{_largest(made.model_dump(mode='json'))}: the whole has {len(whole):,} bytes")
+        raise _fault(f"{_largest(result.model_dump(mode='json'))}: the whole has {len(whole):,} bytes")
     names = sum(len(json.dumps({t.name: t.shape})) + 80 for t in released)
     if names > tensors.MAX_HEADER:
         raise _fault(f"tensors: their names and shapes take {names:,} bytes")

@@ -109,11 +109,11 @@ class RunFolder:
                 resolved = yaml.safe_dump(dict(plan.resolved), sort_keys=False, allow_unicode=True)
                 (draft / "resolved.yaml").write_text(resolved, encoding="utf-8")
                 (draft / "plan.json").write_text(json.dumps(plan.to_json(), indent=1), encoding="utf-8")
-                durable.replace(draft / "private" / "commitment.key", secrets.token_bytes(32))
+                durable.replace_file(draft / "private" / "commitment.key", secrets.token_bytes(32))
                 overrides = json.dumps(plan.source.overrides).encode()
-                durable.replace(draft / "private" / "overrides.json", overrides)
+                durable.replace_file(draft / "private" / "overrides.json", overrides)
                 for entry in (*draft.iterdir(), draft):
-                    durable.sync(entry)
+                    durable.sync_folder(entry)
                 if path.exists():
                     path.rmdir()  # it is empty
                 os.rename(draft, path)
@@ -129,7 +129,7 @@ class RunFolder:
             RunFailed: the disk refuses; nothing more was spent.
         """
         try:
-            durable.sync(self.path.parent)
+            durable.sync_folder(self.path.parent)
         except OSError as error:
             raise RunFailed(
                 f"{self.path}: the disk would not keep its name: {error.strerror}",
@@ -190,7 +190,9 @@ class RunFolder:
     def record(self, step: int, epsilon: float, metrics: Mapping[str, float]) -> None:
         """Add a line to the private metrics: the same ones each time. One that can't be written stops no run."""
         figures = {"epsilon": epsilon, **metrics}
-        log.append(self.metrics, {"step": step, **{name: float(f"{value:.6g}") for name, value in figures.items()}})
+        log.append_line(
+            self.metrics, {"step": step, **{name: float(f"{value:.6g}") for name, value in figures.items()}}
+        )
 
     def history(self) -> tuple[list[dict[str, float]], int]:
         """All recorded metrics, the latest of each step, in order of steps, which are whole numbers; and how many
@@ -205,8 +207,8 @@ class RunFolder:
 def _drafts_of(path: Path) -> list[Path]:
     """What runs that were killed while they made this folder left beside it: it holds a key."""
     named = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}")
-    found = [entry for entry in path.parent.iterdir() if named.fullmatch(entry.name) and entry.is_dir()]
-    ours = [draft for draft in found if (draft / "private").is_dir() or not any(draft.iterdir())]
+    results = [entry for entry in path.parent.iterdir() if named.fullmatch(entry.name) and entry.is_dir()]
+    ours = [draft for draft in results if (draft / "private").is_dir() or not any(draft.iterdir())]
     return [draft for draft in ours if not _is_busy(draft)]
 
 

@@ -28,15 +28,15 @@ import torch
 from torch import Tensor
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.plan import Budget
+from dprecipe.mechanisms.plan import PlanBudget
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Event, run_lengths, total
+from dprecipe.privacy.events import Charge, Event, count_events, run_lengths
 from dprecipe.privacy.ledger import LedgerWriter, StopReason
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.engine.sizes import wide
+from dprecipe.training.engine.sizes import widest_type
 from dprecipe.training.noise import add_noise
 
 # Of the time between events, at most this part may go to the ledger; blocks grow until it holds.
@@ -87,7 +87,7 @@ class Gate:
     def __init__(
         self,
         events: Sequence[Charge],
-        budget: Budget,
+        budget: PlanBudget,
         ledger: LedgerWriter,
         secrets: Secrets,
         charged: Sequence[Charge] = (),
@@ -156,7 +156,7 @@ class Gate:
         ticket.used += 1
         stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
-        value = clipped.value.detach().to(wide(clipped.value.device), torch.float64)
+        value = clipped.value.detach().to(widest_type(clipped.value.device), torch.float64)
         return add_noise(value, law_of(ticket.event), scale.to(value) if isinstance(scale, Tensor) else scale, stream)
 
     def close(self, interrupted: bool = False) -> StopReason:
@@ -179,7 +179,7 @@ class Gate:
 
     def _reserve(self, following: Charge) -> bool:
         event = following.event
-        longest = min(LONGEST_BLOCK, max(1, total(self.planned) // 50), following.count)
+        longest = min(LONGEST_BLOCK, max(1, count_events(self.planned) // 50), following.count)
         wanted = event.line_weight  # an event with a long line: reserve more of them by one
         if self._step_seconds > 0:
             wanted = max(wanted, math.ceil(self._ledger_seconds / (LEDGER_SHARE * self._step_seconds)))
@@ -210,13 +210,13 @@ class Gate:
 
     def _room_for(self, event: Event) -> int:
         """How many more of these events the budget holds, or all that are planned."""
-        budget, planned = self._budget, total(self.planned)
+        budget, planned = self._budget, count_events(self.planned)
         terms = (budget.delta, budget.neighbouring, budget.accountant)
         if accountants.epsilon([*self._charged, Charge(event, planned)], *terms) <= budget.epsilon:
             return planned
         if accountants.epsilon([*self._charged, Charge(event, 1)], *terms) > budget.epsilon:
             return 0
-        return calibrate.count(event, budget.epsilon, *terms, self._charged)
+        return calibrate.calibrate_count(event, budget.epsilon, *terms, self._charged)
 
     def _settle(self) -> None:
         if self._block is None:

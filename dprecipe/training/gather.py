@@ -11,16 +11,16 @@ from typing import TypeVar, cast, final
 from dprecipe import durable
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
-from dprecipe.data.given import given
+from dprecipe.data.given import records_from_python
 from dprecipe.data.load import read
-from dprecipe.data.problems import together
+from dprecipe.data.problems import raise_together
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import AnySource
 from dprecipe.data.tally import Tally, as_text
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.screen import note
+from dprecipe.screen import write_note
 
 T = TypeVar("T")
 
@@ -52,12 +52,12 @@ class Gathered:
             ("data-check.txt", as_text(self.tallies)),
         ):
             try:
-                durable.replace(private / name, text.encode())
+                durable.replace_file(private / name, text.encode())
             except OSError as error:  # no run needs it
-                note(f"{private / name}: can't be written ({error.strerror}); the run goes on without it")
+                write_note(f"{private / name}: can't be written ({error.strerror}); the run goes on without it")
 
 
-def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None = None) -> Gathered:
+def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None = None) -> Gathered:
     """What a plan reads, from its files or from the `objects` that Python passed in their place.
 
     Raises:
@@ -69,7 +69,7 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
     if objects.get("train") is not None and not plan.room.reads_training_records:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
-    found = Gathered()
+    gathered = Gathered()
     faults: list[DataFault] = []
 
     def attempt(action: Callable[[], T]) -> T | None:
@@ -82,9 +82,9 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
     for role in cast("tuple[Role, ...]", ("train", "public", "test")):
         value = objects.get(role)
         if value is not None:
-            source = attempt(lambda value=value, role=role: given(value, plan.data, role))  # type: ignore[misc]
+            source = attempt(lambda value=value, role=role: records_from_python(value, plan.data, role))  # type: ignore[misc]
             if source is not None:
-                found.sources[role] = source
+                gathered.sources[role] = source
     declared: dict[Role, AnySource | None] = {
         # Votes that were cast elsewhere stand for the training records.
         "train": plan.data.train if plan.room.reads_training_records else None,
@@ -98,10 +98,10 @@ def gather(plan: Plan, root: Path, objects: Mapping[Role, object | None] | None 
         identity = plan.room.identity if role == "train" else None
         both = attempt(lambda block=block, role=role, identity=identity: read(block, plan.data, root, role, identity))  # type: ignore[misc]
         if both is not None:
-            found.sources[role], found.tallies[role] = both
+            gathered.sources[role], gathered.tallies[role] = both
     if not faults:
-        read_from_files = {role: source for role, source in found.sources.items() if role in found.tallies}
+        read_from_files = {role: source for role, source in gathered.sources.items() if role in gathered.tallies}
         attempt(lambda: check_records(plan.data, root, read_from_files.get))
     if faults:
-        raise together(faults)
-    return found
+        raise raise_together(faults)
+    return gathered

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.faults import RunFailed
-from dprecipe.release.origins import quoted
+from dprecipe.release.origins import quote_names
 from dprecipe.training.released import trained_parameters
 
 
 @final
-class Kept:
+class TensorSnapshot:
     """See the module."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -44,13 +44,13 @@ class Kept:
 
     def moved(self) -> tuple[str, ...]:
         """The names of tensors that are there anew, are gone, or differ, and that no noisy step makes."""
-        found = self._module.state_dict()
-        names = dict.fromkeys((*self._names, *found))
+        result = self._module.state_dict()
+        names = dict.fromkeys((*self._names, *result))
         return tuple(
             name
             for name in names
-            if not (name in self._trained and name in found)
-            and not (name in self._rest and name in found and _same(self._rest[name], found[name].detach().cpu()))
+            if not (name in self._trained and name in result)
+            and not (name in self._rest and name in result and _same(self._rest[name], result[name].detach().cpu()))
         )
 
     @contextmanager
@@ -71,8 +71,8 @@ class Kept:
         ]
         if moved:
             raise RunFailed(
-                f"the module from Python wrote to its own trained weights while it saw private records: {quoted(moved)}"
-                "; the sum of this step is not used",
+                f"the module from Python wrote to its own trained weights while it saw private records: "
+                f"{quote_names(moved)}; the sum of this step is not used",
                 "write to no weight in forward, nor to the `.data` of one; the step stays charged: continue with "
                 "--resume once the module is mended",
             )

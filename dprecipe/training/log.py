@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from dprecipe import durable
-from dprecipe.progress import say
+from dprecipe.progress import report_progress
 
 MAX_BYTES = 1 << 28
 """A longer file is no log of ours."""
@@ -45,13 +45,13 @@ def read(path: Path) -> Lines:
     lines = content.split(b"\n")
     cut = lines.pop()
     names = _names(lines[0]) if lines else ()
-    found = [_row(names, line) for line in lines[1:]] if names else [None] * len(lines)
-    rows = tuple(row for row in found if row is not None)
-    damaged = len(found) - len(rows) + bool(cut)
+    result = [_row(names, line) for line in lines[1:]] if names else [None] * len(lines)
+    rows = tuple(row for row in result if row is not None)
+    damaged = len(result) - len(rows) + bool(cut)
     return Lines(names, rows, damaged, sound=bool(names) and not damaged)
 
 
-def append(path: Path, row: Mapping[str, float]) -> None:
+def append_line(path: Path, row: Mapping[str, float]) -> None:
     """Add a line; the first column is a whole number. A damaged log is mended first, one of other columns replaced."""
     names = tuple(row)
     try:
@@ -62,11 +62,11 @@ def append(path: Path, row: Mapping[str, float]) -> None:
             return
         kept = before.rows if before.names == names else ()
         lines = [",".join(names).encode() + b"\n", *(_line(list(each.values())) for each in (*kept, row))]
-        durable.replace(path, b"".join(lines))
+        durable.replace_file(path, b"".join(lines))
     except OSError as error:
         if path not in _told:
             _told.add(path)
-            say(f"{path}: can't be written ({error.strerror}); the run goes on without this log")
+            report_progress(f"{path}: can't be written ({error.strerror}); the run goes on without this log")
 
 
 _told: set[Path] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dprecipe.faults import BudgetSpent
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.progress import say
+from dprecipe.progress import report_progress
 
 
 def check_trained(plan: Plan, what: str, charged: int, trained: int, files: str, accepted: bool) -> None:
@@ -19,12 +19,12 @@ def check_trained(plan: Plan, what: str, charged: int, trained: int, files: str,
     lost, planned = charged - trained, plan.length.steps
     if lost <= 0:
         return
-    said = f"{charged:,} of {planned:,} {what} are charged, and the model has {trained:,} of them"
+    text = f"{charged:,} of {planned:,} {what} are charged, and the model has {trained:,} of them"
     if 2 * lost <= planned or accepted:
-        say(f"{said}: the certificate says so")
+        report_progress(f"{text}: the certificate says so")
         return
     raise BudgetSpent(
-        f"{said}: what can be released is hardly trained",
+        f"{text}: what can be released is hardly trained",
         f"put {files} back, if there is a copy; or publish the model as it is with --resume --accept-lost-steps: card "
         "and certificate say what it lacks (a new run on the same records spends a second budget)",
     )

@@ -1,4 +1,4 @@
-"""Before anything is spent: a made-up step shows whether the device's memory holds one of the run's."""
+"""Before anything is spent: a synthetic step shows whether the device's memory holds one of the run's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dprecipe.data.augment import augmentation
+from dprecipe.data.augment import make_augmentation
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import RecordSource
 from dprecipe.faults import RunFailed
@@ -22,9 +22,9 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
-from dprecipe.progress import say
+from dprecipe.progress import report_progress
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.engine.sizes import is_out_of_memory, largest
+from dprecipe.training.engine.sizes import is_out_of_memory, largest_size
 from dprecipe.training.gate import Gate
 from dprecipe.training.noisy_steps import Build
 from dprecipe.training.program import Synthetic
@@ -32,11 +32,11 @@ from dprecipe.training.provenance import UNTESTED
 from dprecipe.training.records import Store
 
 Step = Callable[[int], None]
-"""A made-up step with parts of so many records."""
+"""A synthetic step with parts of so many records."""
 
 
 def check_memory(plan: Plan, build: Build, model: nn.Module, records: RecordSource, device: torch.device) -> None:
-    """One made-up step, with parts as large as the run's, fits into the device's memory; said is how much it takes.
+    """One synthetic step, with parts as large as the run's, fits into the device's memory; said is how much it takes.
 
     On a CPU nothing is tried: its memory is the machine's, which pages.
 
@@ -49,13 +49,13 @@ def check_memory(plan: Plan, build: Build, model: nn.Module, records: RecordSour
     """
     if device.type != "cuda":
         return
-    say(f"{device}: {UNTESTED}; `make gpu-check` tries what a run relies on")
+    report_progress(f"{device}: {UNTESTED}; `make gpu-check` tries what a run relies on")
     torch.cuda.reset_peak_memory_stats(device)
     check_step(
         plan.runtime.physical_batch, lambda most: made_up_step(plan, build, model, records, device, most), device
     )
     taken, there = torch.cuda.max_memory_allocated(device), torch.cuda.mem_get_info(device)[1]
-    say(f"a step takes {taken / 2**30:.1f} GiB of the {there / 2**30:.0f} GiB of {device}")
+    report_progress(f"a step takes {taken / 2**30:.1f} GiB of the {there / 2**30:.0f} GiB of {device}")
 
 
 def check_step(records: int, step: Step, device: torch.device) -> None:
@@ -64,10 +64,10 @@ def check_step(records: int, step: Step, device: torch.device) -> None:
     Raises:
         RunFailed: it has not; the most records that do, of half as many each time, are named.
     """
-    if fits(records, step):
+    if fits_in_memory(records, step):
         return
     fewer = records // 2
-    while fewer and not fits(fewer, step):
+    while fewer and not fits_in_memory(fewer, step):
         fewer //= 2
     raise RunFailed(
         f"a step with parts of {records} records does not fit into the memory of {device}; nothing was spent",
@@ -75,7 +75,7 @@ def check_step(records: int, step: Step, device: torch.device) -> None:
     )
 
 
-def fits(records: int, step: Step) -> bool:
+def fits_in_memory(records: int, step: Step) -> bool:
     """Whether a step has room."""
     try:
         step(records)
@@ -95,8 +95,8 @@ class Zeros:
     run's own, and nothing but zeros."""
 
     def __init__(self, plan: Plan, records: RecordSource) -> None:
-        made = Synthetic(plan)
-        self.units, self.unit_count, self._count = made.units, made.unit_count, len(made)
+        synthetic = Synthetic(plan)
+        self.units, self.unit_count, self._count = synthetic.units, synthetic.unit_count, len(synthetic)
         features, labels = records.batch(np.arange(min(1, len(records))))
         self._like = np.zeros((1, *features.shape[1:]), features.dtype), np.zeros(1, labels.dtype)
 
@@ -112,11 +112,11 @@ class Zeros:
 def made_up_step(
     plan: Plan, build: Build, model: nn.Module, records: RecordSource, device: torch.device, most: int
 ) -> None:
-    """The sum, the noise and the update of a step on made-up records, at most so many at once; all is thrown away."""
+    """The sum, the noise and the update of a step on synthetic records, at most so many at once; all is thrown away."""
     # Not compiled: that is done once, where its program is kept.
     runtime = plan.runtime.model_copy(update={"physical_batch": most, "compile": False})
     plan = replace(plan, runtime=runtime)
-    store = Store(Zeros(plan, records), device, lambda generator: augmentation(plan.data.preprocess, generator))
+    store = Store(Zeros(plan, records), device, lambda generator: make_augmentation(plan.data.preprocess, generator))
     with tempfile.TemporaryDirectory() as folder:
         ledger, secrets = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest), Secrets()
         try:
@@ -125,7 +125,7 @@ def made_up_step(
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")
-            units = min(store.units, most, math.ceil(largest(plan.room.largest_expected_batch)))
+            units = min(store.units, most, math.ceil(largest_size(plan.room.largest_expected_batch)))
             with in_full_precision():
                 module.try_out(ticket, np.arange(units))
         finally:

@@ -12,7 +12,7 @@ from torch.nn.functional import affine_grid, grid_sample
 from dprecipe.language.training import Affine
 
 
-def moves(spec: Affine, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+def augmentation_moves(spec: Affine, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
     """Images (B, C, H, W) to images of the same shape, each turned, scaled, sheared and shifted on its own.
 
     Every amount is uniform between its bound and minus its bound. What comes in from outside an image is zero.

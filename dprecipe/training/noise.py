@@ -49,7 +49,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dprecipe.noise.draws import draw
+from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 from dprecipe.training.chacha import BLOCK, Keystream
@@ -88,12 +88,12 @@ def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) 
     given, value_P = value_P, value_P.detach()
     device, size = value_P.device, value_P.numel()
     if isinstance(scale, Tensor) and size:
-        spacing(float(scale.min())), spacing(float(scale.max()))  # raises where one has no lattice
+        lattice_spacing(float(scale.min())), lattice_spacing(float(scale.max()))  # raises where one has no lattice
     with _LOCK:
         if device.type != "cpu":
             _in_chunks(value_P, scale, CHUNK << 6, _elsewhere(law, stream, device, size))
         elif law.family != "gaussian":
-            _in_chunks(value_P, scale, CHUNK, _drawn(lambda count: torch.from_numpy(draw(law, stream, count))))
+            _in_chunks(value_P, scale, CHUNK, _drawn(lambda count: torch.from_numpy(draw_noise(law, stream, count))))
         else:
             chunks = math.ceil(size / CHUNK)
             threads = max(1, min(torch.get_num_threads(), chunks // LEAST))
@@ -132,7 +132,7 @@ def _of(scale: float | Tensor, part: slice) -> float | Tensor:
     return scale[part] if isinstance(scale, Tensor) else scale
 
 
-def spacing(scale: float) -> float:
+def lattice_spacing(scale: float) -> float:
     """g, of a scale: a power of two, above 2^-21 and at most 2^-20 of it. Raises ValueError as `add_noise` does."""
     if not 2.0**-900 < scale < 2.0**900:  # written so that NaN fails
         raise ValueError(f"expected a positive scale of noise, got {scale}")
@@ -149,7 +149,7 @@ def onto_lattice(value: Tensor, scale: float | Tensor) -> None:
         there = power.mul_(1.5 * 2.0 ** (52 - FINE))
         value.add_(there).sub_(there)
     else:
-        far = 1.5 * 2.0**52 * spacing(scale)
+        far = 1.5 * 2.0**52 * lattice_spacing(scale)
         value.add_(far).sub_(far)
 
 
@@ -190,7 +190,7 @@ def _copied(law: Law, stream: Stream, count: int, device: torch.device) -> Tenso
         for part in torch.split(drawn, CHUNK):
             add(part, 1.0)
     else:
-        drawn.copy_(torch.from_numpy(draw(law, stream, count)))
+        drawn.copy_(torch.from_numpy(draw_noise(law, stream, count)))
     return drawn.to(device, non_blocking=True)
 
 

@@ -20,7 +20,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.engine.sizes import wide
+from dprecipe.training.engine.sizes import widest_type
 from dprecipe.training.gate import Gate, law_of, multiplier_of
 from dprecipe.training.noise import MIN_ON_DEVICE
 from dprecipe.training.probe.program import Check
@@ -46,11 +46,11 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
         RunFailed: it does not.
     """
     noises = {(law_of(c.event), multiplier_of(c.event), c.event.norm): Charge(c.event, 1) for c in plan.events}
-    place = wide(device)
+    place = widest_type(device)
     if place.type != "cpu":
         keystream_known(place)
     counts = (DRAWS,) if place.type == "cpu" else (DRAWS, max(DRAWS, MIN_ON_DEVICE))
-    check = held(
+    check = check_lattice(
         (_drawn(plan, charge, place, count), law, scale)
         for (law, scale, _), charge in noises.items()
         for count in counts
@@ -69,17 +69,17 @@ def keystream_known(device: torch.device) -> None:
     """
     key = Secrets().stream("noise", 0).key
     for first, count in ((0, BLOCKS), (2**31 - 1, 3), (2**32 - 2, 2)):
-        made = Keystream(key, device, first).next(count).cpu().numpy()
+        result = Keystream(key, device, first).next(count).cpu().numpy()
         expected = np.empty(BLOCK * count, dtype=np.uint8)
         Stream(key, first).fill(expected)
-        if not np.array_equal(made, expected.view("<i4")):
+        if not np.array_equal(result, expected.view("<i4")):
             raise RunFailed(
                 f"the keystream made on {device} is not that of ChaCha20, from block {first} on",
                 "set runtime.device to cpu, and don't trust this device",
             )
 
 
-def held(draws: Iterable[tuple[NDArray[np.float64], Law, float]]) -> Check:
+def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Law, float]]) -> Check:
     """The check of noise that was drawn, some number of draws at a time, each with its law and scale.
 
     Raises:
@@ -98,7 +98,7 @@ def _drawn(plan: Plan, charge: Charge, device: torch.device, count: int) -> NDAr
         ticket = gate.admit()
         if ticket is None:
             raise RunFailed("the gate admits not even one event of the plan")
-        zeros = torch.zeros(count, dtype=torch.float64, device=wide(device))
+        zeros = torch.zeros(count, dtype=torch.float64, device=widest_type(device))
         drawn: NDArray[np.float64] = gate.release(ticket, ClippedSum(zeros, 1.0, charge.event.norm)).cpu().numpy()
         ledger.abandon()
     return drawn

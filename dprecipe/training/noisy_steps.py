@@ -1,6 +1,6 @@
 """The program of every mechanism that steps on noisy sums: runs exactly the planned events, through the gate.
 
-One event is a transaction: admitted and recorded, its lots drawn, each lot's bounded sum released with noise, the
+One event is a transaction: admitted and recorded, its batches drawn, each batch's bounded sum released with noise, the
 optimiser moved. A transaction that is cut short is never continued; what it was charged stays charged.
 """
 
@@ -16,38 +16,38 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.language.training import Sgd
-from dprecipe.mechanisms.noisy_sum.lots import Lot, draw
+from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers, draw_batch
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
-from dprecipe.training.kept import Kept
-from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
-from dprecipe.training.processes import Alone, Led, Processes
-from dprecipe.training.records import Store, StoredLot
+from dprecipe.training.kept import TensorSnapshot
+from dprecipe.training.optimise import Average, decay_rate, learning_rate, optimizer_of
+from dprecipe.training.processes import Led, Processes, SingleProcess
+from dprecipe.training.records import Store, StoredBatch
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Step:
+class NoisyStep:
     """One update: its number in the plan, from 0, and the event that pays for it."""
 
     number: int
     event: Event
 
 
-class Sums(Protocol):
-    """A mechanism's half of a step: how a lot becomes a sum that may be released, and the noisy sum a gradient."""
+class BatchSums(Protocol):
+    """A mechanism's half of a step: how a batch becomes a sum that may be released, and the noisy sum a gradient."""
 
-    def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
+    def batch(self, store: Store, units: UnitNumbers, seed: int) -> StoredBatch:
         """The records of these units, in the groups whose gradients are averaged."""
 
-    def summed(self, model: nn.Module, lot: StoredLot, step: Step) -> ClippedSum:
-        """The bounded sum of a lot."""
+    def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
+        """The bounded sum of a batch."""
 
-    def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
+    def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
         """From the noisy sum, float64, which it may overwrite, to the gradient, (P,): divided by a public number of
         units; and a factor of the update it makes. Post-processing: reads nothing but the noisy sum, earlier ones, and
         public constants."""
@@ -74,7 +74,7 @@ class NoisySteps(lightning.LightningModule):
     """Manual optimisation on noisy sums; the trainer only counts."""
 
     def __init__(
-        self, plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets, sums: Sums
+        self, plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets, sums: BatchSums
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -86,9 +86,9 @@ class NoisySteps(lightning.LightningModule):
         self.events_done = gate.done
         """Events the model holds whole: a checkpoint is taken between events only."""
         self.stop_requested = False
-        self.processes: Processes = Alone()
+        self.processes: Processes = SingleProcess()
         """Who takes part in each step; set before the first."""
-        self.kept: Kept | None = None
+        self.kept: TensorSnapshot | None = None
         """Of a module from Python, what it was: set once its weights are those it goes on from."""
         self._plan = plan
         self._sums = sums
@@ -96,7 +96,7 @@ class NoisySteps(lightning.LightningModule):
         self._secrets = secrets
         self._lr = learning_rate(plan.training.descent, plan.length)
         self._optimizer = optimizer_of(plan.training.descent, model)
-        self._pending: tuple[Ticket, Iterator[tuple[int, Lot]]] | None = None
+        self._pending: tuple[Ticket, Iterator[tuple[int, UnitNumbers]]] | None = None
 
     @property
     def steps_left(self) -> int:
@@ -121,16 +121,16 @@ class NoisySteps(lightning.LightningModule):
                 self.trainer.should_stop = True
                 return
             stream = self._secrets.stream("sampling", ticket.index)
-            self._pending = (ticket, enumerate(draw(ticket.event, self._store.units, stream)))
-        ticket, lots = self._pending
-        number, units = next(lots)
+            self._pending = (ticket, enumerate(draw_batch(ticket.event, self._store.units, stream)))
+        ticket, batches = self._pending
+        number, units = next(batches)
         index, part = (ticket.index << 32) + number, self.processes.part(units)
-        lot = self._sums.lot(self._store, part, self.processes.seed(self._secrets.stream("augmentation", index)))
-        step = Step(self.steps_done, ticket.event)
+        stored = self._sums.batch(self._store, part, self.processes.seed(self._secrets.stream("augmentation", index)))
+        step = NoisyStep(self.steps_done, ticket.event)
         # Another seed: what one record's augmentation draws must not be what a layer draws for another.
         still = nullcontext() if self.kept is None else self.kept.still()
         with still, drawing_from(self.processes.seed(self._secrets.stream("layers", index)), self.device):
-            summed = self._sums.summed(self.model, lot, step)
+            summed = self._sums.summed(self.model, stored, step)
         summed = replace(summed, value=self.processes.summed(summed.value))
         noisy = self.processes.released(lambda: self.gate.release(ticket, summed), summed.value)
         self._update(*self._sums.gradient(noisy, step))
@@ -138,14 +138,14 @@ class NoisySteps(lightning.LightningModule):
             self._pending = None
             self.events_done += 1
 
-    def try_out(self, ticket: Ticket, units: Lot) -> None:
+    def try_out(self, ticket: Ticket, units: UnitNumbers) -> None:
         """All that takes memory in a step with these units, of which nothing is kept: neither weights nor what noisy
         sums decide move. The gate and the records have to be made up."""
         training = self.model.training
         self.model.train()
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         with drawing_from(0, trained[0].device):
-            summed = self._sums.summed(self.model, self._sums.lot(self._store, units, 0), Step(0, ticket.event))
+            summed = self._sums.summed(self.model, self._sums.batch(self._store, units, 0), NoisyStep(0, ticket.event))
         noisy = self.gate.release(ticket, summed)
         copies = [nn.Parameter(parameter.detach().clone()) for parameter in trained]
         for copy, part in zip(copies, _parts(noisy[: sum(p.numel() for p in trained)], trained), strict=True):
@@ -168,7 +168,7 @@ class NoisySteps(lightning.LightningModule):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             parameter.grad.copy_(part)
-        decay(spec, raw, lr)
+        decay_rate(spec, raw, lr)
         before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in trained]
         optimizer.step()  # type: ignore[union-attr]
         if before is not None:
@@ -200,7 +200,7 @@ class NoisySteps(lightning.LightningModule):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, but never from the lots or the noise of the attempt it is from."""
+        """Continue from `state`, but never from the batches or the noise of the attempt it is from."""
         self._sums.restore(state["sums"])
         self.events_done = int(state["events_done"])
         self.steps_done = int(state["steps_done"])

@@ -1,10 +1,10 @@
-"""Several processes as one program: one lot, one ledger, noise once.
+"""Several processes as one program: one batch, one ledger, noise once.
 
 Every process holds the records and the model. The leader alone admits events, keeps the ledger and draws noise; all
-draw the same lot from the same secret stream, and each takes the gradients of a part of it. So whatever their number,
+draw the same batch from the same secret stream, and each takes the gradients of a part of it. So whatever their number,
 what is released is what one process would release.
 
-Guarantees: given the same secrets, lots are those of a single process, and a sum differs from its by the rounding of
+Guarantees: given the same secrets, batches are those of a single process, and a sum differs from its by the rounding of
 double precision alone.
 """
 
@@ -25,7 +25,7 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
-from dprecipe.mechanisms.noisy_sum.lots import Lot
+from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.noise.entropy import Stream
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Ticket
@@ -36,7 +36,7 @@ PATIENCE = timedelta(days=2)
 noticed by whoever launched them."""
 
 LAUNCHER = "DPRECIPE_LAUNCHER"
-"""In the environment of processes that `launched` started: its process."""
+"""In the environment of processes that `launch_processes` started: its process."""
 WATCH_SECONDS = 0.5
 
 
@@ -49,8 +49,8 @@ class Processes(Protocol):
     def agree(self, answer: Callable[[], T]) -> T:
         """The leader's answer, in every process; it is asked nowhere else."""
 
-    def part(self, units: Lot) -> Lot:
-        """This process's part of a lot; together the parts are the lot. It may be empty.
+    def part(self, units: UnitNumbers) -> UnitNumbers:
+        """This process's part of a batch; together the parts are the batch. It may be empty.
 
         Whose part a unit is in depends on its number alone: one more unit changes the sum of one process.
         """
@@ -73,7 +73,7 @@ class Processes(Protocol):
 
 
 @final
-class Alone:
+class SingleProcess:
     """One process."""
 
     rank, count = 0, 1
@@ -81,7 +81,7 @@ class Alone:
     def agree(self, answer: Callable[[], T]) -> T:
         return answer()
 
-    def part(self, units: Lot) -> Lot:
+    def part(self, units: UnitNumbers) -> UnitNumbers:
         return units
 
     def summed(self, value: Tensor) -> Tensor:
@@ -110,25 +110,25 @@ class Together:
 
     def agree(self, answer: Callable[[], T]) -> T:
         box: list[Any] = [answer() if self.rank == 0 else None]
-        with reaching():
+        with wait_for_processes():
             distributed.broadcast_object_list(box, src=0, group=self._objects, device=torch.device("cpu"))
         agreed: T = box[0]
         return agreed
 
-    def part(self, units: Lot) -> Lot:
-        mine: Lot = units[units % self.count == self.rank]
+    def part(self, units: UnitNumbers) -> UnitNumbers:
+        mine: UnitNumbers = units[units % self.count == self.rank]
         return mine
 
     def summed(self, value: Tensor) -> Tensor:
         total = value.to(self._device, copy=True)
-        with reaching():
+        with wait_for_processes():
             distributed.all_reduce(total)
         return total.to(value.device)
 
     def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
         value = noisy() if self.rank == 0 else torch.empty_like(like, dtype=torch.float64)
         shared = value.to(self._device).contiguous()
-        with reaching():
+        with wait_for_processes():
             distributed.broadcast(shared, src=0)
         return shared.to(value.device)
 
@@ -137,9 +137,9 @@ class Together:
 
     def check_same(self, what: str, value: object) -> None:
         held: list[Any] = [None] * self.count
-        with reaching():
+        with wait_for_processes():
             distributed.all_gather_object(held, value, group=self._objects)
-        other = next((rank for rank, found in enumerate(held) if found != held[0]), None)
+        other = next((rank for rank, result in enumerate(held) if result != held[0]), None)
         if other is not None:
             raise UsageFault(
                 f"process {other} of this run has another {what} than process 0",
@@ -164,16 +164,16 @@ class Led:
 
 
 def world_size() -> int:
-    """How many processes take part, as `torchrun` and `launched` start them."""
+    """How many processes take part, as `torchrun` and `launch_processes` start them."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def among() -> bool:
+def is_worker() -> bool:
     """Whether this process is one of several."""
     return world_size() > 1
 
 
-def leads() -> bool:
+def is_leader() -> bool:
     """Whether this process is the one that keeps the ledger; alone, it is."""
     return int(os.environ.get("RANK", "0")) == 0
 
@@ -183,27 +183,27 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def join(device: torch.device) -> Processes:
+def join_processes(device: torch.device) -> Processes:
     """The processes of this run, once all of them have come.
 
     Raises:
         RunFailed: they can't reach each other.
     """
-    if not among():
-        return Alone()
+    if not is_worker():
+        return SingleProcess()
     if not distributed.is_initialized():
-        with reaching():
+        with wait_for_processes():
             if device.type == "cuda":
                 torch.cuda.set_device(device)  # else every process of a machine takes its first GPU
                 distributed.init_process_group("cpu:gloo,cuda:nccl", timeout=PATIENCE)
             else:
                 distributed.init_process_group("gloo", timeout=PATIENCE)
-    with reaching():
+    with wait_for_processes():
         return Together(device)
 
 
 @contextmanager
-def reaching() -> Iterator[None]:
+def wait_for_processes() -> Iterator[None]:
     """What torch says of a process that can't be reached, as a fault."""
     try:
         yield
@@ -228,13 +228,13 @@ def end_with_launcher() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def leave() -> None:
+def leave_processes() -> None:
     """End the group, if there is one."""
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 
 
-def launched(count: int, arguments: list[str], device: str) -> int:
+def launch_processes(count: int, arguments: list[str], device: str) -> int:
     """Run `python -m dprecipe` with these arguments in `count` processes of this machine; the leader's exit code.
 
     `device`: that of the recipe's runtime.

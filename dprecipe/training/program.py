@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dprecipe.data.augment import augmentation
-from dprecipe.data.facts import DataFacts, facts
+from dprecipe.data.augment import make_augmentation
+from dprecipe.data.facts import DataFacts, describe_data
 from dprecipe.data.raw import Labels
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, PlanRefused, RunFailed, UsageFault
@@ -22,21 +22,21 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
 from dprecipe.models.form import Form
 from dprecipe.models.hub_config import Config
-from dprecipe.models.initial import start
-from dprecipe.models.modules.adapted import adapt
+from dprecipe.models.initial import start_from
+from dprecipe.models.modules.adapted import adapt_module
 from dprecipe.models.origin import InitialWeights
-from dprecipe.models.private import inspect
+from dprecipe.models.private import inspect_module
 from dprecipe.models.schema import Pretrained, Transformer, Transformers
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
-from dprecipe.progress import say
+from dprecipe.progress import report_progress
 from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.precision_check import single_precision
-from dprecipe.training.probe.program import Check, probe
+from dprecipe.training.probe.program import Check, run_probe
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.processes import among, local_rank
-from dprecipe.training.provenance import Provenance
+from dprecipe.training.processes import is_worker, local_rank
+from dprecipe.training.provenance import RunProvenance
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
 from dprecipe.training.runner import Given
@@ -82,9 +82,9 @@ class Program:
     """Of a model of transformers: what it is built from."""
 
     @property
-    def provenance(self) -> Provenance:
+    def provenance(self) -> RunProvenance:
         """What the certificate says of it."""
-        return Provenance(
+        return RunProvenance(
             self.checks,
             self.device,
             "python" if self.custom_model else "recipe",
@@ -111,10 +111,10 @@ def prepare(
         UsageFault: `model` is given, and the recipe names weights that it would start from.
         RunFailed: the probe found that the program does not do what the accounting assumes.
     """
-    data_facts = facts(plan.data)
+    data_facts = describe_data(plan.data)
     device = device_of(plan.runtime.device)
-    built, initial = started(plan, data_facts) if model is None else (own(plan, model), None)
-    findings = inspect(built)
+    built, initial = build_started_model(plan, data_facts) if model is None else (use_own_model(plan, model), None)
+    findings = inspect_module(built)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(findings)
     if not any(parameter.requires_grad for parameter in built.parameters()):
@@ -125,16 +125,16 @@ def prepare(
     built.to(device)
     form = form_of(plan, data_facts, built, given)
     if model is not None:
-        built, form, single = adapt(built, form)
+        built, form, single = adapt_module(built, form)
         if single:
-            say(f"records go through the module one by one, which is slow: {single}")
-    say("checking the program and its noise on synthetic records")
+            report_progress(f"records go through the module one by one, which is slow: {single}")
+    report_progress("checking the program and its noise on synthetic records")
     sums = tests(plan, built)
     largest = records_at_once(plan)
-    checks = probe(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest)
+    checks = run_probe(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest)
     checks = (*checks, single_precision(device), noise_scale(plan, device))
     sets = records()
-    store = Store(sets.train, device, lambda generator: augmentation(plan.data.preprocess, generator))
+    store = Store(sets.train, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
     config = built.config if isinstance(built, SequenceClassifier) and model is None else None
     return Program(built, model is not None, store, sets, data_facts, device, checks, initial, config)
 
@@ -163,7 +163,7 @@ def records_at_once(plan: Plan) -> int:
     return max(1, min(max(plan.runtime.physical_batch, rows), units * rows))
 
 
-def started(plan: Plan, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
+def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, InitialWeights | None]:
     """The recipe's model as its training begins, and where its weights came from if not from the seed.
 
     Raises:
@@ -174,10 +174,10 @@ def started(plan: Plan, public: DataFacts) -> tuple[nn.Module, InitialWeights | 
     if isinstance(spec, Transformers):
         config = config_of(folder_of(spec, folder))
     built = build(spec, public.shape, public.classes, seed, vocabulary=public.vocabulary, config=config)
-    return built, start(spec, built, folder, seed)
+    return built, start_from(spec, built, folder, seed)
 
 
-def own(plan: Plan, model: nn.Module) -> nn.Module:
+def use_own_model(plan: Plan, model: nn.Module) -> nn.Module:
     """A module from Python, which brings its own weights.
 
     Raises:
@@ -191,7 +191,7 @@ def own(plan: Plan, model: nn.Module) -> nn.Module:
     return model
 
 
-def declared(plan: Plan, root: Path, given: Given) -> Sets:
+def declared_records(plan: Plan, root: Path, given: Given) -> Sets:
     """The records the recipe names, or those that came from Python in their place."""
     train = given.records("train", plan, root)
     if train is None:
@@ -219,7 +219,7 @@ class Synthetic:
     """As many units as the recipe declares, each with all the records that it may have, made up when asked for."""
 
     def __init__(self, plan: Plan) -> None:
-        self._facts = facts(plan.data)
+        self._facts = describe_data(plan.data)
         self.unit_count, unit = plan.data.size, plan.data.unit
         self.units = None if unit == "record" else np.repeat(np.arange(self.unit_count), unit.max_records)
         self._generator = np.random.default_rng(0)
@@ -249,4 +249,4 @@ def device_of(name: str) -> torch.device:
     if name != "cuda":
         return torch.device(name)
     # With its number: "cuda" is the GPU that was set last to torch, and the first to others.
-    return torch.device("cuda", local_rank() if among() else torch.cuda.current_device())
+    return torch.device("cuda", local_rank() if is_worker() else torch.cuda.current_device())

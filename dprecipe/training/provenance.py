@@ -14,7 +14,7 @@ from dprecipe.data.records import Records
 from dprecipe.faults import UsageFault
 from dprecipe.models.origin import InitialWeights
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, commit, package_versions
+from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, commit_to_data, package_versions
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe.program import Check
 
@@ -27,7 +27,7 @@ records of a kind of our own, which can't be committed to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
+class RunProvenance:
     """The half of a certificate's recorded facts that no step changes."""
 
     checks: tuple[Check, ...]
@@ -56,7 +56,7 @@ class Provenance:
         """What every attempt of a run says of itself in the ledger, and what has to be the same in all of them."""
         identity: dict[str, Any] = {"model": self.model, "data": self.data}
         for name, parts in private.items():
-            identity[name] = None if parts is None else commit(folder.commitment_key, *map(_bytes, parts))
+            identity[name] = None if parts is None else commit_to_data(folder.commitment_key, *map(_bytes, parts))
         return identity if self.initial is None else {**identity, "initial_weights": self.initial.digest}
 
 

@@ -17,18 +17,18 @@ from torch import Tensor
 
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.models.file import describe
+from dprecipe.models.file import describe_file
 from dprecipe.models.hub_config import Config
 from dprecipe.models.schema import Model
-from dprecipe.privacy.ledger import Ledger, held
-from dprecipe.progress import say
+from dprecipe.privacy.ledger import Ledger, lock_ledger
+from dprecipe.progress import report_progress
 from dprecipe.release import folder as release_folder
 from dprecipe.release.facts import PublicScore, RunFacts
 from dprecipe.release.untrusted import to_bytes
 from dprecipe.release.verify import verify
 from dprecipe.training.evaluate import Score
 from dprecipe.training.folder import WHEN, RunFolder
-from dprecipe.training.provenance import Provenance
+from dprecipe.training.provenance import RunProvenance
 from dprecipe.training.released import tensors_of
 
 
@@ -56,7 +56,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedRun:
     """What became of a release."""
 
     epsilon: float
@@ -69,10 +69,10 @@ def publish(
     plan: Plan,
     folder: RunFolder,
     started: datetime,
-    provenance: Provenance,
+    provenance: RunProvenance,
     commitment: str | None,
     finished: Finished,
-) -> Published:
+) -> PublishedRun:
     """Write `release/`, verified as a stranger would. The ledger is held so long: no other process can resume the run
     meanwhile.
 
@@ -80,14 +80,14 @@ def publish(
         RunFailed: the disk refuses, the ledger does not support a certificate, or the release does not verify: it is
             then in `private/`; the run stays resumable.
     """
-    say("working out the certificate, and asking the second library")
+    report_progress("working out the certificate, and asking the second library")
     public = plan.publishes_scores and not finished.test_from_python
     tensors = tensors_of(
         finished.weights, finished.trained, provenance.model == "python", provenance.initial is not None
     )
     # A clock that was set back meanwhile has no say.
     times = [moment.isoformat(timespec="seconds") for moment in (started, max(started, datetime.now(UTC)))]
-    with held(folder.ledger) as ledger:
+    with lock_ledger(folder.ledger) as ledger:
         facts = replace(
             provenance.facts(tensors, commitment, *times),
             steps_lost=finished.steps_lost,
@@ -100,9 +100,9 @@ def publish(
 
 def _publish(
     plan: Plan, folder: RunFolder, ledger: Ledger, facts: RunFacts, finished: Finished, public: bool
-) -> Published:
+) -> PublishedRun:
     history = _history(plan, folder, finished.score) if public else []
-    description = describe(finished.model, plan.data, finished.config)
+    description = describe_file(finished.model, plan.data, finished.config)
 
     def write(path: Path) -> None:
         cpu = {name: value.detach().to("cpu").contiguous() for name, value in finished.weights.items()}
@@ -114,11 +114,11 @@ def _publish(
         finished.write(path)
 
     def check(draft: Path) -> None:
-        say("verifying the release as a stranger would")
+        report_progress("verifying the release as a stranger would")
         hold_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
 
-    epsilon = release_folder.publish(folder.release, plan, ledger, facts, history, write, check)
-    return Published(epsilon, ledger.insecure_seed is None)
+    epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, history, write, check)
+    return PublishedRun(epsilon, ledger.insecure_seed is None)
 
 
 def hold_verified(draft: Path, kept: Path, insecure: bool) -> None:
@@ -152,7 +152,7 @@ def _history(plan: Plan, folder: RunFolder, score: Score | None) -> list[dict[st
     sound = [point for point in points if names <= point.keys() and _possible(plan, point)]
     damaged += len(points) - len(sound)
     if damaged:
-        say(f"{folder.metrics}: damaged lines, left out of metrics.json: {damaged}")
+        report_progress(f"{folder.metrics}: damaged lines, left out of metrics.json: {damaged}")
     return [point for point in sound if all(map(math.isfinite, point.values()))]
 
 

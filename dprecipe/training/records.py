@@ -13,8 +13,8 @@ from torch import Tensor
 
 from dprecipe.data.records import Records
 from dprecipe.data.records import RecordSource as RecordSource
-from dprecipe.training.ahead import beside, carried, one_ahead, pinned
-from dprecipe.training.engine.clipped_sum import Batch, count_of, physical
+from dprecipe.training.ahead import carry_to_device, one_ahead, pin_array, works_beside
+from dprecipe.training.engine.clipped_sum import BatchPart, count_of, physical_size
 from dprecipe.training.engine.several import FILLED
 from dprecipe.training.engine.sizes import keeps_records, one_size, room_for_records
 
@@ -26,7 +26,7 @@ AT_ONCE = 4096
 """Records that are brought to a device together."""
 
 
-def resident(records: RecordSource, device: torch.device) -> tuple[Tensor, Tensor] | None:
+def resident_batch(records: RecordSource, device: torch.device) -> tuple[Tensor, Tensor] | None:
     """The prepared records on the device, where that is a GPU and they take at most a part of its memory: fetched one
     batch at a time from the machine's, they keep it waiting. `None`: they are fetched."""
     if not keeps_records(device) or not isinstance(records, Records) or not len(records):
@@ -53,13 +53,13 @@ class Store:
         device: torch.device,
         augmented: Callable[[torch.Generator], Augment | None] = lambda generator: None,
     ) -> None:
-        """`augmented` makes the augmentation that draws from a generator; the generator is seeded lot by lot."""
+        """`augmented` makes the augmentation that draws from a generator; the generator is seeded batch by batch."""
         self._records = records
         self._generator = torch.Generator(device=device)
         self.device = device
         self._augment = augmented(self._generator)
         self.units = records.unit_count
-        self._resident = resident(records, device)
+        self._resident = resident_batch(records, device)
         self._of_units: tuple[Indices, Indices] | None = None
         if records.units is not None:
             # The records of unit u are order[starts[u]:starts[u + 1]].
@@ -67,7 +67,7 @@ class Store:
             order = np.argsort(records.units, kind="stable")
             self._of_units = (order, np.concatenate([[0], np.cumsum(counts)]))
 
-    def lot(self, units: Indices, seed: int, groups: Indices | None = None) -> StoredLot:
+    def batch(self, units: Indices, seed: int, groups: Indices | None = None) -> StoredBatch:
         """The records of these units, not yet on the device; increasing unit numbers, or else with `groups`.
 
         `groups`: for each unit the group, increasing from 0 without gaps, whose records' gradients are averaged;
@@ -78,47 +78,45 @@ class Store:
         """
         self._generator.manual_seed(seed)
         if self._of_units is None:
-            return StoredLot(self, units, None if groups is None else torch.from_numpy(groups))
+            return StoredBatch(self, units, None if groups is None else torch.from_numpy(groups))
         order, starts = self._of_units
         counts = starts[units + 1] - starts[units]
         # 0 … n-1 within each unit, shifted to where the unit starts.
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         numbers = torch.from_numpy(np.repeat(np.arange(len(units)) if groups is None else groups, counts))
-        return StoredLot(self, order[np.repeat(starts[units], counts) + within], numbers)
-
-    def batch(self, indices: Indices, units: Tensor | None = None, copies: int = 1) -> Batch:
-        """These records on the device, each `copies` times in a row, each copy augmented by itself."""
-        return self.made_of(self._fetch(indices), units, copies)
+        return StoredBatch(self, order[np.repeat(starts[units], counts) + within], numbers)
 
     def fetched(self, parts: Iterable[Indices]) -> Iterator[Fetched]:
         """The records of each part, for `made_of`: where a device computes by itself and they are not there yet, one
         part ahead, in a thread. Records that come from somewhere else than memory may not like another thread."""
-        if self._resident is None and beside(self.device) and isinstance(self._records, Records):
+        if self._resident is None and works_beside(self.device) and isinstance(self._records, Records):
             return one_ahead(self._fetch, parts)
         return map(self._fetch, parts)
 
-    def made_of(self, fetched: Fetched, units: Tensor | None = None, copies: int = 1) -> Batch:
-        """As `batch`, of records that were fetched. To be called in the order of the parts: augmentation draws here."""
-        features, labels = (carried(tensor, self.device) for tensor in fetched)
+    def made_of(self, fetched: Fetched, units: Tensor | None = None, copies: int = 1) -> BatchPart:
+        """Fetched records on the device, each `copies` times in a row, each copy augmented by itself. To be called in
+        the
+        order of the parts: augmentation draws here."""
+        features, labels = (carry_to_device(tensor, self.device) for tensor in fetched)
         if copies > 1:
             features, labels = features.repeat_interleave(copies, 0), labels.repeat_interleave(copies, 0)
         if self._augment is not None:
             features = self._augment(features)
-        return Batch(features, labels, None if units is None else carried(units, self.device))
+        return BatchPart(features, labels, None if units is None else carry_to_device(units, self.device))
 
     def _fetch(self, indices: Indices) -> Fetched:
         if self._resident is None:
             features, labels = self._records.batch(indices)
-            return pinned(features, self.device), pinned(labels, self.device)
+            return pin_array(features, self.device), pin_array(labels, self.device)
         features_on, labels_on = self._resident
-        chosen = carried(torch.from_numpy(indices), self.device)
+        chosen = carry_to_device(torch.from_numpy(indices), self.device)
         return features_on.index_select(0, chosen), labels_on.index_select(0, chosen)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class StoredLot:
-    """A lot of a `Store`; `parts` is what the engine reads."""
+class StoredBatch:
+    """A batch of a `Store`; `parts` is what the engine reads."""
 
     store: Store
     indices: Indices
@@ -128,8 +126,8 @@ class StoredLot:
     def gradients(self) -> int:
         return count_of(self.units, len(self.indices))
 
-    def parts(self, size: int) -> Iterator[Batch]:
-        parts = list(physical(self.units, len(self.indices), size))
+    def parts(self, size: int) -> Iterator[BatchPart]:
+        parts = list(physical_size(self.units, len(self.indices), size))
         fetched = self.store.fetched(self.indices[part] for part, _ in parts)
         for (_, units), records in zip(parts, fetched, strict=True):
             yield self.store.made_of(records, units)
@@ -137,46 +135,48 @@ class StoredLot:
 
 @final
 @dataclass(frozen=True, slots=True)
-class LotOfSeveral:
-    """A lot in which each unit is one record of several rows, for `engine.several`: its records, each `copies` times.
+class BatchOfSeveral:
+    """A batch in which each unit is one record of several rows, for `engine.several`: its records, each `copies` times.
 
     `parts` counts rows. Units come by their number of records, and are filled up to the longest beside them, and on to
     a number of the form 2^k or 3·2^k: the engine makes a plan for each. Where parts have one size, units of another
     such number are in parts of their own.
     """
 
-    lot: StoredLot
+    batch: StoredBatch
     copies: int = 1
 
     @property
     def gradients(self) -> int:
-        return self.lot.gradients
+        return self.batch.gradients
 
-    def parts(self, size: int) -> Iterator[Batch]:
+    def parts(self, size: int) -> Iterator[BatchPart]:
         cut = list(self._cut(size))
-        for (_, counts_U, records), fetched in zip(cut, self.lot.store.fetched(part for part, *_ in cut), strict=True):
-            batch = self.lot.store.made_of(fetched, copies=self.copies)
+        for (_, counts_U, records), fetched in zip(
+            cut, self.batch.store.fetched(part for part, *_ in cut), strict=True
+        ):
+            batch = self.batch.store.made_of(fetched, copies=self.copies)
             shape = (len(counts_U), records * self.copies)
             filled_UR = torch.from_numpy(np.arange(records) >= counts_U[:, None])
-            filled_UR = carried(filled_UR.repeat_interleave(self.copies, 1), batch.labels.device)
+            filled_UR = carry_to_device(filled_UR.repeat_interleave(self.copies, 1), batch.labels.device)
             labels_UR = torch.unflatten(batch.labels, 0, shape).masked_fill(filled_UR, FILLED)
-            yield Batch(torch.unflatten(batch.features, 0, shape), labels_UR)
+            yield BatchPart(torch.unflatten(batch.features, 0, shape), labels_UR)
 
     def _cut(self, size: int) -> Iterator[tuple[Indices, Indices, int]]:
         """Of each part: its records, those of one unit after the other; how many each unit has; and to how many each is
         filled up, by repetition of its last one."""
-        indices = self.lot.indices
-        if self.lot.units is None:
+        indices = self.batch.indices
+        if self.batch.units is None:
             starts_U, counts_U = np.arange(len(indices)), np.ones(len(indices), dtype=np.int64)
         else:
-            counts_U = np.bincount(self.lot.units.numpy())
+            counts_U = np.bincount(self.batch.units.numpy())
             starts_U = np.cumsum(counts_U) - counts_U
         longest_first = np.argsort(-counts_U, kind="stable")
         start = 0
         while start < len(longest_first):
             records = _rounded_up(int(counts_U[longest_first[start]]))
             units = longest_first[start : start + max(1, size // (records * self.copies))]
-            if one_size(self.lot.store.device):  # a unit's shape is its own: another's does not decide it
+            if one_size(self.batch.store.device):  # a unit's shape is its own: another's does not decide it
                 units = units[[_rounded_up(int(count)) == records for count in counts_U[units]]]
             within_UR = np.minimum(np.arange(records), counts_U[units][:, None] - 1)
             yield indices[starts_U[units][:, None] + within_UR].ravel(), counts_U[units], records

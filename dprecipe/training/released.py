@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.models.lora import Adapted
+from dprecipe.models.lora import LowRankLayer
 from dprecipe.release.facts import Dtype, MadeBy, ReleasedTensor
-from dprecipe.release.origins import listed, untouched
+from dprecipe.release.origins import list_words, untouched_tensors
 
 DTYPES: dict[torch.dtype, Dtype] = {
     torch.bool: "BOOL",
@@ -42,7 +42,7 @@ def trained_names(module: nn.Module, fitted: bool = False) -> frozenset[str]:
         return frozenset(module.state_dict())
     names = set(trained_parameters(module))
     for name, layer in module.named_modules():
-        if isinstance(layer, Adapted):
+        if isinstance(layer, LowRankLayer):
             prefix = f"{name}." if name else ""
             adapters = {f"{prefix}down.weight", f"{prefix}up.weight"}
             if adapters & names:
@@ -95,11 +95,11 @@ def refuse_python_tensors(plan: Plan, module: nn.Module) -> None:
     """
     if plan.runtime.python_tensors != "refuse":
         return
-    found = untouched(tensors_of(module.state_dict(), trained_names(module), custom=True, from_file=False))
-    if found:
+    result = untouched_tensors(tensors_of(module.state_dict(), trained_names(module), custom=True, from_file=False))
+    if result:
         raise UsageFault(
-            f"the module from Python would release tensors that no noisy step makes: {listed(found)}; the recipe has "
-            "runtime.python_tensors: refuse",
+            f"the module from Python would release tensors that no noisy step makes: {list_words(result)}; the recipe "
+            "has runtime.python_tensors: refuse",
             "train them, register buffers with persistent=False so that they are not released, or set "
             "runtime.python_tensors to declare, and the certificate names them",
         )

@@ -14,7 +14,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.release.folder import signing_key
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.gather import gather
+from dprecipe.training.gather import gather_records
 from dprecipe.training.runner import Given, Rehearsal, Run, Start, runner_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def run(
         raise UsageFault(f"{plan.mechanism} runs in one process", "start it without torchrun")
     folder = None if several and follows else RunFolder.open(path, plan) if resume else RunFolder.absent(path)
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
-    gathered = gather(plan, root, objects)
+    gathered = gather_records(plan, root, objects)
     runner = runner_of(plan)  # imports torch: what is wrong with the data has been told
     program = runner.prepare(plan, root, Given(model, train, public, test, gathered))
     if folder is None:

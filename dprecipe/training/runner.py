@@ -14,7 +14,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.gather import Gathered, gather
+from dprecipe.training.gather import Gathered, gather_records
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,12 +63,12 @@ class Given:
         """The records of a role, prepared; read now where that has not been done.
 
         Raises:
-            UsageFault, DataFault: see `dprecipe.training.gather.gather`.
+            UsageFault, DataFault: see `dprecipe.training.gather.gather_records`.
         """
         gathered = self.gathered
         if gathered is None:
             objects: dict[Role, object | None] = {"train": self.train, "public": self.public, "test": self.test}
-            gathered = gather(plan, root, objects)
+            gathered = gather_records(plan, root, objects)
         return gathered.prepared(role)
 
 
@@ -111,7 +111,7 @@ class Runner(Protocol[P]):
     @abstractmethod
     def attempt(self, plan: Plan, folder: RunFolder, program: P, start: Start) -> Run:
         """Go on from where the folder is to the end of the plan or of the budget, and publish: see
-        `dprecipe.training.attempt.opened`.
+        `dprecipe.training.attempt.open_attempt`.
 
         Raises:
             Interrupted: the user stopped it; `resume` continues.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dprecipe.screen import note
+from dprecipe.screen import write_note
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def stopping_on_signals(request_stop: Callable[[], None], what: str = "step") ->
     def handle(number: int, frame: Any) -> None:
         request_stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        note("", f"stopping after this {what}; press Ctrl-C again to stop at once")
+        write_note("", f"stopping after this {what}; press Ctrl-C again to stop at once")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

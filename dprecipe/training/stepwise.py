@@ -23,26 +23,26 @@ from torch.utils.data import DataLoader
 from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.models.lora import merged
+from dprecipe.models.lora import merge_adapters
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
-from dprecipe.progress import say
-from dprecipe.release.origins import quoted
+from dprecipe.progress import report_progress
+from dprecipe.release.origins import quote_names
 from dprecipe.training import checkpoint
-from dprecipe.training.attempt import opened
+from dprecipe.training.attempt import open_attempt
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
-from dprecipe.training.kept import Kept
+from dprecipe.training.kept import TensorSnapshot
 from dprecipe.training.lost import check_trained
 from dprecipe.training.memory_check import check_memory
 from dprecipe.training.noisy_steps import Build, NoisySteps
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.processes import Led, Processes, join
-from dprecipe.training.program import Program, Sets, Synthetic, declared
+from dprecipe.training.processes import Led, Processes, join_processes
+from dprecipe.training.program import Program, Sets, Synthetic, declared_records
 from dprecipe.training.program import prepare as program_of
 from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
@@ -64,9 +64,9 @@ class StepwiseRunner(Runner[Program]):
         """The program of a plan, on its own records or those that were given: see `training.program.prepare`."""
         if given.public is not None:
             raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-        program = program_of(plan, self.tests, lambda: declared(plan, root, given), given.model, given.train)
+        program = program_of(plan, self.tests, lambda: declared_records(plan, root, given), given.model, given.train)
         check_memory(plan, self.build, program.model, program.sets.train, program.device)
-        weights = merged(program.model, program.model.state_dict())
+        weights = merge_adapters(program.model, program.model.state_dict())
         trained = trained_names(program.model)
         tensors = tensors_of(weights, trained, program.custom_model, program.initial is not None)
         check_publishable(plan, program.provenance, tensors)
@@ -85,7 +85,7 @@ class StepwiseRunner(Runner[Program]):
                 check_trained(plan, "steps", charged, trained, str(folder.checkpoint), start.accept_lost_steps)
 
         private = {"commitment": private_of(program.sets.train)}
-        with opened(plan, folder, start, program.provenance, private, check) as attempt:
+        with open_attempt(plan, folder, start, program.provenance, private, check) as attempt:
             gate = Gate(plan.events, plan.budget, attempt.ledger, attempt.secrets, attempt.charged)
             module = self.build(plan, program.model, program.store, gate, attempt.secrets)
             if state is not None:
@@ -95,7 +95,7 @@ class StepwiseRunner(Runner[Program]):
             processes.agree(lambda: (attempt.secrets, state))
             curve = SpentCurve(plan, attempt.charged, module.events_done)
             watch = watch_of(plan, folder, program, curve, attempt.ledger)
-            fit(module, watch, program.device, module.steps_left)
+            fit_steps(module, watch, program.device, module.steps_left)
             watch.save(module)
             reason = gate.close(interrupted=module.stop_requested and gate.stop_reason is None)
             processes.agree(lambda: reason)
@@ -104,7 +104,7 @@ class StepwiseRunner(Runner[Program]):
         score = watch.score(module)
         say_moved(module)
         finished = Finished(
-            weights=merged(program.model, module.released_state()),
+            weights=merge_adapters(program.model, module.released_state()),
             trained=trained,
             model=None if program.custom_model else plan.model,
             score=score,
@@ -128,7 +128,7 @@ class StepwiseRunner(Runner[Program]):
         if state is not None:
             module.restore(state)
         module.processes, module.kept = processes, kept_of(program)
-        fit(module, lightning.Callback(), program.device, module.steps_left)
+        fit_steps(module, lightning.Callback(), program.device, module.steps_left)
         if processes.agree(answered_by_the_leader) == "interrupted":
             raise Interrupted("stopped by the process that leads")
         done: Run = processes.agree(answered_by_the_leader)
@@ -143,10 +143,10 @@ class StepwiseRunner(Runner[Program]):
             gate = Gate(take_first(plan.events, steps), plan.budget, ledger, secrets)
             module = self.build(plan, program.model, program.store, gate, secrets)
             stopwatch = Stopwatch()
-            fit(module, stopwatch, program.device, steps)
+            fit_steps(module, stopwatch, program.device, steps)
             ledger.abandon()
         seconds = stopwatch.seconds_per_step
-        done = f"{module.steps_done} steps on made-up records: {seconds * 1000:.0f} ms a step"
+        done = f"{module.steps_done} steps on synthetic records: {seconds * 1000:.0f} ms a step"
         with in_full_precision():
             remarks = module.remarks()
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
@@ -156,15 +156,15 @@ def say_moved(module: NoisySteps) -> None:
     """Name the tensors that a module from Python wrote to by itself, which are not released as they are now."""
     moved = () if module.kept is None else module.kept.moved()
     if moved:
-        say(
-            f"the module from Python wrote to tensors that no noisy step makes: {quoted(moved)}; released are the "
+        report_progress(
+            f"the module from Python wrote to tensors that no noisy step makes: {quote_names(moved)}; released are the "
             "values from before training, and no tensor that was not there then"
         )
 
 
-def kept_of(program: Program) -> Kept | None:
+def kept_of(program: Program) -> TensorSnapshot | None:
     """What a module from Python is now, before this attempt's first step; of our own no code writes anywhere."""
-    return Kept(program.model) if program.custom_model else None
+    return TensorSnapshot(program.model) if program.custom_model else None
 
 
 def answered_by_the_leader() -> Any:
@@ -179,7 +179,7 @@ def processes_of(plan: Plan, program: Program) -> Processes:
         UsageFault: they don't.
         RunFailed: they can't reach each other.
     """
-    processes = join(program.device)
+    processes = join_processes(program.device)
     if processes.count > 1:
         processes.check_same("plan", plan.digest)
         processes.check_same("model", digest_of(p.detach().cpu().numpy() for p in program.model.state_dict().values()))
@@ -211,7 +211,7 @@ def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve,
     )
 
 
-def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
+def fit_steps(module: Any, watch: lightning.Callback, device: torch.device, steps: int) -> None:
     """Run the program under a trainer whose every argument is ours: none that could break privacy can be passed."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -230,7 +230,7 @@ def fit(module: Any, watch: lightning.Callback, device: torch.device, steps: int
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        # The trainer counts steps; the lots are drawn inside the step, by the event that is accounted. One step
+        # The trainer counts steps; the batches are drawn inside the step, by the event that is accounted. One step
         # more than planned, so that the refusal that ends a run is the gate's.
         counter: DataLoader[int] = DataLoader(range(steps + 1), batch_size=None)  # type: ignore[arg-type]
         try:

@@ -15,7 +15,7 @@ import lightning.pytorch as lightning
 
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, drop_first, take_first, total
+from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
 from dprecipe.progress import Progress
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.signals import stopping_on_signals
@@ -35,13 +35,13 @@ class SpentCurve:
         self._plan = plan
         self._charged = charged
         self._remaining = drop_first(plan.events, done)
-        left = total(self._remaining)
+        left = count_events(self._remaining)
         self._ahead = sorted({round(left * i / POINTS) for i in range(1, POINTS + 1)} | {0})
         self._known: dict[int, float] = {}
 
     def at(self, count: int) -> float:
         """ε after `count` events in all, rounded up to the next point of the curve."""
-        ahead = count - total(self._charged)
+        ahead = count - count_events(self._charged)
         point = self._ahead[min(bisect.bisect_left(self._ahead, ahead), len(self._ahead) - 1)]
         if point not in self._known:
             charges, budget = [*self._charged, *take_first(self._remaining, point)], self._plan.budget
@@ -86,7 +86,7 @@ class Watch(lightning.Callback):
         now, step = time.monotonic(), module.steps_done
         if self._held_out is not None and step % self._every == 0:
             self.score(module)
-        # Between events only: a checkpoint inside one would let its lots be continued.
+        # Between events only: a checkpoint inside one would let its batches be continued.
         between = module.events_done == module.gate.done
         if between and now - self._saved >= self._plan.runtime.checkpoint_seconds:
             self.save(module)
@@ -102,7 +102,7 @@ class Watch(lightning.Callback):
         if self._held_out is not None:
             self._score = self._held_out.score(module.released_state())
             figures = {**self._score.metrics, **module.figures()}
-            self._record(module.steps_done, self._curve.at(total(module.gate.spent)), figures)
+            self._record(module.steps_done, self._curve.at(count_events(module.gate.spent)), figures)
         return self._score
 
     def save(self, module: Any) -> None:
@@ -113,10 +113,10 @@ class Watch(lightning.Callback):
         self._saved = time.monotonic()
 
     def _status(self, module: Any) -> str:
-        spent = self._curve.at(total(module.gate.spent))
-        said = [f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"]
-        said += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in module.figures().items()]
-        return ", ".join([*said, self._score.summary] if self._score is not None and self._shown else said)
+        spent = self._curve.at(count_events(module.gate.spent))
+        lines = [f"ε {spent:.3g} of {self._plan.budget.epsilon:.3g}"]
+        lines += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in module.figures().items()]
+        return ", ".join([*lines, self._score.summary] if self._score is not None and self._shown else lines)
 
 
 @final

@@ -16,14 +16,14 @@ noise and some hundred kernels take that to start. An estimate: no GPU was asked
 def device_for(name: str, found: torch.device, model: nn.Module, shape: Sequence[int], expected: float) -> torch.device:
     """The device of a run for which `runtime.device` is `name` and a device was found: a CPU, where `auto` found a GPU
     that the model, on the CPU still, does not pay for with `expected` records a step of this shape."""
-    if name != "auto" or found.type != "cuda" or expected * operations(model, shape) >= WORTH_MOVING:
+    if name != "auto" or found.type != "cuda" or expected * count_operations(model, shape) >= WORTH_MOVING:
         return found
     return torch.device("cpu")
 
 
-def operations(model: nn.Module, shape: Sequence[int]) -> float:
+def count_operations(model: nn.Module, shape: Sequence[int]) -> float:
     """Multiplications and additions of one record's forward pass, in products and convolutions; more than any where the
-    model does not take a made-up record."""
+    model does not take a synthetic record."""
     parameter = next(model.parameters(), None)
     record = torch.zeros((1, *shape), device=None if parameter is None else parameter.device)
     try:

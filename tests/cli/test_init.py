@@ -12,7 +12,7 @@ from dprecipe.cli.validate import check
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -29,7 +29,7 @@ def test_starters_validate_without_a_finding(mechanism: str, source: str, tmp_pa
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_starters_are_planned_within_their_budget(mechanism: str, source: str) -> None:
-    made = plan(read_text(starter(mechanism, source, "s")))
+    made = plan(read_text(make_starter(mechanism, source, "s")))
     assert 0.99 * made.budget.epsilon < made.guarantee.epsilon <= made.budget.epsilon
     assert made.warnings == ()
 

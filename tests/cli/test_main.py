@@ -47,7 +47,7 @@ def test_exit_codes(
 
 
 def ended(error: BaseException) -> int:
-    @cli.guarded
+    @cli.guard_faults
     def command() -> None:
         raise error
 

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from dprecipe.cli import plan as command
-from dprecipe.cli.plan import lines
+from dprecipe.cli.plan import plan_lines
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.starters import starter
+from dprecipe.recipe.starters import make_starter
 
 
 def test_what_does_not_move_is_no_range() -> None:
-    recipe = starter("pnsgd", "npz", "moving").replace(
+    recipe = make_starter("pnsgd", "npz", "moving").replace(
         "learning_rate: 2.0", "learning_rate: {schedule: linear, from: 2.0, to: 0.5}"
     )
     made = plan(read_text(recipe))
-    rows = {line.split()[0]: line for line in lines(made) if line.startswith("  ")}
+    rows = {line.split()[0]: line for line in plan_lines(made) if line.startswith("  ")}
     assert "2 to 0.5 in 256 stages" in rows["learning"]
     assert "stages" not in rows["noise"]
     assert f"({made.room.noise_phases[0].multiplier:.6g} × L)" in rows["noise"]

@@ -8,7 +8,7 @@ import pytest
 
 from dprecipe.cli.show import show
 from dprecipe.recipe.read import read, read_text
-from dprecipe.recipe.starters import SOURCES, starter
+from dprecipe.recipe.starters import SOURCES, make_starter
 
 FINE = Path(__file__).parents[1] / "golden" / "recipes" / "fine.yaml"
 
@@ -19,7 +19,7 @@ def test_what_is_shown_reads_back_as_the_same_recipe(
     source: str, origin: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "r.yaml"
-    path.write_text(starter("dpsgd", source, "r") + 'meta: {a: null, b: "1e-5", c: [{d: no}]}\n')
+    path.write_text(make_starter("dpsgd", source, "r") + 'meta: {a: null, b: "1e-5", c: [{d: no}]}\n')
     show(path, ["description=no"], origin)
     shown = capsys.readouterr().out
     assert read_text(shown).recipe == read(path, ["description=no"]).recipe

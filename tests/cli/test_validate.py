@@ -14,7 +14,7 @@ from dprecipe.cli import render
 from dprecipe.cli.sarif import as_sarif
 from dprecipe.cli.validate import validate
 from dprecipe.faults import Finding, Place, Severity, UsageFault
-from dprecipe.recipe.starters import starter
+from dprecipe.recipe.starters import make_starter
 from dprecipe.schemas import findings_schema
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
@@ -25,7 +25,7 @@ ALL_AT_ONCE = GOLDEN / "all-at-once.yaml"
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "sub").mkdir()
     (tmp_path / ".hidden").mkdir()
-    (tmp_path / "good.yaml").write_text(starter("dpsgd", "digits", "good"))
+    (tmp_path / "good.yaml").write_text(make_starter("dpsgd", "digits", "good"))
     (tmp_path / "sub" / "bad.yaml").write_text(ALL_AT_ONCE.read_text())
     (tmp_path / ".hidden" / "no.yaml").write_text("a: 1")
     (tmp_path / "sub" / "other.yml").write_text("recipe: dprecipe/v2")
@@ -52,7 +52,7 @@ def test_a_good_recipe_is_exit_code_0(folder: Path, capsys: pytest.CaptureFixtur
 def test_warnings_are_shown_and_exit_code_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Shows R120; nothing is read, so an empty file will do."""
     recipe = folder / "idx.yaml"
-    recipe.write_text(starter("dpsgd", "idx", "idx"))
+    recipe.write_text(make_starter("dpsgd", "idx", "idx"))
     (folder / "train-images-idx3-ubyte.gz").touch()
     assert validate([recipe], "json", folder) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
@@ -66,7 +66,7 @@ def test_warnings_are_shown_and_exit_code_0(folder: Path, capsys: pytest.Capture
 def test_public_images_are_looked_for_and_labels_are_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = folder / "public.yaml"
     public = "  public: {source: idx, images: nowhere, labels: nobody-reads-them}\n  test:"
-    recipe.write_text(starter("dpsgd", "idx", "idx").replace("  test:", public, 1))
+    recipe.write_text(make_starter("dpsgd", "idx", "idx").replace("  test:", public, 1))
     validate([recipe], "json", folder)
     findings = json.loads(capsys.readouterr().out)["findings"]
     found = {f["path"] for f in findings if f["code"] == "R120"}

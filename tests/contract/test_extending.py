@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dprecipe.noise.draws import draw
+from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.families import FAMILIES, SHAPED
 from dprecipe.noise.laws import Law
@@ -72,7 +72,7 @@ def test_every_mechanism_has_tests_a_recipe_a_starter_and_a_page(kind: str) -> N
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_noise_family_has_a_distribution_a_sampler_a_block_and_tests(family: str) -> None:
     law = Law(family, 2.0 if family in SHAPED else None)
-    drawn_N = draw(law, Stream(b"draws for the test of extending!"), COUNT)
+    drawn_N = draw_noise(law, Stream(b"draws for the test of extending!"), COUNT)
     below = float((drawn_N < 1.0).mean())
     assert abs(below - float(law.cdf(1.0))) < 5 * (0.25 / COUNT) ** 0.5
     blocks = [

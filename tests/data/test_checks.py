@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.data.checks import check
+from dprecipe.data.checks import check_data
 
 DIGITS = {"source": "digits", "split": "train"}
 IDX = {"source": "idx", "images": "i", "labels": "l", "shape": [32, 32, 3]}
@@ -70,7 +70,7 @@ GOOD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_sound_blocks_have_no_findings(block, name: str) -> None:
     train, rest = GOOD[name]
-    assert check(block(train, **rest)) == []
+    assert check_data(block(train, **rest)) == []
 
 
 BAD = {
@@ -187,16 +187,16 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_each_contradiction_is_found_where_it_stands(block, name: str) -> None:
     train, rest, path = BAD[name]
-    found = check(block(train, **rest))
+    found = check_data(block(train, **rest))
     assert [(finding.code, finding.path) for finding in found] == [(name[:4], path)]
     assert found[0].remedy
 
 
 def test_the_test_source_is_checked_too(block) -> None:
-    found = check(block(DIGITS, test={**DIGITS, "records": [3, 3]}))
+    found = check_data(block(DIGITS, test={**DIGITS, "records": [3, 3]}))
     assert [(finding.code, finding.path) for finding in found] == [("R205", "data.test.records")]
 
 
 def test_all_findings_are_reported(block) -> None:
     train = table({"y": {"kind": "numeric", "min": 2, "max": 1}}, records=[5, 1], label={"column": "y"})
-    assert sorted(f.code for f in check(block(train, preprocess=[{}]))) == ["R201", "R203", "R205", "R206", "R216"]
+    assert sorted(f.code for f in check_data(block(train, preprocess=[{}]))) == ["R201", "R203", "R205", "R206", "R216"]

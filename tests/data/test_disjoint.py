@@ -9,7 +9,7 @@ import pytest
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.load import read
 from dprecipe.faults import DataFault
-from dprecipe.training.gather import gather
+from dprecipe.training.gather import gather_records
 
 NPZ = {"source": "npz", "path": "a.npz", "shape": [3], "classes": 2}
 PUBLIC = {"source": "npz", "path": "link.npz", "shape": [3]}
@@ -135,4 +135,4 @@ def test_a_run_refuses_them_before_anything_is_built(block, tmp_path: Path) -> N
         data=data, mechanism="dpsgd", room=SimpleNamespace(reads_training_records=True, identity=None)
     )
     with pytest.raises(DataFault, match="equals one of the training records"):
-        gather(plan, root)  # type: ignore[arg-type]
+        gather_records(plan, root)  # type: ignore[arg-type]

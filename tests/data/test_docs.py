@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dprecipe.data.checks import check
+from dprecipe.data.checks import check_data
 from dprecipe.data.schema import Data
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_examples_are_sound(text: str) -> None:
     data = Data.model_validate_json(json.dumps(yaml.safe_load(text)["data"]))
-    assert check(data) == []
+    assert check_data(data) == []
 
 
 def test_every_code_has_a_page() -> None:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dprecipe.data.facts import ColumnFacts, facts
+from dprecipe.data.facts import ColumnFacts, describe_data
 from dprecipe.faults import RecipeError
 
 IDX = {"source": "idx", "images": "i", "labels": "l"}
@@ -40,15 +40,16 @@ WORDS = {**TABLE, "columns": {"t": {"kind": "text"}}}
     ],
 )
 def test_shape_and_classes_from_the_recipe_alone(block, train, steps, shape, classes, pixels) -> None:
-    found = facts(block(train, preprocess=steps))
+    found = describe_data(block(train, preprocess=steps))
     assert (found.shape, found.classes, found.is_pixels) == (shape, classes, pixels)
 
 
 def test_tokens_have_a_vocabulary(block) -> None:
     steps = [{"tokenize": {"column": "t", "buckets": 50, "length": 6}}]
-    assert facts(block(WORDS, preprocess=steps)).vocabulary == 51  # and padding
+    assert describe_data(block(WORDS, preprocess=steps)).vocabulary == 51  # and padding
     assert (
-        facts(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}])).vocabulary is None
+        describe_data(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}])).vocabulary
+        is None
     )
 
 
@@ -62,16 +63,16 @@ def test_tokens_have_a_vocabulary(block) -> None:
 )
 def test_a_number_is_one_output_of_a_declared_range(block, train) -> None:
     steps = [{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}] if train["source"] == "csv" else []
-    found = facts(block(train, preprocess=steps))
+    found = describe_data(block(train, preprocess=steps))
     assert (found.classes, found.target, found.class_names) == (1, (-3.0, 7.5), None)
 
 
 def test_classes_have_no_range(block) -> None:
-    assert facts(block(IDX)).target is None
+    assert describe_data(block(IDX)).target is None
 
 
 def test_columns_keep_their_declared_order(block) -> None:
-    found = facts(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}]))
+    found = describe_data(block(TABLE, preprocess=[{"one_hot": {}}, {"hash": {"columns": ["t"], "buckets": 5}}]))
     assert found.columns == (ColumnFacts("t", 0, 5), ColumnFacts("n", 5, 1), ColumnFacts("c", 6, 3))
     assert found.class_names == ("no", "yes", "maybe")
     assert found.width == 9
@@ -79,12 +80,12 @@ def test_columns_keep_their_declared_order(block) -> None:
 
 def test_the_test_source_has_facts_of_its_own(block) -> None:
     data = block({"source": "digits", "split": "train"}, test={**IDX, "shape": [8, 8]})
-    assert facts(data, "test").shape == (1, 8, 8)
+    assert describe_data(data, "test").shape == (1, 8, 8)
 
 
 def test_a_block_that_contradicts_itself_has_no_facts(block) -> None:
     with pytest.raises(RecipeError) as caught:
-        facts(block(TABLE))
+        describe_data(block(TABLE))
     assert [finding.code for finding in caught.value.findings] == ["R209", "R209"]
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import dprecipe
-from dprecipe.data.given import given
+from dprecipe.data.given import records_from_python
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
-from dprecipe.training.gather import gather
+from dprecipe.training.gather import gather_records
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -74,13 +74,13 @@ def plan() -> Any:
 @pytest.mark.parametrize("labels", [LABELS, LABELS.astype(np.uint8), Tensor(LABELS)], ids=["int64", "uint8", "tensor"])
 def test_two_arrays_become_records(plan: Any, labels: Any) -> None:
     for value in ((FEATURES, labels), [FEATURES.astype(np.float64), labels], (Tensor(FEATURES), labels)):
-        found = given(value, plan.data, "train")
+        found = records_from_python(value, plan.data, "train")
         assert isinstance(found, Records)
         assert found.features.dtype == np.float32
         assert found.labels.dtype == np.int64
         assert found.unit_count == 24
     records = Records(FEATURES, LABELS)
-    assert given(records, plan.data, "train") is records
+    assert records_from_python(records, plan.data, "train") is records
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_two_arrays_become_records(plan: Any, labels: Any) -> None:
 )
 def test_other_objects_are_refused_with_what_to_pass(plan: Any, value: Any, says: str) -> None:
     with pytest.raises(UsageFault) as caught:
-        given(value, plan.data, "train")
+        records_from_python(value, plan.data, "train")
     assert says in caught.value.message
     assert "pass (features, labels) as two NumPy arrays, features float32 of the shape [3]" in caught.value.remedy
 
@@ -116,13 +116,13 @@ def test_other_objects_are_refused_with_what_to_pass(plan: Any, value: Any, says
 )
 def test_arrays_that_are_not_what_the_recipe_declares(plan: Any, value: Any, says: str) -> None:
     with pytest.raises(DataFault, match=says):
-        given(value, plan.data, "train")
+        records_from_python(value, plan.data, "train")
 
 
 def test_the_faults_of_all_sources_are_told_together(plan: Any, tmp_path: Path) -> None:
     np.savez(tmp_path / "test.npz", features=FEATURES, labels=LABELS + 5)
     with pytest.raises(DataFault) as caught:
-        gather(plan, tmp_path)
+        gather_records(plan, tmp_path)
     first, *rest = caught.value.message.splitlines()
     assert first == "the data are not what the recipe declares:"
     told = [line for line in rest if line.startswith("- ")]
@@ -132,7 +132,7 @@ def test_the_faults_of_all_sources_are_told_together(plan: Any, tmp_path: Path) 
 def test_a_wrong_number_of_records_from_python_is_no_number_in_a_log(plan: Any, tmp_path: Path) -> None:
     np.savez(tmp_path / "test.npz", features=FEATURES, labels=LABELS)
     with pytest.raises(DataFault, match=r"data.size: 24 declares") as caught:
-        gather(plan, tmp_path, {"train": (FEATURES[:19], LABELS[:19])})
+        gather_records(plan, tmp_path, {"train": (FEATURES[:19], LABELS[:19])})
     assert "19" not in caught.value.message + caught.value.remedy
     assert caught.value.private == "19 records"
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dprecipe.data.facts import DataFacts, facts
-from dprecipe.data.given import CheckedSource, checked
+from dprecipe.data.facts import DataFacts, describe_data
+from dprecipe.data.given import CheckedSource, check_records
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault
 from dprecipe.planning.make import plan as make_plan
@@ -21,7 +21,7 @@ COUNT = len(LABELS)
 
 @pytest.fixture
 def expected() -> DataFacts:
-    return facts(make_plan(read_text(RECIPE, "recipe.yaml")).data, "train")
+    return describe_data(make_plan(read_text(RECIPE, "recipe.yaml")).data, "train")
 
 
 class Source:
@@ -94,12 +94,12 @@ def test_an_answer_that_was(expected: DataFacts) -> None:
 )
 def test_records_are_checked_whole(records: Any, says: str, expected: DataFacts) -> None:
     with pytest.raises(DataFault, match=says) as caught:
-        checked(records, expected, "train")
+        check_records(records, expected, "train")
     assert "77" not in caught.value.message
 
 
 def test_records_of_other_widths_of_number_are_taken(expected: DataFacts) -> None:
-    found = checked(Records(FEATURES, LABELS.astype(np.uint8)), expected, "train")  # type: ignore[arg-type]
+    found = check_records(Records(FEATURES, LABELS.astype(np.uint8)), expected, "train")  # type: ignore[arg-type]
     assert isinstance(found, Records)
     assert found.labels.dtype == np.int64
 
@@ -111,7 +111,7 @@ def test_a_kind_of_records_that_answers_by_itself_is_held(expected: DataFacts) -
             return np.repeat(features, 2, 0), np.repeat(labels, 2)
 
     with pytest.raises(DataFault, match="one row and one label"):
-        checked(Oversampled(FEATURES, LABELS), expected, "train").batch(slice(0, 4))
+        check_records(Oversampled(FEATURES, LABELS), expected, "train").batch(slice(0, 4))
 
 
 def test_nothing_is_spent_on_a_label_that_is_no_class(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.data.names import is_name, quoted
+from dprecipe.data.names import is_name, quote_name
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from dprecipe.data.names import is_name, quoted
 )  # fmt: skip
 def test_columns_as_people_name_them(name: str) -> None:
     assert is_name(name)
-    assert quoted(name) == f"'{name}'"
+    assert quote_name(name) == f"'{name}'"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprecipe.data.preprocess import clip_features, group_norm, prepare
-from dprecipe.data.scattering import scatter
+from dprecipe.data.preprocess import clip_features, group_norm, prepare_features
+from dprecipe.data.scattering import scatter_images
 from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, Scale, Scattering, Step
 
 RNG = np.random.default_rng(0)
@@ -17,22 +17,22 @@ IMAGES = RNG.random((5, 3, 4, 2), dtype=np.float32)
 
 def test_scale_by_channel() -> None:
     step = Step(scale=Scale(mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0)))
-    found = prepare(IMAGES, [step])
+    found = prepare_features(IMAGES, [step])
     for channel, (mean, std) in enumerate([(0.1, 1.0), (0.2, 2.0), (0.3, 4.0)]):
         np.testing.assert_allclose(found[:, channel], (IMAGES[:, channel] - mean) / std, rtol=1e-5, atol=1e-7)
 
 
 def test_scale_of_vectors_by_feature() -> None:
     step = Step(scale=Scale(mean=(1.0, 2.0), std=(1.0, 2.0)))
-    found = prepare(np.array([[1, 4], [2, 2]], np.float32), [step])
+    found = prepare_features(np.array([[1, 4], [2, 2]], np.float32), [step])
     np.testing.assert_array_equal(found, [[0, 1], [1, 0]])
 
 
 def test_steps_run_in_order() -> None:
     scale, clip = Step(scale=Scale(mean=0.0, std=0.01)), Step(clip_features=ClipFeatures(norm=1.0))
-    assert np.linalg.norm(prepare(IMAGES, [scale, clip])[0]) == pytest.approx(1.0, rel=1e-5)
-    assert np.linalg.norm(prepare(IMAGES, [clip, scale])[0]) == pytest.approx(100.0, rel=1e-5)
-    assert prepare(IMAGES, [Step(flatten=Flatten())]).shape == (5, 24)
+    assert np.linalg.norm(prepare_features(IMAGES, [scale, clip])[0]) == pytest.approx(1.0, rel=1e-5)
+    assert np.linalg.norm(prepare_features(IMAGES, [clip, scale])[0]) == pytest.approx(100.0, rel=1e-5)
+    assert prepare_features(IMAGES, [Step(flatten=Flatten())]).shape == (5, 24)
 
 
 @given(st.integers(0, 4), st.floats(-1e30, 1e30) | st.just(math.nan) | st.just(math.inf))
@@ -45,7 +45,7 @@ def test_each_record_is_prepared_on_its_own(j: int, value: float) -> None:
     changed = IMAGES.copy()
     changed[j] = value
     rest = np.arange(5) != j
-    np.testing.assert_array_equal(prepare(changed, steps)[rest], prepare(IMAGES, steps)[rest])
+    np.testing.assert_array_equal(prepare_features(changed, steps)[rest], prepare_features(IMAGES, steps)[rest])
 
 
 @given(
@@ -89,17 +89,17 @@ def test_group_norm_of_equal_features_is_zero() -> None:
 def test_scattering_is_a_step_among_others() -> None:
     images = RNG.random((3, 2, 8, 12), dtype=np.float32)
     steps = [Step(scattering=Scattering(scales=1, angles=2)), Step(group_norm=GroupNorm(groups=3))]
-    expected = group_norm(scatter(images, 1, 2), 3)
-    np.testing.assert_array_equal(prepare(images, steps), expected)
+    expected = group_norm(scatter_images(images, 1, 2), 3)
+    np.testing.assert_array_equal(prepare_features(images, steps), expected)
     assert expected.shape == (3, 2 * 3, 4, 6)
-    assert prepare(images, [*steps, Step(flatten=Flatten())]).shape == (3, 144)
+    assert prepare_features(images, [*steps, Step(flatten=Flatten())]).shape == (3, 144)
 
 
-def test_t10_an_empty_lot_stays_empty() -> None:
+def test_t10_an_empty_batch_stays_empty() -> None:
     steps = [Step(group_norm=GroupNorm(groups=3)), Step(clip_features=ClipFeatures(norm=0.7))]
-    assert prepare(IMAGES[:0], steps).shape == (0, 3, 4, 2)
-    assert prepare(IMAGES[:0], [*steps, Step(flatten=Flatten())]).shape == (0, 24)
+    assert prepare_features(IMAGES[:0], steps).shape == (0, 3, 4, 2)
+    assert prepare_features(IMAGES[:0], [*steps, Step(flatten=Flatten())]).shape == (0, 24)
 
 
 def test_numbers_too_large_for_single_precision_become_infinite() -> None:
-    assert np.isinf(prepare(np.array([[1e300]]), [])).all()
+    assert np.isinf(prepare_features(np.array([[1e300]]), [])).all()

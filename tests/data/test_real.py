@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.data.load import load
 from dprecipe.data.schema import Data
 
@@ -58,12 +58,12 @@ def test_mnist(block) -> None:
 def test_adult() -> None:
     data = data_of("adult-dpsgd.yaml")
     train, test = both(data)
-    assert train.features.shape == (32561, *facts(data).shape)
+    assert train.features.shape == (32561, *describe_data(data).shape)
     assert np.bincount(train.labels).tolist() == [24720, 7841]
     assert np.bincount(test.labels).tolist() == [12435, 3846]
     assert np.linalg.norm(train.features, axis=1).max() <= 3.0
     # `other` is the "?" of a missing answer and nothing else: no category was forgotten.
-    for column in facts(data).columns:
+    for column in describe_data(data).columns:
         if column.width > 1 and column.name != "native-country":
             other = int((train.features[:, column.start + column.width - 1] > 0).sum())
             assert other == {"workclass": 1836, "occupation": 1843}.get(column.name, 0)
@@ -73,7 +73,7 @@ def test_adult() -> None:
 def test_sms() -> None:
     data = data_of("sms-dpsgd.yaml")
     train, test = both(data)
-    assert train.features.shape == (4574, *facts(data).shape)
+    assert train.features.shape == (4574, *describe_data(data).shape)
     assert int(train.labels.sum() + test.labels.sum()) == 747
     assert np.linalg.norm(train.features, axis=1).max() <= 1.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dprecipe.data.scattering import scatter
+from dprecipe.data.scattering import scatter_images
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "scattering.json").read_text(encoding="utf-8"))
 RNG = np.random.default_rng(3)
@@ -16,7 +16,7 @@ IMAGES = RNG.random((37, 2, 8, 12), dtype=np.float32)
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: f"J={case['scales']}, L={case['angles']}")
 def test_coefficients_are_those_of_an_independent_program(case) -> None:
     image = np.array(case["image_sixteenths"], np.float32) / 16
-    found = scatter(image[None, None], case["scales"], case["angles"])[0]
+    found = scatter_images(image[None, None], case["scales"], case["angles"])[0]
     assert list(found.shape) == case["shape"]
     np.testing.assert_allclose(found.ravel(), case["coefficients"], rtol=5e-4, atol=5e-5)
 
@@ -41,15 +41,15 @@ def test_first_order_by_its_definition() -> None:
         return np.sum(rolled, axis=0)
 
     expected = [convolved(x, phi), convolved(np.abs(convolved(x, psi)), phi)]
-    found = scatter(IMAGES[:1, :1, :, :8], 1, 1)[0]
+    found = scatter_images(IMAGES[:1, :1, :, :8], 1, 1)[0]
     for order in (0, 1):
         np.testing.assert_allclose(found[order], expected[order][margin:-margin:2, margin:-margin:2], rtol=1e-4)
 
 
 def test_each_image_is_transformed_on_its_own_to_the_last_bit() -> None:
-    whole = scatter(IMAGES, 2, 4)
+    whole = scatter_images(IMAGES, 2, 4)
     for first, count in ((0, 1), (5, 1), (5, 30), (36, 1)):
-        np.testing.assert_array_equal(scatter(IMAGES[first : first + count], 2, 4), whole[first : first + count])
+        np.testing.assert_array_equal(scatter_images(IMAGES[first : first + count], 2, 4), whole[first : first + count])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
@@ -57,21 +57,21 @@ def test_t11_what_is_not_finite_stays_in_its_image(value: float) -> None:
     strange = IMAGES.copy()
     strange[7, 1, 3, 3] = value
     rest = np.arange(len(IMAGES)) != 7
-    np.testing.assert_array_equal(scatter(strange, 2, 4)[rest], scatter(IMAGES, 2, 4)[rest])
+    np.testing.assert_array_equal(scatter_images(strange, 2, 4)[rest], scatter_images(IMAGES, 2, 4)[rest])
 
 
 def test_t10_no_image_makes_no_coefficient() -> None:
-    assert scatter(IMAGES[:0], 2, 4).shape == (0, 2 * 25, 2, 3)
+    assert scatter_images(IMAGES[:0], 2, 4).shape == (0, 2 * 25, 2, 3)
 
 
 def test_an_even_image_has_its_mean_and_nothing_else() -> None:
-    found = scatter(np.full((1, 1, 16, 16), 0.7, np.float32), 2, 8)[0]
+    found = scatter_images(np.full((1, 1, 16, 16), 0.7, np.float32), 2, 8)[0]
     np.testing.assert_allclose(found[0], 0.7, rtol=1e-4)
     np.testing.assert_allclose(found[1:], 0, atol=1e-4)
 
 
 def test_channels_are_transformed_one_after_another() -> None:
-    whole = scatter(IMAGES[:3], 1, 2)
+    whole = scatter_images(IMAGES[:3], 1, 2)
     for channel in (0, 1):
-        part = scatter(IMAGES[:3, channel : channel + 1], 1, 2)
+        part = scatter_images(IMAGES[:3, channel : channel + 1], 1, 2)
         np.testing.assert_array_equal(whole[:, 3 * channel : 3 * channel + 3], part)

@@ -6,7 +6,7 @@ import numpy as np
 
 from dprecipe.data.problems import Problems
 from dprecipe.data.schema import Category, Hash, Numeric, Step, TextColumn, Tokenize
-from dprecipe.data.table import TableEncoder, bucket
+from dprecipe.data.table import TableEncoder, hash_bucket
 from dprecipe.data.tally import Tally
 
 
@@ -18,9 +18,9 @@ def test_the_hash_is_the_same_everywhere_and_needs_no_vocabulary() -> None:
     # By the definition in docs/data.md: the first 8 bytes of BLAKE2b-64 of the UTF-8 text, big-endian, mod buckets.
     for token in ("", "spam", "Österreich", "日本"):
         digest = hashlib.blake2b(token.encode(), digest_size=8).hexdigest()
-        assert bucket(token, 1000) == int(digest, 16) % 1000
+        assert hash_bucket(token, 1000) == int(digest, 16) % 1000
     # A known answer, so that released models keep their meaning over versions.
-    assert bucket("spam", 2**20) == 849325
+    assert hash_bucket("spam", 2**20) == 849325
 
 
 def test_value_hashes_the_whole_text_and_words_each_lower_cased_word() -> None:
@@ -29,9 +29,9 @@ def test_value_hashes_the_whole_text_and_words_each_lower_cased_word() -> None:
     whole = encoder_of(columns, [Step(hash=Hash(columns=("t",), buckets=512))]).encode(rows, 3, str)
     words = encoder_of(columns, [Step(hash=Hash(columns=("t",), buckets=512, tokens="words"))]).encode(rows, 3, str)
     assert whole.sum(1).tolist() == [1, 1, 1]  # an empty text is a value like another
-    assert whole[1, bucket("", 512)] == 1
+    assert whole[1, hash_bucket("", 512)] == 1
     assert words.sum(1).tolist() == [3, 0, 1]
-    assert words[0, bucket("win", 512)] == 2
+    assert words[0, hash_bucket("win", 512)] == 2
 
 
 def test_each_row_is_encoded_on_its_own() -> None:
@@ -51,8 +51,8 @@ def test_tokens_are_the_buckets_of_the_first_words_in_order_and_0_is_padding() -
     step = Step(tokenize=Tokenize(column="t", buckets=512, length=4))
     encoder = encoder_of({"t": TextColumn(kind="text")}, [step])
     found = encoder.encode({"t": ["Win a WIN", None, "one, two: three four five", b"a"]}, 4, str)
-    win, a = 1 + bucket("win", 512), 1 + bucket("a", 512)
-    first_four = [1 + bucket(word, 512) for word in ("one", "two", "three", "four")]
+    win, a = 1 + hash_bucket("win", 512), 1 + hash_bucket("a", 512)
+    first_four = [1 + hash_bucket(word, 512) for word in ("one", "two", "three", "four")]
     assert found.tolist() == [[win, a, win, 0], [0] * 4, first_four, [a, 0, 0, 0]]
     assert found.dtype == np.float32
 
@@ -62,5 +62,5 @@ def test_tokens_are_whole_numbers_below_the_vocabulary() -> None:
     text = " ".join(f"w{i}" for i in range(300))
     found = encoder_of({"t": TextColumn(kind="text")}, [Step(tokenize=step)]).encode({"t": [text]}, 1, str)
     # each of 2^20 tokens is a float32 of its own
-    assert found[0].tolist() == [1 + bucket(f"w{i}", 2**20) for i in range(300)]
+    assert found[0].tolist() == [1 + hash_bucket(f"w{i}", 2**20) for i in range(300)]
     assert found.max() <= 2**20

@@ -32,7 +32,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXECUTED = ("README.md", "docs/guide.md", "docs/dpsgd.md", "docs/models.md")
 LONG = ("docs/guide.md", "docs/dpsgd.md", "docs/models.md")
 """Documents whose examples take seconds, or a minute."""
-MOST_STEPS = 60
+MAX_STEPS = 60
 """An executed example may train for no longer than this."""
 
 
@@ -71,7 +71,7 @@ def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     real = dprecipe.run
 
     def short(plan: Any, **arguments: Any) -> Any:
-        assert plan.length.steps <= MOST_STEPS
+        assert plan.length.steps <= MAX_STEPS
         return real(plan, **arguments)
 
     monkeypatch.setattr(dprecipe, "run", short, raising=False)

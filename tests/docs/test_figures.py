@@ -11,7 +11,7 @@ import yaml
 
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.dpsgd.phases import MAX_PHASES
-from dprecipe.mechanisms.pate.commands.forecast import forecast
+from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.plan import Plan
@@ -94,7 +94,7 @@ def test_sanitising_as_the_documents_show_it_pays() -> None:
     assert len(blocks) == 2
     assert len({str(yaml.safe_load(block)["mechanism"]["sanitize"]) for block in blocks}) == 1
     made, spec, facts = assumed(blocks[0])
-    found = forecast(made, spec, facts, Agreement(0.5, 1.0), 0, lambda what: None)
+    found = forecast_plan(made, spec, facts, Agreement(0.5, 1.0), 0, lambda what: None)
     assert found.own is not None
     published = found.own.published.epsilon
     assert published < found.unpublished < found.worst_case

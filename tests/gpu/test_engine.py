@@ -19,23 +19,23 @@ from dprecipe.models.zoo.wide_resnet import wide_resnet
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 from dprecipe.training.engine import compiled
-from dprecipe.training.engine.bookkeeping import add_clipped, filled, found, plan_of, shares_of
+from dprecipe.training.engine.bookkeeping import add_clipped, fill_store, find_plan, plan_of, shares_of
 from dprecipe.training.engine.clipped_sum import (
-    Batch,
+    BatchPart,
     clipped_sum,
     clipped_sum_of_rows,
-    fallbacks,
+    find_fallbacks,
     per_record_gradients,
 )
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.clipping import layers as layers_of
+from dprecipe.training.engine.clipping import layer_norms as layers_of
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.reduced import HALF, Reduced
 from dprecipe.training.engine.taps import Unplanned
-from dprecipe.training.engine.ways import Store, Weights, candidates, clock
+from dprecipe.training.engine.ways import GradientStore, Weights, list_candidates, time_strategy
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise import add_noise
-from dprecipe.training.probe.program import examine, probe
+from dprecipe.training.probe.program import examine_module, run_probe
 from dprecipe.training.probe.sums import clipping_tests
 
 pytestmark = pytest.mark.gpu
@@ -86,11 +86,11 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def made(name: str, count: int, device: torch.device, seed: int = 1) -> tuple[nn.Module, Batch]:
+def made(name: str, count: int, device: torch.device, seed: int = 1) -> tuple[nn.Module, BatchPart]:
     torch.manual_seed(seed)
     build, shape = NETS[name]
     features = torch.randint(TOKENS, (count, *shape)) if name == "text" else torch.randn(count, *shape)
-    return build().to(device), Batch(features.to(device), torch.arange(count, device=device) % CLASSES)
+    return build().to(device), BatchPart(features.to(device), torch.arange(count, device=device) % CLASSES)
 
 
 def passes_of(model: nn.Module, expected: float) -> Passes:
@@ -115,7 +115,9 @@ def test_07_the_sum_is_that_of_single_records(gpu: torch.device, name: str, norm
     model, batch = made(name, 37, gpu)
     for clipping in clippings(model, norm):
         found = clipped_sum(model, cross_entropy, batch, clipping, 16, passes_of(model, 30.0))
-        wide = Batch(batch.features.double() if batch.features.is_floating_point() else batch.features, batch.labels)
+        wide = BatchPart(
+            batch.features.double() if batch.features.is_floating_point() else batch.features, batch.labels
+        )
         expected = clipped_sum_of_rows(model.double(), cross_entropy, wide, clipping, 16)
         model.float()
         assert off(found.value, expected.value) < 1e-4
@@ -124,8 +126,8 @@ def test_07_the_sum_is_that_of_single_records(gpu: torch.device, name: str, norm
 
 def test_08_dropout_needs_no_fallback(gpu: torch.device) -> None:
     model = nn.Sequential(nn.Linear(20, 30), nn.Dropout(0.5), nn.ReLU(), nn.Linear(30, CLASSES)).to(gpu).train()
-    batch = Batch(torch.randn(9, 20, device=gpu), torch.zeros(9, dtype=torch.int64, device=gpu))
-    assert fallbacks(model, cross_entropy, batch, Clipping.flat(1.0), model) == ()
+    batch = BatchPart(torch.randn(9, 20, device=gpu), torch.zeros(9, dtype=torch.int64, device=gpu))
+    assert find_fallbacks(model, cross_entropy, batch, Clipping.flat(1.0), model) == ()
 
 
 @pytest.mark.parametrize("name", ["images", "text", "perceptron"])
@@ -134,7 +136,7 @@ def test_09_one_more_record_moves_the_sum_by_no_more_than_the_bound(gpu: torch.d
     passes, clipping = passes_of(model, 40.0), Clipping.flat(0.05)
     for count in (0, 1, 15, 16, 17, 31, 32, 47, 48, 63, 64, 65):
         one, more = (
-            clipped_sum(model, cross_entropy, Batch(batch.features[:n], batch.labels[:n]), clipping, 16, passes)
+            clipped_sum(model, cross_entropy, BatchPart(batch.features[:n], batch.labels[:n]), clipping, 16, passes)
             for n in (count, count + 1)
         )
         assert float((more.value - one.value).norm()) <= float(one.bound)
@@ -148,10 +150,10 @@ def test_10_a_record_that_is_not_finite_adds_nothing(gpu: torch.device, name: st
     spoilt = batch.features.clone()
     spoilt[7] = value
     clipping, passes = Clipping.flat(0.3), passes_of(model, 20.0)
-    found = clipped_sum(model, cross_entropy, Batch(spoilt, batch.labels), clipping, 32, passes).value
+    found = clipped_sum(model, cross_entropy, BatchPart(spoilt, batch.labels), clipping, 32, passes).value
     rest = [n for n in range(20) if n != 7]
     without = clipped_sum(
-        model, cross_entropy, Batch(batch.features[rest], batch.labels[rest]), clipping, 32, passes
+        model, cross_entropy, BatchPart(batch.features[rest], batch.labels[rest]), clipping, 32, passes
     ).value
     assert bool(torch.isfinite(found).all())
     limit = 0.3001 if value == 1e30 else 1e-5  # a huge number may pass through a norm, as a finite gradient
@@ -164,7 +166,7 @@ def test_11_an_empty_batch_is_zero_and_calls_nobody(gpu: torch.device) -> None:
             raise AssertionError
 
     model = Never(3, 2).to(gpu)
-    empty = Batch(torch.zeros(0, 3, device=gpu), torch.zeros(0, dtype=torch.int64, device=gpu))
+    empty = BatchPart(torch.zeros(0, 3, device=gpu), torch.zeros(0, dtype=torch.int64, device=gpu))
     value = clipped_sum(model, cross_entropy, empty, Clipping.flat(1.0), 8, passes_of(model, 8.0)).value
     assert value.tolist() == [0.0] * 8
 
@@ -176,7 +178,7 @@ def test_12_a_gradient_has_the_same_bits_whoever_is_beside_it(gpu: torch.device,
     plan = plan_of(model, cross_entropy, batch.features, batch.labels, 64)
     seen = []
     for others in (64, 40, 6, 1):
-        features, labels = filled(batch.features[:others], 64), filled(batch.labels[:others], 64)
+        features, labels = fill_store(batch.features[:others], 64), fill_store(batch.labels[:others], 64)
         shares = shares_of(model, cross_entropy, features, labels, plan)
         squares = torch.stack([share.way.squares()[:1] for share in shares])
         seen.append((squares, per_record_gradients(model, cross_entropy, features, labels)[0]))
@@ -198,14 +200,14 @@ def test_13_bfloat16_is_near_and_its_sums_are_single(gpu: torch.device, name: st
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("name", ["perceptron", "images"])
 def test_14_compiled_is_eager(cuda: torch.device, name: str, half: bool) -> None:
-    assert compiled.missing(cuda) is None
+    assert compiled.find_missing(cuda) is None
     model, batch = made(name, 48, cuda)
     whole: nn.Module = Reduced(model) if half else model
     passes = Passes(whole, cross_entropy, True, 40.0, 10)
     spoilt = batch.features.clone()
     spoilt[5] = math.nan
     for features in (batch.features, spoilt, batch.features[:13]):
-        some = Batch(features, batch.labels[: len(features)])
+        some = BatchPart(features, batch.labels[: len(features)])
         expected = clipped_sum(whole, cross_entropy, some, Clipping.flat(0.3), 512).value
         found = clipped_sum(whole, cross_entropy, some, Clipping.flat(0.3), 512, passes).value
         assert passes.remark.startswith("compiled for")
@@ -218,7 +220,7 @@ def test_18_memory_is_level_over_poisson_batches(cuda: torch.device) -> None:
     after, reserved = [], []
     for _ in range(200):
         chosen = torch.rand(512, generator=generator) < 200 / 512
-        some = Batch(batch.features[chosen.to(cuda)], batch.labels[chosen.to(cuda)])
+        some = BatchPart(batch.features[chosen.to(cuda)], batch.labels[chosen.to(cuda)])
         clipped_sum(model, cross_entropy, some, Clipping.flat(0.3), 64, passes)
         del some
         after.append(torch.cuda.memory_allocated(cuda))
@@ -252,7 +254,7 @@ def test_20_no_copy_of_all_numbers_crosses_the_bus(cuda: torch.device, tmp_path:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, CLASSES)).to(cuda)
     numbers = sum(parameter.numel() for parameter in model.parameters())
-    batch = Batch(torch.randn(64, 1000, device=cuda), torch.zeros(64, dtype=torch.int64, device=cuda))
+    batch = BatchPart(torch.randn(64, 1000, device=cuda), torch.zeros(64, dtype=torch.int64, device=cuda))
     passes = passes_of(model, 64.0)
 
     def step(number: int) -> None:
@@ -276,7 +278,7 @@ def test_20_no_copy_of_all_numbers_crosses_the_bus(cuda: torch.device, tmp_path:
 def probed(model: nn.Module, shape: tuple[int, ...], classes: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        checks = probe(model, cross_entropy, shape, classes, per_record_gradients, clipping_tests(clipped_sum))
+        checks = run_probe(model, cross_entropy, shape, classes, per_record_gradients, clipping_tests(clipped_sum))
     assert all(check.passed for check in checks)
 
 
@@ -300,7 +302,9 @@ def test_25_a_wide_resnet_passes_the_probe(gpu: torch.device) -> None:
 
 def test_25_the_probe_finds_batch_norm(gpu: torch.device) -> None:
     model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES)).to(gpu)
-    checks = {check.id: check.passed for check in examine(model, cross_entropy, (6,), CLASSES, per_record_gradients)}
+    checks = {
+        check.id: check.passed for check in examine_module(model, cross_entropy, (6,), CLASSES, per_record_gradients)
+    }
     assert not checks["records_independent"]
 
 
@@ -333,18 +337,18 @@ def test_27_the_way_taken_is_the_fastest(cuda: torch.device, positions: int, wid
     model.to(cuda)
     features, labels = torch.randn(64, positions, width, device=cuda), torch.zeros(64, dtype=torch.int64, device=cuda)
     plan = plan_of(model, cross_entropy, features, labels, 64, 1)
-    answered = found(model, cross_entropy, features, labels, plan)
+    answered = find_plan(model, cross_entropy, features, labels, plan)
     terms = [term for call in answered for name, term in call if name == "0.weight"]
     size = width * width
-    tried = candidates(terms, 64, size, features, plan.room, Store())
+    tried = list_candidates(terms, 64, size, features, plan.room, GradientStore())
     assert len(tried) == 2
     weights = Weights(torch.ones(64, dtype=torch.float64, device=cuda), sound=True, together=1)
     total = torch.zeros(size, dtype=torch.float64, device=cuda)
     taken = dict.fromkeys(tried, math.inf)
     for name, making in [*tried.items()] * 5:
-        start = clock(cuda)
+        start = time_strategy(cuda)
         way = making()
         way.squares()
         way.add([total], weights)
-        taken[name] = min(taken[name], clock(cuda) - start)
+        taken[name] = min(taken[name], time_strategy(cuda) - start)
     assert taken[plan.ways["0.weight"]] <= 2 * min(taken.values()), taken

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.noise.draws import draw
+from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.laws import Law
 from dprecipe.training import noise
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.device_draws import draw_from
 from dprecipe.training.engine.full_precision import largest_error
-from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, spacing
+from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, lattice_spacing
 from dprecipe.training.noise_check import keystream_known, noise_scale
 from dprecipe.training.precision_check import MAX_ERROR, single_precision
 
@@ -84,7 +84,7 @@ def test_03_results_are_on_the_lattice(gpu: torch.device, each: bool, law: Law, 
     value = torch.randn(len(scales), dtype=torch.float64, device=gpu) * 100
     scale = scales.to(gpu) if each else 1.7
     result = add_noise(value, law, scale, Secrets().stream("noise", 1)).cpu()
-    spacings = torch.tensor([spacing(float(s)) for s in (scales if each else [1.7])], dtype=torch.float64)
+    spacings = torch.tensor([lattice_spacing(float(s)) for s in (scales if each else [1.7])], dtype=torch.float64)
     steps = result / spacings
     assert torch.equal(steps, steps.round())
     assert not bool(torch.signbit(result[result == 0]).any())
@@ -114,7 +114,7 @@ def test_05_noise_of_few_numbers_is_that_of_the_cpu(gpu: torch.device, law: Law,
         add_noise(torch.zeros(count, dtype=torch.float64, device=device), law, 0.7, Secrets(5).stream("noise", 1)).cpu()
         for device in (gpu, torch.device("cpu"))
     )
-    apart = (found - expected).abs() / spacing(0.7)
+    apart = (found - expected).abs() / lattice_spacing(0.7)
     assert float(apart.max()) <= 1
     assert int((apart > 0).sum()) <= 3
 
@@ -125,7 +125,9 @@ def test_05_other_families_have_their_distribution_and_their_words(gpu: torch.de
     count = 1 << 15
     made = draw_from(law, Keystream(bytes(range(32)), gpu), count)
     assert made.device == gpu
-    np.testing.assert_allclose(made.cpu().numpy(), draw(law, Stream(bytes(range(32))), count), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        made.cpu().numpy(), draw_noise(law, Stream(bytes(range(32))), count), rtol=1e-11, atol=1e-12
+    )
     zeros = torch.zeros(2 * ON_DEVICE + 7, dtype=torch.float64, device=gpu)
     drawn = add_noise(zeros, law, 1.0, Secrets().stream("noise", 3)).cpu().numpy()
     for chunk in (drawn[:ON_DEVICE:9], drawn[ON_DEVICE : 2 * ON_DEVICE : 9]):
@@ -151,7 +153,7 @@ def test_05_copied_noise_waits_for_nobody_and_is_not_overwritten(cuda: torch.dev
         expected = add_noise(
             torch.zeros(100_000, dtype=torch.float64), GAUSSIAN, 1.0, Secrets(5).stream("noise", number)
         )
-        assert float((total.cpu() - expected).abs().max()) <= spacing(1.0)
+        assert float((total.cpu() - expected).abs().max()) <= lattice_spacing(1.0)
 
 
 def test_06_single_precision_is_single_precision(gpu: torch.device) -> None:

@@ -12,7 +12,7 @@ from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train.checks import one_vote
-from dprecipe.mechanisms.pate.train.learn import Lesson, Parts, votes
+from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
 from dprecipe.mechanisms.pnsgd.train.descent import Objective, OnCpu
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic, Loss, Softmax, Squared
 from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("size", [300, 20_000])  # sorted, and counted
 def test_21_codes_are_those_of_the_cpu_and_of_each_gradient_alone(gpu: torch.device, size: int) -> None:
-    book = codebook.gaussian((size,), 6, 1e-5, 0)
+    book = codebook.draw_gaussian_codebook((size,), 6, 1e-5, 0)
     gradients = torch.randn(40, size, generator=torch.Generator().manual_seed(0))
     there, here = Encoder(book, 0.7, gpu), Encoder(book, 0.7, CPU)
     codes = there.encode(gradients.to(gpu))
@@ -41,7 +41,7 @@ def test_21_codes_are_those_of_the_cpu_and_of_each_gradient_alone(gpu: torch.dev
 @pytest.mark.parametrize("size", [300, 20_000])
 def test_21_an_encoder_waits_for_nobody(cuda: torch.device, size: int) -> None:
     """It was asked for the largest cell, and whether all gradients are finite, block by block."""
-    encoder = Encoder(codebook.gaussian((size, 5), 6, 1e-5, 0), 0.7, cuda)
+    encoder = Encoder(codebook.draw_gaussian_codebook((size, 5), 6, 1e-5, 0), 0.7, cuda)
     gradients = torch.randn(40, size + 5, device=cuda)
     gradients[7, 3] = torch.nan
     encoder.sum([gradients])
@@ -91,10 +91,10 @@ def test_22_votes_repeat_to_the_bit(gpu: torch.device, model: dict[str, object],
     features = generator.random((40, *shape), dtype=np.float32)
     labels = generator.integers(3, size=40)
     queries = generator.random((100, *shape), dtype=np.float32)
-    parts = Parts.of(np.arange(40) % 4, 4)
+    parts = DealtParts.of(np.arange(40) % 4, 4)
 
     def voted() -> np.ndarray:
-        return votes(told, range(4), parts, lambda i: (features[i], labels[i]), queries, gpu)
+        return collect_votes(told, range(4), parts, lambda i: (features[i], labels[i]), queries, gpu)
 
     first = voted()
     for _ in range(3):

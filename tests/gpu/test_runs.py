@@ -20,11 +20,11 @@ import dprecipe
 from dprecipe.data.records import Records
 from dprecipe.faults import Interrupted, RunFailed
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.models.lora import Adapted
+from dprecipe.models.lora import LowRankLayer
 from dprecipe.models.schema import Lora
 from dprecipe.privacy.ledger import read
 from dprecipe.training import noisy_steps, records
-from dprecipe.training.records import LotOfSeveral, Store
+from dprecipe.training.records import BatchOfSeveral, Store
 from dprecipe.training.run import rehearse, run
 
 pytestmark = pytest.mark.gpu
@@ -45,7 +45,7 @@ def test_15_a_run_is_published_and_verifies(gpu: torch.device, small: Small, tmp
 
 def test_15_adapters_are_merged_where_they_are(gpu: torch.device, small: Small, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    layers = [Adapted(nn.Linear(*size), Lora(rank=2)) for size in ((64, 16), (16, 10))]
+    layers = [LowRankLayer(nn.Linear(*size), Lora(rank=2)) for size in ((64, 16), (16, 10))]
     model = nn.Sequential(nn.Flatten(), layers[0], nn.Tanh(), layers[1])
     done = run(small(), tmp_path / "run", model=model)
     assert done.score is not None
@@ -105,12 +105,12 @@ def test_26_records_fetched_ahead_arrive_whole(
     busy = torch.randn(2048, 2048, device=gpu)
     for seed in range(3):
         chosen = np.flatnonzero(generator.random(there.units) < 0.5)
-        lots = [store.lot(chosen, seed) for store in (there, here)]
+        batches = [store.batch(chosen, seed) for store in (there, here)]
         found = []
-        for part in (LotOfSeveral(lots[0]) if several else lots[0]).parts(128):
+        for part in (BatchOfSeveral(batches[0]) if several else batches[0]).parts(128):
             found.append(part)
             busy = torch.nn.functional.normalize(busy @ busy)
-        expected = list((LotOfSeveral(lots[1]) if several else lots[1]).parts(128))
+        expected = list((BatchOfSeveral(batches[1]) if several else batches[1]).parts(128))
         assert len(found) == len(expected) > 3
         for one, other in zip(found, expected, strict=True):
             assert one.features.device == gpu

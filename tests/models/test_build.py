@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.geometry import CNN_WINDOWS, smallest, spatial  # noqa: E402
+from dprecipe.models.geometry import CNN_WINDOWS, smallest_size, spatial_shape  # noqa: E402
 from dprecipe.models.schema import (  # noqa: E402
     Cnn,
     Location,
@@ -64,11 +64,11 @@ def test_sizes_are_those_of_the_literature(model, shape: tuple[int, ...], parame
 @pytest.mark.parametrize("preset", sorted(CNN_WINDOWS))
 @pytest.mark.parametrize(("channels", "classes"), [(1, 2), (3, 7)])
 def test_presets_fit_any_image_from_the_smallest_on(preset: str, channels: int, classes: int) -> None:
-    least = smallest(preset)
+    least = smallest_size(preset)
     for height, width in ((least, least), (least + 1, least + 9), (40, 33)):
         module = build(cnn(preset), (channels, height, width), classes, 0)
         assert module(torch.zeros(2, channels, height, width)).shape == (2, classes)
-    assert spatial(CNN_WINDOWS[preset], least - 1) == 0
+    assert spatial_shape(CNN_WINDOWS[preset], least - 1) == 0
 
 
 def test_the_preset_for_scattering_reads_the_means_of_cells() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dprecipe.data.facts import DataFacts
-from dprecipe.models.checks import check, unsupported
+from dprecipe.models.checks import check_data, find_unsupported
 from dprecipe.models.schema import (
     Cnn,
     GradientBoosting,
@@ -43,10 +43,10 @@ def facts(*shape: int) -> DataFacts:
 
 def test_vector_models_read_everything() -> None:
     for shape in ((3,), (1, 1, 1)):
-        assert check(Mlp(kind="mlp", hidden=(3,)), facts(*shape)) == []
-        assert check(LogisticRegression(kind="logistic_regression"), facts(*shape)) == []
-        assert check(RandomForest(kind="random_forest"), facts(*shape)) == []
-        assert check(GradientBoosting(kind="gradient_boosting"), facts(*shape)) == []
+        assert check_data(Mlp(kind="mlp", hidden=(3,)), facts(*shape)) == []
+        assert check_data(LogisticRegression(kind="logistic_regression"), facts(*shape)) == []
+        assert check_data(RandomForest(kind="random_forest"), facts(*shape)) == []
+        assert check_data(GradientBoosting(kind="gradient_boosting"), facts(*shape)) == []
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_vector_models_read_everything() -> None:
     ],
 )
 def test_presets_read_their_images(preset: str, shape: tuple[int, ...]) -> None:
-    assert check(Cnn(kind="cnn", preset=preset), facts(*shape)) == []
+    assert check_data(Cnn(kind="cnn", preset=preset), facts(*shape)) == []
 
 
 def test_a_cnn_on_a_vector() -> None:
-    found = check(Cnn(kind="cnn", preset="lenet"), DataFacts((784,), 10, (1, 28, 28)))
+    found = check_data(Cnn(kind="cnn", preset="lenet"), DataFacts((784,), 10, (1, 28, 28)))
     assert [(f.code, f.path) for f in found] == [("R250", "model.kind")]
     assert "flatten" in found[0].remedy
 
@@ -78,14 +78,14 @@ def test_a_cnn_on_a_vector() -> None:
     ],
 )
 def test_a_cnn_on_an_image_too_small(preset: str, shape: tuple[int, ...], remedy: str) -> None:
-    found = check(Cnn(kind="cnn", preset=preset), facts(*shape))
+    found = check_data(Cnn(kind="cnn", preset=preset), facts(*shape))
     assert [(f.code, f.path) for f in found] == [("R251", "model.preset")]
     assert remedy in found[0].remedy
 
 
 @pytest.mark.parametrize("model", [*REGRESSIONS, *CLASSIFIERS], ids=lambda model: model.kind)
 def test_regressions_learn_numbers_and_classifiers_classes(model: Model) -> None:
-    number, two = check(model, NUMBER), check(model, DataFacts((3,), 2, (3,)))
+    number, two = check_data(model, NUMBER), check_data(model, DataFacts((3,), 2, (3,)))
     wrong = two if model in REGRESSIONS else number
     right = number if model in REGRESSIONS else two
     assert right == []
@@ -94,12 +94,12 @@ def test_regressions_learn_numbers_and_classifiers_classes(model: Model) -> None
 
 
 def test_a_cnn_of_a_number() -> None:
-    found = check(Cnn(kind="cnn", preset="lenet"), DataFacts((1, 28, 28), 1, (1, 28, 28), target=(0.0, 1.0)))
+    found = check_data(Cnn(kind="cnn", preset="lenet"), DataFacts((1, 28, 28), 1, (1, 28, 28), target=(0.0, 1.0)))
     assert [f.code for f in found] == ["R253"]
 
 
 def test_a_huber_svm_tells_two_classes_apart() -> None:
-    found = check(HuberSvm(kind="huber_svm"), facts(3))
+    found = check_data(HuberSvm(kind="huber_svm"), facts(3))
     assert [(f.code, f.path) for f in found] == [("R254", "model.kind")]
     assert "softmax_regression" in found[0].remedy
 
@@ -117,7 +117,7 @@ def test_a_huber_svm_tells_two_classes_apart() -> None:
     ],
 )
 def test_what_only_hidden_steps_have_a_use_for(model: Model, fitted: bool, path: str | None) -> None:
-    found = list(unsupported(model, "pate", fitted=fitted))
+    found = list(find_unsupported(model, "pate", fitted=fitted))
     assert [(f.code, f.path) for f in found] == ([] if path is None else [("R280", path)])
 
 
@@ -142,22 +142,22 @@ TEXT = Transformer(kind="transformer", vocabulary=9)
     ],
 )
 def test_a_transformer(change: dict, shape: tuple[int, ...], vocabulary: int | None, codes: list[str]) -> None:
-    found = check(TEXT.model_copy(update=change), DataFacts(shape, 3, shape, vocabulary=vocabulary))
+    found = check_data(TEXT.model_copy(update=change), DataFacts(shape, 3, shape, vocabulary=vocabulary))
     assert [f.code for f in found] == codes
     assert all(f.remedy and f.path.startswith("model") for f in found)
 
 
 def test_a_wide_residual_network_reads_images() -> None:
     spec = WideResNet(kind="wide_resnet")
-    assert check(spec, facts(3, 32, 32)) == check(spec, facts(1, 4, 5)) == []
-    assert [(f.code, f.path) for f in check(spec, facts(784))] == [("R250", "model.kind")]
-    assert [(f.code, f.path) for f in check(spec, facts(1, 3, 9))] == [("R251", "model.kind")]
+    assert check_data(spec, facts(3, 32, 32)) == check_data(spec, facts(1, 4, 5)) == []
+    assert [(f.code, f.path) for f in check_data(spec, facts(784))] == [("R250", "model.kind")]
+    assert [(f.code, f.path) for f in check_data(spec, facts(1, 3, 9))] == [("R251", "model.kind")]
 
 
 @pytest.mark.parametrize("name", ["w.pt", "safetensors", "w.safetensors.bin", "folder"])
 def test_weights_are_read_from_safetensors_files_alone(name: str) -> None:
     spec = Mlp(kind="mlp", hidden=(3,), init=name)
-    assert [(f.code, f.path) for f in check(spec, facts(5))] == [("R259", "model.init")]
-    assert check(spec.model_copy(update={"init": "weights/w.safetensors"}), facts(5)) == []
-    encoder = check(Transformers(kind="transformers", init="folder"), DataFacts((5,), 3, (5,), vocabulary=9))
+    assert [(f.code, f.path) for f in check_data(spec, facts(5))] == [("R259", "model.init")]
+    assert check_data(spec.model_copy(update={"init": "weights/w.safetensors"}), facts(5)) == []
+    encoder = check_data(Transformers(kind="transformers", init="folder"), DataFacts((5,), 3, (5,), vocabulary=9))
     assert "R259" not in {finding.code for finding in encoder}

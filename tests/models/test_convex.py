@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from dprecipe.data.raw import mapped  # noqa: E402
+from dprecipe.data.raw import map_labels  # noqa: E402
 from dprecipe.models.zoo.convex import InUnits, in_units  # noqa: E402
 
 
@@ -20,7 +20,7 @@ def test_reading_and_predicting_are_inverse_within_single_precision_of_the_range
             continue
         half = highest / 2 - lowest / 2
         numbers = lowest / 2 + highest / 2 + half * generator.uniform(-2, 2, 5)
-        found = mapped(numbers, (lowest, highest))
+        found = map_labels(numbers, (lowest, highest))
         assert found.dtype == np.float32
         assert np.abs(found).max() <= 1
         back = in_units(torch.from_numpy(found), (lowest, highest)).numpy()

@@ -105,9 +105,9 @@ def test_a_tree_of_too_many_levels() -> None:
         module.child = torch.stack([following, following], 1)
         return module
 
-    assert chain(forest.MOST_LEVELS).flaw() is None
-    assert chain(forest.MOST_LEVELS)(torch.zeros(1, 1)).shape == (1, 2)
-    assert chain(forest.MOST_LEVELS + 1).flaw() == f"it has more than {forest.MOST_LEVELS} levels"
+    assert chain(forest.MAX_LEVELS).flaw() is None
+    assert chain(forest.MAX_LEVELS)(torch.zeros(1, 1)).shape == (1, 2)
+    assert chain(forest.MAX_LEVELS + 1).flaw() == f"it has more than {forest.MAX_LEVELS} levels"
 
 
 @pytest.mark.parametrize("model", [RandomForest(kind="random_forest"), GradientBoosting(kind="gradient_boosting")])

@@ -17,18 +17,18 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from dprecipe.data.facts import DataFacts  # noqa: E402
 from dprecipe.faults import DataFault, RunFailed  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.checks import check  # noqa: E402
-from dprecipe.models.hub_config import checked  # noqa: E402
-from dprecipe.models.initial import head_of, start  # noqa: E402
-from dprecipe.models.lora import Adapted, merged  # noqa: E402
-from dprecipe.models.private import inspect  # noqa: E402
+from dprecipe.models.checks import check_data  # noqa: E402
+from dprecipe.models.hub_config import check_config  # noqa: E402
+from dprecipe.models.initial import head_of, start_from  # noqa: E402
+from dprecipe.models.lora import LowRankLayer, merge_adapters  # noqa: E402
+from dprecipe.models.private import inspect_module  # noqa: E402
 from dprecipe.models.schema import HubModel, Lora, Model, Timm, Transformers  # noqa: E402
 from dprecipe.models.zoo import hub  # noqa: E402
-from dprecipe.training.engine.bookkeeping import describe  # noqa: E402
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows, per_record_gradients  # noqa: E402
+from dprecipe.training.engine.bookkeeping import describe_plan  # noqa: E402
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
-from dprecipe.training.probe.program import probe  # noqa: E402
+from dprecipe.training.probe.program import run_probe  # noqa: E402
 
 BERT = {
     "model_type": "bert",
@@ -85,7 +85,7 @@ def tokens(count: int = 7) -> torch.Tensor:
 def test_encoders_start_from_their_folder_and_treat_records_one_by_one(base, numbers: dict, tmp_path: Path) -> None:
     folder = base(numbers)
     module = build(SPEC, (LENGTH,), 3, 0, config=hub.config_of(folder))
-    found = start(SPEC.model_copy(update={"lora": Lora(rank=2)}), module, tmp_path, 0)
+    found = start_from(SPEC.model_copy(update={"lora": Lora(rank=2)}), module, tmp_path, 0)
     assert found is not None
     assert (found.name, found.head) == ("base/model.safetensors", "new")
     stored = load_file(folder / "model.safetensors")
@@ -93,25 +93,25 @@ def test_encoders_start_from_their_folder_and_treat_records_one_by_one(base, num
     fixed = [name for name in stored if f"network.{name}" not in head_of(module)]
     assert len(fixed) > 9
     assert all(torch.equal(stored[name], held[f"network.{name}"]) for name in fixed)
-    adapters = [layer for layer in module.modules() if isinstance(layer, Adapted)]
+    adapters = [layer for layer in module.modules() if isinstance(layer, LowRankLayer)]
     assert len(adapters) >= 6
     with torch.no_grad():
         for layer in adapters:
             layer.up.weight.normal_(std=0.1)
-    assert inspect(module) == []
-    assert all(check.passed for check in probe(module, cross_entropy, (LENGTH,), 3, per_record_gradients))
-    batch = Batch(tokens(), torch.arange(7) % 3)
+    assert inspect_module(module) == []
+    assert all(check.passed for check in run_probe(module, cross_entropy, (LENGTH,), 3, per_record_gradients))
+    batch = BatchPart(tokens(), torch.arange(7) % 3)
     grads = per_record_gradients(module, cross_entropy, batch.features, batch.labels)
     clipping = Clipping.flat(float(grads.norm(dim=1).median()))
     expected = clipped_sum_of_rows(module, cross_entropy, batch, clipping, 7).value
     sum_ = clipped_sum(module, cross_entropy, batch, clipping, 3).value
     assert float((sum_ - expected).norm() / expected.norm()) < 1e-5
     assert not any(
-        "whole model" in way for way in describe(module, cross_entropy, batch.features, batch.labels).values()
+        "whole model" in way for way in describe_plan(module, cross_entropy, batch.features, batch.labels).values()
     )
 
-    plain = build(SPEC, (LENGTH,), 3, 9, config=checked(module.config))
-    plain.load_state_dict(merged(module, module.state_dict()))
+    plain = build(SPEC, (LENGTH,), 3, 9, config=check_config(module.config))
+    plain.load_state_dict(merge_adapters(module, module.state_dict()))
     torch.testing.assert_close(plain(tokens()), module(tokens()), atol=1e-5, rtol=1e-5)
 
 
@@ -137,14 +137,14 @@ def test_old_names_and_the_names_of_another_task(base, tmp_path: Path) -> None:
             renamed[old] = tensor.clone()
     save_file({name.removeprefix("bert."): t for name, t in renamed.items()}, folder / "model.safetensors")
     module = build(SPEC, (LENGTH,), 7, 0, config=hub.config_of(folder))
-    found = start(SPEC, module, tmp_path, 0)
+    found = start_from(SPEC, module, tmp_path, 0)
     assert found is not None
     assert found.head == "new"
     name = "bert.encoder.layer.0.output.LayerNorm.weight"
     assert torch.equal(module.state_dict()[f"network.{name}"], stored[name])
     save_file({"embeddings.word_embeddings.weight": torch.zeros(40, 12)}, folder / "model.safetensors")
     with pytest.raises(DataFault, match="names differ"):
-        start(SPEC, module, tmp_path, 0)
+        start_from(SPEC, module, tmp_path, 0)
 
 
 def test_a_release_is_a_folder_to_start_from(base, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_release_is_a_folder_to_start_from(base, tmp_path: Path) -> None:
     (folder / "model.json").write_text(json.dumps({"config": dict(module.config)}))
     assert hub.config_of(folder) == module.config
     other = build(SPEC, (LENGTH,), 7, 5, config=hub.config_of(folder))
-    found = start(SPEC, other, tmp_path, 0)
+    found = start_from(SPEC, other, tmp_path, 0)
     assert found is not None
     assert found.head == "taken over"
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
@@ -166,9 +166,9 @@ def test_records_longer_than_the_model(base) -> None:
     with pytest.raises(DataFault, match="11 tokens, the model has 10 places"):
         build(SPEC, (11,), 3, 0, config=config)
     with pytest.raises(DataFault, match="9 tokens, the model has 8 places"):
-        build(SPEC, (9,), 3, 0, config=checked(ROBERTA))
+        build(SPEC, (9,), 3, 0, config=check_config(ROBERTA))
     with pytest.raises(DataFault, match="can't make a model of this configuration"):
-        build(SPEC, (3,), 3, 0, config=checked({**BERT, "num_attention_heads": 5}))
+        build(SPEC, (3,), 3, 0, config=check_config({**BERT, "num_attention_heads": 5}))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_records_longer_than_the_model(base) -> None:
 )
 def test_configurations_out_of_all_proportion(change: dict) -> None:
     with pytest.raises(DataFault) as refused:
-        checked({**BERT, **change})
+        check_config({**BERT, **change})
     assert refused.value.remedy
 
 
@@ -204,10 +204,10 @@ def test_of_a_configuration_only_numbers_are_used() -> None:
         "hidden_dropout_prob": 0.5,
         "id2label": {"0": "a"},
     }
-    found = checked(hostile)
+    found = check_config(hostile)
     assert set(found) == {*BERT, "hidden_dropout_prob", "attention_probs_dropout_prob"}
     assert found["hidden_dropout_prob"] == 0.0
-    assert checked(found) == found
+    assert check_config(found) == found
 
 
 @pytest.mark.parametrize("content", [None, "[]", "{", '{"model_type": "bert"', "\xff", "[" * 100_000])
@@ -259,7 +259,7 @@ def test_names_that_are_more_than_names(block: dict) -> None:
 
 def test_checks_of_blocks() -> None:
     vector = DataFacts((6,), 3, (6,))
-    assert check(SPEC, vector) == []
+    assert check_data(SPEC, vector) == []
     pinned = HubModel(name="a/b", revision="0" * 40)
     for spec, facts, codes in (
         (Transformers(kind="transformers"), vector, ["R258"]),
@@ -272,7 +272,7 @@ def test_checks_of_blocks() -> None:
         (Timm(kind="timm", name="resnet18"), vector, ["R250"]),
         (Timm(kind="timm", name="resnet18", lora=Lora()), DataFacts((1, 8, 8), 3, (1, 8, 8)), ["R257"]),
     ):
-        assert [finding.code for finding in check(spec, facts)] == codes
+        assert [finding.code for finding in check_data(spec, facts)] == codes
 
 
 def fake_timm(monkeypatch: pytest.MonkeyPatch, norm: type[torch.nn.Module]) -> None:
@@ -298,19 +298,19 @@ def test_a_model_of_timm_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_timm(monkeypatch, torch.nn.GroupNorm)
     module = build(Timm(kind="timm", name="tiny"), (2, 5, 5), 3, 0)
     assert module(torch.zeros(2, 2, 5, 5)).shape == (2, 3)
-    assert inspect(module) == []
+    assert inspect_module(module) == []
     with pytest.raises(DataFault, match="can't make a model 'other'"):
         build(Timm(kind="timm", name="other"), (2, 5, 5), 3, 0)
     fake_timm(monkeypatch, torch.nn.BatchNorm2d)
-    assert [f.code for f in inspect(build(Timm(kind="timm", name="tiny"), (2, 5, 5), 3, 0))] == ["P120"]
+    assert [f.code for f in inspect_module(build(Timm(kind="timm", name="tiny"), (2, 5, 5), 3, 0))] == ["P120"]
 
 
 def test_a_model_of_the_real_timm() -> None:
     pytest.importorskip("timm", reason="timm, or torchvision that it needs, is not installed", exc_type=ImportError)
     module = build(Timm(kind="timm", name="test_vit"), (3, 160, 160), 3, 0)
     assert module(torch.zeros(1, 3, 160, 160)).shape == (1, 3)
-    assert inspect(module) == []
-    assert inspect(build(Timm(kind="timm", name="resnet18"), (3, 32, 32), 3, 0))[0].code == "P120"
+    assert inspect_module(module) == []
+    assert inspect_module(build(Timm(kind="timm", name="resnet18"), (3, 32, 32), 3, 0))[0].code == "P120"
 
 
 def test_adapters_need_something_to_adapt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_adapters_need_something_to_adapt(monkeypatch: pytest.MonkeyPatch, tmp_p
     module(torch.zeros(1, 2, 5, 5))
     save_file(module.state_dict(), tmp_path / "w.safetensors")
     with pytest.raises(DataFault, match="lora adapts none"):
-        start(spec, module, tmp_path, 0)
+        start_from(spec, module, tmp_path, 0)
 
 
 def test_a_missing_extra_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

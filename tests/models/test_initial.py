@@ -15,9 +15,9 @@ from safetensors.torch import save_file  # noqa: E402
 
 from dprecipe.faults import DataFault  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.initial import head_of, start  # noqa: E402
+from dprecipe.models.initial import head_of, start_from  # noqa: E402
 from dprecipe.models.layout import layer_sizes  # noqa: E402
-from dprecipe.models.lora import Adapted, adapt, merged  # noqa: E402
+from dprecipe.models.lora import LowRankLayer, add_adapters, merge_adapters  # noqa: E402
 from dprecipe.models.schema import Cnn, Lora, Mlp, Model, Transformer, WideResNet  # noqa: E402
 
 MLP = Mlp(kind="mlp", hidden=(6, 5))
@@ -43,7 +43,7 @@ def trained(module: torch.nn.Module) -> set[str]:
 def test_all_weights_are_taken_over(model: Model, shape: tuple[int, ...], train: str, tmp_path: Path) -> None:
     source, module = build(model, shape, 3, 1), build(model, shape, 3, 2)
     save_file(source.state_dict(), tmp_path / "w.safetensors")
-    found = start(like(model, train=train), module, tmp_path, 0)
+    found = start_from(like(model, train=train), module, tmp_path, 0)
     assert found is not None
     digest = hashlib.sha256((tmp_path / "w.safetensors").read_bytes()).hexdigest()
     assert (found.name, found.digest, found.head) == ("w.safetensors", f"sha256:{digest}", "taken over")
@@ -59,7 +59,7 @@ def test_all_weights_are_taken_over(model: Model, shape: tuple[int, ...], train:
 def test_a_last_layer_of_other_classes_starts_anew(model: Model, shape: tuple[int, ...], tmp_path: Path) -> None:
     source, module, fresh = build(model, shape, 7, 1), build(model, shape, 3, 2), build(model, shape, 3, 2)
     save_file(source.state_dict(), tmp_path / "w.safetensors")
-    found = start(like(model), module, tmp_path, 0)
+    found = start_from(like(model), module, tmp_path, 0)
     assert found is not None
     assert found.head == "new"
     for name, tensor in module.state_dict().items():
@@ -70,7 +70,7 @@ def test_a_last_layer_of_other_classes_starts_anew(model: Model, shape: tuple[in
 
 def test_without_a_file_nothing_is_done(tmp_path: Path) -> None:
     module = build(MLP, (4,), 3, 0)
-    assert start(MLP, module, tmp_path, 0) is None
+    assert start_from(MLP, module, tmp_path, 0) is None
     assert len(trained(module)) == 6
 
 
@@ -104,7 +104,7 @@ def test_files_that_are_not_weights_of_the_network(write, message: str, tmp_path
     module = build(MLP, (4,), 3, 2)
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     with pytest.raises(DataFault, match=message) as refused:
-        start(like(MLP), module, tmp_path, 0)
+        start_from(like(MLP), module, tmp_path, 0)
     assert refused.value.remedy
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
@@ -112,7 +112,7 @@ def test_files_that_are_not_weights_of_the_network(write, message: str, tmp_path
 def adapted(seed: int = 0) -> tuple[torch.nn.Module, torch.nn.Module]:
     """A transformer, and a copy with adapters."""
     plain, module = build(TEXT, (5,), 3, 1), build(TEXT, (5,), 3, 1)
-    adapt(module, Lora(rank=2, alpha=6), head_of(module), seed)
+    add_adapters(module, Lora(rank=2, alpha=6), head_of(module), seed)
     return plain, module
 
 
@@ -134,8 +134,8 @@ def test_adapters_change_nothing_until_they_are_trained() -> None:
 def test_adapters_and_the_last_layer_are_what_is_trained(tmp_path: Path) -> None:
     save_file(build(TEXT, (5,), 3, 1).state_dict(), tmp_path / "w.safetensors")
     module, spec = build(TEXT, (5,), 3, 2), like(TEXT, lora=Lora(rank=2))
-    start(spec, module, tmp_path, 0)
-    layers = [name for name, layer in module.named_modules() if isinstance(layer, Adapted)]
+    start_from(spec, module, tmp_path, 0)
+    layers = [name for name, layer in module.named_modules() if isinstance(layer, LowRankLayer)]
     assert len(layers) == 2 * 4
     assert trained(module) == {
         *(f"{name}.{part}.weight" for name in layers for part in ("down", "up")),
@@ -155,11 +155,11 @@ def test_merged_adapters_compute_the_same_and_need_no_adapters() -> None:
         for parameter in module.parameters():
             if parameter.requires_grad:
                 parameter.add_(0.3 * torch.randn_like(parameter))
-    state = merged(module, module.state_dict())
+    state = merge_adapters(module, module.state_dict())
     assert state.keys() == plain.state_dict().keys()
     x = torch.randint(11, (4, 5)).float()
     assert not torch.allclose(plain(x), module(x), atol=1e-2)
     plain.load_state_dict(state)
     torch.testing.assert_close(plain(x), module(x), atol=1e-5, rtol=1e-5)
     untouched = build(MLP, (4,), 3, 0)
-    assert merged(untouched, untouched.state_dict()).keys() == untouched.state_dict().keys()
+    assert merge_adapters(untouched, untouched.state_dict()).keys() == untouched.state_dict().keys()

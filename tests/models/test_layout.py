@@ -4,8 +4,8 @@ import pytest
 
 from dprecipe.models.build import build
 from dprecipe.models.initial import head_of
-from dprecipe.models.layout import TREES, layer_sizes, shapes, trained
-from dprecipe.models.lora import adapt, merged
+from dprecipe.models.layout import TREES, layer_shapes, layer_sizes, trained_parameters
+from dprecipe.models.lora import add_adapters, merge_adapters
 from dprecipe.models.schema import (
     Cnn,
     GradientBoosting,
@@ -71,7 +71,7 @@ def test_sizes_are_those_of_the_network(model: Model, shape: tuple[int, ...], cl
 @pytest.mark.parametrize(("model", "shape", "classes"), CASES)
 def test_tensors_are_those_of_the_network(model: Model, shape: tuple[int, ...], classes: int) -> None:
     built = build(model, shape, classes, 0, (-1.0, 1.0))
-    state, found = built.state_dict(), shapes(model, shape, classes)
+    state, found = built.state_dict(), layer_shapes(model, shape, classes)
     types = {name: DTYPES[tensor.dtype] for name, tensor in state.items()}
     if isinstance(model, RandomForest | GradientBoosting):
         assert found is None
@@ -79,15 +79,15 @@ def test_tensors_are_those_of_the_network(model: Model, shape: tuple[int, ...], 
         return
     assert found == {name: tuple(tensor.shape) for name, tensor in state.items()}
     assert set(types.values()) == {"F32"}
-    assert trained(model, found) == frozenset(found)
+    assert trained_parameters(model, found) == frozenset(found)
     if isinstance(model, Pretrained):
-        assert trained(model.model_copy(update={"train": "head"}), found) == head_of(built)
+        assert trained_parameters(model.model_copy(update={"train": "head"}), found) == head_of(built)
 
 
 def test_adapters_train_the_tensors_that_they_are_merged_into() -> None:
     model = Transformer(kind="transformer", width=12, layers=3, heads=3, lora=Lora(rank=2))
     built = build(model, (5,), 3, 0, vocabulary=11)
-    adapt(built, Lora(rank=2), head_of(built), 0)
-    found = shapes(model, (5,), 3, 11)
-    assert found == {name: tuple(tensor.shape) for name, tensor in merged(built, built.state_dict()).items()}
-    assert trained(model, found) == trained_names(built)
+    add_adapters(built, Lora(rank=2), head_of(built), 0)
+    found = layer_shapes(model, (5,), 3, 11)
+    assert found == {name: tuple(tensor.shape) for name, tensor in merge_adapters(built, built.state_dict()).items()}
+    assert trained_parameters(model, found) == trained_names(built)

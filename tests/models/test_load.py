@@ -11,13 +11,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from safetensors.torch import save_file  # noqa: E402
 
-from dprecipe.data.facts import facts  # noqa: E402
+from dprecipe.data.facts import describe_data  # noqa: E402
 from dprecipe.data.load import load as load_data  # noqa: E402
 from dprecipe.data.schema import Data  # noqa: E402
 from dprecipe.faults import DataFault  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.file import describe, parse  # noqa: E402
-from dprecipe.models.load import load, rebuild  # noqa: E402
+from dprecipe.models.file import describe_file, parse_description  # noqa: E402
+from dprecipe.models.load import load, rebuild_model  # noqa: E402
 from dprecipe.models.schema import Model  # noqa: E402
 
 DIGITS = {
@@ -54,9 +54,9 @@ def parsed(data: dict, model: dict) -> tuple[Data, Model]:
 def release(tmp_path: Path):
     def make(data: dict = DIGITS, model: dict = MLP, change: dict | None = None):
         block, spec = parsed(data, model)
-        public = facts(block)
+        public = describe_data(block)
         module = build(spec, public.shape, public.classes, 5, public.target)
-        (tmp_path / "model.json").write_text(json.dumps({**describe(spec, block), **(change or {})}))
+        (tmp_path / "model.json").write_text(json.dumps({**describe_file(spec, block), **(change or {})}))
         save_file(module.state_dict(), tmp_path / "model.safetensors")
         return tmp_path, module
 
@@ -144,8 +144,8 @@ def test_model_json_of_a_regression(release) -> None:
     content = json.loads((folder / "model.json").read_text())
     assert content["target"] == [1900, 2011.5]
     assert "classes" not in content
-    assert rebuild(content)(torch.zeros(2, 4)).tolist() == [[1955.75], [1955.75]]
-    file = parse(json.dumps(content))
+    assert rebuild_model(content)(torch.zeros(2, 4)).tolist() == [[1955.75], [1955.75]]
+    file = parse_description(json.dumps(content))
     assert (file.facts.classes, file.facts.target) == (1, (1900, 2011.5))
 
 
@@ -175,10 +175,10 @@ def test_features_of_another_shape(release) -> None:
 @pytest.mark.parametrize("data", [DIGITS, SCATTERED, TABLE])
 def test_model_json_round_trip(data: dict) -> None:
     block, spec = parsed(data, MLP)
-    described = json.loads(json.dumps(describe(spec, block), allow_nan=False))
-    file = parse(json.dumps(described))
-    assert (file.model, file.shape, file.preprocess) == (spec, facts(block).shape, block.preprocess)
-    assert rebuild(described)(torch.zeros((1, *file.shape))).shape == (1, file.classes)
+    described = json.loads(json.dumps(describe_file(spec, block), allow_nan=False))
+    file = parse_description(json.dumps(described))
+    assert (file.model, file.shape, file.preprocess) == (spec, describe_data(block).shape, block.preprocess)
+    assert rebuild_model(described)(torch.zeros((1, *file.shape))).shape == (1, file.classes)
 
 
 def test_a_module_from_python(release) -> None:
@@ -188,24 +188,24 @@ def test_a_module_from_python(release) -> None:
     with pytest.raises(DataFault, match="came from Python"):
         load(folder)
     block, spec = parsed(DIGITS, MLP)
-    own = build(spec, facts(block).shape, 10, 99)
+    own = build(spec, describe_data(block).shape, 10, 99)
     loaded = load(folder, own)
     assert torch.equal(loaded.module[1].weight, module[1].weight)
-    assert describe(None, block)["model"] is None
+    assert describe_file(None, block)["model"] is None
 
 
 @pytest.fixture
 def grown(tmp_path: Path):
     """A release of trees, with what its tensors are changed to."""
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    from dprecipe.mechanisms.pate.train.fitted import fit
+    from dprecipe.mechanisms.pate.train.fitted import fit_model
 
     def make(model: dict = FOREST, drop: str = "", **change):
         block, spec = parsed(DIGITS, model)
         records = load_data(block.train, block, tmp_path, "train")
-        module = fit(spec, records.features[:200], records.labels[:200], 10, 0)
+        module = fit_model(spec, records.features[:200], records.labels[:200], 10, 0)
         state = {name: change.get(name, tensor) for name, tensor in module.state_dict().items() if name != drop}
-        (tmp_path / "model.json").write_text(json.dumps(describe(spec, block)))
+        (tmp_path / "model.json").write_text(json.dumps(describe_file(spec, block)))
         save_file(state, tmp_path / "model.safetensors")
         return tmp_path, module
 

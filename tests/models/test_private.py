@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn  # noqa: E402
 
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.private import inspect  # noqa: E402
+from dprecipe.models.private import inspect_module  # noqa: E402
 from dprecipe.models.schema import Cnn  # noqa: E402
 
 
@@ -43,7 +43,7 @@ REFUSED = {
 def test_t3_layers_that_mix_records_are_refused_at_any_depth(name: str) -> None:
     layer, code = REFUSED[name]
     for module in (layer, nn.Sequential(nn.Identity(), nn.ModuleDict({"deep": nn.Sequential(layer)}))):
-        found = inspect(module)
+        found = inspect_module(module)
         assert [finding.code for finding in found] == [code]
         assert found[0].is_error
         assert type(layer).__name__ in found[0].message
@@ -51,7 +51,7 @@ def test_t3_layers_that_mix_records_are_refused_at_any_depth(name: str) -> None:
 
 
 def test_the_replacement_is_named_and_valid() -> None:
-    found = inspect(nn.Sequential(nn.BatchNorm2d(24)))
+    found = inspect_module(nn.Sequential(nn.BatchNorm2d(24)))
     assert "torch.nn.GroupNorm(12, 24)" in found[0].remedy
     nn.GroupNorm(12, 24)(torch.zeros(1, 24, 2, 2))
 
@@ -60,5 +60,5 @@ def test_layers_that_look_at_one_record_are_fine() -> None:
     module = nn.Sequential(
         nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.InstanceNorm1d(4), nn.Dropout(0.5), nn.Embedding(3, 4), nn.LSTM(4, 4)
     )
-    assert inspect(module) == []
-    assert inspect(build(Cnn(kind="cnn", preset="tempered-cifar"), (3, 32, 32), 10, 0)) == []
+    assert inspect_module(module) == []
+    assert inspect_module(build(Cnn(kind="cnn", preset="tempered-cifar"), (3, 32, 32), 10, 0)) == []

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from dprecipe.noise.draws import BLOCK, draw, gaussian
+from dprecipe.noise.draws import BLOCK, draw_gaussian, draw_noise
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 
@@ -26,7 +26,7 @@ LAWS = [
 
 @pytest.fixture(scope="module")
 def draws() -> np.ndarray:
-    return gaussian(Stream(b"draws for the tests of gaussian!"), COUNT)
+    return draw_gaussian(Stream(b"draws for the tests of gaussian!"), COUNT)
 
 
 def test_the_distribution_is_normal(draws: np.ndarray) -> None:
@@ -54,7 +54,7 @@ def test_neighbours_are_uncorrelated(draws: np.ndarray) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 1])
 def test_any_count(count: int) -> None:
-    values = gaussian(Stream(bytes(32)), count)
+    values = draw_gaussian(Stream(bytes(32)), count)
     assert values.shape == (count,)
     assert np.isfinite(values).all()
     assert len(np.unique(values)) == count
@@ -63,7 +63,7 @@ def test_any_count(count: int) -> None:
 @pytest.fixture(scope="module", params=LAWS, ids=lambda law: f"{law.family}-{law.shape}")
 def drawn(request: pytest.FixtureRequest) -> tuple[Law, np.ndarray]:
     key = f"{request.param.family} {request.param.shape}".encode().ljust(32, b".")
-    return request.param, draw(request.param, Stream(key), COUNT)
+    return request.param, draw_noise(request.param, Stream(key), COUNT)
 
 
 def test_every_sampler_draws_from_its_law(drawn: tuple[Law, np.ndarray]) -> None:
@@ -116,7 +116,7 @@ def test_no_draw_of_any_sampler_tells_of_its_neighbours(drawn: tuple[Law, np.nda
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.family}-{law.shape}")
 def test_any_count_of_any_law(law: Law) -> None:
     for count in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1):
-        values = draw(law, Stream(bytes(32)), count)
+        values = draw_noise(law, Stream(bytes(32)), count)
         assert values.shape == (count,)
         assert values.dtype == np.float64
         assert np.isfinite(values).all()
@@ -137,7 +137,7 @@ def test_the_ends_of_the_uniforms_reach_as_far_as_documented(monkeypatch: pytest
     extremes = []
     for word in (0, 2**64 - 1):
         monkeypatch.setattr(Stream, "words", lambda self, count, w=word: np.full(count, w, dtype=np.uint64))
-        extremes.append(abs(float(draw(law, Stream(bytes(32)), 1)[0])))
+        extremes.append(abs(float(draw_noise(law, Stream(bytes(32)), 1)[0])))
     assert reach <= max(extremes) < math.inf
 
 
@@ -145,4 +145,4 @@ def test_the_sign_comes_from_the_first_bit(monkeypatch: pytest.MonkeyPatch) -> N
     for word, sign in [(0, -1.0), (2**63 - 1, -1.0), (2**63, 1.0), (2**64 - 1, 1.0)]:
         monkeypatch.setattr(Stream, "words", lambda self, count, w=word: np.full(count, w, dtype=np.uint64))
         for family in ("laplace", "cauchy", "sech"):
-            assert math.copysign(1.0, float(draw(Law(family), Stream(bytes(32)), 1)[0])) == sign
+            assert math.copysign(1.0, float(draw_noise(Law(family), Stream(bytes(32)), 1)[0])) == sign

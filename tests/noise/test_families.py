@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dprecipe.noise.families import FAMILIES, LEAST_DF, MOST_DF, MOST_LAMBDA, SHAPED, check
+from dprecipe.noise.families import FAMILIES, MAX_DF, MAX_LAMBDA, MIN_DF, SHAPED, check
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -18,7 +18,7 @@ def test_every_family_takes_its_shape_and_no_other(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "shape"), [("student_t", LEAST_DF), ("student_t", MOST_DF), ("variance_gamma", float(MOST_LAMBDA))]
+    ("family", "shape"), [("student_t", MIN_DF), ("student_t", MAX_DF), ("variance_gamma", float(MAX_LAMBDA))]
 )
 def test_the_ends_of_the_ranges_belong_to_them(family: str, shape: float) -> None:
     check(family, shape)

@@ -35,7 +35,7 @@ def test_a_problem_that_cannot_be_is_refused(name: str, code: str) -> None:
 def test_every_recipe_of_ours_is_planned_within_its_budget(path: Path) -> None:
     made = plan(read(path))
     assert 0.999 * made.budget.epsilon <= made.guarantee.epsilon <= made.budget.epsilon
-    assert made.guarantee.cross_check_epsilon >= made.guarantee.epsilon * (1 - 1e-9)
+    assert made.guarantee.alternative_epsilon >= made.guarantee.epsilon * (1 - 1e-9)
     jsonschema.validate(json.loads(json.dumps(made.to_json())), plan_schema())
     deltas = [delta for _, delta in made.guarantee.profile]
     assert deltas == sorted(deltas, reverse=True)

@@ -11,7 +11,7 @@ import pytest
 
 from dprecipe.cli import render
 from dprecipe.cli.validate import check
-from dprecipe.mechanisms.encoded.codebook import gaussian
+from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read, read_text
 
@@ -26,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rules")
     for path in CASES:
         shutil.copy(path, folder)
-    gaussian([2410], 3, 1e-5, 0).save(folder / "made.npz")
-    gaussian([650], 3, 1e-5, 0).save(folder / "of_another_model.npz")
+    draw_gaussian_codebook([2410], 3, 1e-5, 0).save(folder / "made.npz")
+    draw_gaussian_codebook([650], 3, 1e-5, 0).save(folder / "of_another_model.npz")
     words_ND = np.random.default_rng(0).normal(size=(2, 2410))
     np.savez(folder / "signed.npz", codewords=np.sort(words_ND, axis=1))
     np.savez(folder / "unsorted.npz", codewords=np.abs(words_ND))
@@ -115,7 +115,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     ),
     "p132-position": ("mechanism.microbatch=1", "mechanism.microbatch.by=unit"),
     "p133-microbatch": ("mechanism.microbatch=1",),
-    "p134-realised-lot": ("mechanism.divide_by=expected_lot",),
+    "p134-realised-batch": ("mechanism.divide_by=expected_batch",),
     "p135-clean-sum": ("mechanism.denoise.on=noisy_sum",),
     "p136-ranked-together": ("mechanism.groups=layer", "mechanism.group_noise=null"),
     "p137-cauchy": ("mechanism.noise={family: student_t, df: 9, multiplier: auto}", "mechanism.noise.force=true"),
@@ -263,7 +263,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p171-phases": ("mechanism.stop=last",),
     "p171-schedule": ("mechanism.stop=last",),
     "p172-user": ("data.unit=record",),
-    "p173-one-lot": ("mechanism.batch_size=144",),
+    "p173-one-batch": ("mechanism.batch_size=144",),
     "p173-sequential": ("mechanism.order=permuted",),
     "p174-laplace": ("mechanism.constraint.bound=5",),
     "r262-pnsgd": ("mechanism.noise.0.epochs=2",),
@@ -304,7 +304,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "p102-steps": ("training.steps=1", "mechanism.noise.multiplier=3.656"),
     "p103-error": ("budget.delta=6e-5",),
     "p103-warning": ("budget.delta=6e-5",),
-    "p105-lot": ("mechanism.sampling.batch_size=1438", "mechanism.sampling={scheme: full_batch}"),
+    "p105-batch": ("mechanism.sampling.batch_size=1438", "mechanism.sampling={scheme: full_batch}"),
     "p105-schedule": ("mechanism.sampling.batch_size.to=1438", "mechanism.sampling={scheme: full_batch}"),
     "p106-no-step": ("mechanism.noise.multiplier=1.39066",),
     "p108-epsilon": ("budget.epsilon=3",),

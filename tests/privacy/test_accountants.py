@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy import accountants, gdp, pld
 from dprecipe.privacy.adjacency import Neighbouring
@@ -24,7 +24,7 @@ def sampled(q, sigma, steps):
 
 
 def code(q=0.01, scale=1.0, family="student_t", shape=9.0, shifts=((0.01, 5000), (0.02, 1250)), exchanged=False):
-    return Encoded(q, scale, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
+    return EncodedSum(q, scale, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
 
 
 def pld_goldens():
@@ -78,14 +78,14 @@ def test_unsampled_events_get_the_exact_formula(event, count, relation):
     assert accountants.delta([Charge(event, count)], 1.0, relation, "pld") == gdp.delta(mu, 1.0)
 
 
-def test_shuffled_lots_never_get_the_poisson_claim():
+def test_shuffled_batches_never_get_the_poisson_claim():
     for r in GOLDEN["records"]:
         if r["kind"] == "shuffle_one_epoch":
-            sigma, delta, lots = r["inputs"]["sigma"], r["inputs"]["delta"], r["inputs"]["batches"]
-            ours = accountants.epsilon([Charge(PartitionedGaussian(sigma, lots), 1)], delta, ADD, "pld")
+            sigma, delta, batches = r["inputs"]["sigma"], r["inputs"]["delta"], r["inputs"]["batches"]
+            ours = accountants.epsilon([Charge(PartitionedGaussian(sigma, batches), 1)], delta, ADD, "pld")
             assert ours >= r["lower_bound_eps"]
             assert ours == pytest.approx(r["sound_upper_eps"], rel=1e-3)
-            poisson = accountants.epsilon(sampled(1 / lots, sigma, lots), delta, ADD, "pld")
+            poisson = accountants.epsilon(sampled(1 / batches, sigma, batches), delta, ADD, "pld")
             assert poisson == pytest.approx(r["poisson_claim_eps"], rel=2e-3)
             assert poisson < r["lower_bound_eps"]
 
@@ -210,10 +210,10 @@ def test_replacing_costs_more_than_adding():
 )
 def test_guarantee(charges, accountant, names, relation):
     found = accountants.guarantee(charges, 1e-5, relation, "record", accountant)
-    assert (found.accountant, found.cross_check_accountant) == names
+    assert (found.accountant, found.alternative_accountant) == names
     assert found.epsilon >= accountants.epsilon(charges, 1e-5, relation, accountant)
     assert found.epsilon == float(f"{found.epsilon:.6g}")
-    tight, loose = sorted([found.epsilon, found.cross_check_epsilon])
+    tight, loose = sorted([found.epsilon, found.alternative_epsilon])
     assert tight < loose < 2 * tight
     assert 12 <= len(found.profile) <= 20
     for (e0, d0), (e1, d1) in zip(found.profile, found.profile[1:], strict=False):
@@ -226,7 +226,7 @@ def test_guarantee(charges, accountant, names, relation):
 
 def test_guarantee_of_nothing():
     found = accountants.guarantee([], 1e-5, ADD, "record", "pld")
-    assert (found.epsilon, found.cross_check_epsilon, found.profile) == (0.0, 0.0, ((0.0, 1e-5),))
+    assert (found.epsilon, found.alternative_epsilon, found.profile) == (0.0, 0.0, ((0.0, 1e-5),))
 
 
 def test_a_contradiction_between_accountants_is_a_fault(monkeypatch):
@@ -236,7 +236,7 @@ def test_a_contradiction_between_accountants_is_a_fault(monkeypatch):
 
 
 def test_next_to_the_largest_loss_a_grid_is_no_contradiction():
-    encoded = Encoded(1.0, 0.0625, "laplace", None, ((1.0, 1),), False, "sha256:" + 64 * "0")
+    encoded = EncodedSum(1.0, 0.0625, "laplace", None, ((1.0, 1),), False, "sha256:" + 64 * "0")
     charges, largest = [Charge(encoded, 3)], 3 / 0.0625
     for below in (1e-2, 1e-3, 1e-4):
         # three losses of 16 each, with probability 1/8: all other losses that count are further below
@@ -275,16 +275,16 @@ def test_renyi_needs_no_scipy():
 def test_guarantee_of_encoded_sums(event, names, relation):
     charges = [Charge(event, 400 if event.sampling_rate < 1 else 2)]
     found = accountants.guarantee(charges, 1e-5, relation, "record", "pld")
-    assert (found.accountant, found.cross_check_accountant) == names
+    assert (found.accountant, found.alternative_accountant) == names
     assert found.epsilon == float(f"{found.epsilon:.6g}")
-    assert found.epsilon <= found.cross_check_epsilon < 1.4 * found.epsilon
+    assert found.epsilon <= found.alternative_epsilon < 1.4 * found.epsilon
     assert 12 <= len(found.profile) <= 20
     for (e0, d0), (e1, d1) in zip(found.profile, found.profile[1:], strict=False):
         assert e0 < e1
         assert d0 > d1 > 0
     assert any(e >= found.epsilon and d <= 1e-5 for e, d in found.profile)
     other = accountants.guarantee(charges, 1e-5, relation, "record", "rdp")
-    assert (other.epsilon, other.accountant) == (found.cross_check_epsilon, "rdp")
+    assert (other.epsilon, other.accountant) == (found.alternative_epsilon, "rdp")
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_classic"])

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy import accountants, calibrate, rounding
 from dprecipe.privacy.adjacency import Neighbouring
@@ -17,18 +17,18 @@ ADD, REPLACE = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
 
 
 def recipes(number, seed):
-    """Random recipes: sizes, lots, lengths, schemes, budgets; both relations and accountants."""
+    """Random recipes: sizes, batches, lengths, schemes, budgets; both relations and accountants."""
     draw = random.Random(seed)
     for index in range(number):
         size = int(10 ** draw.uniform(3, 6))
-        lot = max(1, int(size * 10 ** draw.uniform(-3.5, -0.3)))
+        batch = max(1, int(size * 10 ** draw.uniform(-3.5, -0.3)))
         epochs = draw.choice([1, 3, 10, 30, 100])
-        steps = max(1, min(round(epochs * size / lot), 20_000))
+        steps = max(1, min(round(epochs * size / batch), 20_000))
         scheme = draw.choice(["poisson", "poisson", "full_batch", "shuffle"])
         epsilon = round(10 ** draw.uniform(-0.7, 1.2), draw.choice([1, 3, 9]))
         delta = min(10 ** draw.uniform(-8, -3), 0.5 / size)
         yield pytest.param(
-            *(scheme, lot / size, steps, epochs, epsilon, delta),
+            *(scheme, batch / size, steps, epochs, epsilon, delta),
             *(draw.choice([ADD, REPLACE]), draw.choice(["pld", "rdp"])),
             id=f"{index}-{scheme}",
         )
@@ -49,7 +49,7 @@ def check_noise(scheme, q, steps, epochs, epsilon, delta, relation, accountant):
     make = make_of(scheme, q, steps, epochs)
     sigma = calibrate.noise_multiplier(make, epsilon, delta, relation, accountant)
     spent = accountants.epsilon(make(sigma), delta, relation, accountant)
-    assert 0.999 * epsilon <= spent <= rounding.up(spent) <= epsilon
+    assert 0.999 * epsilon <= spent <= rounding.round_up(spent) <= epsilon
     assert sigma == float(f"{sigma:.6g}")
 
 
@@ -75,10 +75,10 @@ def test_count_is_the_most_that_fits(scheme, q, steps, epochs, epsilon, delta, r
     def cost(n):
         return accountants.epsilon([*spent, Charge(event, n)], delta, relation, accountant)
 
-    n = calibrate.count(event, epsilon, delta, relation, accountant, spent)
+    n = calibrate.calibrate_count(event, epsilon, delta, relation, accountant, spent)
     if n:
-        assert rounding.up(cost(n)) <= epsilon
-    assert rounding.up(cost(n + max(1, math.ceil(2e-5 * n)))) > epsilon
+        assert rounding.round_up(cost(n)) <= epsilon
+    assert rounding.round_up(cost(n + max(1, math.ceil(2e-5 * n)))) > epsilon
 
 
 def test_the_same_question_has_the_same_answer():
@@ -110,13 +110,13 @@ def test_a_budget_that_nothing_reaches():
         calibrate.noise_multiplier(lambda s: [Charge(PoissonGaussian(1e-9, s), 1)], 1.0, 1e-5, ADD, "pld")
     assert caught.value.reason == "never_reached"
     with pytest.raises(CalibrationError) as caught:
-        calibrate.count(Gaussian(1e7), 1.0, 1e-5, ADD, "pld")
+        calibrate.calibrate_count(Gaussian(1e7), 1.0, 1e-5, ADD, "pld")
     assert caught.value.reason == "never_reached"
 
 
 def test_no_room_for_a_single_event():
-    assert calibrate.count(Gaussian(1.0), 0.1, 1e-5, ADD, "pld") == 0
-    assert calibrate.count(Gaussian(50.0), 1.0, 1e-5, ADD, "pld", spent=[Charge(Gaussian(1.0), 1)]) == 0
+    assert calibrate.calibrate_count(Gaussian(1.0), 0.1, 1e-5, ADD, "pld") == 0
+    assert calibrate.calibrate_count(Gaussian(50.0), 1.0, 1e-5, ADD, "pld", spent=[Charge(Gaussian(1.0), 1)]) == 0
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
@@ -124,7 +124,7 @@ def test_nonsense_budgets_are_refused(epsilon):
     with pytest.raises(ValueError, match="finite epsilon > 0"):
         calibrate.noise_multiplier(lambda s: [Charge(Gaussian(s), 1)], epsilon, 1e-5, ADD, "pld")
     with pytest.raises(ValueError, match="finite epsilon > 0"):
-        calibrate.count(Gaussian(1.0), epsilon, 1e-5, ADD, "pld")
+        calibrate.calibrate_count(Gaussian(1.0), epsilon, 1e-5, ADD, "pld")
 
 
 LAWS = [("laplace", None), ("student_t", 9.0), ("student_t", 1.5), ("cauchy", None), ("variance_gamma", 3.0)]
@@ -148,12 +148,12 @@ def codes(number, seed):
 
 def check_codes(family, shape, shifts, q, steps, epsilon, delta, relation, accountant, exchanged):
     def make(sigma):
-        code = Encoded(q, sigma, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
+        code = EncodedSum(q, sigma, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
         return [Charge(code, steps), Charge(PoissonGaussian(0.001, 3.0), 20)]
 
     sigma = calibrate.noise_multiplier(make, epsilon, delta, relation, accountant)
     spent = accountants.epsilon(make(sigma), delta, relation, accountant)
-    assert 0.999 * epsilon <= spent <= rounding.up(spent) <= epsilon
+    assert 0.999 * epsilon <= spent <= rounding.round_up(spent) <= epsilon
     assert sigma == float(f"{sigma:.6g}")
 
 
@@ -170,19 +170,19 @@ def test_noise_of_codes_spends_between_99_9_and_100_percent_of_120_budgets(run):
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_the_count_of_codes_is_the_most_that_fits(accountant):
-    code = Encoded(0.02, 1.2, "student_t", 9.0, ((0.01, 10_000),), False, "sha256:" + "0" * 64)
+    code = EncodedSum(0.02, 1.2, "student_t", 9.0, ((0.01, 10_000),), False, "sha256:" + "0" * 64)
     spent = [Charge(PoissonGaussian(0.01, 1.0), 100)]
 
     def cost(n):
         return accountants.epsilon([*spent, Charge(code, n)], 1e-5, ADD, accountant)
 
-    n = calibrate.count(code, 2.0, 1e-5, ADD, accountant, spent)
-    assert rounding.up(cost(n)) <= 2.0 < rounding.up(cost(n + 1))
+    n = calibrate.calibrate_count(code, 2.0, 1e-5, ADD, accountant, spent)
+    assert rounding.round_up(cost(n)) <= 2.0 < rounding.round_up(cost(n + 1))
 
 
 def test_what_no_encoded_noise_can_do():
     def make(sigma):
-        return [Charge(Encoded(0.1, sigma, "sech", None, ((0.1, 100),), False, "sha256:" + "0" * 64), 10)]
+        return [Charge(EncodedSum(0.1, sigma, "sech", None, ((0.1, 100),), False, "sha256:" + "0" * 64), 10)]
 
     with pytest.raises(CalibrationError) as caught:
         calibrate.noise_multiplier(lambda s: [Charge(Gaussian(1.0), 1), *make(s)], 1.0, 1e-5, ADD, "pld")
@@ -202,8 +202,12 @@ def test_votes_are_solved_for(family, queries, accountant, relation):
 
     for epsilon in (0.5, 3.0):
         scale = calibrate.noise_multiplier(make, epsilon, 1e-5, relation, accountant)
-        assert 0.999 * epsilon <= rounding.up(accountants.epsilon(make(scale), 1e-5, relation, accountant)) <= epsilon
-        assert calibrate.count(NoisyMax(family, scale), epsilon, 1e-5, relation, accountant) == queries
+        assert (
+            0.999 * epsilon
+            <= rounding.round_up(accountants.epsilon(make(scale), 1e-5, relation, accountant))
+            <= epsilon
+        )
+        assert calibrate.calibrate_count(NoisyMax(family, scale), epsilon, 1e-5, relation, accountant) == queries
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
@@ -214,8 +218,8 @@ def test_votes_are_solved_for_beside_what_is_published(accountant):
         return [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", scale), 300), published]
 
     scale = calibrate.noise_multiplier(make, 3.0, 1e-5, ADD, accountant)
-    assert 0.999 * 3 <= rounding.up(accountants.epsilon(make(scale), 1e-5, ADD, accountant)) <= 3.0
-    more = calibrate.count(NoisyThreshold(150.0), 3.0, 1e-5, ADD, accountant, make(1.1 * scale))
+    assert 0.999 * 3 <= rounding.round_up(accountants.epsilon(make(scale), 1e-5, ADD, accountant)) <= 3.0
+    more = calibrate.calibrate_count(NoisyThreshold(150.0), 3.0, 1e-5, ADD, accountant, make(1.1 * scale))
     assert accountants.epsilon([*make(1.1 * scale), Charge(NoisyThreshold(150.0), more)], 1e-5, ADD, accountant) <= 3.0
     assert more > 10
     with pytest.raises(CalibrationError, match="still above"):

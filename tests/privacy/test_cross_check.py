@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy import accountants, cross_check
 from dprecipe.privacy.adjacency import Neighbouring
@@ -29,7 +29,7 @@ CONFIGS = [
 
 def agree(charges, relation):
     ours = accountants.epsilon(charges, 1e-6, relation, "pld")
-    theirs = cross_check.opinion(charges, 1e-6, relation)
+    theirs = cross_check.ask_library(charges, 1e-6, relation)
     assert theirs.name == "dp_accounting.pld"
     assert theirs.epsilon == pytest.approx(ours, rel=2e-4)
 
@@ -63,20 +63,20 @@ def test_it_says_when_only_its_renyi_accountant_could_answer(monkeypatch):
 
     monkeypatch.setattr(pld.PLDAccountant, "get_epsilon", fail)
     charges = [Charge(PoissonGaussian(0.01, 1.0), 1000)]
-    found = cross_check.opinion(charges, 1e-5, ADD)
+    found = cross_check.ask_library(charges, 1e-5, ADD)
     assert found.name == "dp_accounting.rdp"
     assert found.epsilon == pytest.approx(accountants.epsilon(charges, 1e-5, ADD, "rdp"), rel=1e-2)
-    gaussian = cross_check.opinion([Charge(Gaussian(5.0), 3)], 1e-5, REPLACE)
+    gaussian = cross_check.ask_library([Charge(Gaussian(5.0), 3)], 1e-5, REPLACE)
     assert gaussian.epsilon >= accountants.epsilon([Charge(Gaussian(5.0), 3)], 1e-5, REPLACE, "gdp")
     # no Rényi accountant of theirs knows this pair: no answer is better than a wrong one
-    assert cross_check.opinion(charges, 1e-5, REPLACE).epsilon == float("inf")
+    assert cross_check.ask_library(charges, 1e-5, REPLACE).epsilon == float("inf")
 
 
 def test_it_is_quiet_and_leaves_logging_as_it_was(capfd):
     before = logging.root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = cross_check.opinion(CONFIGS[0], 1e-5, ADD)
+        found = cross_check.ask_library(CONFIGS[0], 1e-5, ADD)
     assert found.version[0].isdigit()
     assert logging.root.manager.disable == before
     assert capfd.readouterr() == ("", "")
@@ -89,7 +89,7 @@ def test_nothing_costs_nothing_and_nonsense_is_refused():
 
 
 def code(family, shape, shifts, q=0.02, scale=1.0, exchanged=False):
-    return Encoded(q, scale, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
+    return EncodedSum(q, scale, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
 
 
 LAWS = [
@@ -107,7 +107,7 @@ FEW, MANY = ((0.2, 7), (0.5, 2)), ((0.002, 20_000), (0.01, 3000), (0.04, 30))
 
 def codes_agree(charges, relation, name, rel):
     ours = accountants.epsilon(charges, 1e-6, relation, "pld" if name == "dp_accounting.pld" else "rdp")
-    theirs = cross_check.opinion(charges, 1e-6, relation)
+    theirs = cross_check.ask_library(charges, 1e-6, relation)
     assert theirs.name == name
     assert theirs.epsilon == pytest.approx(ours, rel=rel)
 
@@ -136,8 +136,10 @@ def test_exchanged_codes_and_too_many_are_left_to_renyi(family, shape, relation)
 
 
 def test_steep_codes_are_left_to_renyi():
-    assert cross_check.opinion([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, ADD).epsilon > 1e3
-    assert cross_check.opinion([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, REPLACE).epsilon == math.inf
+    assert cross_check.ask_library([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, ADD).epsilon > 1e3
+    assert (
+        cross_check.ask_library([Charge(code("laplace", None, FEW, scale=1e-4), 1)], 1e-6, REPLACE).epsilon == math.inf
+    )
 
 
 DIGEST = "sha256:" + "0" * 64
@@ -145,7 +147,7 @@ DIGEST = "sha256:" + "0" * 64
 
 @pytest.mark.parametrize("shifts", [((0.125, 64),), ((0.0, 3), (0.125, 64))])
 def test_exchanged_codes_of_one_bound_have_a_second_opinion(shifts):
-    charges = [Charge(Encoded(0.01, 0.5, "sech", None, shifts, True, DIGEST), 1000)]
+    charges = [Charge(EncodedSum(0.01, 0.5, "sech", None, shifts, True, DIGEST), 1000)]
     for relation in Neighbouring:
         ours = accountants.epsilon(charges, 1e-5, relation, "rdp")
         assert cross_check.epsilon(charges, 1e-5, relation) == pytest.approx(ours, rel=2e-2)
@@ -153,15 +155,15 @@ def test_exchanged_codes_of_one_bound_have_a_second_opinion(shifts):
 
 def test_a_replacement_at_a_tiny_delta_is_not_left_to_transforms():
     """An independent inversion of characteristic functions finds δ at ε = 28.80 to be 3.3 times what is allowed."""
-    event = Encoded(1.0, 36.87, "variance_gamma", 1.0, ((0.107435, 12), (0.267938, 12)), False, DIGEST)
-    found = cross_check.opinion([Charge(event, 4090)], 4.75e-9, Neighbouring.REPLACE_ONE)
+    event = EncodedSum(1.0, 36.87, "variance_gamma", 1.0, ((0.107435, 12), (0.267938, 12)), False, DIGEST)
+    found = cross_check.ask_library([Charge(event, 4090)], 4.75e-9, Neighbouring.REPLACE_ONE)
     assert found.epsilon > 29.4
 
 
 @pytest.mark.parametrize("small", [10**9 - 1, 10**8])
 def test_a_grid_out_of_all_proportion_is_not_made(small):
-    event = Encoded(0.01, 0.02, "laplace", None, ((1e-7, small), (1.0, 1)), False, DIGEST)
-    found = cross_check.opinion([Charge(event, 10)], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
+    event = EncodedSum(0.01, 0.02, "laplace", None, ((1e-7, small), (1.0, 1)), False, DIGEST)
+    found = cross_check.ask_library([Charge(event, 10)], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
     assert found.name == "dp_accounting.rdp"
     assert math.isfinite(found.epsilon)
 
@@ -169,11 +171,16 @@ def test_a_grid_out_of_all_proportion_is_not_made(small):
 @pytest.mark.parametrize(
     ("event", "steps", "delta", "relation"),
     [
-        (Encoded(0.001, 2.826, "student_t", 0.5, ((0.00216508, 825), (0.0347481, 825)), False, DIGEST), 212, 1.6e-8, 1),
-        (Encoded(0.001, 2.97, "cauchy", None, ((0.0076889, 16915),), False, DIGEST), 6857, 2.75e-6, 0),
-        (Encoded(0.001, 0.1376, "variance_gamma", 8.0, ((0.00465757, 46098),), False, DIGEST), 8044, 6.41e-8, 1),
+        (
+            EncodedSum(0.001, 2.826, "student_t", 0.5, ((0.00216508, 825), (0.0347481, 825)), False, DIGEST),
+            212,
+            1.6e-8,
+            1,
+        ),
+        (EncodedSum(0.001, 2.97, "cauchy", None, ((0.0076889, 16915),), False, DIGEST), 6857, 2.75e-6, 0),
+        (EncodedSum(0.001, 0.1376, "variance_gamma", 8.0, ((0.00465757, 46098),), False, DIGEST), 8044, 6.41e-8, 1),
         pytest.param(
-            Encoded(0.3, 2.618, "student_t", 3.0, ((0.00354292, 79667),), False, DIGEST),
+            EncodedSum(0.3, 2.618, "student_t", 3.0, ((0.00354292, 79667),), False, DIGEST),
             315,
             1.27e-7,
             1,
@@ -184,7 +191,7 @@ def test_a_grid_out_of_all_proportion_is_not_made(small):
 def test_codes_on_coarse_grids_stay_within_what_verify_allows(event, steps, delta, relation):
     relation = list(Neighbouring)[relation]
     ours = accountants.epsilon([Charge(event, steps)], delta, relation, "pld")
-    found = cross_check.opinion([Charge(event, steps)], delta, relation)
+    found = cross_check.ask_library([Charge(event, steps)], delta, relation)
     part, much = event.cross_check_tolerance
     if found.name == "dp_accounting.pld":
         assert found.epsilon <= ours * (1 + part) + much
@@ -194,7 +201,7 @@ def test_codes_on_coarse_grids_stay_within_what_verify_allows(event, steps, delt
 
 
 def test_phases_of_gaussian_and_other_noise_are_counted_together():
-    event = Encoded(0.01, 1.0, "laplace", None, ((0.1, 100),), False, DIGEST)
+    event = EncodedSum(0.01, 1.0, "laplace", None, ((0.1, 100),), False, DIGEST)
     parts = [Charge(PoissonGaussian(0.01, 1.0), 300), Charge(event, 300)]
     both = cross_check.epsilon(parts, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
     assert both > max(cross_check.epsilon([part], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE) for part in parts)
@@ -222,7 +229,7 @@ CHECKS = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0),
 )
 def test_votes_are_told_to_the_library_as_they_are(charges, relation):
     ours = accountants.epsilon(charges, 1e-5, relation, "pld")
-    theirs = cross_check.opinion(charges, 1e-5, relation)
+    theirs = cross_check.ask_library(charges, 1e-5, relation)
     assert theirs.name == "dp_accounting.pld"
     assert theirs.epsilon == pytest.approx(ours, rel=6e-4)
     part, much = charges[0].event.cross_check_tolerance
@@ -233,7 +240,7 @@ def test_votes_are_told_to_the_library_as_they_are(charges, relation):
     "charges", [CHECKS, [Charge(NoisyMax("laplace", 20.0), 640)], [Charge(NoisyMax("laplace", 20.0), 3)]]
 )
 def test_votes_at_a_tiny_delta_are_left_to_renyi(charges):
-    theirs = cross_check.opinion(charges, 1e-15, REPLACE)
+    theirs = cross_check.ask_library(charges, 1e-15, REPLACE)
     assert theirs.name == "dp_accounting.rdp"
     assert theirs.epsilon == pytest.approx(accountants.epsilon(charges, 1e-15, REPLACE, "rdp"), rel=2e-3)
 
@@ -253,6 +260,6 @@ def test_sanitised_costs_by_quadrature(event, delta):
     for votes in (CHECKS, [], [Charge(NoisyMax("laplace", 20.0), 50)]):
         charges = [*votes, Charge(event, 1)]
         ours = accountants.epsilon(charges, delta, ADD, "pld")
-        theirs = cross_check.opinion(charges, delta, REPLACE)
+        theirs = cross_check.ask_library(charges, delta, REPLACE)
         assert theirs.name == "dp_accounting.rdp"
         assert theirs.epsilon == pytest.approx(ours, rel=5e-3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.privacy.events import (
@@ -16,11 +16,11 @@ from dprecipe.privacy.events import (
     MAX_VALUE,
     Charge,
     charge_from_json,
+    count_events,
     drop_first,
     event_kinds,
     run_lengths,
     take_first,
-    total,
 )
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
@@ -32,7 +32,7 @@ from dprecipe.privacy.noisy_sums import (
 )
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
-CODE = Encoded(0.01, 1.2, "student_t", 9.0, ((0.0, 3), (0.01, 5000), (0.02, 1250)), False, DIGEST)
+CODE = EncodedSum(0.01, 1.2, "student_t", 9.0, ((0.0, 3), (0.01, 5000), (0.02, 1250)), False, DIGEST)
 EVENTS = [
     Gaussian(1.5),
     PoissonGaussian(0.01, 1.1),
@@ -41,8 +41,8 @@ EVENTS = [
     TruncatedPoissonGaussian(0.01, 1.1, 60_000, 640),
     FixedSizeGaussian(60_000, 256, 4.0),
     CODE,
-    Encoded(1.0, 1e-3, "laplace", None, ((1.0, 1),), True, DIGEST),
-    Encoded(1e-9, 1e6, "variance_gamma", 2.0, ((1e-12, 10**12),), False, DIGEST),
+    EncodedSum(1.0, 1e-3, "laplace", None, ((1.0, 1),), True, DIGEST),
+    EncodedSum(1e-9, 1e6, "variance_gamma", 2.0, ((1e-12, 10**12),), False, DIGEST),
     ProjectedDescent("replace_one", "gaussian", 90, 8, "permuted", "last", ((13, 2.0, 1.0, 3.0), (5, 1.0, 0.9, 6.0))),
     ProjectedDescent("zero_out_one", "laplace", 3, 3, "sequential", "random", ((1, 1e-3, 0.0, 1e-6),)),
     NoisyMax("gaussian", 40.0),
@@ -74,8 +74,8 @@ def test_every_kind_is_tried():
         {"family": "cauchy"},
         {"order": "shuffled"},
         {"stop": "first"},
-        {"lot": 0},
-        {"lot": 101},
+        {"batch": 0},
+        {"batch": 101},
         {"stages": ()},
         {"stages": ((0, 2.0, 0.9, 30.0),)},
         {"stages": ((10, 0.0, 0.9, 30.0),)},
@@ -86,7 +86,7 @@ def test_every_kind_is_tried():
     ids=str,
 )
 def test_an_impossible_hidden_run_is_no_event(changed):
-    sound = {"neighbouring": "replace_one", "family": "gaussian", "size": 100, "lot": 8, "order": "permuted"}
+    sound = {"neighbouring": "replace_one", "family": "gaussian", "size": 100, "batch": 8, "order": "permuted"}
     sound |= {"stop": "last", "stages": ((10, 2.0, 0.9, 30.0),)}
     ProjectedDescent(**sound)
     with pytest.raises(ValueError, match="expected"):
@@ -127,7 +127,7 @@ laws = st.one_of(
 def test_any_encoded_event_survives(q, scale, law, table, exchanged, count):
     if table[-1][0] == 0:
         table = ((1.0, 1),)
-    charge = Charge(Encoded(q, scale, *law, table, exchanged, DIGEST), count)
+    charge = Charge(EncodedSum(q, scale, *law, table, exchanged, DIGEST), count)
     assert charge_from_json(json.loads(json.dumps(charge.to_json()))) == charge
 
 
@@ -208,20 +208,20 @@ def test_missing_and_unknown_fields_are_refused(event):
 @pytest.mark.parametrize(("family", "shape"), [("laplace", 1.0), ("sech", 2.0), ("student_t", None), ("cauchy", 1.0)])
 def test_shapes_belong_to_their_families(family, shape):
     with pytest.raises(ValueError, match="shape"):
-        Encoded(0.1, 1.0, family, shape, ((0.1, 1),), False, DIGEST)
+        EncodedSum(0.1, 1.0, family, shape, ((0.1, 1),), False, DIGEST)
 
 
 def test_gaussian_noise_has_an_event_of_its_own():
     with pytest.raises(ValueError, match="poisson_gaussian event"):
-        Encoded(0.1, 1.0, "gaussian", None, ((0.1, 1),), False, DIGEST)
+        EncodedSum(0.1, 1.0, "gaussian", None, ((0.1, 1),), False, DIGEST)
 
 
 def test_run_lengths_of_encoded_events():
-    other = Encoded(0.01, 1.2, "student_t", 9.0, CODE.shifts, True, DIGEST)
+    other = EncodedSum(0.01, 1.2, "student_t", 9.0, CODE.shifts, True, DIGEST)
     charges = [Charge(CODE, 3), Charge(CODE, 0), Charge(CODE, 4), Charge(other, 2), Charge(CODE, 1)]
     runs = run_lengths(charges)
     assert runs == (Charge(CODE, 7), Charge(other, 2), Charge(CODE, 1))
-    assert total(runs) == 10
+    assert count_events(runs) == 10
     assert take_first(runs, 8) == (Charge(CODE, 7), Charge(other, 1))
     assert drop_first(runs, 8) == (Charge(other, 1), Charge(CODE, 1))
 

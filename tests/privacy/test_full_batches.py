@@ -1,4 +1,4 @@
-"""How often a lot is full, against the binomial distribution."""
+"""How often a batch is full, against the binomial distribution."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dprecipe.privacy import full_batches
 )
 def test_a_bound_close_above_the_binomial_tail(size: int, rate: float, most: int) -> None:
     exact = float(stats.binom.sf(most - 1, size, rate))
-    found = full_batches.probability(size, rate, most)
+    found = full_batches.full_batch_probability(size, rate, most)
     assert exact * (1 - 1e-9) <= found <= exact * (1 + 1 / (11 * min(most, size - most)))
 
 
 def test_its_ends() -> None:
-    assert full_batches.probability(10, 0.5, 10) == 0.5**10
-    assert full_batches.probability(10, 0.5, 11) == 0.0
-    assert full_batches.probability(10, 0.5, 5) == 1.0  # no more than the mean: nothing is claimed
+    assert full_batches.full_batch_probability(10, 0.5, 10) == 0.5**10
+    assert full_batches.full_batch_probability(10, 0.5, 11) == 0.0
+    assert full_batches.full_batch_probability(10, 0.5, 5) == 1.0  # no more than the mean: nothing is claimed

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
-from dprecipe.privacy.events import Charge, Event, total
-from dprecipe.privacy.ledger import GENESIS, LedgerWriter, StopReason, held, parse, read
+from dprecipe.privacy.events import Charge, Event, count_events
+from dprecipe.privacy.ledger import GENESIS, LedgerWriter, StopReason, lock_ledger, parse, read
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 
 EVENT = PoissonGaussian(0.1, 2.0)
@@ -69,7 +69,7 @@ def test_every_torn_end_is_read_and_never_counts_less_than_ran(tmp_path: Path) -
         reserved = {
             entry["seq"] for entry in map(json.loads, content[:whole].splitlines()) if entry["type"] == "reserve"
         }
-        assert bool(reserved) == bool(total(ledger.charges))
+        assert bool(reserved) == bool(count_events(ledger.charges))
 
 
 @pytest.mark.parametrize("line", range(12))
@@ -189,8 +189,8 @@ def test_numbers_out_of_all_proportion_are_refused(number: str) -> None:
 
 def test_encoded_events_are_kept_to_the_last_bit(tmp_path: Path) -> None:
     shifts = tuple((0.001 * (k + 1) / 3, 10 + k) for k in range(300))
-    code = Encoded(0.01, 1.234567, "student_t", 9.0, shifts, False, "sha256:" + "b" * 64)
-    louder = Encoded(0.01, 2.5, "laplace", None, shifts, False, "sha256:" + "b" * 64)
+    code = EncodedSum(0.01, 1.234567, "student_t", 9.0, shifts, False, "sha256:" + "b" * 64)
+    louder = EncodedSum(0.01, 2.5, "laplace", None, shifts, False, "sha256:" + "b" * 64)
     writer = LedgerWriter(tmp_path / "ledger.jsonl", PLAN)
     for event, reserved, ran in [(code, 100, 100), (code, 100, 60), (louder, 50, 50)]:
         writer.reserve(event, reserved)
@@ -387,10 +387,10 @@ def test_a_ledger_that_is_held_takes_no_further_attempt(tmp_path: Path) -> None:
     """While a release is made of it; and none is made while an attempt is under way."""
     path = tmp_path / "ledger.jsonl"
     writer = LedgerWriter(path, PLAN)
-    with pytest.raises(RunFailed, match="another process"), held(path):
+    with pytest.raises(RunFailed, match="another process"), lock_ledger(path):
         pass
     writer.close("completed")
-    with held(path) as ledger:
+    with lock_ledger(path) as ledger:
         assert ledger.stop_reason == "completed"
         with pytest.raises(RunFailed, match="another process"):
             LedgerWriter(path, PLAN)

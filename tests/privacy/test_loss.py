@@ -45,18 +45,18 @@ def test_the_variance_grows_by_at_most_a_quarter_step_squared():
 def test_swapping_twice_is_nothing(pairs_of, step):
     at, p = (np.array(column, dtype=float) for column in zip(*pairs_of, strict=True))
     there = losses.from_atoms(at, p / (1e3 * p.sum() + 1), step, infinity=0.1, missing=0.2)
-    back = losses.swapped(losses.swapped(there))
+    back = losses.swap_loss(losses.swap_loss(there))
     assert (back.first, back.last) == (there.first, there.last)
     assert back.masses == pytest.approx(there.masses, rel=1e-9, abs=1e-300)
     assert (back.infinity, back.missing) == (0.1, 0.2)
-    assert losses.swapped(there).infinity == 0.2
+    assert losses.swap_loss(there).infinity == 0.2
 
 
 @pytest.mark.parametrize("q", [1e-4, 0.01, 0.4, 1.0])
 def test_sampling_a_gaussian_pmf_agrees_with_its_closed_form(q):
     sigma, step = 0.9, 2e-3
     base = pairs.gaussian(1 / sigma, 2e-4, 1e-18, 1 << 20)
-    sampled = losses.sampled(base, q, step)
+    sampled = losses.sample_loss(base, q, step)
     for epsilon in (-0.002, 0.0, 0.05, 0.5, 2.0):
         if q < 1:
             # H(P‖Q) = sup over x of P(X > x) - exp(ε) Q(X > x), at the x where the loss is ε
@@ -75,8 +75,8 @@ def test_sampling_any_law_a_three_point_pair():
     base = losses.from_atoms(np.log(p / q_masses), p, 1e-3)
     mixture = (1 - rate) * q_masses + rate * p
     for direction, above, below in [("remove", mixture, q_masses), ("add", q_masses, mixture)]:
-        grid = losses.sampled(base, rate, 1e-3)
-        grid = grid if direction == "remove" else losses.swapped(grid)
+        grid = losses.sample_loss(base, rate, 1e-3)
+        grid = grid if direction == "remove" else losses.swap_loss(grid)
         for epsilon in (-0.2, 0.0, 0.1, 0.3):
             truth = np.maximum(above - np.exp(epsilon) * below, 0).sum()
             got = hockey_stick(grid.masses, grid.losses, epsilon, grid.infinity)
@@ -85,7 +85,7 @@ def test_sampling_any_law_a_three_point_pair():
 
 def test_sampling_moves_infinite_losses_where_they_belong():
     base = losses.from_atoms(np.array([0.0]), np.array([0.7]), 0.1, infinity=0.3, missing=0.3)
-    grid = losses.sampled(base, 0.25, 0.1)
+    grid = losses.sample_loss(base, 0.25, 0.1)
     assert grid.infinity == pytest.approx(0.25 * 0.3)
     assert grid.masses.sum() + grid.infinity == pytest.approx(1.0)
     # where P has no mass the mixture still has (1-q) Q: the loss there is log(1-q), not -infinity
@@ -101,4 +101,4 @@ def test_nonsense_is_refused(at, p, step):
     with pytest.raises(ValueError, match="expected"):
         losses.from_atoms(np.array(at), np.array(p), step)
     with pytest.raises(ValueError, match="expected 0 < q"):
-        losses.sampled(losses.from_atoms(np.array([0.0]), np.array([1.0]), 0.1), 1.5, 0.1)
+        losses.sample_loss(losses.from_atoms(np.array([0.0]), np.array([1.0]), 0.1), 1.5, 0.1)

@@ -106,13 +106,13 @@ def test_it_composes_with_all_others() -> None:
 
 
 def test_the_cross_check_asks_it_what_it_is() -> None:
-    theirs = cross_check.opinion(MIXED, 1e-5, ADD)
+    theirs = cross_check.ask_library(MIXED, 1e-5, ADD)
     assert theirs.name == "dp_accounting.rdp"
     assert theirs.epsilon == pytest.approx(accountants.epsilon(MIXED, 1e-5, ADD, "rdp"), rel=1e-2)
 
 
 def test_a_budget_is_filled_with_it() -> None:
-    count = calibrate.count(Coin(0.1), 2.0, 1e-6, ADD, "pld", [MIXED[-1]])
+    count = calibrate.calibrate_count(Coin(0.1), 2.0, 1e-6, ADD, "pld", [MIXED[-1]])
     assert accountants.epsilon([MIXED[-1], Charge(Coin(0.1), count)], 1e-6, ADD, "pld") <= 2.0
     assert accountants.epsilon([MIXED[-1], Charge(Coin(0.1), count + 1)], 1e-6, ADD, "pld") > 2.0
 

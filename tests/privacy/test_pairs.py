@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from dprecipe.privacy import pairs
-from dprecipe.privacy.loss import swapped
+from dprecipe.privacy.loss import swap_loss
 
 MOST = 1 << 20
 
@@ -36,7 +36,7 @@ def test_one_sampled_step(q, sigma, epsilon):
 
     removed = pairs.poisson_gaussian(q, sigma, 1e-4, 1e-20, MOST)
     replaced = pairs.poisson_gaussian_replaced(q, sigma, 1e-4, 1e-20, MOST)
-    cases = [(removed, up, base), (swapped(removed), base, up), (replaced, up, down), (swapped(replaced), down, up)]
+    cases = [(removed, up, base), (swap_loss(removed), base, up), (replaced, up, down), (swap_loss(replaced), down, up)]
     for grid, above, below in cases:
         truth = integral(above, below, epsilon)
         got = delta_of(grid, epsilon)
@@ -47,7 +47,7 @@ def test_one_sampled_step(q, sigma, epsilon):
 @pytest.mark.parametrize("mu", [0.01, 1.0, 6.0])
 def test_the_plain_gaussian_is_its_own_mirror_image(mu):
     grid = pairs.gaussian(mu, mu / 500, 1e-20, MOST)
-    mirror = swapped(grid)
+    mirror = swap_loss(grid)
     for epsilon in (0.0, mu / 2, 2 * mu):
         truth = stats.norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
         assert delta_of(grid, epsilon) == pytest.approx(truth, rel=1e-4)

@@ -13,14 +13,14 @@ import pytest
 from scipy import special
 
 from dprecipe.mechanisms.pate.theory import sanitise, vote_sensitivity, votes
-from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 from dprecipe.privacy import conversion
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "pate.json").read_text(encoding="utf-8"))
 
 
 def cost(log_q, sigma, order):
-    return float(votes.gnmax(np.array([log_q]), sigma, [order])[0, 0])
+    return float(votes.gnmax_rdp(np.array([log_q]), sigma, [order])[0, 0])
 
 
 def neighbour(log_q, sigma, classes, sign):
@@ -71,7 +71,7 @@ def gap_only(counts, sigma, order):
     classes, teachers = len(counts), sum(counts)
     ordered = sorted(counts)
     log_q = np.log(classes - 1) + votes.log_overtaken(np.arange(teachers + 1.0), "gaussian", sigma)
-    f = votes.gnmax(np.minimum(log_q, math.log1p(-1 / classes)), sigma, [order])[:, 0]
+    f = votes.gnmax_rdp(np.minimum(log_q, math.log1p(-1 / classes)), sigma, [order])[:, 0]
     local = [np.max(np.abs(f[max(0, g - 2) : g + 3] - f[g])) for g in range(teachers + 1)]
     gap = ordered[-1] - ordered[-2]
     return f[gap], np.array([max(local[max(0, gap - 2 * d) : gap + 2 * d + 1]) for d in range(teachers)])
@@ -108,8 +108,8 @@ def test_the_oracle_agrees_with_golden_figures(record):
 def test_the_literature_charges_selections_alike(record):
     """Theorem 6 gives nothing for them at any statistic, so their sensitivity is 0."""
     tops = np.arange(record["N"] + 1)
-    log_pass = np.minimum(*votes.log_pass(tops, Selection(record["T"], record["sigma1"])))
-    f = votes.gnmax(log_pass, math.sqrt(2) * record["sigma1"], [record["order"]])[:, 0]
+    log_pass = np.minimum(*votes.log_pass(tops, VoteSelection(record["T"], record["sigma1"])))
+    f = votes.gnmax_rdp(log_pass, math.sqrt(2) * record["sigma1"], [record["order"]])[:, 0]
     local = np.maximum.reduce([np.abs(np.diff(f, prepend=f[:1])), np.abs(np.diff(f, append=f[-1:]))])
     at = record["max"]
     got = np.array([max(local[max(0, at - d) : at + d + 1]) for d in range(record["N"])])
@@ -128,9 +128,9 @@ def test_the_literature_charges_selections_alike(record):
 )
 def test_a_whole_release_from_real_votes(record):
     counts = np.array(GOLDEN["mnist_cnn6_first100"])
-    order, selection = record["order"], Selection(200, 150.0)
+    order, selection = record["order"], VoteSelection(200, 150.0)
     value = (
-        votes.answer(counts, Voting(250, 10, "gaussian", 40.0), [order]).sum()
+        votes.answer_rdp(counts, Voting(250, 10, "gaussian", 40.0), [order]).sum()
         + 100 * votes.independent_check(selection, [order])[0]
     )
     assert value == pytest.approx(record["F"], rel=1e-9)
@@ -139,7 +139,7 @@ def test_a_whole_release_from_real_votes(record):
     beta = record["lambda_beta"] / order
     assert smooth(total, beta) == pytest.approx(record["SS"], rel=1e-7)
     constants = sanitise.Sanitiser(order, beta, record["sigma_3"], record["sigma_2"], record["delta_prime"])
-    published = sanitise.release(value, math.log(smooth(total, beta)), constants, record["Z3"], record["Z2"])
+    published = sanitise.release_cost(value, math.log(smooth(total, beta)), constants, record["Z3"], record["Z2"])
     bound = sanitise.upper_bound(published, constants, 1e-5)
     assert published.value == pytest.approx(record["F_noisy"], rel=1e-7)
     assert published.log_sensitivity == pytest.approx(record["log_SS_upper"], rel=1e-7)
@@ -153,9 +153,9 @@ def test_a_whole_release_from_real_votes(record):
     # the table of the two largest counts: hardly more cost, and no more sensitivity than twice theirs
     voting = Voting(250, 10, "gaussian", 40.0)
     pairs = vote_sensitivity.two_largest(counts)
-    table = vote_sensitivity.costs(voting, order)
-    ours = vote_sensitivity.at_distances(vote_sensitivity.local(table), *pairs)
-    answers = votes.answer(counts, voting, [order]).sum()
+    table = vote_sensitivity.query_costs(voting, order)
+    ours = vote_sensitivity.at_distances(vote_sensitivity.local_sensitivities(table), *pairs)
+    answers = votes.answer_rdp(counts, voting, [order]).sum()
     assert answers <= table[pairs].sum() <= 1.1 * answers
     assert math.exp(vote_sensitivity.log_smooth(ours, beta)) <= 2 * smooth(total, beta)
 
@@ -168,9 +168,9 @@ def test_two_classes_are_the_same_problem(order):
     are too small.
     """
     voting = Voting(60, 2, "gaussian", 10.0)
-    f = [votes.answer([[n, 60 - n]], voting, [order])[0, 0] for n in range(61)]
+    f = [votes.answer_rdp([[n, 60 - n]], voting, [order])[0, 0] for n in range(61)]
     local = [max(abs(f[n] - f[k]) for k in (n - 1, n + 1) if 0 <= k <= 60) for n in range(61)]
-    table = vote_sensitivity.local(vote_sensitivity.costs(voting, order))
+    table = vote_sensitivity.local_sensitivities(vote_sensitivity.query_costs(voting, order))
     short = []
     for first in (30, 33, 41, 50, 60):
         ours = vote_sensitivity.at_distances(table, np.array([first]), np.array([60 - first]))

@@ -14,20 +14,20 @@ positive = st.floats(1e-300, 1e300)
 
 @given(positive, st.integers(1, 12))
 def test_up_and_down_enclose_the_value(value, digits):
-    above, below = rounding.up(value, digits), rounding.down(value, digits)
+    above, below = rounding.round_up(value, digits), rounding.round_down(value, digits)
     assert Fraction(below) <= Fraction(value) <= Fraction(above)
     assert above <= value * (1 + 10.0 ** (1 - digits)) * (1 + 1e-15)
     assert below >= value * (1 - 10.0 ** (1 - digits)) * (1 - 1e-15)
     assert above == float(f"{above:.{digits - 1}e}")
-    assert rounding.up(above, digits) == above
+    assert rounding.round_up(above, digits) == above
 
 
 def test_special_values():
-    assert rounding.up(0.0) == 0.0
-    assert rounding.up(math.inf) == math.inf
-    assert rounding.up(2.0) == 2.0
-    assert rounding.up(0.1) == rounding.down(0.1) == 0.1
-    assert rounding.up(1.0000001) == 1.00001
-    assert rounding.up(999999.5) == 1_000_000.0
+    assert rounding.round_up(0.0) == 0.0
+    assert rounding.round_up(math.inf) == math.inf
+    assert rounding.round_up(2.0) == 2.0
+    assert rounding.round_up(0.1) == rounding.round_down(0.1) == 0.1
+    assert rounding.round_up(1.0000001) == 1.00001
+    assert rounding.round_up(999999.5) == 1_000_000.0
     with pytest.raises(ValueError, match="NaN"):
-        rounding.up(math.nan)
+        rounding.round_up(math.nan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
@@ -33,8 +33,8 @@ def test_it_never_decides_what_it_has_no_bound_for() -> None:
     assert not surely_within([Charge(Gaussian(1e6), 1)], 3.0, 1e-5, Neighbouring.REPLACE_ONE)
 
 
-def code(family: str, shape: float | None, q: float, exchanged: bool = False) -> Encoded:
-    return Encoded(q, 2.0, family, shape, ((0.005, 30_000), (0.02, 400), (0.3, 1)), exchanged, "sha256:" + "0" * 64)
+def code(family: str, shape: float | None, q: float, exchanged: bool = False) -> EncodedSum:
+    return EncodedSum(q, 2.0, family, shape, ((0.005, 30_000), (0.02, 400), (0.3, 1)), exchanged, "sha256:" + "0" * 64)
 
 
 @pytest.mark.parametrize("exchanged", [False, True])

@@ -17,15 +17,15 @@ from typing import Any
 
 import yaml
 
-from dprecipe.cli.show import resolved
+from dprecipe.cli.show import resolved_text
 from dprecipe.faults import Finding, RecipeError
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.text.dump import dump
 from dprecipe.text.load import parse
 from dprecipe.text.tree import Path as Steps
-from dprecipe.text.tree import find, plain
+from dprecipe.text.tree import find_node, to_plain
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NOTHING = object()
@@ -57,9 +57,9 @@ def follow(text: str, finding: Finding) -> Followed:
     """The recipe with one finding's remedy followed, by its words."""
     tree, _ = parse(text, "a.yaml")
     assert tree is not None
-    values = plain(tree)
+    values = to_plain(tree)
     assert isinstance(values, dict)
-    path, _ = find(tree, finding.path)
+    path, _ = find_node(tree, finding.path)
     written, words = ".".join(map(str, path)), finding.remedy
     if match := re.match(r"add `(\w+)`", words):
         return _set(values, finding.path, _human(finding.path, values))
@@ -143,7 +143,7 @@ def _human(path: str, values: dict[str, Any], kind: str = "") -> Any:
 
 @cache
 def _good() -> tuple[dict[str, Any], ...]:
-    texts = [starter(mechanism, source, "good") for mechanism in MECHANISMS for source in SOURCES]
+    texts = [make_starter(mechanism, source, "good") for mechanism in MECHANISMS for source in SOURCES]
     texts += [path.read_text("utf-8") for path in sorted(GOLDEN.glob("*/fine*.yaml"))]
     return tuple(_readable(texts))
 
@@ -151,7 +151,7 @@ def _good() -> tuple[dict[str, Any], ...]:
 def _readable(texts: list[str]) -> Iterator[dict[str, Any]]:
     for text in texts:
         try:
-            yield resolved(read_text(text))
+            yield resolved_text(read_text(text))
         except RecipeError:
             continue
 

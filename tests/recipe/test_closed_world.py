@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from dprecipe.mechanisms.table import MECHANISMS, mechanism_block
 from dprecipe.recipe.root import Recipe
-from dprecipe.recipe.vocabulary import every_key, expect, keys, kinds
+from dprecipe.recipe.vocabulary import every_key, expect_form, list_keys, list_kinds
 from dprecipe.text.merge import TAGS
 
 FREE = {("Recipe", "meta")}
@@ -66,14 +66,14 @@ def test_every_model_is_closed(model: type[BaseModel]) -> None:
                 where = {"columns": {"Csv", "Parquet", "PublicCsv", "PublicParquet"}, "accept": {"Recipe"}}
                 assert model.__name__ in where[name]
             if origin in (Union, types.UnionType):
-                blocks = expect(part).blocks
-                assert len(blocks) <= 1 or len(kinds(blocks)) == len(blocks), f"{model.__name__}.{name}: no kind"
-        expect(field.annotation)  # and messages can speak of it
+                blocks = expect_form(part).blocks
+                assert len(blocks) <= 1 or len(list_kinds(blocks)) == len(blocks), f"{model.__name__}.{name}: no kind"
+        expect_form(field.annotation)  # and messages can speak of it
 
 
 def test_no_kind_is_called_like_a_key() -> None:
     """The walk back from a validator's location skips tags, which are no keys of the block at hand."""
-    words = {str(word) for model in MODELS.values() for form in keys(model).values() for word in form.words}  # type: ignore[arg-type]
+    words = {str(word) for model in MODELS.values() for form in list_keys(model).values() for word in form.words}  # type: ignore[arg-type]
     tags = {
         name
         for model in MODELS.values()
@@ -84,10 +84,10 @@ def test_no_kind_is_called_like_a_key() -> None:
     assert tags <= words
     names = {known.path.rpartition(".")[2] for known in every_key()}
     for model in MODELS.values():
-        assert not tags & set(keys(model)), model.__name__  # type: ignore[arg-type]
+        assert not tags & set(list_keys(model)), model.__name__  # type: ignore[arg-type]
     assert not tags & names
     assert not {"word", "number", "block", "list", "one", "many"} & names
 
 
 def test_every_room_is_in_the_union() -> None:
-    assert set(kinds(expect(mechanism_block()).blocks)) == set(MECHANISMS)
+    assert set(list_kinds(expect_form(mechanism_block()).blocks)) == set(MECHANISMS)

@@ -10,11 +10,11 @@ import pytest
 from dprecipe.cli import render
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read_text
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.text.codes import CODES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
-SEEDS = [starter(mechanism, source, "s") for mechanism in MECHANISMS for source in SOURCES]
+SEEDS = [make_starter(mechanism, source, "s") for mechanism in MECHANISMS for source in SOURCES]
 SEEDS += [path.read_text("utf-8") for path in sorted(GOLDEN.glob("*.yaml")) if path.stem != "y103-not-utf8"]
 JUNK = [
     *(

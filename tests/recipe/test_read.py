@@ -11,11 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dprecipe.faults import Finding, RecipeError
-from dprecipe.mechanisms.plan import Source
+from dprecipe.mechanisms.plan import RecipeSource
 from dprecipe.recipe.read import read, read_source, read_text
-from dprecipe.recipe.starters import MECHANISMS, SOURCES, starter
+from dprecipe.recipe.starters import MECHANISMS, SOURCES, make_starter
 from dprecipe.text.load import load
-from dprecipe.text.tree import walk
+from dprecipe.text.tree import walk_nodes
 
 FOLDER = Path(__file__).parents[1] / "golden" / "recipes"
 FINE = (FOLDER / "fine.yaml").read_text("utf-8")
@@ -93,7 +93,7 @@ def test_texts_that_do_not_fit_are_refused() -> None:
     with pytest.raises(RecipeError):
         read("leaf.yaml", open_text={"leaf.yaml": child}.__getitem__)
     with pytest.raises(RecipeError):
-        read_source(Source("\ud800\0", "r.yaml", ("\udfff",), (("a", "b"),)))
+        read_source(RecipeSource("\ud800\0", "r.yaml", ("\udfff",), (("a", "b"),)))
 
 
 def test_circles_and_long_chains(tmp_path: Path) -> None:
@@ -157,14 +157,14 @@ def test_the_order_of_overrides_does_not_matter(overrides: list[str]) -> None:
 STARTERS = [(mechanism, source) for mechanism in MECHANISMS for source in SOURCES]
 FINE_ENCODED = (FOLDER / "fine-encoded.yaml").read_text("utf-8")
 FINE_PATE = (FOLDER / "fine-pate.yaml").read_text("utf-8")
-TEXTS = [FINE, FINE_ENCODED, FINE_PATE, *(starter(mechanism, source, "s") for mechanism, source in STARTERS)]
+TEXTS = [FINE, FINE_ENCODED, FINE_PATE, *(make_starter(mechanism, source, "s") for mechanism, source in STARTERS)]
 
 
 def keys_of(text: str) -> list[tuple[int, int, str]]:
     """Every key whose name the language fixes: (line, column, name)."""
     return [
         (place.line, place.column, str(path[-1]))
-        for path, place, _ in walk(load(text, "r.yaml"))
+        for path, place, _ in walk_nodes(load(text, "r.yaml"))
         if isinstance(path[-1], str) and (len(path) < 2 or path[-2] != "columns")
     ]
 

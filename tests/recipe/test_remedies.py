@@ -9,7 +9,7 @@ import pytest
 
 from dprecipe.faults import Finding, RecipeError
 from dprecipe.recipe.read import read, read_text
-from dprecipe.screen import printable
+from dprecipe.screen import make_printable
 from dprecipe.text.files import read_file
 from dprecipe.text.load import lines_of
 
@@ -201,7 +201,7 @@ def _left(path: Path, finding: Finding) -> str:
 
 
 def _cell(text: str, most: int) -> str:
-    text = printable(text).replace(f"{FOLDER}/", "").replace("|", "\\|").replace("<", "&lt;")
+    text = make_printable(text).replace(f"{FOLDER}/", "").replace("|", "\\|").replace("<", "&lt;")
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

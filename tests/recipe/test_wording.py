@@ -15,8 +15,8 @@ from dprecipe.faults import RecipeError
 from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.synonyms import Synonym, read_synonyms
-from dprecipe.recipe.vocabulary import REFUSED, every_key, has_place, keys
-from dprecipe.recipe.wording import word
+from dprecipe.recipe.vocabulary import REFUSED, every_key, has_place, list_keys
+from dprecipe.recipe.wording import word_error
 from dprecipe.schemas import schema_text
 from dprecipe.text.codes import CODES
 from dprecipe.text.load import load
@@ -65,7 +65,7 @@ def test_every_error_type_is_worded(kind: str) -> None:
     context = {"gt": 0, "ge": 0, "lt": 1, "le": 1, "min_length": 1, "actual_length": 0, "discriminator": "form()"}
     for location in LOCATIONS:
         error: ValidationError = Raised(kind, location, context)  # type: ignore[assignment]
-        (finding,) = word(error, load(FINE, "r.yaml"), frozenset())
+        (finding,) = word_error(error, load(FINE, "r.yaml"), frozenset())
         assert finding.code in CODES
         assert finding.message
         assert finding.remedy
@@ -76,7 +76,7 @@ def test_every_error_type_is_worded(kind: str) -> None:
 def test_a_value_that_cannot_be_placed_has_a_code_too() -> None:
     error: ValidationError = Raised("finite_number", ("meta", "x"), {})  # type: ignore[assignment]
     text = FINE + "meta: {x: 1}\n"
-    assert [finding.code for finding in word(error, load(text, "r.yaml"), frozenset())] == ["R199"]
+    assert [finding.code for finding in word_error(error, load(text, "r.yaml"), frozenset())] == ["R199"]
 
 
 @pytest.mark.parametrize(("name", "entries"), ALL.items(), ids=ALL)
@@ -175,4 +175,4 @@ def test_every_translated_word_is_a_word_of_the_language() -> None:
 def test_keys_of_the_table_are_not_keys_at_the_same_place() -> None:
     from dprecipe.recipe.root import Recipe
 
-    assert not set(NAMES) & set(keys(Recipe))
+    assert not set(NAMES) & set(list_keys(Recipe))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dprecipe.cli.verify import lines
+from dprecipe.cli.verify import verified_lines
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.privacy.events import Charge
 from dprecipe.release import certificate
-from dprecipe.release.facts import PublicScore, Spent, commit
+from dprecipe.release.facts import PublicScore, Spent, commit_to_data
 from dprecipe.release.schema import Statement, certificate_schema
 from dprecipe.release.verify import verify
 
@@ -23,20 +23,22 @@ def test_no_certificate_beyond_the_budget(finished: Any) -> None:
     (charge,) = finished.ledger.charges
     over = replace(finished.ledger, charges=(Charge(charge.event, charge.count + 2),))
     with pytest.raises(RunFailed, match="more than the budget"):
-        certificate.make(finished.plan, over, finished.facts, {})
+        certificate.make_certificate(finished.plan, over, finished.facts, {})
 
 
 def test_the_claim_comes_from_the_ledger_and_not_from_the_plan(finished: Any) -> None:
     (charge,) = finished.ledger.charges
     fewer = replace(Spent.of(finished.ledger), charges=(Charge(charge.event, 10),))
-    made = certificate.predicate(finished.plan, fewer, finished.facts)
+    made = certificate.make_predicate(finished.plan, fewer, finished.facts)
     assert made.claim.epsilon < finished.plan.guarantee.epsilon / 1.5
     assert made.sampling.steps_charged == 10
 
 
 def test_a_ledger_of_another_plan_makes_none(finished: Any) -> None:
     with pytest.raises(RunFailed, match="another plan"):
-        certificate.make(finished.plan, replace(finished.ledger, plan_digest="sha256:0"), finished.facts, {})
+        certificate.make_certificate(
+            finished.plan, replace(finished.ledger, plan_digest="sha256:0"), finished.facts, {}
+        )
 
 
 def test_a_score_on_private_records_is_refused(plan_of: Any, facts_of: Any, finish: Any, tmp_path: Path) -> None:
@@ -70,9 +72,19 @@ def test_the_schema_accepts_a_certificate_and_describes_all_of_it(finished: Any)
 
 
 def test_a_commitment_depends_on_key_data_and_where_parts_end() -> None:
-    one = commit(b"k" * 32, b"ab", b"c")
+    one = commit_to_data(b"k" * 32, b"ab", b"c")
     assert len(one) == 64
-    assert len({one, commit(b"l" * 32, b"ab", b"c"), commit(b"k" * 32, b"a", b"bc"), commit(b"k" * 32, b"abc")}) == 4
+    assert (
+        len(
+            {
+                one,
+                commit_to_data(b"l" * 32, b"ab", b"c"),
+                commit_to_data(b"k" * 32, b"a", b"bc"),
+                commit_to_data(b"k" * 32, b"abc"),
+            }
+        )
+        == 4
+    )
 
 
 def test_an_accepted_warning_is_declared_with_its_reason(
@@ -88,7 +100,7 @@ def test_an_accepted_warning_is_declared_with_its_reason(
     (declared,) = (a for a in verified.statement.predicate.assumptions if a.id == "accepted_P108")
     assert declared.checked_by == "declaration"
     assert declared.text.endswith(r'for the reason "agreed\n\u202e<b>verified</b>"')
-    told = "\n".join(lines(verified))
+    told = "\n".join(verified_lines(verified))
     assert declared.text in told
     for name in ("card.md", "report.html"):
         page = (made.release / name).read_text(encoding="utf-8")

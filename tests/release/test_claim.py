@@ -58,7 +58,7 @@ def test_no_mu_without_a_claim() -> None:
 
 
 def test_the_profile_contains_the_claim(finished: Any) -> None:
-    stated = claim.claim(finished.plan, claim.numbers(finished.plan, finished.ledger.charges), False)
+    stated = claim.make_claim(finished.plan, claim.compute_numbers(finished.plan, finished.ledger.charges), False)
     (delta,) = [point.delta for point in stated.profile if point.epsilon == stated.epsilon]
     assert delta <= stated.delta
     deltas = [point.delta for point in stated.profile]
@@ -66,8 +66,8 @@ def test_the_profile_contains_the_claim(finished: Any) -> None:
 
 
 def test_three_accountants_answer_and_two_are_independent(finished: Any) -> None:
-    rows = claim.numbers(finished.plan, finished.ledger.charges).accounting
-    assert [row.role for row in rows] == ["claim", "cross_check", "second_opinion"]
+    rows = claim.compute_numbers(finished.plan, finished.ledger.charges).accounting
+    assert [row.role for row in rows] == ["claim", "alternative", "cross_check"]
     assert len({row.name for row in rows}) == 3
     assert rows[2].epsilon == pytest.approx(rows[0].epsilon, rel=1e-3)
 
@@ -77,7 +77,7 @@ def unit_of(plan: Plan) -> PrivacyUnit:
 
 
 def test_a_unit_is_named_and_bounded(plan_of: Any) -> None:
-    words = claim.sentence(1.0, 1e-6, REPLACE, "user_id", ["final weights"], False)
+    words = claim.claim_sentence(1.0, 1e-6, REPLACE, "user_id", ["final weights"], False)
     assert "replacing one user_id by another" in words
     unit = unit_of(plan_of())
     assert (unit.name, unit.max_records) == ("record", 1)

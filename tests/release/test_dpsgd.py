@@ -1,4 +1,4 @@
-"""Certificates of DP-SGD's clip modes, phases and lots: what they say, and that a stranger can verify them."""
+"""Certificates of DP-SGD's clip modes, phases and batches: what they say, and that a stranger can verify them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def predicate(
 
 
 @pytest.mark.slow
-def test_adaptive_clipping_and_lots_with_a_cap(predicate: Callable[..., dict[str, Any]]) -> None:
+def test_adaptive_clipping_and_batches_with_a_cap(predicate: Callable[..., dict[str, Any]]) -> None:
     found = predicate("mechanism.clip={mode: adaptive, norm: 0.5}", CUT)
     clipping, sampling = found["mechanism"]["clipping"], found["sampling"]
     assert (clipping["mode"], clipping["norm"], clipping["norm_kind"]) == ("adaptive", 0.5, "l2")
@@ -47,7 +47,7 @@ def test_adaptive_clipping_and_lots_with_a_cap(predicate: Callable[..., dict[str
     assert (count["quantile"], count["noise"]) == (0.5, 3.2)
     assert 1 / count["gradient_multiplier"] ** 2 + 1 / 6.4**2 == pytest.approx(1 / z**2)
     assert found["mechanism"]["noise"]["standard_deviation"] == pytest.approx(0.5 * count["gradient_multiplier"])
-    assert (sampling["scheme"], sampling["largest_lot"]) == ("truncated_poisson", 128)
+    assert (sampling["scheme"], sampling["largest_batch"]) == ("truncated_poisson", 128)
     assert found["events"]["run_length"][0]["most"] == 128
 
 
@@ -61,16 +61,16 @@ def test_laplace_noise_layer_by_layer(predicate: Callable[..., dict[str, Any]]) 
 
 
 @pytest.mark.slow
-def test_lots_of_one_size(predicate: Callable[..., dict[str, Any]]) -> None:
+def test_batches_of_one_size(predicate: Callable[..., dict[str, Any]]) -> None:
     found = predicate(*FIXED)
     assert found["claim"]["neighbouring"] == "replace_one"
-    assert "lots of one size" in found["claim"]["unit"]["enforced_by"]
+    assert "batches of one size" in found["claim"]["unit"]["enforced_by"]
 
 
 @pytest.mark.slow
 def test_schedules_are_phases(predicate: Callable[..., dict[str, Any]]) -> None:
     found = predicate(*MOVING)
     phases = found["mechanism"]["phases"]
-    assert [phase["expected_lot"] for phase in phases] == pytest.approx([32, 32 + 32 / 3, 64 - 32 / 3, 64])
+    assert [phase["expected_batch"] for phase in phases] == pytest.approx([32, 32 + 32 / 3, 64 - 32 / 3, 64])
     assert [phase["clip_norm"] for phase in phases] == pytest.approx([2, 5 / 3, 4 / 3, 1])
     assert [run["count"] for run in found["events"]["run_length"]] == [1, 1, 1, 1]

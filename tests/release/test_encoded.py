@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dprecipe.faults import CertificateInvalid
-from dprecipe.mechanisms.encoded.codebook import gaussian
+from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.mechanisms.plan import Plan, canonical_json
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants, calibrate
@@ -50,7 +50,7 @@ LAYERS = [15, 8]
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     where = tmp_path_factory.mktemp("encoded")
-    gaussian(LAYERS, 7, 1e-5, 3).save(where / "book.npz")
+    draw_gaussian_codebook(LAYERS, 7, 1e-5, 3).save(where / "book.npz")
     (where / "encoded.yaml").write_text(RECIPE, encoding="utf-8")
     return plan(read_recipe(where / "encoded.yaml"))
 
@@ -89,7 +89,7 @@ def test_an_honest_release_verifies_and_says_what_was_taken_as_stated(published:
     assert [phase.family for phase in stated.mechanism.phases] == ["laplace", "student_t"]
     assert any("codebook" in note and "taken as stated" in note for note in verified.notes)
     assert stated.accounting[2].epsilon is not None
-    assert stated.accounting[2].epsilon > 0.9 * stated.claim.epsilon  # the second opinion sees these events too
+    assert stated.accounting[2].epsilon > 0.9 * stated.claim.epsilon  # the cross-check sees these events too
 
 
 def test_events_of_the_cheaper_phase_don_t_stand_for_those_of_the_dearer(release: Path, made: Plan) -> None:
@@ -182,7 +182,7 @@ def test_a_run_that_crashed_in_its_dear_phase_and_met_its_budget_verifies(
     tight = plan(read_source(replace(made.source, overrides=(budget,))))
     dear, cheap = (charge.event for charge in tight.events)
     terms = (tight.budget.delta, tight.budget.neighbouring, tight.budget.accountant)
-    lost = calibrate.count(dear, tight.budget.epsilon, *terms)
+    lost = calibrate.calibrate_count(dear, tight.budget.epsilon, *terms)
     assert accountants.epsilon([Charge(dear, lost), Charge(cheap, 1)], *terms) < 0.999 * tight.budget.epsilon
     path = tmp_path / "run" / "private" / "ledger.jsonl"
     path.parent.mkdir(parents=True)

@@ -38,17 +38,17 @@ DRAW: dict[str, Callable[[Any], None]] = {
 
 @pytest.fixture(scope="module")
 def figure() -> str:
-    return plots.svg("profile", DRAW["profile"])
+    return plots.render_svg("profile", DRAW["profile"])
 
 
 @pytest.mark.parametrize("name", DRAW)
 def test_every_figure_of_a_report_is_of_the_grammar(name: str) -> None:
-    drawn = plots.svg(name, DRAW[name])
-    assert figures.flaw(drawn, name, ALLOWED) is None
+    drawn = plots.render_svg(name, DRAW[name])
+    assert figures.find_flaw(drawn, name, ALLOWED) is None
     assert "<!--" not in drawn
     assert "style" not in drawn
     assert "<path" in drawn
-    assert figures.flaw(drawn, "another", ALLOWED) is not None
+    assert figures.find_flaw(drawn, "another", ALLOWED) is not None
     assert 'stroke="#' in drawn
 
 
@@ -99,12 +99,12 @@ FOREIGN = {
 @pytest.mark.parametrize("what", FOREIGN)
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_nothing_else_stands_in_a_figure(what: str, place: str, figure: str) -> None:
-    start = figures.head("profile")
+    start = figures.figure_head("profile")
     if place == "first":
         changed = start + FOREIGN[what] + figure.removeprefix(start)
     else:
         changed = figure.removesuffix("</svg>") + FOREIGN[what] + "</svg>"
-    assert figures.flaw(changed, "profile", ALLOWED) is not None
+    assert figures.find_flaw(changed, "profile", ALLOWED) is not None
 
 
 def test_a_figure_begins_and_ends_as_one_and_is_no_longer_than_others(figure: str) -> None:
@@ -113,7 +113,7 @@ def test_a_figure_begins_and_ends_as_one_and_is_no_longer_than_others(figure: st
         figure.replace("0 0 403.2 230.4", "0 0 1 99999"),
         figure + "</svg>",
         figure.replace("</svg>", ""),
-        figures.head("profile") + "<g></g>" * 40_000 + "</svg>",
+        figures.figure_head("profile") + "<g></g>" * 40_000 + "</svg>",
         "",
     ):
-        assert figures.flaw(changed, "profile", ALLOWED) is not None
+        assert figures.find_flaw(changed, "profile", ALLOWED) is not None

@@ -14,7 +14,7 @@ from dprecipe.release import folder
 
 
 def test_it_appears_with_all_it_was_given(tmp_path: Path) -> None:
-    with folder.drafted(tmp_path / "release") as draft:
+    with folder.open_draft(tmp_path / "release") as draft:
         (draft / "a").write_bytes(b"1")
         assert not (tmp_path / "release").exists()
     assert (tmp_path / "release" / "a").read_bytes() == b"1"
@@ -22,7 +22,7 @@ def test_it_appears_with_all_it_was_given(tmp_path: Path) -> None:
 
 
 def test_what_exists_is_left_alone(finished: Any) -> None:
-    with pytest.raises(UsageFault, match="never overwritten"), folder.drafted(finished.release):
+    with pytest.raises(UsageFault, match="never overwritten"), folder.open_draft(finished.release):
         pytest.fail("entered")
 
 
@@ -31,7 +31,7 @@ def test_what_exists_is_left_alone(finished: Any) -> None:
 )
 def test_nothing_is_left_of_one_that_failed(failure: BaseException, tmp_path: Path) -> None:
     expected = RunFailed if isinstance(failure, OSError) else type(failure)
-    with pytest.raises(expected), folder.drafted(tmp_path / "release") as draft:
+    with pytest.raises(expected), folder.open_draft(tmp_path / "release") as draft:
         fail(draft, failure)
     assert not list(tmp_path.iterdir())
 
@@ -46,7 +46,7 @@ def test_a_full_disk_while_syncing_leaves_nothing(tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunFailed, match="No space left"), folder.drafted(tmp_path / "release") as draft:
+    with pytest.raises(RunFailed, match="No space left"), folder.open_draft(tmp_path / "release") as draft:
         (draft / "a").write_bytes(b"1")
     assert not list(tmp_path.iterdir())
 
@@ -54,7 +54,7 @@ def test_a_full_disk_while_syncing_leaves_nothing(tmp_path: Path, monkeypatch: p
 def test_the_draft_of_a_killed_run_is_cleared_away(tmp_path: Path) -> None:
     (tmp_path / ".release.dead").mkdir()
     (tmp_path / ".release.dead" / "model").write_bytes(b"1")
-    with folder.drafted(tmp_path / "release"):
+    with folder.open_draft(tmp_path / "release"):
         pass
     assert [entry.name for entry in tmp_path.iterdir()] == ["release"]
 

@@ -104,7 +104,7 @@ def test_an_extra_file_under_another_version_is_found(copy: Any, tampering: Any)
 
 def test_this_version_is_one_whose_rules_are_known() -> None:
     assert __version__ in versions.KNOWN
-    assert versions.unknown({"predicate": {"provenance": {"versions": {"dprecipe": __version__}}}}) is None
+    assert versions.unknown_version({"predicate": {"provenance": {"versions": {"dprecipe": __version__}}}}) is None
 
 
 @pytest.mark.parametrize(
@@ -341,13 +341,13 @@ def test_what_a_library_s_model_is_said_to_hold_is_named(
     tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
 ) -> None:
     """Nobody knows its tensors without the library: those that no noisy step made are named."""
-    from dprecipe.cli.verify import lines
+    from dprecipe.cli.verify import verified_lines
 
     tensors = (ReleasedTensor("head.weight", (10, 64), "noisy_steps"), ReleasedTensor("train.records", (7, 64), "seed"))
     done = finish(
         tmp_path / "run", plan_of(overrides=("model={kind: timm, name: resnet10t}",)), facts_of(tensors=tensors)
     )
-    printed = "\n".join(lines(verify(done.release)))
+    printed = "\n".join(verified_lines(verify(done.release)))
     assert "DECLARED      which tensors the model has is not known without its library" in printed
     assert "noisy steps made 1 tensors of 640 numbers" in printed
     assert "'train.records' [7, 64]" in printed
@@ -359,7 +359,7 @@ def test_the_figures_of_every_report_pass_their_own_grammar(copy: Any) -> None:
     page = (copy.release / "report.html").read_text(encoding="utf-8")
     assert page.count("<svg ") == 3
     assert any("figures were not drawn again" in note for note in verify(copy.release).notes)
-    assert report.html  # what makes the page makes what it is compared with
+    assert report.render_html  # what makes the page makes what it is compared with
 
 
 # What came from Python
@@ -386,10 +386,10 @@ def of_python(tmp_path: Path, made_of_python: Any) -> Any:
 
 
 def test_verify_card_and_report_name_what_no_noisy_step_made(of_python: Any) -> None:
-    from dprecipe.cli.verify import lines
+    from dprecipe.cli.verify import verified_lines
 
     verified = verify(of_python.release)
-    printed = "\n".join(lines(verified))
+    printed = "\n".join(verified_lines(verified))
     assert "DECLARED      the module came from Python" in printed
     assert "DECLARED      records came from Python" in printed
     assert "2 tensors released as they came, which no noisy step made: 'means' [64], 'record' [1, 8, 8]" in printed

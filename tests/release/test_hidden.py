@@ -1,4 +1,5 @@
-"""Certificates of hidden runs: what they say, that they verify, that they survive a crash, and what is found out."""
+"""Certificates of last-iterate releases: what they say, that they verify, that they survive a crash, and what is found
+out."""
 
 from __future__ import annotations
 
@@ -120,7 +121,7 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     for name in ("diameter", "lipschitz", "moved", "smoothness", "strong_convexity"):
         assert problem[name] == getattr(proven, name)
     assert (problem["contraction"], problem["order"], problem["stop"]) == (own.contraction, descent.order, descent.stop)
-    assert (problem["batch_size"], problem["lots"], problem["passes"]) == (5, 12, 3.0)
+    assert (problem["batch_size"], problem["batches"], problem["passes"]) == (5, 12, 3.0)
     assert [stage["steps"] for stage in problem["stages"]] == [36]
     assert problem["stages"][0]["learning_rate"] == 0.5
     bounds = {bound["name"]: bound["epsilon"] for bound in problem["bounds"]}
@@ -129,9 +130,9 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     assert stated["accounting"][0]["name"] == problem["winner"]
     assert stated["mechanism"]["noise"]["scale"] == own.stages[0].noise_scale
     assert stated["events"]["run_length"][0]["stages"] == [list(row) for row in event.stages]
-    assert stated["sampling"] | {"expected_lot": 5.0} == {
-        **{"scheme": "permuted", "rate": None, "size": 60, "expected_lot": 5.0},
-        **{"steps_planned": 36, "steps_charged": 36, "steps_trained": None, "largest_lot": None},
+    assert stated["sampling"] | {"expected_batch": 5.0} == {
+        **{"scheme": "permuted", "rate": None, "size": 60, "expected_batch": 5.0},
+        **{"steps_planned": 36, "steps_charged": 36, "steps_trained": None, "largest_batch": None},
     }
 
 
@@ -205,8 +206,8 @@ def test_a_run_that_was_begun_again_and_charged_twice_has_no_certificate_within_
     plan = plan_of(RECIPE)
     ledger = spend(tmp_path / "ledger.jsonl", plan, attempts=2, carried=False)
     with pytest.raises(Exception, match="more than the budget"):
-        certificate.make(plan, ledger, facts_of(**SCORELESS), {"model.json": "sha256:" + "0" * 64})
-    once, twice = (claim.numbers(plan, (Charge(plan.events[0].event, count),)) for count in (1, 2))
+        certificate.make_certificate(plan, ledger, facts_of(**SCORELESS), {"model.json": "sha256:" + "0" * 64})
+    once, twice = (claim.compute_numbers(plan, (Charge(plan.events[0].event, count),)) for count in (1, 2))
     assert twice.epsilon > 2 * once.epsilon
     assert twice.accounting[2].epsilon == pytest.approx(twice.epsilon, rel=1e-2)
 
@@ -232,7 +233,7 @@ TAMPERED: dict[str, tuple[str, Any]] = {
     "a narrower set": ("events.run_length.0.stages.0.3", 0.1),
     "another order": ("events.run_length.0.order", "sequential"),
     "another stop": ("events.run_length.0.stop", "random"),
-    "another lot": ("events.run_length.0.lot", 6),
+    "another batch": ("events.run_length.0.batch", 6),
     "another batch in words": ("mechanism.projection.batch_size", 6),
     "another order in words": ("mechanism.projection.order", "sequential"),
     "other stages in words": ("mechanism.projection.stages.0.noise_scale", 99.0),

@@ -38,7 +38,7 @@ def spin(*_: Any) -> Any:
 @POSIX
 def test_time_is_bounded_and_what_was_there_is_left() -> None:
     before = signal.getsignal(signal.SIGPROF)
-    with pytest.raises(limits.Exceeded), limits.bounded(0.05, None):
+    with pytest.raises(limits.Exceeded), limits.bound_resources(0.05, None):
         spin()
     assert signal.getsignal(signal.SIGPROF) is before
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
@@ -47,7 +47,7 @@ def test_time_is_bounded_and_what_was_there_is_left() -> None:
 @POSIX
 def test_waiting_costs_nothing() -> None:
     """Processor time is counted: a busy machine makes no certificate invalid."""
-    with limits.bounded(0.2, None):
+    with limits.bound_resources(0.2, None):
         time.sleep(0.5)
 
 
@@ -75,7 +75,7 @@ def test_memory_that_is_not_there_is_said_too(finished: Any, monkeypatch: pytest
     def greedy(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(rebuild, "rebuild", greedy)
+    monkeypatch.setattr(rebuild, "rebuild_predicate", greedy)
     with pytest.raises(CertificateInvalid, match="memory that it may take, so nothing of it is verified"):
         verify(finished.release)
 
@@ -89,7 +89,7 @@ def test_a_lack_of_memory_is_no_other_opinion(finished: Any, monkeypatch: pytest
 
     # asked anew: neither its own cache nor that of these tests answers
     monkeypatch.setattr(
-        cross_check, "opinion", lambda charges, *rest: cross_check._opinion.__wrapped__(tuple(charges), *rest)
+        cross_check, "ask_library", lambda charges, *rest: cross_check._opinion.__wrapped__(tuple(charges), *rest)
     )
     monkeypatch.setattr(pld, "PLDAccountant", greedy)
     with pytest.raises(CertificateInvalid) as caught:
@@ -114,7 +114,7 @@ def test_memory_is_bounded() -> None:
 @LINUX
 def test_the_limit_is_left_as_it_was() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    with limits.bounded(None, 1 << 30):
+    with limits.bound_resources(None, 1 << 30):
         assert resource.getrlimit(resource.RLIMIT_DATA)[0] != before[0]
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
@@ -158,7 +158,7 @@ def test_a_hundred_thousand_codewords_are_verified_in_little_memory(
 
 @POSIX
 def test_the_command_has_both_bounds(finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuild, "rebuild", spin)
+    monkeypatch.setattr(rebuild, "rebuild_predicate", spin)
     result = CliRunner().invoke(app, ["verify", str(finished.release), "--max-seconds", "1", "--max-memory", "2"])
     assert result.exit_code == 3
     assert "allow more with --max-seconds" in result.stderr

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from dprecipe.cli.plan import lines
+from dprecipe.cli.plan import plan_lines
 from dprecipe.faults import CertificateInvalid, RunFailed
 from dprecipe.mechanisms.pate.certificate import CHECKS_OF_A_FILE, answered_over_queries
-from dprecipe.mechanisms.pate.charges import queries
+from dprecipe.mechanisms.pate.charges import count_queries
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.theory import sanitise
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
@@ -23,7 +23,7 @@ from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, charge_from_json, total
+from dprecipe.privacy.events import Charge, charge_from_json, count_events
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import certificate, plots, rebuild
@@ -145,7 +145,7 @@ def publish(facts_of: Callable[..., Any], put_release: Callable[..., Any]) -> Ca
             with pytest.raises(KeyboardInterrupt):
                 ballot.run(crash, max(1, -(-plan.length.steps // 50)))
         ballot.run()
-        lost = queries(read(ballot.path).charges) - ballot.asked
+        lost = count_queries(read(ballot.path).charges) - ballot.asked
         if plan.room.publication is not None:
             facts.setdefault("published", PUBLISHED)
         run = facts_of(mechanism="pate", steps_lost=lost, **facts)
@@ -270,7 +270,7 @@ def test_it_says_who_voted_and_who_is_protected(published: Path, confident: Plan
     assert found.mechanism.noise.multiplier == found.mechanism.noise.standard_deviation == 40.0
     assert found.mechanism.aggregation.divisor is None
     assert found.sampling.scheme == "disjoint_parts"
-    assert found.sampling.expected_lot == 30.0
+    assert found.sampling.expected_batch == 30.0
     assert "keyed hash of the record number" in found.claim.unit.enforced_by
     assert any("2000" in line for line in found.claim.not_protected)
     assert found.data_access.public.status == "public"
@@ -332,10 +332,10 @@ def runs_of(predicate: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
 def consistent(predicate: dict[str, Any], plan: Plan) -> None:
     """Everything that follows from the events is made to follow from them: a lie without a seam."""
     charges = tuple(charge_from_json(run) for run in predicate["events"]["run_length"])
-    predicate["events"]["total"] = total(charges)
-    predicate["budget"]["events_settled"] = total(charges) - predicate["budget"]["events_reserved_unsettled"]
+    predicate["events"]["total"] = count_events(charges)
+    predicate["budget"]["events_settled"] = count_events(charges) - predicate["budget"]["events_reserved_unsettled"]
     said = Predicate.model_validate_json(json.dumps(predicate))
-    made = certificate.predicate(plan, rebuild.spent(said, charges), rebuild.run_facts(said))
+    made = certificate.make_predicate(plan, rebuild.read_spent(said, charges), rebuild.run_facts(said))
     predicate.update(certificate.to_json(made))
 
 
@@ -610,9 +610,9 @@ def test_a_published_cost_is_paid_for(plans: Any, facts_of: Any, tmp_path: Path,
     spent = Spent.of(ledger)
     unpaid = replace(spent, charges=spent.charges[:-1])
     with pytest.raises(RunFailed, match="not charged"):
-        certificate.predicate(plan, unpaid, facts_of(mechanism="pate", published=PUBLISHED))
+        certificate.make_predicate(plan, unpaid, facts_of(mechanism="pate", published=PUBLISHED))
     with pytest.raises(RunFailed, match="does not publish"):
-        certificate.predicate(
+        certificate.make_predicate(
             plans(GNMAX, "{max: 100}", epsilon="6.0"), spent, facts_of(mechanism="pate", published=PUBLISHED)
         )
     shutil.rmtree(tmp_path / "run" / "private")
@@ -688,7 +688,7 @@ def test_a_run_without_an_answer_has_a_report(confident: Plan, publish: Any, tmp
 
 
 def test_the_plan_in_words(confident: Plan, plans: Any) -> None:
-    text = lambda plan: "\n".join(lines(plan))  # noqa: E731
+    text = lambda plan: "\n".join(plan_lines(plan))  # noqa: E731
     shown = text(confident)
     for words in (
         f"640 at most; {confident.events[0].count} fit",
@@ -711,5 +711,5 @@ def test_the_worst_case_is_asked_at_the_same_delta(sanitised: Path, plans: Any) 
     again = accountants.epsilon(charges, found.mechanism.data_dependent.delta, budget.neighbouring, budget.accountant)
     assert again <= found.mechanism.data_dependent.worst_case_epsilon <= again * (1 + 1e-5)
     assert isinstance(charges[-1].event, FilterRest | SanitisedCost)
-    assert queries(charges) == found.sampling.steps_charged
+    assert count_queries(charges) == found.sampling.steps_charged
     assert sanitise.Sanitiser(12, 0.03, 9, 12, 1e-6).cost([12.0])[0] < 1

@@ -143,7 +143,7 @@ def test_a_schedule_is_one_line_and_its_phases_can_be_opened(
 
 
 def test_words_stay_words() -> None:
-    assert card.plain("a\n# b <b> [x](y) `z`") == r"a \# b &lt;b&gt; \[x\](y) \`z\`"
+    assert card.plain_text("a\n# b <b> [x](y) `z`") == r"a \# b &lt;b&gt; \[x\](y) \`z\`"
 
 
 def test_without_a_report_the_release_still_verifies(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:

@@ -17,7 +17,7 @@ from dprecipe.release.untrusted import ContentError
 
 def test_pae_is_the_one_of_the_specification() -> None:
     """The example of DSSE v1, protocol.md."""
-    assert sign.pae("http://example.com/HelloWorld", b"hello world") == (
+    assert sign.pre_authentication_encoding("http://example.com/HelloWorld", b"hello world") == (
         b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.models.build import build
 from dprecipe.models.schema import LogisticRegression, Mlp
 from dprecipe.release.tensors import due_tensors
@@ -23,6 +23,6 @@ MODELS = [
 def test_a_recipe_s_model_has_as_many_numbers_as_are_known_without_building_it(model: Any, plan_of: Any) -> None:
     """And the very tensors: a model of ours has none that is not known."""
     plan = replace(plan_of(), model=model)
-    public = facts(plan.data)
+    public = describe_data(plan.data)
     module = build(model, public.shape, public.classes, 0)
     assert due_tensors(plan) == {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}

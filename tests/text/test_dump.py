@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprecipe.faults import UsageFault
-from dprecipe.text.dump import dump, inline
+from dprecipe.text.dump import dump, dump_inline
 from dprecipe.text.load import parse
-from dprecipe.text.tree import plain
+from dprecipe.text.tree import to_plain
 
 WORDS = [
     "no",
@@ -62,18 +62,18 @@ def test_round_trip(values: dict[str, object]) -> None:
     tree, findings = parse(dump(values), "f.yaml")
     assert not findings, dump(values)
     assert tree is not None
-    assert plain(tree) == values
+    assert to_plain(tree) == values
     assert yaml.safe_load(dump(values)) == values
 
 
 @given(VALUE)
 @settings(max_examples=200, deadline=None)
 def test_inline_round_trip(value: object) -> None:
-    tree, findings = parse(f"a: {inline(value)}", "f.yaml")
-    assert not findings, inline(value)
+    tree, findings = parse(f"a: {dump_inline(value)}", "f.yaml")
+    assert not findings, dump_inline(value)
     assert tree is not None
-    assert plain(tree) == {"a": value}
-    assert "\n" not in inline(value)
+    assert to_plain(tree) == {"a": value}
+    assert "\n" not in dump_inline(value)
 
 
 def test_comments_end_the_lines_of_values() -> None:
@@ -83,4 +83,4 @@ def test_comments_end_the_lines_of_values() -> None:
 
 def test_what_no_recipe_can_hold_is_refused() -> None:
     with pytest.raises(UsageFault, match="object"):
-        inline(object())
+        dump_inline(object())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.text.load import MAX_BYTES, MAX_NODES, lines_of, load, parse
-from dprecipe.text.tree import Mapping, Scalar, find, plain, walk
+from dprecipe.text.tree import Mapping, Scalar, find_node, to_plain, walk_nodes
 
 TEXT_WORDS = [
     "no",
@@ -47,7 +47,7 @@ def value_of(text: str) -> object:
     tree, findings = parse(f"a: {text}", "f.yaml")
     assert not findings, findings
     assert tree is not None
-    return plain(tree)["a"]  # type: ignore[index, call-overload]
+    return to_plain(tree)["a"]  # type: ignore[index, call-overload]
 
 
 def codes_of(text: str) -> list[str]:
@@ -110,7 +110,7 @@ def test_json_is_read_as_json(value: dict[str, object]) -> None:
     tree, findings = parse(text, "f.json")
     assert not findings
     assert tree is not None
-    assert plain(tree) == value
+    assert to_plain(tree) == value
 
 
 @given(st.text(max_size=200) | st.text("a:- \n\t{}[]&*!%@`'\"|>#,?<~0.e\\\ud800\x00", max_size=80))
@@ -171,7 +171,7 @@ def test_quoted_merge_key_and_number_keys_are_text() -> None:
     tree, findings = parse('"<<": 1\n"1": 2\n', "f.yaml")
     assert not findings
     assert tree is not None
-    assert plain(tree) == {"<<": 1, "1": 2}
+    assert to_plain(tree) == {"<<": 1, "1": 2}
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_bounds_are_reached_quickly(text: str, code: str) -> None:
 
 def test_places_count_characters_from_one() -> None:
     tree = load("é: {ü: 'x'}\nlist:\n  - a\n  - {b: 2}\nempty:\n", "f.yaml")
-    assert [(path, place.line, place.column) for path, place, _ in walk(tree)] == [
+    assert [(path, place.line, place.column) for path, place, _ in walk_nodes(tree)] == [
         (("é",), 1, 1),
         (("é", "ü"), 1, 5),
         (("list",), 2, 1),
@@ -202,16 +202,16 @@ def test_places_count_characters_from_one() -> None:
         (("list", 1, "b"), 4, 6),
         (("empty",), 5, 1),
     ]
-    assert find(tree, "é.ü")[1] == Place("f.yaml", 1, 8, 3)
-    assert find(tree, "list.1.b")[1] == Place("f.yaml", 4, 9, 1)
-    assert find(tree, "list.7.b") == (("list",), Place("f.yaml", 2, 1, 4))
-    assert find(tree, "empty")[1] == Place("f.yaml", 5, 1, 5)
-    assert find(tree, "")[1] == tree.place
+    assert find_node(tree, "é.ü")[1] == Place("f.yaml", 1, 8, 3)
+    assert find_node(tree, "list.1.b")[1] == Place("f.yaml", 4, 9, 1)
+    assert find_node(tree, "list.7.b") == (("list",), Place("f.yaml", 2, 1, 4))
+    assert find_node(tree, "empty")[1] == Place("f.yaml", 5, 1, 5)
+    assert find_node(tree, "")[1] == tree.place
 
 
 def test_a_key_with_dots_is_found() -> None:
     tree = load("columns: {a.b: {min: 1}}", "f.yaml")
-    assert find(tree, "columns.a.b.min") == (("columns", "a.b", "min"), Place("f.yaml", 1, 22, 1))
+    assert find_node(tree, "columns.a.b.min") == (("columns", "a.b", "min"), Place("f.yaml", 1, 22, 1))
 
 
 def test_the_first_of_two_equal_keys_is_kept() -> None:

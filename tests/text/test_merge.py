@@ -8,11 +8,11 @@ import pytest
 
 from dprecipe.language.base import Block
 from dprecipe.recipe.root import Recipe
-from dprecipe.recipe.vocabulary import Expect, keys
+from dprecipe.recipe.vocabulary import Expect, list_keys
 from dprecipe.text.load import load
-from dprecipe.text.merge import DEFAULTS, TAGS, overlay
+from dprecipe.text.merge import DEFAULTS, TAGS, overlay_trees
 from dprecipe.text.overrides import read_overrides
-from dprecipe.text.tree import plain
+from dprecipe.text.tree import to_plain
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ from dprecipe.text.tree import plain
     ],
 )  # fmt: skip
 def test_overlay(base: str, over: str, merged: object) -> None:
-    tree, findings = overlay(load(base, "base"), load(over, "over"))
-    assert plain(tree) == merged
+    tree, findings = overlay_trees(load(base, "base"), load(over, "over"))
+    assert to_plain(tree) == merged
     assert not findings
 
 
@@ -57,8 +57,8 @@ def test_overlay(base: str, over: str, merged: object) -> None:
 )
 def test_an_override_of_another_kind_replaces_the_block(override: str, clip: object) -> None:
     over, findings = read_overrides([override])
-    tree, wrong = overlay(load("{c: {norm: 1, extra: 2}}", "base"), over)
-    assert plain(tree) == {"c": clip}
+    tree, wrong = overlay_trees(load("{c: {norm: 1, extra: 2}}", "base"), over)
+    assert to_plain(tree) == {"c": clip}
     assert not (*findings, *wrong)
 
 
@@ -77,7 +77,7 @@ def every_block(form: Expect, seen: frozenset[type[Block]] = frozenset()) -> Ite
     for block in form.blocks:
         if block not in seen:
             yield block
-            for inside in keys(block).values():
+            for inside in list_keys(block).values():
                 yield from every_block(inside, seen | {block})
     for inside in (form.items, form.values):
         if inside is not None:
@@ -85,10 +85,10 @@ def every_block(form: Expect, seen: frozenset[type[Block]] = frozenset()) -> Ite
 
 
 def test_values_keep_the_place_they_were_written_at() -> None:
-    tree, _ = overlay(load("{a: {x: 1, y: 2}, z: 0}", "base"), load("{a: {y: 3}}", "over"))
-    from dprecipe.text.tree import find
+    tree, _ = overlay_trees(load("{a: {x: 1, y: 2}, z: 0}", "base"), load("{a: {y: 3}}", "over"))
+    from dprecipe.text.tree import find_node
 
-    assert {path: find(tree, path)[1].file for path in ("a", "a.x", "a.y", "z")} == {
+    assert {path: find_node(tree, path)[1].file for path in ("a", "a.x", "a.y", "z")} == {
         "a": "base",
         "a.x": "base",
         "a.y": "over",

@@ -10,7 +10,7 @@ from dprecipe.cli import render
 from dprecipe.faults import RecipeError
 from dprecipe.recipe.read import read
 from dprecipe.text.overrides import read_overrides
-from dprecipe.text.tree import plain
+from dprecipe.text.tree import to_plain
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 BAD = [
@@ -50,7 +50,7 @@ BAD = [
 def test_values_are_read_by_the_rules_of_the_recipe(override: str, value: object) -> None:
     tree, findings = read_overrides([override])
     assert not findings
-    assert plain(tree) == value
+    assert to_plain(tree) == value
 
 
 def test_golden_findings(update_golden: bool) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from dprecipe.data.records import Records
 from dprecipe.training import ahead, records
 from dprecipe.training.ahead import one_ahead
-from dprecipe.training.records import LotOfSeveral, Store
+from dprecipe.training.records import BatchOfSeveral, Store
 
 CPU = torch.device("cpu")
 
@@ -82,7 +82,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
         seen.add(threading.get_ident())
         return real(self, indices)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(records, "beside", lambda device: True)
+    monkeypatch.setattr(records, "works_beside", lambda device: True)
     monkeypatch.setattr(Records, "batch", noted)
     return seen
 
@@ -110,15 +110,15 @@ def test_parts_fetched_ahead_are_those_fetched_in_turn(
     """What augmentation draws for them, too: it draws in the order of the parts."""
     chosen = np.array([0, 1, 3, 4, 5, 6, 7, 8])
 
-    def parts() -> list[records.Batch]:
-        lot = stored(units).lot(chosen, 7)
-        return list((LotOfSeveral(lot, 2) if several else lot).parts(8))
+    def parts() -> list[records.BatchPart]:
+        batch = stored(units).batch(chosen, 7)
+        return list((BatchOfSeveral(batch, 2) if several else batch).parts(8))
 
     found = parts()
     assert threads
     assert threading.get_ident() not in threads
     threads.clear()
-    monkeypatch.setattr(records, "beside", lambda device: False)
+    monkeypatch.setattr(records, "works_beside", lambda device: False)
     expected = parts()
     assert threads == {threading.get_ident()}
     assert len(found) == len(expected) >= 1 + (units or several)
@@ -129,12 +129,12 @@ def test_parts_fetched_ahead_are_those_fetched_in_turn(
 
 
 def test_on_a_cpu_nothing_is_fetched_ahead() -> None:
-    assert not ahead.beside(CPU)
-    assert ahead.beside(torch.device("cuda"))
+    assert not ahead.works_beside(CPU)
+    assert ahead.works_beside(torch.device("cuda"))
     tensor = torch.zeros(3)
-    assert ahead.carried(tensor, CPU) is tensor
+    assert ahead.carry_to_device(tensor, CPU) is tensor
     array = np.zeros(3)
-    assert ahead.pinned(array, CPU).data_ptr() == array.ctypes.data
+    assert ahead.pin_array(array, CPU).data_ptr() == array.ctypes.data
 
 
 def test_records_of_another_s_making_are_fetched_where_they_were_asked_for(threads: set[int]) -> None:
@@ -152,5 +152,5 @@ def test_records_of_another_s_making_are_fetched_where_they_were_asked_for(threa
             count = len(np.arange(9)[indices])  # type: ignore[call-overload]
             return np.zeros((count, 2), dtype=np.float32), np.zeros(count, dtype=np.int64)
 
-    assert len(list(Store(Own(), CPU).lot(np.arange(9), 0).parts(2))) == 5
+    assert len(list(Store(Own(), CPU).batch(np.arange(9), 0).parts(2))) == 5
     assert threads == {threading.get_ident()}

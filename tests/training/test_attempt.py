@@ -15,14 +15,14 @@ from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import Ledger, read
-from dprecipe.training.attempt import opened
+from dprecipe.training.attempt import open_attempt
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.provenance import Private, Provenance
+from dprecipe.training.provenance import Private, RunProvenance
 from dprecipe.training.publish import Finished
 from dprecipe.training.runner import Start
 
 Small = Callable[..., Plan]
-OURS = Provenance((), torch.device("cpu"))
+OURS = RunProvenance((), torch.device("cpu"))
 RECORDS: Private = {"commitment": [np.arange(6.0).reshape(2, 3)]}
 START = Start(datetime.now(UTC))
 NOTHING = Finished({}, frozenset(), None, None, False)
@@ -38,7 +38,7 @@ def test_what_was_reserved_counts_as_spent_when_the_block_is_left_by_a_fault(sma
     event = plan.events[0].event
 
     def fail() -> None:
-        with opened(plan, folder, START, OURS, RECORDS) as attempt:
+        with open_attempt(plan, folder, START, OURS, RECORDS) as attempt:
             attempt.ledger.reserve(event, 3)
             raise ArithmeticError
 
@@ -46,14 +46,14 @@ def test_what_was_reserved_counts_as_spent_when_the_block_is_left_by_a_fault(sma
         fail()
     ledger = read(folder.ledger)
     assert (ledger.charges, ledger.stop_reason) == ((Charge(event, 3),), None)
-    with opened(plan, folder, START, OURS, RECORDS) as attempt:  # the lock is free again
+    with open_attempt(plan, folder, START, OURS, RECORDS) as attempt:  # the lock is free again
         assert attempt.charged == (Charge(event, 3),)
 
 
 def test_an_interrupted_attempt_says_so_and_how_to_go_on(small: Small, folder: RunFolder) -> None:
     plan = small("training.steps=9")
     folder = RunFolder.create(folder.path.with_name("other"), plan)
-    with pytest.raises(Interrupted) as stopped, opened(plan, folder, START, OURS, RECORDS) as attempt:
+    with pytest.raises(Interrupted) as stopped, open_attempt(plan, folder, START, OURS, RECORDS) as attempt:
         raise attempt.interrupted("3 of 9 steps")
     assert "3 of 9 steps" in stopped.value.message
     assert "--resume" in (stopped.value.remedy or "")
@@ -63,7 +63,7 @@ def test_an_interrupted_attempt_says_so_and_how_to_go_on(small: Small, folder: R
 
 @pytest.mark.parametrize("ended", [False, True], ids=["goes on", "interrupted"])
 def test_nothing_is_published_of_an_attempt_that_has_not_ended(small: Small, folder: RunFolder, ended: bool) -> None:
-    with opened(small(), folder, START, OURS, RECORDS) as attempt:
+    with open_attempt(small(), folder, START, OURS, RECORDS) as attempt:
         if ended:
             attempt.ledger.close("interrupted")
         with pytest.raises(RunFailed, match="goes on"):
@@ -74,14 +74,14 @@ def test_nothing_is_published_of_an_attempt_that_has_not_ended(small: Small, fol
 
 
 def test_one_attempt_at_a_time(small: Small, folder: RunFolder) -> None:
-    with opened(small(), folder, START, OURS, RECORDS):
-        with pytest.raises(RunFailed, match="another process"), opened(small(), folder, START, OURS, RECORDS):
+    with open_attempt(small(), folder, START, OURS, RECORDS):
+        with pytest.raises(RunFailed, match="another process"), open_attempt(small(), folder, START, OURS, RECORDS):
             pytest.fail("two attempts spend at once")
         assert read(folder.ledger).attempts == 1
 
 
 def test_what_the_check_refuses_leaves_the_run_as_it_is(small: Small, folder: RunFolder) -> None:
-    with opened(small(), folder, START, OURS, RECORDS) as attempt:
+    with open_attempt(small(), folder, START, OURS, RECORDS) as attempt:
         attempt.ledger.close("interrupted")
     before = folder.ledger.read_bytes()
     seen: list[Ledger | None] = []
@@ -90,7 +90,7 @@ def test_what_the_check_refuses_leaves_the_run_as_it_is(small: Small, folder: Ru
         seen.append(ledger)
         raise UsageFault("not like this", "otherwise")
 
-    with pytest.raises(UsageFault, match="not like this"), opened(small(), folder, START, OURS, RECORDS, refuse):
+    with pytest.raises(UsageFault, match="not like this"), open_attempt(small(), folder, START, OURS, RECORDS, refuse):
         pytest.fail("the attempt began")
     assert folder.ledger.read_bytes() == before
     assert [ledger and ledger.attempts for ledger in seen] == [1]
@@ -107,10 +107,10 @@ OTHER = {
 
 @pytest.mark.parametrize("name", OTHER)
 def test_a_run_goes_on_with_what_it_was_started_with(name: str, small: Small, folder: RunFolder) -> None:
-    with opened(small(), folder, START, OURS, RECORDS):
+    with open_attempt(small(), folder, START, OURS, RECORDS):
         pass
     provenance, private, said = OTHER[name]
-    with pytest.raises(UsageFault, match=said), opened(small(), folder, START, provenance, private):
+    with pytest.raises(UsageFault, match=said), open_attempt(small(), folder, START, provenance, private):
         pytest.fail("the attempt began")
     assert read(folder.ledger).attempts == 1
 
@@ -118,12 +118,12 @@ def test_a_run_goes_on_with_what_it_was_started_with(name: str, small: Small, fo
 def test_each_attempt_draws_randomness_of_its_own(small: Small, folder: RunFolder) -> None:
     keys = []
     for _ in range(2):
-        with opened(small(), folder, START, OURS, RECORDS) as attempt:
+        with open_attempt(small(), folder, START, OURS, RECORDS) as attempt:
             keys.append(attempt.secrets.stream("noise", 1).key)
     assert keys[0] != keys[1]
 
 
 def test_an_attempt_is_of_a_run_without_a_release(small: Small, folder: RunFolder) -> None:
     folder.release.mkdir()
-    with pytest.raises(UsageFault, match="complete"), opened(small(), folder, START, OURS, RECORDS):
+    with pytest.raises(UsageFault, match="complete"), open_attempt(small(), folder, START, OURS, RECORDS):
         pytest.fail("the attempt began")

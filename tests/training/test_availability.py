@@ -16,10 +16,10 @@ import pytest
 
 import dprecipe
 from dprecipe import durable
-from dprecipe.cli.verify import lines
+from dprecipe.cli.verify import verified_lines
 from dprecipe.faults import BudgetSpent, CertificateInvalid, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy.ledger import LedgerWriter, held, read
+from dprecipe.privacy.ledger import LedgerWriter, lock_ledger, read
 from dprecipe.release import verify as verifying
 from dprecipe.training import provenance, publish
 from dprecipe.training.folder import RunFolder
@@ -135,7 +135,7 @@ def test_a_model_without_most_of_its_steps_is_released_on_demand_alone(
     done = run(plan, out, resume=True, accept_lost_steps=True)
     assert predicate(done.release)["sampling"]["steps_trained"] == 0
     assert "The model has 0 of the 20 steps charged" in (done.release / "card.md").read_text("utf-8")
-    shown = "\n".join(lines(dprecipe.verify(done.release)))
+    shown = "\n".join(verified_lines(dprecipe.verify(done.release)))
     assert "lacks         the model has 0 of the 20 steps charged" in shown
 
 
@@ -228,10 +228,10 @@ def test_an_attempt_spends_on_no_ledger_whose_name_an_earlier_one_left_unsafe(
     def died(folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(durable, "sync", died)
+    monkeypatch.setattr(durable, "sync_folder", died)
     with pytest.raises(KeyboardInterrupt):
         LedgerWriter(path, digest)
-    monkeypatch.setattr(durable, "sync", synced.append)
+    monkeypatch.setattr(durable, "sync_folder", synced.append)
     LedgerWriter(path, digest)
     assert read(path).attempts == 2
     assert synced == [tmp_path]
@@ -274,7 +274,7 @@ def test_a_pipe_in_the_place_of_a_private_file_makes_nobody_wait(
     if name == "ledger.jsonl":
         with pytest.raises(RunFailed, match="not a regular file"):
             read(path)
-        with pytest.raises(RunFailed, match="not a regular file"), held(path):
+        with pytest.raises(RunFailed, match="not a regular file"), lock_ledger(path):
             pass
 
 
@@ -316,7 +316,7 @@ def test_a_folder_that_a_killed_run_was_making_goes_with_the_next(small: Small, 
 
 def test_folders_that_are_missing_are_made_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(durable, "sync", synced.append)
+    monkeypatch.setattr(durable, "sync_folder", synced.append)
     durable.make_folders(tmp_path / "a" / "b")
     assert synced == [tmp_path, tmp_path / "a"]
     durable.make_folders(tmp_path / "a" / "b")
@@ -325,8 +325,8 @@ def test_folders_that_are_missing_are_made_and_kept(tmp_path: Path, monkeypatch:
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "key"
-    durable.replace(path, b"old")
-    with pytest.raises(TypeError), durable.replacing(path) as file:
+    durable.replace_file(path, b"old")
+    with pytest.raises(TypeError), durable.replacing_file(path) as file:
         file.write("no bytes")  # type: ignore[arg-type]
     assert durable.read_bytes(path) == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["key"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dprecipe.noise.draws import draw
+from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 from dprecipe.training.chacha import Keystream
@@ -37,7 +37,7 @@ class Words:
 def test_draws_are_those_of_the_same_words_on_the_cpu(law: Law, count: int) -> None:
     """Same sign, and the same size but for the last bits of a logarithm, a sine or a tangent."""
     found = draw_from(law, Keystream(KEY, CPU), count)
-    expected = draw(law, Stream(KEY), count)
+    expected = draw_noise(law, Stream(KEY), count)
     assert (found.dtype, found.shape) == (torch.float64, (count,))
     # Where terms nearly cancel, what is left has their error.
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-13)

@@ -19,7 +19,7 @@ from dprecipe.release.facts import ReleasedTensor
 from dprecipe.release.verify import verify
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.probe.program import Check
-from dprecipe.training.provenance import Provenance
+from dprecipe.training.provenance import RunProvenance
 from dprecipe.training.run import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -106,7 +106,7 @@ ROOMS = ("quickstart", "encoded-mnist", "pate-digits", "papers/asoodeh2020-figur
 @pytest.mark.parametrize("recipe", ROOMS)
 def test_the_draft_of_every_mechanism(recipe: str) -> None:
     plan = make_plan(read(RECIPES / f"{recipe}.yaml"))
-    provenance = Provenance((Check("noise_scale", "as planned", True, ""),), torch.device("cpu"))
+    provenance = RunProvenance((Check("noise_scale", "as planned", True, ""),), torch.device("cpu"))
     check_publishable(plan, provenance)
     long = replace(plan, source=replace(plan.source, overrides=("training.steps=2",) * 1001))
     with pytest.raises(UsageFault, match=r"provenance\.recipe\.overrides"):

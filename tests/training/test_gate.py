@@ -9,24 +9,24 @@ import pytest
 import torch
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.encoded.events import Encoded
-from dprecipe.mechanisms.plan import Budget
+from dprecipe.mechanisms.encoded.events import EncodedSum
+from dprecipe.mechanisms.plan import PlanBudget
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Event, total
+from dprecipe.privacy.events import Charge, Event, count_events
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGaussian, PoissonLaplace
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Norm
 from dprecipe.training.gate import Gate, Ticket
-from dprecipe.training.noise import spacing
+from dprecipe.training.noise import lattice_spacing
 
 PLAN = "sha256:" + "0" * 64
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE
-BUDGET = Budget(2.0, 1e-5, RELATION, "pld")
+BUDGET = PlanBudget(2.0, 1e-5, RELATION, "pld")
 EVENT = Gaussian(10.0)
-ROOM = calibrate.count(EVENT, BUDGET.epsilon, BUDGET.delta, RELATION, BUDGET.accountant)
+ROOM = calibrate.calibrate_count(EVENT, BUDGET.epsilon, BUDGET.delta, RELATION, BUDGET.accountant)
 ZERO = ClippedSum(torch.zeros(3), 1.0)
 
 
@@ -71,7 +71,7 @@ def test_the_stop_is_a_refusal_before_the_budget_would_be_exceeded(tmp_path: Pat
     assert gated.admit() is None
     assert gated.close() == "budget"
     charges = (*lost, *read(tmp_path / "l").charges)
-    assert total(charges) == ROOM
+    assert count_events(charges) == ROOM
     assert accountants.epsilon(charges, 1e-5, RELATION, "pld") <= BUDGET.epsilon
     assert accountants.epsilon([Charge(EVENT, ROOM + 1)], 1e-5, RELATION, "pld") > BUDGET.epsilon
 
@@ -93,7 +93,7 @@ def test_law_1_every_event_is_on_disk_before_its_noise_is_drawn(
     def spying(value: torch.Tensor, law: object, scale: object, stream: object) -> torch.Tensor:
         nonlocal drawn
         drawn += 1
-        assert total(read(path).charges) >= drawn
+        assert count_events(read(path).charges) >= drawn
         return value
 
     monkeypatch.setattr("dprecipe.training.gate.add_noise", spying)
@@ -109,7 +109,7 @@ def test_t6_no_ticket_no_noise_and_no_ticket_twice(tmp_path: Path) -> None:
         gated.release(ticket, ZERO)
 
 
-def test_an_epoch_of_lots_is_one_event_and_one_ticket(tmp_path: Path) -> None:
+def test_an_epoch_of_batches_is_one_event_and_one_ticket(tmp_path: Path) -> None:
     event = PartitionedGaussian(10.0, 4)
     gated = gate(tmp_path / "l", 5, event)
     assert drain(gated) == 20
@@ -132,7 +132,7 @@ def test_a_release_is_on_the_lattice_of_its_own_noise(tmp_path: Path) -> None:
     """Whatever the sum, and for the bound of each coordinate: 2^-21 to 2^-20 of the noise's scale."""
     bounds = torch.tensor([0.1, 0.1, 0.1, 0.1, 7.0]).repeat(4000).double()
     for bound, least in ((0.1, 0.1), (3.0, 3.0), (bounds, 0.1)):
-        step = spacing(EVENT.noise_multiplier * least)
+        step = lattice_spacing(EVENT.noise_multiplier * least)
         for value in (torch.zeros(20_000), torch.rand(20_000) / 3, torch.randn(20_000).double() * 1e3):
             gated = gate(tmp_path / "l", 1)
             ticket = gated.admit()
@@ -163,11 +163,11 @@ def test_t24_an_interrupted_gate_settles_what_ran_and_a_new_one_charges_what_did
         assert second.admit() is not None
     second._ledger.abandon()  # a crash
     charged = read(path).charges
-    assert 10 <= total(charged) <= 12  # the last block is spent whole
+    assert 10 <= count_events(charged) <= 12  # the last block is spent whole
     third = gate(path, 100, faint, charged=charged, done=8)
     assert drain(third) == 92
     third.close()
-    assert total(read(path).charges) == total(charged) + 92
+    assert count_events(read(path).charges) == count_events(charged) + 92
 
 
 def test_a_ledger_that_cant_be_written_stops_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_events_with_long_lines_are_reserved_several_at_a_time(tmp_path: Path) -
     """An event of 256 bounds takes kilobytes of ledger: four of them share a line, one of few bounds has its own."""
     for shifts, reserved in ((256, 4), (3, 1)):
         table = tuple((0.001 * (i + 1), 1) for i in range(shifts))
-        event = Encoded(0.001, 20.0, "laplace", None, table, False, PLAN)
+        event = EncodedSum(0.001, 20.0, "laplace", None, table, False, PLAN)
         path = tmp_path / f"{shifts}"
         gated = gate(path, 400, event)
         assert gated.admit() is not None

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import dprecipe
 from dprecipe.cli.main import app
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.faults import CertificateInvalid, Interrupted, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
@@ -34,7 +34,7 @@ def begun(small: Small, tmp_path: Path) -> Small:
     """Plans that start from a file beside the recipe."""
     plan = small("model={kind: mlp, hidden: [12], activation: relu}", "training.steps=30")
     (tmp_path / "start").mkdir()
-    public = facts(plan.data)
+    public = describe_data(plan.data)
     save_file(build(plan.model, public.shape, 10, 77).state_dict(), tmp_path / "start" / "model.safetensors")
     return lambda *overrides: small(MODEL, "training.steps=30", *overrides)
 

@@ -16,7 +16,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.evaluate import HeldOut
-from dprecipe.training.kept import Kept
+from dprecipe.training.kept import TensorSnapshot
 from dprecipe.training.run import run
 from tests.training.test_released import RECIPE
 
@@ -113,7 +113,7 @@ def test_weights_that_are_not_numbers_do_not_count_as_moved() -> None:
     module = nn.Linear(2, 2)
     with torch.no_grad():
         module.weight.fill_(torch.nan)
-    kept = Kept(module)
+    kept = TensorSnapshot(module)
     with kept.still():
         pass
     with pytest.raises(RunFailed), kept.still():

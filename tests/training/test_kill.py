@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dprecipe
-from dprecipe.privacy.events import total
+from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 
 RECIPE = """\
@@ -67,7 +67,7 @@ def test_t24_killed_runs(tmp_path: Path, mechanism: str, scheme: str, steps: int
     certificate = json.loads((out / "release" / "certificate.json").read_text(encoding="utf-8"))["predicate"]
     per_event = 12 if scheme.startswith("shuffle") else 1
     counted = certificate["events"]["total"]
-    assert counted == total(ledger.charges)
+    assert counted == count_events(ledger.charges)
     assert counted * per_event >= told["draws"]
     assert ledger.attempts >= 2
     assert certificate["claim"]["epsilon"] <= 3.0

@@ -41,7 +41,7 @@ def test_what_is_sound_is_read_and_the_next_line_mends_the_rest(
     found = log.read(path)
     assert [row["step"] for row in found.rows] == steps
     assert (found.damaged > 0) == (damaged > 0)
-    log.append(path, {"step": 9, "loss": 0.125})
+    log.append_line(path, {"step": 9, "loss": 0.125})
     after = log.read(path)
     assert [row["step"] for row in after.rows] == [*steps, 9]
     assert (after.damaged, after.sound) == (0, True)
@@ -52,8 +52,8 @@ def test_what_is_sound_is_read_and_the_next_line_mends_the_rest(
 def test_a_new_log_is_its_owners(tmp_path: Path) -> None:
     path = tmp_path / "losses.csv"
     assert log.read(path) == log.Lines((), (), 0, sound=False)
-    log.append(path, {"step": 1, "loss": 2.0})
-    log.append(path, {"step": 2, "loss": float("nan")})
+    log.append_line(path, {"step": 1, "loss": 2.0})
+    log.append_line(path, {"step": 2, "loss": float("nan")})
     assert path.read_text("ascii") == "step,loss\n1,2\n2,nan\n"
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -66,7 +66,7 @@ def test_a_log_that_cannot_be_written_is_told_once_and_stops_nothing(
     path.mkdir() if kind == "folder" else os.mkfifo(path)
     (path / "in the way").touch() if kind == "folder" else None
     for step in (1, 2):
-        log.append(path, {"step": step, "loss": 1.0})
+        log.append_line(path, {"step": step, "loss": 1.0})
         log.read(path)
     if kind == "folder":
         assert capsys.readouterr().err.count("the run goes on without this log") == 1

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.train import program as train
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.training import stepwise
-from dprecipe.training.memory_check import check_step, fits, made_up_step
-from dprecipe.training.program import Synthetic, started
-from dprecipe.training.records import StoredLot
+from dprecipe.training.memory_check import check_step, fits_in_memory, made_up_step
+from dprecipe.training.program import Synthetic, build_started_model
+from dprecipe.training.records import StoredBatch
 from dprecipe.training.run import run
 
 CPU = torch.device("cpu")
@@ -33,12 +33,12 @@ def holds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
         tried: list[int] = []
         real = train.clipped_sum
 
-        def limited(model: Any, loss: Any, lot: Any, clipping: Any, records: int, *more: Any) -> Any:
-            if isinstance(lot, StoredLot):  # and not the probe's
+        def limited(model: Any, loss: Any, batch: Any, clipping: Any, records: int, *more: Any) -> Any:
+            if isinstance(batch, StoredBatch):  # and not the probe's
                 tried.append(records)
-            if records > most and isinstance(lot, StoredLot):
+            if records > most and isinstance(batch, StoredBatch):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
-            return real(model, loss, lot, clipping, records, *more)
+            return real(model, loss, batch, clipping, records, *more)
 
         monkeypatch.setattr(train, "clipped_sum", limited)
         monkeypatch.setattr(
@@ -87,7 +87,7 @@ def test_a_model_of_which_no_record_fits(small: Small, tmp_path: Path, holds: Ca
 def test_a_step_that_is_tried_leaves_nothing(small: Small, more: tuple[str, ...]) -> None:
     """Neither weights nor buffers nor generators move; the run's records are not asked for."""
     made = small(*more)
-    model, _ = started(made, facts(made.data))
+    model, _ = build_started_model(made, describe_data(made.data))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state, drawn = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
     made_up_step(made, train.build, model, Synthetic(made), CPU, 64)
@@ -102,12 +102,12 @@ def test_other_errors_are_not_taken_for_it() -> None:
         raise RuntimeError("shapes don't match")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        fits(3, wrong)
+        fits_in_memory(3, wrong)
 
     def library(records: int) -> None:
         raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
-    assert not fits(3, library)
+    assert not fits_in_memory(3, library)
 
 
 def test_memory_that_runs_out_in_a_step_is_a_fault(
@@ -118,7 +118,7 @@ def test_memory_that_runs_out_in_a_step_is_a_fault(
     calls: list[int] = []
 
     def full(*given: Any) -> Any:
-        if isinstance(given[2], StoredLot):
+        if isinstance(given[2], StoredBatch):
             calls.append(1)
             if len(calls) == 5:
                 raise torch.OutOfMemoryError("CUDA out of memory.")

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from dprecipe.language.training import Affine
-from dprecipe.training.moves import moves
+from dprecipe.training.moves import augmentation_moves
 
 STILL = {"degrees": 0, "scale": 0, "shear": 0, "shift": 0}
 
@@ -38,12 +38,12 @@ def spread(x: Tensor) -> Tensor:
 
 def test_nothing_to_move() -> None:
     x = torch.rand((5, 3, 9, 14), generator=generator())
-    assert torch.allclose(moves(Affine(**STILL), generator())(x), x, atol=1e-5)
+    assert torch.allclose(augmentation_moves(Affine(**STILL), generator())(x), x, atol=1e-5)
 
 
 def test_each_image_has_its_own_draw_and_the_generator_repeats_it() -> None:
     x = images()
-    one, same, other = (moves(Affine(), generator(seed))(x) for seed in (1, 1, 2))
+    one, same, other = (augmentation_moves(Affine(), generator(seed))(x) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert len(one.flatten(1).unique(dim=0)) == len(x)
@@ -51,7 +51,7 @@ def test_each_image_has_its_own_draw_and_the_generator_repeats_it() -> None:
 
 
 def test_shifts_are_uniform_up_to_their_part_of_the_image() -> None:
-    moved = centres(moves(Affine(**STILL | {"shift": 0.1}), generator())(images())) - centres(images())
+    moved = centres(augmentation_moves(Affine(**STILL | {"shift": 0.1}), generator())(images())) - centres(images())
     assert moved.abs().max() <= 0.1 * 12 + 0.02
     assert moved.abs().max() > 0.09 * 12
     # 400 draws of a standard deviation of 0.69 pixels: the mean is within 0.12, 3.5 of its own
@@ -60,7 +60,10 @@ def test_shifts_are_uniform_up_to_their_part_of_the_image() -> None:
 
 
 def test_scale_stays_within_its_bounds() -> None:
-    found, before = spread(moves(Affine(**STILL | {"scale": 0.2}), generator())(images())), spread(images())
+    found, before = (
+        spread(augmentation_moves(Affine(**STILL | {"scale": 0.2}), generator())(images())),
+        spread(images()),
+    )
     ratios = (found[:, :2] / before[:, :2]).sqrt()
     assert ratios.min() > 1 / 1.2 - 0.06  # interpolation blurs a little
     assert ratios.max() < 1 / 0.8 + 0.06
@@ -70,18 +73,18 @@ def test_scale_stays_within_its_bounds() -> None:
 @pytest.mark.parametrize("key", ["degrees", "shear"])
 def test_turns_and_shears_lean_either_way(key: str) -> None:
     bound = 20.0 if key == "degrees" else 0.3
-    found, before = spread(moves(Affine(**STILL | {key: bound}), generator())(images())), spread(images())
+    found, before = spread(augmentation_moves(Affine(**STILL | {key: bound}), generator())(images())), spread(images())
     lean = found[:, 2]
     assert lean.min() < -0.1
     assert lean.max() > 0.1
     assert before[:, 2].abs().max() < 1e-5
     assert torch.allclose(
-        centres(moves(Affine(**STILL | {key: bound}), generator())(images())), centres(images()), atol=0.02
+        centres(augmentation_moves(Affine(**STILL | {key: bound}), generator())(images())), centres(images()), atol=0.02
     )
 
 
 def test_what_comes_in_from_outside_is_zero() -> None:
     x = torch.ones((50, 1, 10, 10))
-    moved = moves(Affine(**STILL | {"shift": 0.5}), generator())(x)
+    moved = augmentation_moves(Affine(**STILL | {"shift": 0.5}), generator())(x)
     assert float(moved.min()) == 0
     assert float(moved.max()) <= 1 + 1e-6

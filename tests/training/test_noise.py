@@ -13,12 +13,12 @@ from scipy.special import ndtr
 from scipy.stats import binom
 from torch import Tensor
 
-from dprecipe.noise.draws import draw
+from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 from dprecipe.training import noise
 from dprecipe.training.chacha import Keystream
-from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, onto_lattice, spacing
+from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, lattice_spacing, onto_lattice
 
 GAUSSIAN = Law("gaussian")
 LAWS = [GAUSSIAN, Law("laplace"), Law("student_t", 9.0), Law("cauchy"), Law("variance_gamma", 2.0), Law("sech")]
@@ -173,7 +173,7 @@ def test_every_family_has_its_law_and_its_scale(law: Law) -> None:
 @pytest.mark.parametrize("scale", [1e-12, 0.37, 1.0, 3e5])
 def test_results_of_two_sums_are_on_one_lattice(law: Law, scale: float) -> None:
     """And of no coarser one: the last three bits of their numbers are evenly spread. Six standard errors each: 2e-9."""
-    step = spacing(scale)
+    step = lattice_spacing(scale)
     assert 2.0**-21 < step / scale <= 2.0**-20
     for value in (torch.zeros(40_000), torch.linspace(-3, 1 / 3, 40_000) * scale, torch.full((40_000,), 0.1 * scale)):
         steps = added(value, law, scale) / step
@@ -193,17 +193,17 @@ def test_the_attack_of_the_lowest_bits_fails() -> None:
     one, other = (added(torch.full((100_000,), start)) for start in (0.0, 2.0**-30 * SCALE))
     differ = one != other
     assert 0 < int(differ.sum()) < 400
-    assert torch.equal((other - one)[differ], torch.full_like(one[differ], spacing(SCALE)))
+    assert torch.equal((other - one)[differ], torch.full_like(one[differ], lattice_spacing(SCALE)))
 
 
 def test_a_sum_moved_by_steps_of_the_lattice_moves_the_result_by_as_many() -> None:
     steps = torch.randint(-1000, 1000, (50_000,), generator=torch.Generator().manual_seed(0)).double()
-    one, other = added(torch.zeros(50_000)), added(steps * spacing(SCALE))
-    assert torch.equal(other, one + steps * spacing(SCALE))
+    one, other = added(torch.zeros(50_000)), added(steps * lattice_spacing(SCALE))
+    assert torch.equal(other, one + steps * lattice_spacing(SCALE))
 
 
 def test_onto_the_lattice_is_to_the_nearest_and_zero_has_no_sign() -> None:
-    step = spacing(1.0)
+    step = lattice_spacing(1.0)
     value = torch.tensor([0.0, -0.0, 0.49, -0.49, 0.51, -0.51, 1.0, -7.3, 2.0**50 + 0.3], dtype=torch.float64) * step
     onto_lattice(value, 1.0)
     assert (value / step).tolist() == [0, 0, 0, 0, 1, -1, 1, -7, 2.0**50]
@@ -215,7 +215,7 @@ def test_a_large_sum_keeps_its_noise() -> None:
     value = torch.full((100_000,), 1e8 * SCALE, dtype=torch.float64)
     drawn = (added(value) - value) / SCALE
     assert abs(float(drawn.var()) - 1) < 6 * math.sqrt(2 / 100_000)
-    steps = added(value) / spacing(SCALE)
+    steps = added(value) / lattice_spacing(SCALE)
     assert torch.equal(steps, steps.round())
 
 
@@ -226,7 +226,7 @@ def test_each_coordinate_has_its_own_scale() -> None:
     for part, size in ((slice(0, 150_000), 0.2), (slice(150_000, 250_001), 5.0)):
         drawn = ((result[part] - 1.0) / size).numpy()
         assert distance(drawn, GAUSSIAN) < math.sqrt(math.log(2 / 1e-9) / 2 / len(drawn))
-        steps = result[part] / spacing(size)
+        steps = result[part] / lattice_spacing(size)
         assert torch.equal(steps, steps.round())
 
 
@@ -237,7 +237,7 @@ def test_each_coordinate_has_the_lattice_of_its_own_scale(law: Law) -> None:
     scale = torch.tensor(scales, dtype=torch.float64).repeat_interleave(1000)
     result = added(torch.linspace(-3, 1 / 3, 5000), law, scale).view(5, 1000)
     for part, size in zip(result, scales, strict=True):
-        steps = part / spacing(size)
+        steps = part / lattice_spacing(size)
         assert torch.equal(steps, steps.round())
 
 
@@ -280,7 +280,7 @@ def test_noise_of_few_numbers_is_the_cpu_s_copied(law: Law, count: int) -> None:
         for part in torch.split(expected, CHUNK):
             noise._on_cpu(given, noise._Room(torch.device("cpu"), CHUNK))(part, 1.0)
     else:
-        expected += torch.from_numpy(draw(law, given, count))
+        expected += torch.from_numpy(draw_noise(law, given, count))
     found, given = torch.zeros(count, dtype=torch.float64), stream("few")
     noise._elsewhere(law, given, torch.device("cpu"), count)(found, 1.0)
     assert torch.equal(found, expected)
@@ -302,7 +302,7 @@ def test_noise_of_many_numbers_is_made_on_the_device(law: Law, monkeypatch: pyte
         with pytest.raises(ValueError, match="was shared"):
             given.words(1)
         if start == 0.0:
-            steps = value / spacing(SCALE)
+            steps = value / lattice_spacing(SCALE)
             assert torch.equal(steps, steps.round())
             assert distance(value.numpy() / SCALE, law) < math.sqrt(math.log(2 / 1e-9) / 2 / len(value))
 
@@ -333,10 +333,10 @@ def test_a_sum_elsewhere_is_noised_onto_the_lattice_of_the_cpu(
     value = start.clone().as_subclass(Elsewhere)
     found = add_noise(value, law, SCALE, stream("both")).as_subclass(Tensor)
     assert asked == ["meta"]
-    steps = found / spacing(SCALE)
+    steps = found / lattice_spacing(SCALE)
     assert torch.equal(steps, steps.round())
     if count < MIN_ON_DEVICE:
-        apart = (found - add_noise(start, law, SCALE, stream("both"))).abs() / spacing(SCALE)
+        apart = (found - add_noise(start, law, SCALE, stream("both"))).abs() / lattice_spacing(SCALE)
         assert float(apart.max()) <= 1
         assert int((apart > 0).sum()) <= 1
 
@@ -348,5 +348,5 @@ def test_noise_on_cuda_is_made_there() -> None:
     assert result.device.type == "cuda"
     drawn = result.cpu().numpy()
     assert distance(drawn / SCALE, GAUSSIAN) < math.sqrt(math.log(2 / 1e-9) / 2 / COUNT)
-    steps = drawn / spacing(SCALE)
+    steps = drawn / lattice_spacing(SCALE)
     assert np.array_equal(steps, np.round(steps))

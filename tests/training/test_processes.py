@@ -1,4 +1,4 @@
-"""Several processes are one program: same lots, one noise, one ledger; whatever their number."""
+"""Several processes are one program: same batches, one noise, one ledger; whatever their number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.ledger import read
 from dprecipe.training import processes as together
-from dprecipe.training.processes import PATIENCE, join, launched
+from dprecipe.training.processes import PATIENCE, join_processes, launch_processes
 from dprecipe.training.program import device_of
 
 RECIPE = """\
@@ -71,13 +71,13 @@ def weights(folder: Path) -> torch.Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 def test_every_update_is_that_of_a_single_process(tmp_path: Path, processes: int) -> None:
-    """Lots of 3 leave a process without a record now and then: in some of 40 steps, but for a chance below 1e-9."""
+    """Batches of 3 leave a process without a record now and then: in some of 40 steps, but for a chance below 1e-9."""
     for count in (1, processes):
         code, out, err = finished(started(tmp_path, count))
         assert code == 0, err
         assert out.count("completed: spent") == 1  # one of them speaks
     alone, together = (weights(tmp_path / f"run-{count}") for count in (1, processes))
-    # The weights hold the noise of 40 steps: another draw, lot or order of steps would change their first digit.
+    # The weights hold the noise of 40 steps: another draw, batch or order of steps would change their first digit.
     assert float((alone - together).abs().max()) < 2e-5 * float(alone.abs().max())
     ledgers = [read(tmp_path / f"run-{count}" / "private" / "ledger.jsonl") for count in (1, processes)]
     assert ledgers[0].charges == ledgers[1].charges
@@ -226,7 +226,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_each_process_takes_its_own_gpu_before_anything_is_shared(group: dict[str, Any]) -> None:
     device = torch.device("cuda", 1)
-    processes = join(device)
+    processes = join_processes(device)
     assert group["set"] == [device]
     given, named = group["begun"]
     assert given == ("cpu:gloo,cuda:nccl",)
@@ -240,7 +240,7 @@ def test_each_process_takes_its_own_gpu_before_anything_is_shared(group: dict[st
 
 def test_a_led_process_asks_for_the_noisy_sum_where_its_own_is(group: dict[str, Any]) -> None:
     """On the CPU it would be copied there and back in every step."""
-    processes = join(torch.device("cuda", 1))
+    processes = join_processes(torch.device("cuda", 1))
     processes._device = torch.device("meta")  # type: ignore[misc]
     own = torch.zeros(5, dtype=torch.float32, device="meta")
     found = processes.released(lambda: pytest.fail("it leads nobody"), own)
@@ -254,7 +254,7 @@ def test_more_processes_than_gpus_are_not_launched(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for device in ("auto", "cuda"):
         with pytest.raises(UsageFault, match="this machine has 2 GPUs"):
-            launched(3, [], device)
+            launch_processes(3, [], device)
 
 
 def test_a_device_is_named_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

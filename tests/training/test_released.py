@@ -16,11 +16,11 @@ from dprecipe.data.raw import Reading
 from dprecipe.data.records import Records
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.models.lora import adapt
+from dprecipe.models.lora import add_adapters
 from dprecipe.models.schema import Lora
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
-from dprecipe.training.program import started
+from dprecipe.training.program import build_started_model
 from dprecipe.training.released import tensors_of, trained_names
 from dprecipe.training.run import run
 
@@ -155,7 +155,7 @@ def test_a_recipe_s_own_module_has_no_tensor_from_python(tmp_path: Path) -> None
 
 def test_an_adapted_layer_counts_as_trained_and_what_stays_of_it_does_not() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
-    adapt(module, Lora(rank=2, alpha=2.0), {"2.weight", "2.bias"}, 0)
+    add_adapters(module, Lora(rank=2, alpha=2.0), {"2.weight", "2.bias"}, 0)
     assert trained_names(module) == {"0.weight", "2.weight", "2.bias"}
 
 
@@ -174,10 +174,10 @@ def test_tied_parameters_are_trained_under_both_names() -> None:
 
 
 def test_what_a_recipe_s_model_keeps_fixed_is_the_seed_s_or_the_file_s() -> None:
-    from dprecipe.data.facts import facts
+    from dprecipe.data.facts import describe_data
 
     plan = plan_of()
-    module, _ = started(plan, facts(plan.data))
+    module, _ = build_started_model(plan, describe_data(plan.data))
     module.requires_grad_(False)
     for from_file, made_by in ((False, "seed"), (True, "file")):
         found = tensors_of(module.state_dict(), trained_names(module), False, from_file)

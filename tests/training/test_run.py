@@ -20,7 +20,7 @@ from dprecipe.cli.run import run as run_by_command
 from dprecipe.data.records import Records
 from dprecipe.faults import CertificateInvalid, DataFault, Interrupted, PlanRefused, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy.events import total
+from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.training import noisy_steps
 from dprecipe.training import stepwise as training
@@ -48,7 +48,7 @@ def test_a_run_writes_the_folder_of_the_contract_and_it_verifies(small: Small, t
     assert (out / "recipe.yaml").read_text("utf-8") == plan.source.text
     assert json.loads((out / "plan.json").read_text("utf-8"))["digest"] == plan.digest
     ledger = read(out / "private" / "ledger.jsonl")
-    assert (ledger.stop_reason, total(ledger.charges), ledger.attempts) == ("completed", 30, 1)
+    assert (ledger.stop_reason, count_events(ledger.charges), ledger.attempts) == ("completed", 30, 1)
     assert oct((out / "private").stat().st_mode)[-3:] == "700"
     dprecipe.verify(done.release)
 
@@ -131,10 +131,10 @@ def test_a_signal_closes_the_ledger_and_leaves_a_resumable_run(
     before = read(out / "private" / "ledger.jsonl")
     assert before.stop_reason == "interrupted"
     assert before.unsettled == ()
-    assert 0 < total(before.charges) < 30
+    assert 0 < count_events(before.charges) < 30
     done = run(plan, out, resume=True)
     after = read(out / "private" / "ledger.jsonl")
-    assert (done.stop_reason, total(after.charges), after.attempts) == ("completed", 30, 2)
+    assert (done.stop_reason, count_events(after.charges), after.attempts) == ("completed", 30, 2)
     certificate = json.loads((done.release / "certificate.json").read_text("utf-8"))["predicate"]
     assert certificate["budget"]["resumes"] == 1
     dprecipe.verify(done.release)
@@ -162,12 +162,12 @@ def test_t9_t24_a_crash_inside_a_transaction_is_charged_and_never_continued(
     monkeypatch.undo()
     lost = read(out / "private" / "ledger.jsonl")
     per_event = 6 if "shuffle" in scheme else 1
-    assert total(lost.unsettled) >= 1
-    assert total(lost.charges) * per_event >= 9  # the first of the ten was the check of the noise
+    assert count_events(lost.unsettled) >= 1
+    assert count_events(lost.charges) * per_event >= 9  # the first of the ten was the check of the noise
     done = run(plan, out, resume=True)
     ledger = read(out / "private" / "ledger.jsonl")
     assert done.stop_reason == "budget"  # what was lost can't be bought again
-    assert total(ledger.charges) == total(plan.events)
+    assert count_events(ledger.charges) == count_events(plan.events)
     assert done.epsilon <= 3
     dprecipe.verify(done.release)
 
@@ -231,10 +231,10 @@ def test_augmentation_and_layers_draw_from_seeds_of_their_own(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one seed, what is drawn for a record's copy would be drawn for another record's layers again."""
-    lots: list[int] = []
+    batches: list[int] = []
     layers: list[int] = []
-    lot, drawing = Store.lot, noisy_steps.drawing_from
-    monkeypatch.setattr(Store, "lot", lambda store, units, seed: lots.append(seed) or lot(store, units, seed))
+    batch, drawing = Store.batch, noisy_steps.drawing_from
+    monkeypatch.setattr(Store, "batch", lambda store, units, seed: batches.append(seed) or batch(store, units, seed))
     monkeypatch.setattr(noisy_steps, "drawing_from", lambda seed, device: layers.append(seed) or drawing(seed, device))
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     rounded = []
@@ -246,8 +246,8 @@ def test_augmentation_and_layers_draw_from_seeds_of_their_own(
     )
     run(small(), tmp_path / "run")
     assert not any(rounded)
-    assert len(lots) == len(layers) == 30
-    assert len({*lots, *layers}) == 60
+    assert len(batches) == len(layers) == 30
+    assert len({*batches, *layers}) == 60
 
 
 def test_t12_two_runs_of_one_plan_share_no_noise(small: Small, tmp_path: Path) -> None:
@@ -291,16 +291,16 @@ def test_a_rehearsal_spends_nothing_and_leaves_nothing(
 def test_a_rehearsal_takes_all_records_that_a_unit_may_have(
     small: Small, sampling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lots: list[int] = []
-    real = Store.lot
+    batches: list[int] = []
+    real = Store.batch
 
-    def lot(self: Store, units: Any, *given: Any, **named: Any) -> Any:
+    def batch(self: Store, units: Any, *given: Any, **named: Any) -> Any:
         made = real(self, units, *given, **named)
-        lots.append(len(units))
-        assert len(made.indices) == 4 * lots[-1]
+        batches.append(len(units))
+        assert len(made.indices) == 4 * batches[-1]
         return made
 
-    monkeypatch.setattr(Store, "lot", lot)
+    monkeypatch.setattr(Store, "batch", batch)
     rehearsal = rehearse(
         small(
             "data={unit: {column: p, max_records: 4}, size: 100, train: {source: npz, path: absent, shape: [8, 8], "
@@ -309,8 +309,8 @@ def test_a_rehearsal_takes_all_records_that_a_unit_may_have(
             "budget={epsilon: 99, neighbouring: " + ("replace_one}" if "fixed" in sampling else "add_or_remove_one}"),
         )
     )
-    assert f"{len(lots)} steps on made-up records" in rehearsal.done
-    assert len(lots) >= 5
+    assert f"{len(batches)} steps on synthetic records" in rehearsal.done
+    assert len(batches) >= 5
 
 
 def test_objects_from_python_take_the_place_of_what_the_recipe_names(small: Small, tmp_path: Path) -> None:

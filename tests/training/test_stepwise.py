@@ -80,10 +80,10 @@ def test_after_training_all_is_on_the_device(ends: type[BaseException] | None, m
         "exp_avg_sq": "meta",
     }
     if ends is None:
-        stepwise.fit(module, lightning.Callback(), ELSEWHERE, 1)
+        stepwise.fit_steps(module, lightning.Callback(), ELSEWHERE, 1)
     else:
         with pytest.raises(KeyboardInterrupt if ends is SystemExit else ends):
-            stepwise.fit(module, lightning.Callback(), ELSEWHERE, 1)
+            stepwise.fit_steps(module, lightning.Callback(), ELSEWHERE, 1)
     assert module.devices() == before
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import Charge, drop_first, take_first, total
+from dprecipe.privacy.events import Charge, count_events, drop_first, take_first
 from dprecipe.training.watch import SpentCurve
 
 
@@ -28,5 +28,5 @@ def test_what_is_shown_as_spent_is_no_less_than_that_and_never_more_than_the_bud
         shown = curve.at(count)
         assert spent(plan, [*charged, *take_first(drop_first(plan.events, done), count - lost)]) <= shown * (1 + 1e-12)
         assert shown <= plan.budget.epsilon
-    assert total(plan.events) == 30
+    assert count_events(plan.events) == 30
     assert curve.at(30 + lost) <= plan.budget.epsilon

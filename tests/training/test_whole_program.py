@@ -34,7 +34,7 @@ from dprecipe.training.gate import Gate
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.records import Store
-from dprecipe.training.stepwise import fit
+from dprecipe.training.stepwise import fit_steps
 from dprecipe.training.watch import lightning
 
 LEVEL = 5e-9
@@ -67,7 +67,7 @@ class Seen:
     plan: Plan
     model: nn.Module
     records: Records
-    lots: list[NDArray[np.int64]] = field(default_factory=list)
+    batches: list[NDArray[np.int64]] = field(default_factory=list)
     """The records each step asked for."""
     weights: list[Floats] = field(default_factory=list)
     """Before the first step, and after each."""
@@ -83,7 +83,7 @@ class Seen:
         net = copy.deepcopy(self.model).double()
         torch.nn.utils.vector_to_parameters(torch.from_numpy(self.weights[step]), net.parameters())
         found = [np.zeros((0, len(self.weights[0])))]
-        for index in self.lots[step]:
+        for index in self.batches[step]:
             features = torch.from_numpy(self.records.features[index]).double()[None]
             loss = cross_entropy(net(features), torch.tensor([int(self.records.labels[index])])).sum()
             parts = torch.autograd.grad(loss, list(net.parameters()))
@@ -92,9 +92,9 @@ class Seen:
 
     def noise(self, clip: Callable[[Floats, int], Floats], steps: int = STEPS) -> Floats:
         """(T, P): what was added to the first clipped sums. `clip` gets (N, P) gradients and the step."""
-        lots = self.phased("divisor")[:steps]
-        clean = np.stack([clip(self.gradients(step), step).sum(0) for step in range(len(lots))])
-        return self.moves[:steps] * lots[:, None] - clean
+        batches = self.phased("divisor")[:steps]
+        clean = np.stack([clip(self.gradients(step), step).sum(0) for step in range(len(batches))])
+        return self.moves[:steps] * batches[:, None] - clean
 
     def phased(self, name: str) -> Floats:
         """(T,): a constant of each step's phase."""
@@ -107,7 +107,7 @@ class Outside(lightning.Callback):
         self._seen = seen
 
     def on_train_batch_start(self, trainer: Any, module: NoisySteps, *_: Any) -> None:
-        self._seen.lots.append(np.zeros(0, dtype=np.int64))
+        self._seen.batches.append(np.zeros(0, dtype=np.int64))
         if not self._seen.weights:
             self._seen.weights.append(_flat(module.model))
 
@@ -116,7 +116,7 @@ class Outside(lightning.Callback):
             self._seen.weights.append(_flat(module.model))
             self._seen.clip_norms.append(module.figures().get("clip_norm", math.nan))
         else:
-            self._seen.lots.pop()
+            self._seen.batches.pop()
 
 
 class Asked:
@@ -131,7 +131,7 @@ class Asked:
         return len(self._seen.records)
 
     def batch(self, indices: Any) -> Any:
-        self._seen.lots[-1] = np.concatenate([self._seen.lots[-1], indices])
+        self._seen.batches[-1] = np.concatenate([self._seen.batches[-1], indices])
         return self._seen.records.batch(indices)
 
 
@@ -155,9 +155,9 @@ def ran(folder: Path, *overrides: str, seed: int = 1, records: Records | None = 
     gate = Gate(made.events, made.budget, ledger, secrets)
     store = Store(Asked(seen), torch.device("cpu"))
     module = train.build(made, model, store, gate, secrets)
-    fit(module, Outside(seen), torch.device("cpu"), made.length.steps)
+    fit_steps(module, Outside(seen), torch.device("cpu"), made.length.steps)
     assert gate.close() == "completed"
-    assert len(seen.lots) == len(seen.moves) == made.length.steps
+    assert len(seen.batches) == len(seen.moves) == made.length.steps
     return seen
 
 
@@ -293,48 +293,48 @@ def test_adaptive_clipping_releases_gradients_and_count_as_one(tmp_path: Path) -
     assert_white(np.concatenate([noise, count_noise[:, None]], axis=1), "adaptive")
 
 
-def test_phases_of_noise_clip_norm_and_lot_size(tmp_path: Path) -> None:
+def test_phases_of_noise_clip_norm_and_batch_size(tmp_path: Path) -> None:
     seen = ran(
         tmp_path,
         "mechanism.clip.norm={schedule: linear, from: 0.8, to: 0.2}",
         "mechanism.noise.multiplier={schedule: cosine, from: 2.0, to: 1.0}",
         "mechanism.sampling.batch_size={schedule: linear, from: 6, to: 30}",
     )
-    norms, sigmas, lots = (seen.phased(name) for name in ("clip_norm", "noise_multiplier", "divisor"))
-    for values in (norms, sigmas, lots):
+    norms, sigmas, batches = (seen.phased(name) for name in ("clip_norm", "noise_multiplier", "divisor"))
+    for values in (norms, sigmas, batches):
         assert len(set(values)) > 3
     charged = [charge.event for charge in seen.plan.events for _ in range(charge.count)]
     np.testing.assert_allclose([event.noise_multiplier for event in charged], sigmas)
-    np.testing.assert_allclose([event.sampling_rate * SIZE for event in charged], lots)
+    np.testing.assert_allclose([event.sampling_rate * SIZE for event in charged], batches)
     noise = seen.noise(lambda gradients, step: shrink(gradients, norms[step]))
     assert_white(noise / (sigmas * norms)[:, None], "phases")
-    sizes = np.array([len(lot) for lot in seen.lots])
-    spread = (lots * (1 - lots / SIZE)).sum()
-    assert_within(float(sizes.sum()), stats.norm(lots.sum(), math.sqrt(spread)), "the number of records")
+    sizes = np.array([len(batch) for batch in seen.batches])
+    spread = (batches * (1 - batches / SIZE)).sum()
+    assert_within(float(sizes.sum()), stats.norm(batches.sum(), math.sqrt(spread)), "the number of records")
     early, late = sizes[: STEPS // 3].sum(), sizes[-STEPS // 3 :].sum()
     assert late > 2 * early
 
 
 def included(seen: Seen) -> Floats:
     """(T, N): which records took part."""
-    return np.stack([np.bincount(lot, minlength=SIZE) for lot in seen.lots]).astype(float)
+    return np.stack([np.bincount(batch, minlength=SIZE) for batch in seen.batches]).astype(float)
 
 
 LONG = ("training.steps=300", "mechanism.noise.multiplier=4.0")
 
 
-def test_poisson_every_record_joins_every_lot_on_its_own(tmp_path: Path) -> None:
+def test_poisson_every_record_joins_every_batch_on_its_own(tmp_path: Path) -> None:
     seen = ran(tmp_path, *LONG)
     joined_TN, q = included(seen), 0.1
     assert set(joined_TN.ravel()) == {0.0, 1.0}
     assert_within(joined_TN.sum(), stats.binom(joined_TN.size, q), "inclusions")
     spread = (joined_TN - q) / math.sqrt(q * (1 - q))
-    # Pairs of a lot, and of a record with itself: sums along rows and columns have the variance of independent ones.
-    assert_within(float((spread.sum(1) ** 2).sum() / SIZE), stats.chi2(300), "sizes of lots")
-    assert_within(float((spread.sum(0) ** 2).sum() / 300), stats.chi2(SIZE), "records' numbers of lots")
+    # Pairs of a batch, and of a record with itself: sums along rows and columns have the variance of independent ones.
+    assert_within(float((spread.sum(1) ** 2).sum() / SIZE), stats.chi2(300), "sizes of batches")
+    assert_within(float((spread.sum(0) ** 2).sum() / 300), stats.chi2(SIZE), "records' numbers of batches")
     worst = np.abs(correlations(spread.ravel())).max()
     assert worst < stats.norm.isf(LEVEL / spread.size) * 1.2  # products of rare events are skewed
-    assert all((np.diff(lot) > 0).all() for lot in seen.lots)
+    assert all((np.diff(batch) > 0).all() for batch in seen.batches)
 
 
 @pytest.mark.slow
@@ -345,40 +345,42 @@ def test_truncated_poisson_never_takes_more_than_its_cap(tmp_path: Path) -> None
     sizes = joined_TN.sum(1)
     assert sizes.max() == 16
     law = stats.binom(SIZE, 0.1)
-    assert_within((sizes == 16).sum(), stats.binom(300, law.sf(15)), "full lots")
-    assert_within((sizes <= 9).sum(), stats.binom(300, law.cdf(9)), "small lots")
+    assert_within((sizes == 16).sum(), stats.binom(300, law.sf(15)), "full batches")
+    assert_within((sizes <= 9).sum(), stats.binom(300, law.cdf(9)), "small batches")
     # Who is dropped does not depend on who it is: all records join alike.
     mean = joined_TN.mean()
     spread = (joined_TN.sum(0) - 300 * mean) / math.sqrt(300 * mean * (1 - mean))
-    assert_within(float((spread**2).sum()), stats.chi2(SIZE), "records' numbers of lots")
+    assert_within(float((spread**2).sum()), stats.chi2(SIZE), "records' numbers of batches")
     noise = seen.noise(lambda gradients, step: shrink(gradients, 0.5))
     assert_white(noise / (4.0 * 0.5), "truncated")
 
 
 @pytest.mark.slow
-def test_fixed_size_takes_exactly_the_lot(tmp_path: Path) -> None:
+def test_fixed_size_takes_exactly_the_batch(tmp_path: Path) -> None:
     scheme = "mechanism.sampling={scheme: fixed_size, batch_size: 12}"
     seen = ran(tmp_path, *LONG, scheme, "budget.neighbouring=replace_one")
     joined_TN = included(seen)
     assert set(joined_TN.sum(1)) == {12.0}
     assert joined_TN.max() == 1
-    # Over lots that are drawn apart, a record's numbers are binomial; those of all records add up: one degree less.
+    # Over batches that are drawn apart, a record's numbers are binomial; those of all records add up: one degree less.
     spread = (joined_TN.sum(0) - 30) / math.sqrt(300 * 0.1 * 0.9 * SIZE / (SIZE - 1))
-    assert_within(float((spread**2).sum()), stats.chi2(SIZE - 1), "records' numbers of lots")
+    assert_within(float((spread**2).sum()), stats.chi2(SIZE - 1), "records' numbers of batches")
     steps = joined_TN[1:] * joined_TN[:-1]
-    assert_within(steps.sum(), stats.norm(299 * 1.2, math.sqrt(299 * 1.2 * 0.9 * 108 / 119)), "lots after one another")
+    assert_within(
+        steps.sum(), stats.norm(299 * 1.2, math.sqrt(299 * 1.2 * 0.9 * 108 / 119)), "batches after one another"
+    )
     noise = seen.noise(lambda gradients, step: shrink(gradients, 0.5))
     assert_white(noise / (4.0 * 0.5), "fixed size")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["{scheme: shuffle, batch_size: 12}", "{scheme: full_batch}"])
-def test_shuffled_and_full_lots(tmp_path: Path, scheme: str) -> None:
+def test_shuffled_and_full_batches(tmp_path: Path, scheme: str) -> None:
     steps = 60 if "shuffle" in scheme else 20
     seen = ran(tmp_path, f"mechanism.sampling={scheme}", f"training.steps={steps}")
     joined_TN = included(seen)
-    lots = 10 if "shuffle" in scheme else 1
-    assert (joined_TN.reshape(-1, lots, SIZE).sum(1) == 1).all()  # once an epoch
+    batches = 10 if "shuffle" in scheme else 1
+    assert (joined_TN.reshape(-1, batches, SIZE).sum(1) == 1).all()  # once an epoch
     noise = seen.noise(lambda gradients, step: shrink(gradients, 0.5))
     assert_white(noise / (1.5 * 0.5), scheme)
 
@@ -396,9 +398,9 @@ def test_units_of_several_records_and_copies_are_clipped_as_one(tmp_path: Path) 
     seen = ran(tmp_path, *moved, "data.unit={column: user, max_records: 9}", records=records)
 
     def clip(gradients: Floats, step: int) -> Floats:
-        owners = units[seen.lots[step]]
-        rows = [np.unique(seen.lots[step][owners == unit]) for unit in np.unique(owners)]
-        first = {index: place for place, index in reversed(list(enumerate(seen.lots[step])))}
+        owners = units[seen.batches[step]]
+        rows = [np.unique(seen.batches[step][owners == unit]) for unit in np.unique(owners)]
+        first = {index: place for place, index in reversed(list(enumerate(seen.batches[step])))}
         means = [gradients[[first[index] for index in of_unit]].mean(0) for of_unit in rows]
         return shrink(np.stack(means), 0.5) if means else gradients
 

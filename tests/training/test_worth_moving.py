@@ -9,14 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.zoo.cnn import PRESETS
-from dprecipe.training.worth_moving import device_for, operations
+from dprecipe.training.worth_moving import count_operations, device_for
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
 
 
 def test_operations_are_those_of_products() -> None:
-    assert operations(nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10)), (64,)) == 2 * (64 * 32 + 320)
-    assert operations(nn.Conv2d(3, 8, 3), (3, 6, 6)) == 2 * 16 * 8 * 27
+    assert count_operations(nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10)), (64,)) == 2 * (
+        64 * 32 + 320
+    )
+    assert count_operations(nn.Conv2d(3, 8, 3), (3, 6, 6)) == 2 * 16 * 8 * 27
 
 
 @pytest.mark.parametrize(

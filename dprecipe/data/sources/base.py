@@ -180,7 +180,7 @@ def label_contradictions(label: Label, columns: Columns | None, path: str) -> It
     yield from not_one_kind(kinds, f"{path}.label")
     yield from empty_range(label.range, f"{path}.label.range")
     if label.values is not None:
-        yield from repeated(label.values, f"{path}.label.values")
+        yield from find_repeated(label.values, f"{path}.label.values")
     if label.column in (columns or {}):
         yield Finding(
             "R216",
@@ -222,7 +222,7 @@ def empty_range(declared: Sequence[float] | None, path: str) -> Iterator[Finding
         )
 
 
-def repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
+def find_repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
     """Values that stand more than once; blanks around a value do not count."""
     stripped = [value.strip() for value in values]
     twice = sorted({value for value in stripped if stripped.count(value) > 1})

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, final
 
-from dprecipe.data.files import READ_ERRORS, locate, opened, unreadable
+from dprecipe.data.files import READ_ERRORS, locate_file, open_file, unreadable_fault
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.table import Collector
@@ -22,7 +22,7 @@ CHUNK_ROWS = 2048
 CHUNK_BYTES = 16 << 20
 LONGEST_LINE = 1 << 20
 LONGEST_ROW = 4 << 20
-MOST_BLANK = 100_000
+MAX_BLANK = 100_000
 """Blank lines of a file that are passed over."""
 EXPECTED = "a CSV file"
 Row = tuple[int, list[str]]
@@ -46,14 +46,14 @@ def read_csv(
     Raises:
         DataFault: the file is missing, damaged, has too many rows, or is not what the recipe declares.
     """
-    file = locate(path, root)
+    file = locate_file(path, root)
     collector = Collector(columns, reading.data.preprocess, label, reading)
     first, end = records if records is not None else (0, None)
     if end is not None and end - first > reading.most:
         raise reading.too_many(end - first)
     total = 0
     try:
-        with opened(file) as stream:
+        with open_file(file) as stream:
             lines = _Lines(stream, file, reading)
             rows = _rows(lines, delimiter)
             positions = _positions(next(rows, None), collector.names, delimiter, file)
@@ -71,7 +71,7 @@ def read_csv(
                     chunk, lines.since = [], 0
             _collect(collector, chunk, positions, file)
     except READ_ERRORS as error:
-        raise reading.problems.stop(unreadable(file, error)) from error
+        raise reading.problems.stop(unreadable_fault(file, error)) from error
     if total == 0:
         raise reading.problems.stop(DataFault(f"{file.name}: has a header line and no record", "name another file"))
     reading.span(records, total, file.name)
@@ -138,8 +138,8 @@ def _rows(lines: _Lines, delimiter: str) -> Iterator[Row]:
             return
         if not fields:
             blank += 1
-            if blank > MOST_BLANK:
-                raise lines.fault(line, f"there are more than {MOST_BLANK:,} blank lines", "remove them")
+            if blank > MAX_BLANK:
+                raise lines.fault(line, f"there are more than {MAX_BLANK:,} blank lines", "remove them")
             continue
         width = len(fields) if width is None else width
         if len(fields) != width:
@@ -171,10 +171,10 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
     if absent:
         known = Header(present)
         meant = {name: known.nearest(name) for name in absent}
-        found = [f"{name!r} (the file has {other!r})" for name, other in meant.items() if other is not None]
+        results = [f"{name!r} (the file has {other!r})" for name, other in meant.items() if other is not None]
         missing = [repr(name) for name, other in meant.items() if other is None]
-        which = ", ".join(found + missing)
-        remedy = "write the names in the recipe as the file has them" if found else "check the spelling in the recipe"
+        which = ", ".join(results + missing)
+        remedy = "write the names in the recipe as the file has them" if results else "check the spelling in the recipe"
         if len(missing) == len(names):
             remedy = "does the file begin with a header line? The first line has to name the columns"
         is_are = "column {} is" if len(absent) == 1 else "columns {} are"

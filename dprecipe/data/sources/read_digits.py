@@ -6,7 +6,7 @@ from importlib.resources import as_file, files
 
 import numpy as np
 
-from dprecipe.data.raw import Raw, Reading, channels_first, unlabelled
+from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels
 
 HELD_OUT_EVERY = 5
 DARKEST = np.float32(16)
@@ -19,7 +19,7 @@ def read_digits(split: str, records: tuple[int, ...] | None, labelled: bool, rea
         np.load(path, allow_pickle=False) as archive,
     ):
         features = archive["features"]
-        labels = archive["labels"] if labelled else unlabelled(len(features))
+        labels = archive["labels"] if labelled else drop_labels(len(features))
     held_out = np.arange(len(labels)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     chosen = held_out if split == "test" else ~held_out
     features, labels = features[chosen], labels[chosen]

@@ -13,8 +13,17 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.files import GZIP_LIMIT, READ_ERRORS, is_gzip, locate, opened, read_exactly, skip_exactly, unreadable
-from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, unlabelled
+from dprecipe.data.files import (
+    GZIP_LIMIT,
+    READ_ERRORS,
+    is_gzip,
+    locate_file,
+    open_file,
+    read_exactly,
+    skip_exactly,
+    unreadable_fault,
+)
+from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels
 from dprecipe.faults import DataFault
 
 UNSIGNED_BYTE = 0x08
@@ -35,8 +44,8 @@ def read_idx(
     Raises:
         DataFault: a file is missing, damaged, no IDX, or not of the declared shape, length or classes.
     """
-    file = locate(images, root)
-    label_file = None if labels is None else locate(labels, root)
+    file = locate_file(images, root)
+    label_file = None if labels is None else locate_file(labels, root)
     count = _count(file, shape)
     if label_file is not None and _count(label_file, ()) != count:
         raise DataFault(f"{images} and {labels} do not hold as many images as labels", "name the two files of one set")
@@ -44,7 +53,7 @@ def read_idx(
     chosen = channels_first(read_array(file, shape, part))
     reading.tally.records = len(chosen)
     if labels is None or label_file is None:
-        return Raw(chosen, unlabelled(len(chosen)))
+        return Raw(chosen, drop_labels(len(chosen)))
     numbers = read_array(label_file, (), part)
     return Raw(chosen, class_labels(numbers, classes, labels, reading.problems, part.start))
 
@@ -52,10 +61,10 @@ def read_idx(
 def _count(file: Path, shape: tuple[int, ...]) -> int:
     """The number of records that a header announces, of this shape."""
     try:
-        with opened(file) as stream:
+        with open_file(file) as stream:
             return _header(file, stream, shape)[0]
     except READ_ERRORS as error:
-        raise unreadable(file, error) from error
+        raise unreadable_fault(file, error) from error
 
 
 def _header(file: Path, stream: BinaryIO, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -79,7 +88,7 @@ def read_array(file: Path, shape: tuple[int, ...], part: slice) -> NDArray[np.ui
         DataFault: the file is not that.
     """
     try:
-        with opened(file) as stream:
+        with open_file(file) as stream:
             dims, each = _header(file, stream, shape), math.prod(shape)
             skip_exactly(stream, part.start * each)
             size = (part.stop - part.start) * each
@@ -89,7 +98,7 @@ def read_array(file: Path, shape: tuple[int, ...], part: slice) -> NDArray[np.ui
             if part.stop == dims[0] and stream.read(1):
                 raise DataFault(f"{file}: goes on after the last record of its header", "copy it again")
     except READ_ERRORS as error:
-        raise unreadable(file, error) from error
+        raise unreadable_fault(file, error) from error
     return np.frombuffer(content, dtype=np.uint8).reshape(-1, *shape)
 
 

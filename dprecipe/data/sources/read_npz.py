@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.archive import is_integer, opened
-from dprecipe.data.files import locate
-from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, number_labels, record_number, unlabelled
+from dprecipe.data.archive import is_integer, open_archive
+from dprecipe.data.files import locate_file
+from dprecipe.data.raw import Raw, Reading, channels_first, class_labels, drop_labels, number_labels, record_number
 from dprecipe.data.sources.npz import Npz
 from dprecipe.data.table import name_texts
 from dprecipe.faults import DataFault
@@ -35,11 +35,11 @@ def read_npz(
     Raises:
         DataFault: the file is missing, no archive, holds Python objects, or is not what the recipe declares.
     """
-    file = locate(path, root)
+    file = locate_file(path, root)
     numeric = labelled is not None and labelled.range is not None
     of_labels = ("numbers", _is_number) if numeric else ("integers", is_integer)
     named = reading.name_column
-    with opened(file, SAVE) as archive:
+    with open_archive(file, SAVE) as archive:
         count = archive.dims(features, shape, "numbers", _is_number)[0]
         others = [] if labelled is None else [(labelled.labels, *of_labels)]
         if named is not None:
@@ -52,7 +52,7 @@ def read_npz(
                 )
         part = reading.span(records, count, file.name)
         chosen = archive.array(features, shape, "numbers", _is_number, part)
-        labels: NDArray[Any] = unlabelled(len(chosen))
+        labels: NDArray[Any] = drop_labels(len(chosen))
         if labelled is not None:
             labels = archive.array(labelled.labels, (), *of_labels, part)
         names = None if named is None else archive.array(named, (), "texts or integers", _is_id, part)

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.files import locate, opened, unreadable
-from dprecipe.data.images import decode
-from dprecipe.data.raw import Labels, Raw, Reading, channels_first, record_number, unlabelled
+from dprecipe.data.files import locate_file, open_file, unreadable_fault
+from dprecipe.data.images import decode_image
+from dprecipe.data.raw import Labels, Raw, Reading, channels_first, drop_labels, record_number
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
-from dprecipe.data.table import Collector, encode_labels, joined, name_texts
+from dprecipe.data.table import Collector, encode_labels, join_columns, name_texts
 from dprecipe.data.words import Header, wrong_kind
 from dprecipe.faults import DataFault
 
@@ -50,7 +50,7 @@ def read_parquet(
     """
     import pyarrow as pa
 
-    file = locate(path, root)
+    file = locate_file(path, root)
     try:
         if image is not None:
             return _images(image, label, records, file, reading)
@@ -67,7 +67,7 @@ def read_parquet(
 
 def _unreadable(file: Path, error: Exception) -> DataFault:
     """What a file is that Parquet's reader does not take."""
-    with opened(file) as stream:
+    with open_file(file) as stream:
         start = stream.read(16)
     if not start:
         return DataFault(f"{file.name}: is empty", "name another file")
@@ -76,7 +76,7 @@ def _unreadable(file: Path, error: Exception) -> DataFault:
             f"{file.name}: is no Parquet file",
             "name another file, or write `source: csv` where it is a text with a header line",
         )
-    return unreadable(file, error)
+    return unreadable_fault(file, error)
 
 
 def _images(
@@ -95,16 +95,16 @@ def _images(
             return _row(file, first + row)
 
         content = _bytes(batch.column(image.column), image, file)
-        pixels.append(channels_first(decode(content, image.shape, first, file, problems)))
+        pixels.append(channels_first(decode_image(content, image.shape, first, file, problems)))
         reading.tally.records += batch.num_rows
         if label is None:
-            labels.append(unlabelled(batch.num_rows))
+            labels.append(drop_labels(batch.num_rows))
         else:
             values = _values(batch.column(label.column), label.column, file)
             labels.append(encode_labels(values, label, place, problems, reading.tally))
         if named is not None:
             names += name_texts(_values(batch.column(named), named, file), named, place, problems)
-    return Raw(np.concatenate(pixels), joined(labels), None if named is None else tuple(names))
+    return Raw(np.concatenate(pixels), join_columns(labels), None if named is None else tuple(names))
 
 
 def _batches(
@@ -179,7 +179,7 @@ def _check_footer(metadata: Any, file: Path) -> None:
             os._exit(1)
         os._exit(0)
     if os.waitpid(child, 0)[1] != 0:
-        raise unreadable(file, ValueError())
+        raise unreadable_fault(file, ValueError())
 
 
 def _check_unpacked(group: Any, names: tuple[str, ...], longest: int, file: Path) -> None:

@@ -19,7 +19,7 @@ from dprecipe.privacy.events import Charge, Event
 CHECKS = {
     **noisy_sum.GRADIENT_CHECKS,
     "clipped_sum": "the clipped sum equals that of a loop over single records",
-    "clipped_sum_edges": "an empty lot gives zero, a non-finite record adds zero, and a unit stays within the clip "
+    "clipped_sum_edges": "an empty batch gives zero, a non-finite record adds zero, and a unit stays within the clip "
     "norm",
 }
 EACH = {
@@ -63,7 +63,7 @@ class DpsgdFacts(NoisyFacts):
     clipping: ClippingFacts
 
 
-class Part(CertificatePart[DpsgdFacts, None]):
+class DpsgdCertificate(CertificatePart[DpsgdFacts, None]):
     """DP-SGD's part of a certificate."""
 
     facts = DpsgdFacts
@@ -90,7 +90,7 @@ class Part(CertificatePart[DpsgdFacts, None]):
                 count=_count(clip, last.noise_multiplier),
                 augmentations=own.augmentations,
             ),
-            aggregation=noisy_sum.aggregation(own.expected_batch, EACH[clip.mode]),
+            aggregation=noisy_sum.aggregation_facts(own.expected_batch, EACH[clip.mode]),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
@@ -120,7 +120,7 @@ def _phases(plan: DpsgdPlan) -> tuple[PhaseFacts, ...] | None:
             shape=None,
             multiplier=phase.noise_multiplier,
             clip_norm=phase.clip_norm,
-            expected_lot=phase.divisor if moving else None,
+            expected_batch=phase.divisor if moving else None,
         )
         for phase in phases
     )
@@ -137,4 +137,4 @@ def _count(clip: PlannedClip, multiplier: float) -> CountFacts | None:
     )
 
 
-PART = Part()
+PART = DpsgdCertificate()

@@ -18,11 +18,11 @@ from dprecipe.mechanisms.dpsgd.plan import Phase
 from dprecipe.mechanisms.dpsgd.schema import AdaptiveClip, AutomaticClip, Dpsgd, PerLayerClip
 from dprecipe.mechanisms.noisy_sum import solve, staircase
 from dprecipe.mechanisms.noisy_sum.sampling import (
+    BatchSchedule,
     FixedSizeSampling,
-    LotSchedule,
     Pace,
     TruncatedPoissonSampling,
-    lots_over,
+    batches_over,
 )
 from dprecipe.noise.schema import phases
 from dprecipe.privacy.events import Charge, Event, run_lengths
@@ -34,7 +34,7 @@ from dprecipe.privacy.noisy_sums import (
     PoissonLaplace,
     TruncatedPoissonGaussian,
 )
-from dprecipe.privacy.rounding import up
+from dprecipe.privacy.rounding import round_up
 
 MAX_PHASES = 64
 """Half as many where each costs something else: all of them are composed again for every multiplier that is tried."""
@@ -54,18 +54,18 @@ class DpsgdRun:
         costly = any(path != "mechanism.clip.norm" for path in self.schedules)
         most = MAX_PHASES // 2 if costly else MAX_PHASES
         self.stairs = (most - len(self.noises)) // max(1, len(self.schedules)) - 1
-        self.pace = Pace.of(spec.sampling, facts.size, self._lot_events(), self.stairs)
+        self.pace = Pace.of(spec.sampling, facts.size, self._batch_events(), self.stairs)
 
-    def _lot_events(self) -> int:
-        """Steps over which the lots move; 1 where they don't, or where nobody knows."""
+    def _batch_events(self) -> int:
+        """Steps over which the batches move; 1 where they don't, or where nobody knows."""
         moving = getattr(self.spec.sampling, "batch_size", None)
-        if not isinstance(moving, LotSchedule):
+        if not isinstance(moving, BatchSchedule):
             return 1
         training = self.facts.training
         epochs = moving.epochs if moving.epochs is not None else training.epochs
         if moving.epochs is None and training.steps is not None:
             return 1 if training.steps == "auto" else training.steps
-        return 1 if epochs is None or epochs == "auto" else lots_over(moving, self.facts.size, epochs)
+        return 1 if epochs is None or epochs == "auto" else batches_over(moving, self.facts.size, epochs)
 
     @cached_property
     def schedules(self) -> dict[str, Schedule]:
@@ -106,20 +106,20 @@ class DpsgdRun:
 
     def phases(self, multiplier: float, events: int) -> tuple[Phase, ...]:
         """At most `MAX_PHASES` phases that together take so many events."""
-        cuts = {first for first, _ in self.pace.lots} | set(self._starts())
+        cuts = {first for first, _ in self.pace.batches} | set(self._starts())
         for moving in self.schedules.values():
-            if not isinstance(moving, LotSchedule):
+            if not isinstance(moving, BatchSchedule):
                 length = self._events_of(moving, events)
-                cuts |= staircase.starts(length, length, self.stairs)
-        found: list[Phase] = []
-        for first, end in staircase.pieces(cuts, events):
-            batch, count = self.pace.lot(first), end - first
+                cuts |= staircase.schedule_starts(length, length, self.stairs)
+        results: list[Phase] = []
+        for first, end in staircase.schedule_pieces(cuts, events):
+            batch, count = self.pace.batch(first), end - first
             event = self._event(self._multiplier(multiplier, first, events), batch)
             alike = (event, self._norm(first, events), batch)
-            if found and (found[-1].charge.event, found[-1].clip_norm, found[-1].divisor) == alike:
-                count += found.pop().charge.count
-            found.append(Phase(Charge(event, count), *alike[1:]))
-        return tuple(found)
+            if results and (results[-1].charge.event, results[-1].clip_norm, results[-1].divisor) == alike:
+                count += results.pop().charge.count
+            results.append(Phase(Charge(event, count), *alike[1:]))
+        return tuple(results)
 
     def _event(self, z: float, batch: float) -> Event:
         """What a step with this noise and a batch of this expected size releases."""
@@ -127,8 +127,8 @@ class DpsgdRun:
         match self.spec.sampling:
             case TruncatedPoissonSampling(max_batch_size=most) if most < size:
                 return TruncatedPoissonGaussian(q, z, size, most)
-            case FixedSizeSampling(batch_size=lot) if lot < size:
-                return FixedSizeGaussian(size, lot, z)
+            case FixedSizeSampling(batch_size=fixed) if fixed < size:
+                return FixedSizeGaussian(size, fixed, z)
         if self.spec.sampling.scheme == "shuffle":
             return PartitionedGaussian(z, self.pace.steps_per_event)
         if self.l1:
@@ -137,8 +137,8 @@ class DpsgdRun:
 
     def _events_of(self, moving: Schedule, events: int) -> int:
         """Events over which a schedule moves in a run of so many."""
-        if isinstance(moving, LotSchedule):
-            return self._lot_events()
+        if isinstance(moving, BatchSchedule):
+            return self._batch_events()
         return events if moving.epochs is None else self.pace.events_for(moving.epochs, None)
 
     def lengths(self) -> list[int]:
@@ -192,7 +192,7 @@ class DpsgdRun:
         clip = self.spec.clip
         if not isinstance(clip, AdaptiveClip):
             return None
-        noise = self.pace.expected_lot / COUNT_NOISE if clip.count_noise is None else clip.count_noise
+        noise = self.pace.expected_batch / COUNT_NOISE if clip.count_noise is None else clip.count_noise
         return PlannedAdaptation(clip.quantile, clip.learning_rate, noise)
 
     def least_count_noise(self, found: Sequence[Phase]) -> Finding | None:
@@ -209,15 +209,15 @@ class DpsgdRun:
         )
 
     def truncation(self) -> Iterator[Finding]:
-        """A cap that lots reach so often that it costs."""
+        """A cap that batches reach so often that it costs."""
         sampling = self.spec.sampling
         if isinstance(sampling, TruncatedPoissonSampling):
             safe = math.ceil(sampling.batch_size + 8 * math.sqrt(sampling.batch_size))
             if sampling.max_batch_size < sampling.batch_size + 4 * math.sqrt(sampling.batch_size):
                 yield Finding(
                     "P117",
-                    f"lots of {sampling.batch_size:,} on average reach {sampling.max_batch_size:,} so often that the "
-                    "cap costs privacy: in a full lot one unit displaces another",
+                    f"batches of {sampling.batch_size:,} on average reach {sampling.max_batch_size:,} so often that "
+                    "the cap costs privacy: in a full batch one unit displaces another",
                     f"raise max_batch_size to {safe} or more; or use scheme: poisson, with runtime.physical_batch for "
                     "the memory",
                     "mechanism.sampling.max_batch_size",
@@ -228,5 +228,5 @@ class DpsgdRun:
 def _both_ends(path: str, moving: Schedule) -> Callable[[float], str]:
     """The remedy of a schedule that has to be `multiplier` / from as high."""
     return lambda multiplier: (
-        f"set {path}.from to {multiplier:.6g} and {path}.to to {up(moving.to * (multiplier / moving.from_)):.6g}"
+        f"set {path}.from to {multiplier:.6g} and {path}.to to {round_up(moving.to * (multiplier / moving.from_)):.6g}"
     )

@@ -112,7 +112,7 @@ class DpsgdPlan(UsualPlan):
         family = ", laplace" if self.noise_family == "laplace" else ""
         rows = [
             ("steps", f"{self.length.steps:,}"),
-            ("expected lot", f"{_over_phases([phase.divisor for phase in phases])}{cap}{exact}"),
+            ("expected batch", f"{_over_phases([phase.divisor for phase in phases])}{cap}{exact}"),
             ("sampling rate", self._rates()),
             ("noise multiplier", f"{multiplier} × {name} {self._norms()}{family}"),
         ]

@@ -18,10 +18,10 @@ FAMILIES = ("gaussian", "laplace")
 WHY_NO_BOUND = "there is no bound for it and gradients that are clipped in a norm"
 
 
-def families(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+def check_families(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Noise whose sum with clipped gradients has a bound, and one family throughout."""
-    found = phases(spec.noise)
-    for path, noise in found:
+    result = phases(spec.noise)
+    for path, noise in result:
         if noise.family not in FAMILIES:
             yield Finding(
                 "P101",
@@ -29,12 +29,12 @@ def families(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
                 "set mechanism.noise.family to gaussian, or use mechanism.kind encoded",
                 f"{path}.family",
             )
-        elif noise.family != found[0][1].family:
+        elif noise.family != result[0][1].family:
             yield Finding(
                 "P116",
-                f"the run begins with {found[0][1].family} noise and goes on with {noise.family}: gradients are "
+                f"the run begins with {result[0][1].family} noise and goes on with {noise.family}: gradients are "
                 "clipped in one norm, L1 for laplace and L2 for gaussian",
-                f"set {path}.family to {found[0][1].family}",
+                f"set {path}.family to {result[0][1].family}",
                 f"{path}.family",
             )
 
@@ -84,29 +84,29 @@ def norms_of_layers(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Lots of one size compare data sets of one size."""
+def check_relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Batches of one size compare data sets of one size."""
     if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring == "add_or_remove_one":
         yield Finding(
             "P118",
-            f"lots of a fixed size have no guarantee for {facts.budget.neighbouring}: with one unit more every lot is "
-            "another",
+            f"batches of a fixed size have no guarantee for {facts.budget.neighbouring}: with one unit more every batch "
+            "is another",
             "set budget.neighbouring to replace_one or zero_out_one; or use scheme: poisson, which costs far less",
             "mechanism.sampling.scheme",
         )
 
 
-def lots(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Lots fit the data, and the run can be planned."""
+def check_batches(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Batches fit the data, and the run can be planned."""
     run = DpsgdRun(spec, facts)
-    unfit = list(solve.lots_that_fit(run.pace, facts))
+    unfit = list(solve.batches_that_fit(run.pace, facts))
     sampling = spec.sampling
     if isinstance(sampling, TruncatedPoissonSampling) and sampling.max_batch_size < sampling.batch_size:
         unfit.append(
             Finding(
                 "P117",
                 f"max_batch_size {sampling.max_batch_size:,} is below batch_size {sampling.batch_size:,}: nearly every "
-                "lot would be cut",
+                "batch would be cut",
                 f"set max_batch_size to at least {math.ceil(sampling.batch_size + 8 * math.sqrt(sampling.batch_size))}",
                 "mechanism.sampling.max_batch_size",
             )
@@ -115,16 +115,16 @@ def lots(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     if sampling.scheme == "shuffle" and not any(finding.code == "P105" for finding in unfit):
         yield Finding(
             "P104",
-            "shuffled lots are accounted without amplification by sampling: they need far more noise",
+            "shuffled batches are accounted without amplification by sampling: they need far more noise",
             "use scheme: poisson unless something else forces the order of the records",
             "mechanism.sampling.scheme",
             severity=Severity.WARNING,
         )
 
 
-def lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Every phase and every schedule ends where it says, in a run of a length it can know."""
-    wrong = list(phased.lengths(spec.noise))
+    wrong = list(phased.phase_lengths(spec.noise))
     yield from wrong
     if wrong:
         return
@@ -182,12 +182,12 @@ def count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 
 RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
-    families,
+    check_families,
     noise_and_clip,
     norms_of_layers,
-    relation,
-    lots,
-    lengths,
+    check_relation,
+    check_batches,
+    check_lengths,
     copies_differ,
     count_noise,
 )

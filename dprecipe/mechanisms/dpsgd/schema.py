@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, form
+from dprecipe.language.base import Auto, Block, Fraction, PositiveFloat, PositiveInt, word_form
 from dprecipe.language.schedules import Schedule
-from dprecipe.mechanisms.noisy_sum.sampling import LotSampling
+from dprecipe.mechanisms.noisy_sum.sampling import BatchSampling
 from dprecipe.mechanisms.noisy_sum.uniform import UniformSteps
 from dprecipe.noise.schema import MovingGaussianNoise, MovingNoise, phases
 
@@ -25,7 +25,7 @@ class NormSchedule(Schedule):
 
 Norm = Annotated[
     Annotated[Threshold, Tag("number")] | Annotated[NormSchedule, Tag("block")],
-    Discriminator(lambda value: "block" if form(value) == "block" else "number"),
+    Discriminator(lambda value: "block" if word_form(value) == "block" else "number"),
 ]
 NORM = "largest norm of a unit's gradient, L2 (with Laplace noise L1): a number or a schedule"
 
@@ -104,7 +104,7 @@ class Dpsgd(Block):
         },
     )
     noise: MovingNoise = Field(description="one noise, or a list of phases in order")
-    sampling: LotSampling
+    sampling: BatchSampling
     augmentations: PositiveInt = Field(
         1, description="copies of each record, each augmented by itself; their gradients are averaged before clipping"
     )
@@ -112,8 +112,8 @@ class Dpsgd(Block):
     @property
     def solvable(self) -> dict[str, float | int | Auto]:
         """What can be `auto`, by dotted path."""
-        found = {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
-        return {path: value for path, value in found.items() if not isinstance(value, Schedule)}
+        result = {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
+        return {path: value for path, value in result.items() if not isinstance(value, Schedule)}
 
     def uniform_steps(self) -> UniformSteps | None:
         """Its steps, where all are alike and noise is Gaussian."""

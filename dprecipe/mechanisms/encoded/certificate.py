@@ -20,7 +20,7 @@ CHECKS = {
     **noisy_sum.GRADIENT_CHECKS,
     "encoded_sum": "the encoded sum equals that of a loop over single records, and each code lies in its codeword's "
     "box",
-    "encoded_sum_edges": "an empty lot gives zero, a non-finite record adds zero, and a unit adds one code",
+    "encoded_sum_edges": "an empty batch gives zero, a non-finite record adds zero, and a unit adds one code",
 }
 
 
@@ -51,7 +51,7 @@ class EncodedFacts(NoisyFacts):
     encoding: EncodingFacts
 
 
-class Part(CertificatePart[EncodedFacts, None]):
+class EncodedCertificate(CertificatePart[EncodedFacts, None]):
     """Encoding's part of a certificate."""
 
     facts = EncodedFacts
@@ -74,7 +74,7 @@ class Part(CertificatePart[EncodedFacts, None]):
             ),
             phases=_phases(own),
             encoding=_encoding(own),
-            aggregation=noisy_sum.aggregation(own.divisor, each),
+            aggregation=noisy_sum.aggregation_facts(own.divisor, each),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
@@ -131,4 +131,4 @@ def _denoising(denoise: KolmogorovSmirnov | None) -> str:
     return f"steps are scaled by the Kolmogorov-Smirnov distance of the noisy sum from the noise law{less}, {each}"
 
 
-PART = Part()
+PART = EncodedCertificate()

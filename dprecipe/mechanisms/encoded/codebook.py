@@ -27,23 +27,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.privacy.events import MAX_ROWS
-from dprecipe.privacy.rounding import up
+from dprecipe.privacy.rounding import round_up
 
 LEVELS = 256
 TOP = 65535
 """The largest level of a codeword, as a whole number."""
-MOST_WORDS = 100_000
+MAX_WORDS = 100_000
 PART = 2_000
 """Codewords that are worked on at once."""
-MOST_DIMENSION = 10**9
-MOST_TABLE = 1 << 26
+MAX_DIMENSION = 10**9
+MAX_TABLE = 1 << 26
 """Bytes of a codebook's table."""
 UNREADABLE = (
     *(OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
 """What reading an archive of arrays can raise when it is not what it says; arrays declare how large they are."""
-MOST_FILE = 1 << 30
+MAX_FILE = 1 << 30
 """Bytes that a codebook file may unpack to."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -57,7 +57,7 @@ class CodebookError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class CodewordGroup:
     """Coordinates `start` to `start + size` of the flat gradient: ranked and clipped among themselves."""
 
     start: int
@@ -78,7 +78,7 @@ Shifts = tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True)
-class Box:
+class GradientBox:
     """All that accounting needs to know of a codebook: the envelope of its codewords, which bounds them all.
 
     `groups`: for each group its size and the envelope there, in units of the codeword norm.
@@ -96,7 +96,9 @@ class Box:
     @property
     def length(self) -> float:
         """L2 norm of the envelope, rounded up; that of a codeword is 1."""
-        return up(math.sqrt(math.fsum(count * bound * bound for _, table in self.groups for bound, count in table)))
+        return round_up(
+            math.sqrt(math.fsum(count * bound * bound for _, table in self.groups for bound, count in table))
+        )
 
     def shifts(self, scales: Sequence[float] | None = None) -> tuple[float, Shifts]:
         """The L2 norm of a codeword, and the envelope over it; both rounded up.
@@ -113,12 +115,12 @@ class Box:
                 counted[bound / scale] = counted.get(bound / scale, 0) + count
         norm = 1.0
         if any(scale != 1 for scale in scales):
-            norm = up(math.sqrt(math.fsum(count * bound * bound for bound, count in counted.items())))
+            norm = round_up(math.sqrt(math.fsum(count * bound * bound for bound, count in counted.items())))
         rounded: dict[float, int] = {}
         for digits in range(7, 0, -1):
             rounded = {}
             for bound, count in counted.items():
-                key = up(bound / norm, digits)
+                key = round_up(bound / norm, digits)
                 rounded[key] = rounded.get(key, 0) + count
             if len(rounded) <= MAX_ROWS:
                 break
@@ -132,7 +134,7 @@ class Box:
         }
 
     @staticmethod
-    def of_json(content: Any) -> Box:
+    def of_json(content: Any) -> GradientBox:
         """Read `to_json`; the input is untrusted.
 
         Raises:
@@ -143,19 +145,19 @@ class Box:
                 (_whole(group["size"]), tuple((float(bound), _whole(count)) for bound, count in group["bounds"]))
                 for group in content["groups"]
             )
-            box = Box(str(content["digest"]), _whole(content["words"]), groups)
+            box = GradientBox(str(content["digest"]), _whole(content["words"]), groups)
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not the summary of a codebook: {error}") from None
         if not _DIGEST.fullmatch(box.digest):
             raise ValueError("not the summary of a codebook: it has no digest")
-        if box.words > MOST_WORDS:
+        if box.words > MAX_WORDS:
             raise ValueError("not the summary of a codebook: too many codewords")
         squares = 0.0
         for size, table in groups:
             bounds = [bound for bound, _ in table]
             if not (
                 0 < size == sum(count for _, count in table)
-                and size <= MOST_DIMENSION
+                and size <= MAX_DIMENSION
                 and len(table) <= LEVELS + 1
                 and all(count > 0 for _, count in table)
                 and all(0 <= bound <= 1 for bound in bounds)
@@ -163,7 +165,7 @@ class Box:
             ):
                 raise ValueError("the summary of a codebook does not add up")
             squares += math.fsum(count * bound * bound for bound, count in table)
-        if not 1 - 1e-5 <= squares <= MOST_WORDS:  # no envelope is shorter than its codewords
+        if not 1 - 1e-5 <= squares <= MAX_WORDS:  # no envelope is shorter than its codewords
             raise ValueError("the summary of a codebook does not add up")
         return box
 
@@ -187,11 +189,11 @@ class Codebook:
         return sum(self.sizes)
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[CodewordGroup, ...]:
         scales_n = 1 / np.sqrt(self._squares_n.astype(np.float64))
         starts = np.concatenate([[0], np.cumsum(self.sizes)]).tolist()
         return tuple(
-            Group(start, size, ranks, table * scales_n[:, None])
+            CodewordGroup(start, size, ranks, table * scales_n[:, None])
             for start, size, ranks, table in zip(starts, self.sizes, self.ranks, self.whole, strict=False)
         )
 
@@ -215,7 +217,7 @@ class Codebook:
         return "sha256:" + content.hexdigest()
 
     @cached_property
-    def box(self) -> Box:
+    def box(self) -> GradientBox:
         groups = []
         scales_n = 1 / np.sqrt(self._squares_n.astype(np.float64))
         for size, ranks, table in zip(self.sizes, self.ranks, self.whole, strict=True):
@@ -223,10 +225,10 @@ class Codebook:
             counted: dict[float, int] = {}
             counts = np.diff(np.append(ranks, size)).tolist()
             for bound, count in zip(np.max(parts, axis=0).tolist(), counts, strict=True):
-                rounded = min(1.0, up(bound, 7))
+                rounded = min(1.0, round_up(bound, 7))
                 counted[rounded] = counted.get(rounded, 0) + count
             groups.append((size, tuple(sorted(counted.items()))))
-        return Box(self.digest, self.words, tuple(groups))
+        return GradientBox(self.digest, self.words, tuple(groups))
 
     def save(self, path: Path) -> None:
         """Write a file that `load` reads."""
@@ -237,7 +239,7 @@ class Codebook:
             np.savez_compressed(file, **content)  # type: ignore[arg-type]
 
 
-def gaussian(sizes: Sequence[int], words: int, floor: float, seed: int) -> Codebook:
+def draw_gaussian_codebook(sizes: Sequence[int], words: int, floor: float, seed: int) -> Codebook:
     """Codewords of |N(0, 1)| entries, those below `floor` zero, ascending in each group, the whole of norm 1.
 
     The order statistics are drawn as such (Rényi's representation: uniforms are ratios of sums of exponentials), so
@@ -271,7 +273,7 @@ def gaussian(sizes: Sequence[int], words: int, floor: float, seed: int) -> Codeb
     return _of_levels(tuple(sizes), tuple(tables_ranks), drawn)
 
 
-def fitted(codewords: NDArray[np.floating[Any]], sizes: Sequence[int]) -> Codebook:
+def fit_codebook(codewords: NDArray[np.floating[Any]], sizes: Sequence[int]) -> Codebook:
     """The codebook nearest to given vectors (n, D), whose magnitudes are sorted in each group; norms become 1.
 
     Raises:
@@ -281,10 +283,10 @@ def fitted(codewords: NDArray[np.floating[Any]], sizes: Sequence[int]) -> Codebo
 
 
 def fitted_in_batches(batches: Iterable[NDArray[np.floating[Any]]], sizes: Sequence[int]) -> Codebook:
-    """`fitted`, of vectors that come in arrays (n, D), one of which is held at a time.
+    """`fit_codebook`, of vectors that come in arrays (n, D), one of which is held at a time.
 
     Raises:
-        CodebookError: as `fitted`; or more vectors than a codebook may hold.
+        CodebookError: as `fit_codebook`; or more vectors than a codebook may hold.
     """
     ranks = tuple(rank_starts(size) for size in sizes)
     levels: list[list[NDArray[np.float64]]] = [[] for _ in sizes]
@@ -319,20 +321,20 @@ def load(path: Path, sizes: Sequence[int]) -> Codebook:
         if codewords.dtype.kind != "f":
             raise CodebookError("file", f"{path.name}: codewords have to be floating-point numbers")
         _ascending(codewords, sizes)
-        return fitted(codewords, sizes)
+        return fit_codebook(codewords, sizes)
     try:
-        found = tuple(int(size) for size in arrays["sizes"])
-        ranks = tuple(np.asarray(arrays[f"ranks_{i}"], dtype=np.int64) for i in range(len(found)))
-        tables = tuple(arrays[f"levels_{i}"] for i in range(len(found)))
+        result = tuple(int(size) for size in arrays["sizes"])
+        ranks = tuple(np.asarray(arrays[f"ranks_{i}"], dtype=np.int64) for i in range(len(result)))
+        tables = tuple(arrays[f"levels_{i}"] for i in range(len(result)))
     except (KeyError, TypeError, ValueError, OverflowError):
         raise CodebookError("file", f"{path.name} holds neither codewords nor levels") from None
-    if found != tuple(sizes):
+    if result != tuple(sizes):
         raise CodebookError(
             "shape",
-            f"{path.name} is for groups of {_listed(found)} coordinates, this recipe needs {_listed(sizes)}",
+            f"{path.name} is for groups of {_listed(result)} coordinates, this recipe needs {_listed(sizes)}",
         )
     words = len(tables[0]) if tables[0].ndim else 0
-    for size, firsts, table in zip(found, ranks, tables, strict=True):
+    for size, firsts, table in zip(result, ranks, tables, strict=True):
         expected = rank_starts(size)
         if (
             not words
@@ -345,7 +347,7 @@ def load(path: Path, sizes: Sequence[int]) -> Codebook:
             raise CodebookError("unsorted", f"{path.name}: a codeword that does not ascend")
     if not all(any(table[i].any() for table in tables) for i in range(words)):
         raise CodebookError("file", f"{path.name}: a codeword of zeros")
-    return Codebook(found, ranks, tables)
+    return Codebook(result, ranks, tables)
 
 
 def _whole(value: Any) -> int:
@@ -364,8 +366,8 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             # What the archive says of its sizes is what is read of it.
             unpacked = sum(member.file_size for member in archive.infolist())
-        if unpacked > MOST_FILE:
-            raise CodebookError("file", f"{path.name} unpacks to {unpacked:,} bytes; the most is {MOST_FILE:,}")
+        if unpacked > MAX_FILE:
+            raise CodebookError("file", f"{path.name} unpacks to {unpacked:,} bytes; the most is {MAX_FILE:,}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except CodebookError:
@@ -433,7 +435,7 @@ def _ascending(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
 
 
 def _held(words: int, levels: int, dimension: int) -> None:
-    if dimension > MOST_DIMENSION or words > MOST_WORDS or 2 * words * levels > MOST_TABLE:
+    if dimension > MAX_DIMENSION or words > MAX_WORDS or 2 * words * levels > MAX_TABLE:
         raise CodebookError("shape", f"{words:,} codewords of {levels:,} levels are more than a codebook may hold")
 
 

@@ -30,7 +30,7 @@ _ROWS_A_LINE = 64
 
 @register_event
 @dataclass(frozen=True, slots=True)
-class Encoded(Event):
+class EncodedSum(Event):
     """Each unit takes part independently with probability `sampling_rate` (1: all do); its encoded gradient lies in
     a box, and noise of a symmetric law that falls with distance is added to each coordinate of the sum.
 
@@ -142,11 +142,11 @@ class Encoded(Event):
 
 
 @lru_cache(maxsize=8)
-def _stand_in(event: Encoded) -> Event:
+def _stand_in(event: EncodedSum) -> Event:
     from dprecipe.noise.laws import Law
 
     information = Law(event.family, event.shape).fisher
     return PoissonGaussian(event.sampling_rate, event.box.gaussian_multiplier(information))
 
 
-EVENTS = (Encoded, Gaussian, PoissonGaussian)
+EVENTS = (EncodedSum, Gaussian, PoissonGaussian)

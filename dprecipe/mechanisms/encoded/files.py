@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.faults import Finding, RecipeError, RunFailed
 from dprecipe.mechanisms.contract import Blocks, Facts
 from dprecipe.mechanisms.encoded.phases import groups_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PATH = "mechanism.codebook.path"
 
 
-def attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list[Finding]]:
+def read_attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list[Finding]]:
     """The summary of the codebook file, as text; or what is wrong with the file."""
     spec = recipe.mechanism
     if not isinstance(spec, Encoded) or not isinstance(spec.codebook, FileCodebook):
@@ -32,10 +32,10 @@ def attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list[Find
         return {}, []  # the checks of data and model say why
     sizes = groups_of(spec, Facts.of(recipe))
     try:
-        found = load(folder / spec.codebook.path, sizes)
+        findings = load(folder / spec.codebook.path, sizes)
     except CodebookError as error:
         return {}, [_finding(error)]
-    return {ATTACHMENT: canonical_json(found.box.to_json())}, []
+    return {ATTACHMENT: canonical_json(findings.box.to_json())}, []
 
 
 def codebook_of(plan: EncodedPlan, folder: Path) -> Codebook:
@@ -44,24 +44,24 @@ def codebook_of(plan: EncodedPlan, folder: Path) -> Codebook:
     Raises:
         RunFailed: its file is gone, or no longer the one that was planned with.
     """
-    from dprecipe.mechanisms.encoded.codebook import CodebookError, gaussian, load
+    from dprecipe.mechanisms.encoded.codebook import CodebookError, draw_gaussian_codebook, load
 
     chosen = plan.codebook
     try:
         if isinstance(chosen, GaussianCodebook):
-            found = gaussian(plan.groups, plan.words, chosen.floor, chosen.seed)
+            gaussian_codebook = draw_gaussian_codebook(plan.groups, plan.words, chosen.floor, chosen.seed)
         else:
-            found = load(folder / chosen.path, plan.groups)
+            gaussian_codebook = load(folder / chosen.path, plan.groups)
     except CodebookError as error:
         raise RunFailed(str(error), "put the codebook back, or plan again") from None
-    if found.digest != plan.digest:
+    if gaussian_codebook.digest != plan.digest:
         raise RunFailed("the codebook is not the one that was planned with", "put it back, or plan again")
-    return found
+    return gaussian_codebook
 
 
 def _has_a_model(recipe: Blocks) -> bool:
     try:
-        return not isinstance(recipe.model, Hub) and not models.check(recipe.model, data_facts(recipe.data))
+        return not isinstance(recipe.model, Hub) and not models.check_data(recipe.model, data_facts(recipe.data))
     except RecipeError:
         return False
 

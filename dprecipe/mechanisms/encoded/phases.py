@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.encoded.events import Encoded as EncodedEvent
+from dprecipe.mechanisms.encoded.events import EncodedSum as EncodedEvent
 from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
 from dprecipe.mechanisms.noisy_sum import solve
@@ -24,10 +24,10 @@ from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
 if TYPE_CHECKING:
-    from dprecipe.mechanisms.encoded.codebook import Box, Shifts
+    from dprecipe.mechanisms.encoded.codebook import GradientBox, Shifts
 
 
-def box_of(spec: Encoded, facts: Facts) -> Box:
+def box_of(spec: Encoded, facts: Facts) -> GradientBox:
     """The envelope of the recipe's codebook: drawn again from its seed, or as it came with the recipe's texts.
 
     Raises:
@@ -50,17 +50,17 @@ def groups_of(spec: Encoded, facts: Facts) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=8)
-def _drawn(sizes: tuple[int, ...], words: int, floor: float, seed: int) -> Box:
-    from dprecipe.mechanisms.encoded.codebook import gaussian
+def _drawn(sizes: tuple[int, ...], words: int, floor: float, seed: int) -> GradientBox:
+    from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 
-    return gaussian(sizes, words, floor, seed).box
+    return draw_gaussian_codebook(sizes, words, floor, seed).box
 
 
 @lru_cache(maxsize=8)
-def box_of_text(text: str) -> Box:
-    from dprecipe.mechanisms.encoded.codebook import Box
+def box_of_text(text: str) -> GradientBox:
+    from dprecipe.mechanisms.encoded.codebook import GradientBox
 
-    box = Box.of_json(json.loads(text))
+    box = GradientBox.of_json(json.loads(text))
     if canonical_json(box.to_json()) != text:
         raise ValueError("not the summary of a codebook as it is written")
     return box
@@ -74,10 +74,10 @@ class EncodedRun:
         self.pace = Pace.of(spec.sampling, facts.size)
         self.phases = phases(spec.noise)
         self.exchanged = spec.microbatch_size > 1
-        self.slots = max(1, round(self.pace.expected_lot / spec.microbatch_size)) if self.exchanged else None
+        self.slots = max(1, round(self.pace.expected_batch / spec.microbatch_size)) if self.exchanged else None
 
     @cached_property
-    def box(self) -> Box:
+    def box(self) -> GradientBox:
         return box_of(self.spec, self.facts)
 
     @cached_property
@@ -104,7 +104,7 @@ class EncodedRun:
         from dprecipe.noise.laws import Law
 
         solved = [noise for _, noise in self.phases if noise.multiplier == "auto"]
-        return min((solve.LEAST_NOISE * math.sqrt(Law(n.family, shape_of(n)).fisher) for n in solved), default=0.0)
+        return min((solve.MIN_NOISE * math.sqrt(Law(n.family, shape_of(n)).fisher) for n in solved), default=0.0)
 
     def split(self, multiplier: float, count: int) -> tuple[Charge, ...]:
         """`count` events over the phases; `multiplier` is the solved one, or else the last phase's."""

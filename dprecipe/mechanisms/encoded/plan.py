@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.encoded.schema import FileCodebook, GaussianCodebook, KolmogorovSmirnov
 from dprecipe.mechanisms.noisy_sum import steps
 from dprecipe.mechanisms.plan import Length, Plan, Recorded
@@ -113,22 +113,22 @@ class EncodedPlan(UsualPlan):
 
     def _noise(self, charge: Charge) -> CodeNoise:
         event = charge.event
-        family, shape = (event.family, event.shape) if isinstance(event, Encoded) else ("gaussian", None)
+        family, shape = (event.family, event.shape) if isinstance(event, EncodedSum) else ("gaussian", None)
         scale, moved = steps.noise_multiplier(event), self.relative_sensitivity
-        multiplier = steps.shortest(scale * moved, lambda written: written / moved == scale)
+        multiplier = steps.shortest_number(scale * moved, lambda written: written / moved == scale)
         return CodeNoise(charge.count, family, shape, multiplier, multiplier * self.codebook.norm)
 
     def describe(self) -> list[tuple[str, str]]:
         rate, noises = self.sampling_rate, self.noises
         rows = [
             ("steps", f"{self.length.steps:,}"),
-            ("expected lot", f"{self.divisor:g}"),
+            ("expected batch", f"{self.divisor:g}"),
             ("sampling rate", "none claimed" if rate is None else f"{rate:.6g}"),
             ("codebook", f"{self.words:,} codewords of norm {self.codebook.norm:g}, {self.digest[:23]}…"),
             ("coordinates", f"{self.dimension:,}{_in_groups(self.groups)}"),
         ]
         if self.slots is not None:
-            rows.append(("micro-batches", f"{self.slots:,} a lot: twice the sensitivity"))
+            rows.append(("micro-batches", f"{self.slots:,} a batch: twice the sensitivity"))
         for index, noise in enumerate(noises):
             shape = "" if noise.shape is None else f" ({noise.shape:g})"
             length = f", {noise.steps:,} steps" if len(noises) > 1 else ""

@@ -77,18 +77,19 @@ def sampled_independently(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     if spec.sampling.scheme == "shuffle":
         yield Finding(
             "P131",
-            "encoding is accounted for units that join a lot independently: lots dealt by shuffling have no bound here",
+            "encoding is accounted for units that join a batch independently: batches dealt by shuffling have no bound "
+            "here",
             "use scheme: poisson (or full_batch)",
             "mechanism.sampling.scheme",
         )
 
 
-def microbatches(spec: Encoded, facts: Facts) -> Iterator[Finding]:
+def check_microbatches(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Chunks of the sampled list all change when one unit joins; slots of their own change one code."""
     if isinstance(spec.microbatch, Slots) and spec.microbatch.by == "position":
         yield Finding(
             "P132",
-            "micro-batches cut from the list of a lot: one more record shifts every chunk behind it, without bound",
+            "micro-batches cut from the list of a batch: one more record shifts every chunk behind it, without bound",
             "set mechanism.microbatch to 1, or by: unit (each unit draws its slot by itself)",
             "mechanism.microbatch.by",
         )
@@ -113,16 +114,16 @@ def microbatches(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def public_divisor(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """How many units joined is private."""
-    if spec.divide_by == "lot":
+    if spec.divide_by == "batch":
         yield Finding(
             "P134",
-            "dividing by the realised lot size would use how many records joined, which is private",
-            "set mechanism.divide_by to expected_lot",
+            "dividing by the realised batch size would use how many records joined, which is private",
+            "set mechanism.divide_by to expected_batch",
             "mechanism.divide_by",
         )
 
 
-def denoising(spec: Encoded, facts: Facts) -> Iterator[Finding]:
+def check_denoising(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """The step multiplier is post-processing only while it reads the noisy sum; and it needs coordinates."""
     chosen = spec.denoising
     if chosen is None:
@@ -169,7 +170,7 @@ def one_law_where_ranked(spec: Encoded, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def laws(spec: Encoded, facts: Facts) -> Iterator[Finding]:
+def check_distributions(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Families that need an excuse, and shapes that have no bound."""
     for path, noise in phases(spec.noise):
         try:
@@ -203,7 +204,7 @@ def laws(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def phase_lengths(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Every phase but the last says how long it lasts, once."""
-    yield from phased.lengths(spec.noise)
+    yield from phased.phase_lengths(spec.noise)
 
 
 def phases_end(spec: Encoded, facts: Facts) -> Iterator[Finding]:
@@ -216,7 +217,7 @@ def phases_end(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     yield from phased.leave_something(problem.opening or 0, problem.events)
 
 
-def optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
+def check_optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """An adaptive optimiser divides any factor of the gradient away again."""
     if spec.denoising is not None and facts.training.descent.kind != "sgd":
         yield Finding(
@@ -229,21 +230,21 @@ def optimizer(spec: Encoded, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def lots(spec: Encoded, facts: Facts) -> Iterator[Finding]:
-    """Lots fit the data, and the run can be planned."""
-    yield from solve.lots_that_fit(Pace.of(spec.sampling, facts.size), facts)
+def check_batches(spec: Encoded, facts: Facts) -> Iterator[Finding]:
+    """Batches fit the data, and the run can be planned."""
+    yield from solve.batches_that_fit(Pace.of(spec.sampling, facts.size), facts)
 
 
 RULES: Sequence[Callable[[Encoded, Facts], Iterator[Finding]]] = (
     codebook_is_public,
     sampled_independently,
-    microbatches,
+    check_microbatches,
     public_divisor,
-    denoising,
+    check_denoising,
     one_law_where_ranked,
-    laws,
+    check_distributions,
     phase_lengths,
     phases_end,
-    optimizer,
-    lots,
+    check_optimizer,
+    check_batches,
 )

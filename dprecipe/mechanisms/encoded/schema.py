@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Auto, Block, NonNegativeFloat, NonNegativeInt, PositiveInt, Text, form
+from dprecipe.language.base import Auto, Block, NonNegativeFloat, NonNegativeInt, PositiveInt, Text, word_form
 from dprecipe.mechanisms.noisy_sum.sampling import Sampling
 from dprecipe.noise.schema import PhasedNoise, phases
 
@@ -54,7 +54,7 @@ class KolmogorovSmirnov(Block):
 
 Denoise = Annotated[
     Annotated[Literal["kolmogorov_smirnov", "none"], Tag("word")] | Annotated[KolmogorovSmirnov, Tag("block")],
-    Discriminator(lambda value: "block" if form(value) == "block" else "word"),
+    Discriminator(lambda value: "block" if word_form(value) == "block" else "word"),
 ]
 
 
@@ -69,7 +69,7 @@ class Slots(Block):
 
 Microbatch = Annotated[
     Annotated[PositiveInt, Tag("number")] | Annotated[Slots, Tag("block")],
-    Discriminator(lambda value: "block" if form(value) == "block" else "number"),
+    Discriminator(lambda value: "block" if word_form(value) == "block" else "number"),
 ]
 
 
@@ -88,8 +88,8 @@ class Encoded(Block):
     group_noise: tuple[Relative, ...] | None = Field(
         None, description="relative scale of the noise in each layer; needs `groups: layer`"
     )
-    divide_by: Literal["expected_lot", "lot"] = Field(
-        "expected_lot", description="`lot`, the realised size, is refused: it is private"
+    divide_by: Literal["expected_batch", "batch"] = Field(
+        "expected_batch", description="`batch`, the realised size, is refused: it is private"
     )
 
     @property

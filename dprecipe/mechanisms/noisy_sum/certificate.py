@@ -23,16 +23,16 @@ GRADIENT_CHECKS = {
 TAKES_PART = {
     "poisson": ("sampled by itself", "are sampled together"),
     "truncated_poisson": ("sampled by itself", "are sampled together"),
-    "fixed_size": ("drawn in lots of one size", "are drawn together"),
+    "fixed_size": ("drawn in batches of one size", "are drawn together"),
     "full_batch": ("takes part in every step", "take part together in every step"),
-    "shuffle": ("dealt to one lot of each epoch", "are dealt together to one lot of each epoch"),
+    "shuffle": ("dealt to one batch of each epoch", "are dealt together to one batch of each epoch"),
 }
 """How a record, and how the records of a unit, come to take part in a step."""
 
 
-def aggregation(divisor: float, each: str) -> AggregationFacts:
+def aggregation_facts(divisor: float, each: str) -> AggregationFacts:
     """A sum of gradients; `each` says what bounds each unit's."""
-    return AggregationFacts(of=f"sum of a lot's gradients, {each}; an empty lot is a zero sum", divisor=divisor)
+    return AggregationFacts(of=f"sum of a batch's gradients, {each}; an empty batch is a zero sum", divisor=divisor)
 
 
 def clipped_together(plan: Plan, copies: int) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dprecipe.faults import Finding
-from dprecipe.mechanisms.noisy_sum.solve import MOST_STEPS
+from dprecipe.mechanisms.noisy_sum.solve import MAX_STEPS
 
 
-def lengths(noise: object) -> Iterator[Finding]:
+def phase_lengths(noise: object) -> Iterator[Finding]:
     """Every phase but the last of a list of them says how long it lasts, once (R262)."""
     if not isinstance(noise, tuple):
         return
@@ -37,7 +37,7 @@ def leave_something(opening: int, steps: int | None) -> Iterator[Finding]:
     """The phases before the last, of `opening` steps together, leave it something to do in a run of `steps`; `None`: as
     many as the budget holds (R262).
     """
-    most = MOST_STEPS if steps is None else steps
+    most = MAX_STEPS if steps is None else steps
     if most <= opening:
         has = "the most a run can have is" if steps is None else "the run has"
         yield Finding(

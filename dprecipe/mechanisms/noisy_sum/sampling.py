@@ -13,16 +13,16 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Block, PositiveInt, form
+from dprecipe.language.base import Block, PositiveInt, word_form
 from dprecipe.language.schedules import Schedule
 from dprecipe.mechanisms.noisy_sum import staircase
 
 
 class PoissonSampling(Block):
-    """Each unit joins a lot independently, so that sampling amplifies privacy."""
+    """Each unit joins a batch independently, so that sampling amplifies privacy."""
 
     scheme: Literal["poisson"]
-    batch_size: PositiveInt = Field(description="expected size of a lot, in units")
+    batch_size: PositiveInt = Field(description="expected size of a batch, in units")
 
 
 class FullBatchSampling(Block):
@@ -32,47 +32,47 @@ class FullBatchSampling(Block):
 
 
 class ShuffleSampling(Block):
-    """Each epoch deals every unit to one of its lots at random; accounted without amplification."""
+    """Each epoch deals every unit to one of its batches at random; accounted without amplification."""
 
     scheme: Literal["shuffle"]
-    batch_size: PositiveInt = Field(description="expected size of a lot, in units")
+    batch_size: PositiveInt = Field(description="expected size of a batch, in units")
 
 
-class LotSchedule(Schedule):
-    """An expected size of a lot that moves from one value to another, then stays."""
+class BatchSchedule(Schedule):
+    """An expected size of a batch that moves from one value to another, then stays."""
 
     from_: Annotated[float, Field(ge=1, alias="from", description="at the first step")]
     to: Annotated[float, Field(ge=1, description="at the last step of the schedule")]
 
 
 class MovingPoissonSampling(Block):
-    """Each unit joins a lot independently, at a rate that may move."""
+    """Each unit joins a batch independently, at a rate that may move."""
 
     scheme: Literal["poisson"]
     batch_size: Annotated[
-        Annotated[PositiveInt, Tag("number")] | Annotated[LotSchedule, Tag("block")],
-        Discriminator(lambda value: "block" if form(value) == "block" else "number"),
-    ] = Field(description="expected size of a lot, in units: a number or a schedule")
+        Annotated[PositiveInt, Tag("number")] | Annotated[BatchSchedule, Tag("block")],
+        Discriminator(lambda value: "block" if word_form(value) == "block" else "number"),
+    ] = Field(description="expected size of a batch, in units: a number or a schedule")
 
 
 class TruncatedPoissonSampling(Block):
-    """As `poisson`, but of a lot that is too large units are dropped at random."""
+    """As `poisson`, but of a batch that is too large units are dropped at random."""
 
     scheme: Literal["truncated_poisson"]
-    batch_size: PositiveInt = Field(description="expected size of a lot before it is cut, in units")
-    max_batch_size: PositiveInt = Field(description="units that a lot has at most")
+    batch_size: PositiveInt = Field(description="expected size of a batch before it is cut, in units")
+    max_batch_size: PositiveInt = Field(description="units that a batch has at most")
 
 
 class FixedSizeSampling(Block):
-    """Each lot is a uniformly random subset of one size, drawn without replacement; needs `replace_one`."""
+    """Each batch is a uniformly random subset of one size, drawn without replacement; needs `replace_one`."""
 
     scheme: Literal["fixed_size"]
-    batch_size: PositiveInt = Field(description="size of a lot, in units")
+    batch_size: PositiveInt = Field(description="size of a batch, in units")
 
 
 Sampling = Annotated[PoissonSampling | FullBatchSampling | ShuffleSampling, Field(discriminator="scheme")]
 """Of mechanisms whose steps are alike."""
-LotSampling = Annotated[
+BatchSampling = Annotated[
     MovingPoissonSampling | TruncatedPoissonSampling | FixedSizeSampling | FullBatchSampling | ShuffleSampling,
     Field(discriminator="scheme"),
 ]
@@ -84,46 +84,46 @@ class Pace:
     """A sampling scheme as arithmetic: how many steps an event covers, and how many make a pass over the data."""
 
     steps_per_event: int
-    lots: tuple[tuple[int, Fraction], ...]
-    """(event, expected size of a lot from it on), from event 0."""
+    batches: tuple[tuple[int, Fraction], ...]
+    """(event, expected size of a batch from it on), from event 0."""
     size: int
     sampled: bool
     """Whether amplification by sampling is claimed."""
 
     @staticmethod
-    def of(sampling: LotSampling | Sampling, size: int, events: int = 1, stairs: int = 1) -> Pace:
-        """The pace over `size` units; `events` are those over which a schedule of lots moves, in about `stairs`."""
+    def of(sampling: BatchSampling | Sampling, size: int, events: int = 1, stairs: int = 1) -> Pace:
+        """The pace over `size` units; `events` are those over which a schedule of batches moves, in about `stairs`."""
         match sampling:
-            case MovingPoissonSampling(batch_size=LotSchedule() as moving):
-                first = sorted(staircase.starts(events, events, stairs))
+            case MovingPoissonSampling(batch_size=BatchSchedule() as moving):
+                first = sorted(staircase.schedule_starts(events, events, stairs))
                 return Pace(1, tuple((at, Fraction(moving.at(at, events))) for at in first), size, True)
             case (
-                PoissonSampling(batch_size=int(lot))
-                | MovingPoissonSampling(batch_size=int(lot))
-                | TruncatedPoissonSampling(batch_size=lot)
-                | FixedSizeSampling(batch_size=lot)
+                PoissonSampling(batch_size=int(batch))
+                | MovingPoissonSampling(batch_size=int(batch))
+                | TruncatedPoissonSampling(batch_size=batch)
+                | FixedSizeSampling(batch_size=batch)
             ):
-                return Pace(1, ((0, Fraction(lot)),), size, True)
+                return Pace(1, ((0, Fraction(batch)),), size, True)
             case FullBatchSampling():
                 return Pace(1, ((0, Fraction(size)),), size, False)
-            case ShuffleSampling(batch_size=lot):
-                count = math.ceil(Fraction(size, lot))
+            case ShuffleSampling(batch_size=batch):
+                count = math.ceil(Fraction(size, batch))
                 return Pace(count, ((0, Fraction(size, count)),), size, False)
-        raise TypeError(f"no lots are drawn by {sampling!r}")
+        raise TypeError(f"no batches are drawn by {sampling!r}")
 
     @property
-    def expected_lot(self) -> float:
+    def expected_batch(self) -> float:
         """Of the first step."""
-        return float(self.lots[0][1])
+        return float(self.batches[0][1])
 
     @property
     def sampling_rate(self) -> float | None:
         """Of the first step; `None`: no amplification is claimed."""
-        return float(self.lots[0][1] / self.size) if self.sampled else None
+        return float(self.batches[0][1] / self.size) if self.sampled else None
 
-    def lot(self, event: int) -> float:
-        """Expected size of the lots of an event."""
-        return float(next(lot for first, lot in reversed(self.lots) if first <= event))
+    def batch(self, event: int) -> float:
+        """Expected size of the batches of an event."""
+        return float(next(batch for first, batch in reversed(self.batches) if first <= event))
 
     def events_for(self, epochs: float | None, steps: int | None) -> int:
         """Whole events that cover the asked length; a part of one counts as one."""
@@ -134,9 +134,9 @@ class Pace:
 
     def passes(self, events: int) -> Fraction:
         """Passes over the data that so many events make, on average."""
-        units, ends = Fraction(0), [first for first, _ in self.lots[1:]] + [math.inf]
-        for (first, lot), end in zip(self.lots, ends, strict=True):
-            units += lot * max(0, int(min(events, end)) - first)
+        units, ends = Fraction(0), [first for first, _ in self.batches[1:]] + [math.inf]
+        for (first, batch), end in zip(self.batches, ends, strict=True):
+            units += batch * max(0, int(min(events, end)) - first)
         return units * self.steps_per_event / self.size
 
     @property
@@ -146,15 +146,16 @@ class Pace:
 
     def _steps_for(self, passes: Fraction) -> int:
         left = passes * self.size
-        for (first, lot), (end, _) in pairwise(self.lots):
-            if left <= lot * (end - first):
-                return first + math.ceil(left / lot)
-            left -= lot * (end - first)
-        return self.lots[-1][0] + math.ceil(left / self.lots[-1][1])
+        for (first, batch), (end, _) in pairwise(self.batches):
+            if left <= batch * (end - first):
+                return first + math.ceil(left / batch)
+            left -= batch * (end - first)
+        return self.batches[-1][0] + math.ceil(left / self.batches[-1][1])
 
 
-def lots_over(schedule: LotSchedule, size: int, epochs: float) -> int:
-    """Steps in which lots that follow a schedule make so many passes over `size` units; both kinds of schedule have the
+def batches_over(schedule: BatchSchedule, size: int, epochs: float) -> int:
+    """Steps in which batches that follow a schedule make so many passes over `size` units; both kinds of schedule have
+    the
     mean of their ends."""
     mean = (Fraction(schedule.from_) + Fraction(schedule.to)) / 2
     return max(1, math.ceil(Fraction(str(epochs)) * size / mean))

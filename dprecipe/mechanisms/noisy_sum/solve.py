@@ -20,8 +20,8 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.screen import surely_within
 
-MOST_STEPS = 10_000_000
-LEAST_NOISE = 0.2
+MAX_STEPS = 10_000_000
+MIN_NOISE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class Solution:
     length: Length
 
 
-def lots_that_fit(pace: Pace, facts: Facts) -> list[Finding]:
-    """Lots no larger than the data (P105), and a run of a length that can be planned (P109)."""
-    ends = {name: pace.lots[at][1] for name, at in (("", 0), (".from", 0), (".to", -1))}
-    for name in ("",) if len(pace.lots) == 1 else (".from", ".to"):
+def batches_that_fit(pace: Pace, facts: Facts) -> list[Finding]:
+    """Batches no larger than the data (P105), and a run of a length that can be planned (P109)."""
+    ends = {name: pace.batches[at][1] for name, at in (("", 0), (".from", 0), (".to", -1))}
+    for name in ("",) if len(pace.batches) == 1 else (".from", ".to"):
         if ends[name] > facts.size:
             return [
                 Finding(
@@ -79,13 +79,13 @@ def lots_that_fit(pace: Pace, facts: Facts) -> list[Finding]:
     if "auto" in (training.epochs, training.steps):
         return []
     steps = pace.events_for(training.epochs, training.steps) * pace.steps_per_event  # type: ignore[arg-type]
-    if steps <= MOST_STEPS:
+    if steps <= MAX_STEPS:
         return []
     field = "steps" if training.steps is not None else "epochs"
     return [
         Finding(
             "P109",
-            f"the run would be {steps:,} steps long; the most is {MOST_STEPS:,}",
+            f"the run would be {steps:,} steps long; the most is {MAX_STEPS:,}",
             f"lower training.{field} or raise mechanism.sampling.batch_size",
             f"training.{field}",
         )
@@ -110,7 +110,7 @@ def check(problem: Problem) -> list[Finding]:
     return [_overspent(problem, multiplier, events)]
 
 
-def solve(problem: Problem, least: float = LEAST_NOISE) -> Solution:
+def solve(problem: Problem, least: float = MIN_NOISE) -> Solution:
     """Solve the free variable; a multiplier below `least` is hardly any noise.
 
     Raises:
@@ -137,9 +137,9 @@ def solve(problem: Problem, least: float = LEAST_NOISE) -> Solution:
             raise PlanRefused([too_loose(f"is met with a noise multiplier of {multiplier:g}, hardly any noise")])
     elif events is None and multiplier is not None and epsilon is not None:
         opening = problem.opening or 0
-        most = opening + math.ceil(MOST_STEPS / pace.steps_per_event)
+        most = opening + math.ceil(MAX_STEPS / pace.steps_per_event)
         if _epsilon(problem.charges(multiplier, most), facts, "rdp") <= epsilon:
-            raise PlanRefused([too_loose(f"holds more than {MOST_STEPS:,} steps at this noise")])
+            raise PlanRefused([too_loose(f"holds more than {MAX_STEPS:,} steps at this noise")])
         further = _further(problem, multiplier, epsilon)
         if further == 0:
             raise PlanRefused([_overspent(problem, multiplier, opening + 1)])
@@ -169,19 +169,19 @@ def two_free_variables(path: str) -> Finding:
 def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...], tuple[Assumption, ...]]:
     """What every mechanism of noisy sums rests on: what comes before its own assumptions, and what after."""
     drawn = {
-        "poisson": "each unit joins each lot independently with the sampling rate, and who joined stays secret",
-        "truncated_poisson": "each unit joins each lot independently with the sampling rate; of a lot that is too "
+        "poisson": "each unit joins each batch independently with the sampling rate, and who joined stays secret",
+        "truncated_poisson": "each unit joins each batch independently with the sampling rate; of a batch that is too "
         "large a uniformly random part of the stated size remains, and who joined stays secret",
-        "fixed_size": "each lot is a uniformly random subset of the stated size, drawn anew, and who is in it stays "
+        "fixed_size": "each batch is a uniformly random subset of the stated size, drawn anew, and who is in it stays "
         "secret",
         "full_batch": "every unit takes part in every step",
-        "shuffle": "each epoch deals every unit to exactly one lot, independently of the data",
+        "shuffle": "each epoch deals every unit to exactly one batch, independently of the data",
     }[scheme]
     return (
         (Assumption("sampling", drawn, "code"),),
         (
             Assumption("independence", "no record influences the gradient of another", "code"),
-            Assumption("divisor", "noisy sums are divided by the public expected lot size", "code"),
+            Assumption("divisor", "noisy sums are divided by the public expected batch size", "code"),
             Assumption("size", f"the number of units, {facts.size}, is public", "declaration"),
             Assumption(
                 "choices",
@@ -208,7 +208,7 @@ def _further(problem: Problem, multiplier: float, epsilon: float) -> int:
     spent = problem.charges(multiplier, problem.opening)
     event = problem.charges(multiplier, problem.opening + 1)[-1].event
     relation = Neighbouring(budget.neighbouring)
-    return calibrate.count(event, epsilon, budget.delta, relation, budget.accountant, spent)
+    return calibrate.calibrate_count(event, epsilon, budget.delta, relation, budget.accountant, spent)
 
 
 def _epsilon(charges: Sequence[Charge], facts: Facts, accountant: str) -> float:

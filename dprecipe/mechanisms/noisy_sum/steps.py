@@ -48,7 +48,7 @@ def expected_batch(event: Event, size: int) -> float:
     """
     match event.sampling():
         case PoissonBatch(rate):
-            return shortest(rate * size, lambda units: units / size == rate)
+            return shortest_number(rate * size, lambda units: units / size == rate)
         case FixedSizeBatch(batch):
             return float(batch)
         case Partition(batches):
@@ -56,7 +56,7 @@ def expected_batch(event: Event, size: int) -> float:
     return float(size)
 
 
-def shortest(near: float, fits: Callable[[float], bool]) -> float:
+def shortest_number(near: float, fits: Callable[[float], bool]) -> float:
     """The number of fewest digits beside `near` that fits: what was written, where rounding took its last digits;
     `near` where no shorter one does."""
     for digits in range(1, 17):

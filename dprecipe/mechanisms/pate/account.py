@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dprecipe.data.facts import facts as data_facts
-from dprecipe.data.names import quoted
+from dprecipe.data.facts import describe_data as data_facts
+from dprecipe.data.names import quote_name
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.pate import rules
@@ -59,7 +59,7 @@ def _identity(spec: Pate, facts: Facts) -> str:
     """What names a unit for good: the column that does, or its records' number in the source."""
     named = spec.teachers.identity
     if named is not None:
-        return quoted(named)
+        return quote_name(named)
     return facts.unit if facts.data.unit != "record" else "record number"
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.plan import PatePlan
-from dprecipe.noise.draws import draw
+from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 
@@ -36,7 +36,7 @@ SUMS_TO_ONE = 1e-3
 def noise(event: NoisyMax | NoisyThreshold, stream: Stream, count: int) -> Floats:
     """`count` independent draws of an event's noise, in votes: float64. All noise that meets votes is drawn here."""
     family = event.family if isinstance(event, NoisyMax) else "gaussian"
-    return event.noise_multiplier * draw(Law(family), stream, count)
+    return event.noise_multiplier * draw_noise(Law(family), stream, count)
 
 
 def most_votes(counts_KM: Counts, noise_KM: Floats) -> NDArray[np.int64]:
@@ -47,7 +47,7 @@ def most_votes(counts_KM: Counts, noise_KM: Floats) -> NDArray[np.int64]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class LnMax:
+class LnMaxAggregator:
     """Laplace noise of this scale; every query is answered."""
 
     scale: float
@@ -60,7 +60,7 @@ class LnMax:
 
 @final
 @dataclass(frozen=True, slots=True)
-class GnMax:
+class GnMaxAggregator:
     """Gaussian noise of this standard deviation; every query is answered."""
 
     sigma: float
@@ -73,8 +73,9 @@ class GnMax:
 
 @final
 @dataclass(frozen=True, slots=True)
-class ConfidentGnMax:
-    """As `GnMax`, for queries on which the teachers agree: the largest count, with noise, reaches the threshold."""
+class ConfidentGnMaxAggregator:
+    """As `GnMaxAggregator`, for queries on which the teachers agree: the largest count, with noise, reaches the
+    threshold."""
 
     sigma: float
     threshold: float
@@ -100,8 +101,9 @@ class ConfidentGnMax:
 
 @final
 @dataclass(frozen=True, slots=True)
-class InteractiveGnMax:
-    """As `ConfidentGnMax` where a student expects nothing; else for queries on which the votes exceed what it expects.
+class InteractiveGnMaxAggregator:
+    """As `ConfidentGnMaxAggregator` where a student expects nothing; else for queries on which the votes exceed what it
+    expects.
 
     Of the others, those that the student is confident of get its own prediction as a label.
     """
@@ -137,19 +139,19 @@ class InteractiveGnMax:
         return np.where(expected_KM.max(axis=1) > self.confidence, expected_KM.argmax(axis=1), NOTHING)
 
 
-Aggregator = LnMax | GnMax | ConfidentGnMax | InteractiveGnMax
+Aggregator = LnMaxAggregator | GnMaxAggregator | ConfidentGnMaxAggregator | InteractiveGnMaxAggregator
 
 
 def aggregator_of(plan: PatePlan) -> Aggregator:
     """The aggregator of a plan."""
     sigma, check, interaction = plan.answer.noise_multiplier, plan.check, plan.interaction
     if plan.aggregator == "lnmax":
-        return LnMax(sigma)
+        return LnMaxAggregator(sigma)
     if check is None or plan.threshold is None:
-        return GnMax(sigma)
+        return GnMaxAggregator(sigma)
     if interaction is None:
-        return ConfidentGnMax(sigma, plan.threshold, check.noise_multiplier)
-    return InteractiveGnMax(
+        return ConfidentGnMaxAggregator(sigma, plan.threshold, check.noise_multiplier)
+    return InteractiveGnMaxAggregator(
         sigma, plan.threshold, check.noise_multiplier, interaction.threshold, interaction.confidence
     )
 

@@ -82,7 +82,7 @@ class PateFacts(NoisyFacts):
     data_dependent: DataDependentFacts | None = Field(None, description="where the recipe publishes it")
 
 
-class Part(CertificatePart[PateFacts, VotesCost]):
+class PateCertificate(CertificatePart[PateFacts, VotesCost]):
     """PATE's part of a certificate."""
 
     facts = PateFacts
@@ -91,7 +91,7 @@ class Part(CertificatePart[PateFacts, VotesCost]):
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: VotesCost | None) -> PateFacts:
         own, stated = pate_plan(plan), None
         if numbers is not None and votes.publishes_cost(plan):
-            stated = cost_statement.state(plan, numbers)
+            stated = cost_statement.make_statement(plan, numbers)
         return PateFacts(
             kind="pate",
             noise=NoiseFacts(
@@ -152,27 +152,27 @@ class Part(CertificatePart[PateFacts, VotesCost]):
         own = facts.data_dependent
         if own is None or not votes.publishes_cost(plan):
             return []
-        return cost_statement.recompute(own, plan, charges)
+        return cost_statement.recompute_statement(own, plan, charges)
 
     def count_steps(self, event: Event) -> int:
         return 0 if isinstance(event, SanitisedCost | FilterRest) else 1
 
     def count_steps_charged(self, charges: Sequence[Charge]) -> int:
-        return votes.queries(charges)
+        return votes.count_queries(charges)
 
     def count_reservable(self, plan: Plan) -> int:
         return plan.length.steps
 
     def is_adaptive(self, plan: Plan) -> bool:
-        return votes.filtered(plan)
+        return votes.is_filtered(plan)
 
     def may_charge(self, plan: Plan, event: Event) -> bool:
-        if votes.filtered(plan) and isinstance(event, FilterRest):
+        if votes.is_filtered(plan) and isinstance(event, FilterRest):
             return True  # however much it is: the whole is held against the limit
         return any(event == charge.event for charge in plan.events)
 
     def check_charges(self, plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
-        return votes.impossible(plan, charges, budget)
+        return votes.find_impossible(plan, charges, budget)
 
     def check_run(self, plan: Plan, facts: PateFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
         if facts.data_dependent is not None and not votes.publishes_cost(plan):
@@ -189,7 +189,7 @@ class Part(CertificatePart[PateFacts, VotesCost]):
         return frozenset({labels.LABELS}) if plan.release.labels else frozenset()
 
     def check_companion(self, name: str, content: bytes, plan: Plan, facts: PateFacts, from_python: bool) -> list[str]:
-        return labels.differences(content, plan, facts.voting.answers_charged, from_python)
+        return labels.find_differences(content, plan, facts.voting.answers_charged, from_python)
 
     def describe_noise(self, facts: PateFacts) -> str:
         return f"{facts.noise.family} noise of {facts.noise.multiplier:g} votes"
@@ -237,7 +237,7 @@ class Part(CertificatePart[PateFacts, VotesCost]):
         )
 
     def list_checked(self, plan: Plan) -> Sequence[str]:
-        if not votes.filtered(plan):
+        if not votes.is_filtered(plan):
             return ()
         return ("the run is charged all that its filter allowed, whatever was answered",)
 
@@ -267,9 +267,9 @@ def _voting(plan: Plan, charges: Sequence[Charge]) -> VotingFacts:
         selection_multiplier=None if own.check is None else own.check.noise_multiplier,
         interaction=None if own.interaction is None else InteractionFacts(**asdict(own.interaction)),
         queries_planned=own.queries,
-        queries_charged=votes.queries(charges),
+        queries_charged=votes.count_queries(charges),
         answers_planned=own.answers,
-        answers_charged=votes.count(charges, NoisyMax),
+        answers_charged=votes.count_charges(charges, NoisyMax),
         filter=own.filter_limit,
     )
 
@@ -315,7 +315,7 @@ def answered_over_queries(charges: Sequence[Charge]) -> list[tuple[int, int]]:
     points = [(0, 0)]
     for index, charge in enumerate(charges, 1):
         if isinstance(charge.event, NoisyMax) or index == len(charges):
-            point = votes.queries(charges[:index]), votes.count(charges[:index], NoisyMax)
+            point = votes.count_queries(charges[:index]), votes.count_charges(charges[:index], NoisyMax)
             points += [point] if point != points[-1] else []
     return points
 
@@ -337,4 +337,4 @@ def draw_answered(axes: Any, points: Sequence[tuple[int, int]]) -> None:
     axes.set(xlabel="queries", ylabel="answered, of those put", ylim=(0, 1.1), xlim=(0, None))
 
 
-PART = Part()
+PART = PateCertificate()

@@ -14,7 +14,7 @@ from types import UnionType
 from dprecipe.mechanisms.facts import BudgetFacts
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import pate_plan
-from dprecipe.mechanisms.pate.theory.filter import spent
+from dprecipe.mechanisms.pate.theory.filter import filter_spent
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
 
@@ -22,17 +22,17 @@ ROUNDING = 1e-11
 """How far, relative, charges may lie from their filter's limit."""
 
 
-def count(charges: Sequence[Charge], kind: type[Event] | UnionType) -> int:
+def count_charges(charges: Sequence[Charge], kind: type[Event] | UnionType) -> int:
     """How many events of a kind, or of several, there are."""
     return sum(charge.count for charge in charges if isinstance(charge.event, kind))
 
 
-def queries(charges: Sequence[Charge]) -> int:
+def count_queries(charges: Sequence[Charge]) -> int:
     """How many queries were put: checks, where there are any, else answers."""
-    return count(charges, NoisyThreshold) or count(charges, NoisyMax)
+    return count_charges(charges, NoisyThreshold) or count_charges(charges, NoisyMax)
 
 
-def filtered(plan: Plan) -> bool:
+def is_filtered(plan: Plan) -> bool:
     """Whether a filter decides when the run ends, so that its charges are not those of the plan."""
     return pate_plan(plan).filter_limit is not None
 
@@ -42,37 +42,37 @@ def publishes_cost(plan: Plan) -> bool:
     return pate_plan(plan).publication is not None
 
 
-def impossible(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
+def find_impossible(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
     """Why no run under the plan's filter can have charged these events of the plan, and ended as it says."""
     votes = [charge for charge in charges if not isinstance(charge.event, SanitisedCost)]
-    own, limit, total = pate_plan(plan), _limit(plan), spent(votes)
+    own, limit, total = pate_plan(plan), _limit(plan), filter_spent(votes)
     where = "events.run_length"
-    found = []
+    lines = []
     if not abs(total - limit) <= ROUNDING * limit:
         less = "less" if total < limit else "more"
-        found.append(f"{where}: {less} than the filter's limit: Σ μ² = {total!r}, the run is charged {limit!r}")
+        lines.append(f"{where}: {less} than the filter's limit: Σ μ² = {total!r}, the run is charged {limit!r}")
     rests = [index for index, charge in enumerate(votes) if isinstance(charge.event, FilterRest)]
     if rests and (rests != [len(votes) - 1] or votes[-1].count != 1):
-        found.append(f"{where}: what a filter has left is charged once, when the votes have ended")
+        lines.append(f"{where}: what a filter has left is charged once, when the votes have ended")
     once, most = budget.attempts == 1, own.answers
-    checks, answers = count(votes, NoisyThreshold), count(votes, NoisyMax)
+    checks, answers = count_charges(votes, NoisyThreshold), count_charges(votes, NoisyMax)
     for name, number, allowed in (
         ("queries than are planned", checks, plan.length.steps),
         ("answers than are planned", answers, most),
         ("answers than queries", answers, checks),
     ):
         if once and number > allowed:  # after a crash what was lost is paid for again, as far as the filter goes
-            found.append(f"{where}: more {name}: {number:,} of {allowed:,}")
-    costs = count(charges, SanitisedCost)
+            lines.append(f"{where}: more {name}: {number:,} of {allowed:,}")
+    costs = count_charges(charges, SanitisedCost)
     if publishes_cost(plan) and (costs != 1 if once else costs < 1):
-        found.append(f"{where}: a noisy cost is published once, and charged")
-    if once and not found:
+        lines.append(f"{where}: a noisy cost is published once, and charged")
+    if once and not lines:
         ended = checks >= plan.length.steps or answers >= most
         if budget.stop_reason == "completed" and not ended:
-            found.append("budget.stop_reason: neither all queries were put nor all answers given: not completed")
+            lines.append("budget.stop_reason: neither all queries were put nor all answers given: not completed")
         if budget.stop_reason == "budget" and (ended or _holds_another(plan, votes)):
-            found.append("budget.stop_reason: the filter held another query: it did not stop this run")
-    return found
+            lines.append("budget.stop_reason: the filter held another query: it did not stop this run")
+    return lines
 
 
 def _limit(plan: Plan) -> float:
@@ -87,4 +87,4 @@ def _holds_another(plan: Plan, votes: Sequence[Charge]) -> bool:
     asked = [charge for charge in votes if not isinstance(charge.event, FilterRest)]
     pair = {c.event for c in plan.events if isinstance(c.event, NoisyMax | NoisyThreshold)}
     another = [Charge(event, 1) for event in pair]
-    return spent([*asked, *another]) <= _limit(plan) * (1 - ROUNDING)
+    return filter_spent([*asked, *another]) <= _limit(plan) * (1 - ROUNDING)

@@ -15,7 +15,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.language.base import Block, NonNegativeFloat, PositiveFloat
 from dprecipe.mechanisms.certificate import compare_number
 from dprecipe.mechanisms.facts import Sentence
-from dprecipe.mechanisms.pate.charges import count
+from dprecipe.mechanisms.pate.charges import count_charges
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.theory import sanitise
@@ -23,7 +23,7 @@ from dprecipe.mechanisms.pate.theory.sanitise import Sanitised, Sanitiser
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants, rounding
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.workload import workload
+from dprecipe.privacy.workload import summarise_charges
 
 
 class DataDependentFacts(Block):
@@ -73,18 +73,20 @@ def work_out(plan: Plan, charges: Sequence[Charge], published: Sanitised) -> Vot
         RunFailed: the plan does not publish what votes cost, or it was not charged.
         ValueError: the plan's constants are out of range.
     """
-    if not count(charges, SanitisedCost):
+    if not count_charges(charges, SanitisedCost):
         raise RunFailed("internal fault: what votes cost was published, and not charged", "please report this")
-    chosen, budget = sanitiser(plan), plan.budget
+    chosen, budget = sanitiser_of(plan), plan.budget
     events = [charge.event for charge in plan.events if isinstance(charge.event, NoisyMax | NoisyThreshold)]
-    asked = workload([Charge(event, plan.length.steps) for event in events], budget.neighbouring)
+    asked = summarise_charges([Charge(event, plan.length.steps) for event in events], budget.neighbouring)
     most = float(accountants.rdp_curve(asked, [chosen.order])[0])
-    found = sanitise.upper_bound(published, chosen, budget.delta, most)
-    worst = accountants.epsilon(charges, found.delta, budget.neighbouring, budget.accountant)
-    return VotesCost(published, rounding.up(found.epsilon), rounding.up(found.total), rounding.up(worst))
+    result = sanitise.upper_bound(published, chosen, budget.delta, most)
+    worst = accountants.epsilon(charges, result.delta, budget.neighbouring, budget.accountant)
+    return VotesCost(
+        published, rounding.round_up(result.epsilon), rounding.round_up(result.total), rounding.round_up(worst)
+    )
 
 
-def sanitiser(plan: Plan) -> Sanitiser:
+def sanitiser_of(plan: Plan) -> Sanitiser:
     """The plan's constants of publishing what votes cost.
 
     Raises:
@@ -98,17 +100,17 @@ def sanitiser(plan: Plan) -> Sanitiser:
     return Sanitiser(chosen.order, event.beta, event.noise_multiplier, event.scale_multiplier, chosen.failure)
 
 
-def state(plan: Plan, votes: VotesCost) -> DataDependentFacts:
+def make_statement(plan: Plan, votes: VotesCost) -> DataDependentFacts:
     """The statement about these very votes.
 
     Raises:
         RunFailed: the plan publishes none.
     """
-    chosen, delta = sanitiser(plan), plan.budget.delta
+    chosen, delta = sanitiser_of(plan), plan.budget.delta
     return DataDependentFacts(
         epsilon=votes.epsilon,
         delta=delta + 2 * chosen.failure,
-        sentence=sentence(votes, delta, chosen.failure, plan.guarantee.unit),
+        sentence=statement_sentence(votes, delta, chosen.failure, plan.guarantee.unit),
         order=chosen.order,
         beta=chosen.smoothness,
         noise_multiplier=chosen.value_multiplier,
@@ -122,7 +124,7 @@ def state(plan: Plan, votes: VotesCost) -> DataDependentFacts:
     )
 
 
-def sentence(votes: VotesCost, delta: float, failure: float, unit: str) -> str:
+def statement_sentence(votes: VotesCost, delta: float, failure: float, unit: str) -> str:
     """The data-dependent statement in words."""
     whole = delta + 2 * failure
     smaller = "this statement is" if votes.epsilon < votes.worst_case else "the claim is"
@@ -137,9 +139,9 @@ def sentence(votes: VotesCost, delta: float, failure: float, unit: str) -> str:
     )
 
 
-def recompute(stated: DataDependentFacts, plan: Plan, charges: Sequence[Charge]) -> list[str]:
+def recompute_statement(stated: DataDependentFacts, plan: Plan, charges: Sequence[Charge]) -> list[str]:
     """What the published cost of votes does not support."""
-    if not count(charges, SanitisedCost):
+    if not count_charges(charges, SanitisedCost):
         return ["mechanism.data_dependent: published, and not among the events"]
     again = work_out(plan, charges, stated.sanitised)
     where = "mechanism.data_dependent"

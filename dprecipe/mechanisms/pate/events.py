@@ -192,7 +192,9 @@ class SanitisedCost(VotesEvent):
         from dprecipe.mechanisms.pate.theory import sanitise_again
 
         return RenyiCurve(
-            lambda orders: sanitise_again.divergences(self.beta, self.noise_multiplier, self.scale_multiplier, orders),
+            lambda orders: sanitise_again.renyi_divergences(
+                self.beta, self.noise_multiplier, self.scale_multiplier, orders
+            ),
             sanitise_again.max_order(self.beta),
         )
 

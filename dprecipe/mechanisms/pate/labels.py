@@ -7,7 +7,7 @@ import io
 import itertools
 from collections.abc import Iterable
 
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.mechanisms.plan import Plan
 
 LABELS = "labels.csv"
@@ -15,7 +15,7 @@ HEADER = ("record", "label")
 MAX_DIGITS = 18
 
 
-def text(rows: Iterable[tuple[int, int | str]]) -> str:
+def label_lines(rows: Iterable[tuple[int, int | str]]) -> str:
     """The content of the file."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
@@ -24,9 +24,9 @@ def text(rows: Iterable[tuple[int, int | str]]) -> str:
     return file.getvalue()
 
 
-def names(plan: Plan) -> tuple[str, ...]:
+def label_names(plan: Plan) -> tuple[str, ...]:
     """What a label is called, class by class."""
-    return plan.data.train.class_names or tuple(str(number) for number in range(facts(plan.data).classes))
+    return plan.data.train.class_names or tuple(str(number) for number in range(describe_data(plan.data).classes))
 
 
 def first_record(plan: Plan, from_python: bool) -> int:
@@ -35,7 +35,7 @@ def first_record(plan: Plan, from_python: bool) -> int:
     return 0 if from_python or source is None or source.records is None else source.records[0]
 
 
-def differences(content: bytes, plan: Plan, answers: int, from_python: bool) -> list[str]:
+def find_differences(content: bytes, plan: Plan, answers: int, from_python: bool) -> list[str]:
     """What keeps a file from holding answers of this run: no more than the `answers` that were charged, of public
     records that were declared, with labels that are classes, and not one character else.
 
@@ -49,21 +49,21 @@ def differences(content: bytes, plan: Plan, answers: int, from_python: bool) -> 
     if rows[:1] != [HEADER] or any(len(row) != 2 or not _number(row[0]) for row in rows[1:]):
         return [f"{LABELS}: expected the columns record and label, and a number and a label in each row"]
     records = [int(row[0]) for row in rows[1:]]
-    found = []
-    if text((int(row[0]), row[1]) for row in rows[1:]) != written:
-        found.append(f"{LABELS}: is not written as a run writes it")
+    lines = []
+    if label_lines((int(row[0]), row[1]) for row in rows[1:]) != written:
+        lines.append(f"{LABELS}: is not written as a run writes it")
     if len(records) > answers:
-        found.append(f"{LABELS}: more rows than answers that were charged")
+        lines.append(f"{LABELS}: more rows than answers that were charged")
     if any(later <= earlier for earlier, later in itertools.pairwise(records)):
-        found.append(f"{LABELS}: the numbers of its records do not rise")
+        lines.append(f"{LABELS}: the numbers of its records do not rise")
     source = plan.data.public
     if not from_python and source is not None and source.records is not None and records:
         first, end = source.records
         if not first <= min(records) <= max(records) < end:
-            found.append(f"{LABELS}: names records that are none of those asked about, {first:,} to {end - 1:,}")
-    if not {row[1] for row in rows[1:]} <= set(names(plan)):
-        found.append(f"{LABELS}: a label is none of the declared classes")
-    return found
+            lines.append(f"{LABELS}: names records that are none of those asked about, {first:,} to {end - 1:,}")
+    if not {row[1] for row in rows[1:]} <= set(label_names(plan)):
+        lines.append(f"{LABELS}: a label is none of the declared classes")
+    return lines
 
 
 def _number(word: str) -> bool:

@@ -105,12 +105,12 @@ class PateRun:
         multiplier = self.least_multiplier(queries)
         if multiplier is None:
             raise PlanRefused([self._too_tight(queries)])
-        if not multiplier >= solve.LEAST_NOISE:
+        if not multiplier >= solve.MIN_NOISE:
             raise PlanRefused([solve.too_loose(f"is met with noise of {multiplier:g} votes, hardly any noise")])
         return multiplier
 
     def _solved_queries(self, multiplier: float) -> int:
-        queries, pool = self.most_queries(multiplier), rules.pool(self.facts.data)
+        queries, pool = self.most_queries(multiplier), rules.check_query_pool(self.facts.data)
         if queries == 0:
             raise PlanRefused([self._overspent(multiplier, 1)])
         if pool is not None:
@@ -182,7 +182,7 @@ class PateRun:
     def _least_gaussian(self, squares: float, beside: float) -> float | None:
         """Least noise whose `squares` / σ² fit beside what else μ² comes to."""
         left = self.limit - beside
-        return _in_range(rounding.up(math.sqrt(squares / left))) if left > 0 else None
+        return _in_range(rounding.round_up(math.sqrt(squares / left))) if left > 0 else None
 
     def most_queries(self, multiplier: float) -> int:
         """Most queries that fit even if every one is answered that can be; 0: not one fits."""
@@ -192,7 +192,9 @@ class PateRun:
             budget = self.budget
             event = NoisyMax(self.family, multiplier)
             try:
-                return calibrate.count(event, self.cap, budget.delta, self.relation, budget.accountant, self.sanitising)
+                return calibrate.calibrate_count(
+                    event, self.cap, budget.delta, self.relation, budget.accountant, self.sanitising
+                )
             except calibrate.CalibrationError as error:
                 return int(error.tried)
         check, answer = self._check_square, 2 / multiplier**2
@@ -234,7 +236,7 @@ class PateRun:
     def _cost(self, multiplier: float, queries: int) -> float:
         """ε of so many queries, all answered, rounded up."""
         charges = (*self.votes(multiplier, queries, queries), *self.sanitising)
-        return rounding.up(self._epsilon(charges, self.budget.accountant))
+        return rounding.round_up(self._epsilon(charges, self.budget.accountant))
 
     def _least_selection(self, multiplier: float) -> float | None:
         """Least noise of the check with which one query fits; None: none does."""

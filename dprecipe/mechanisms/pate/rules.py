@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.schema import Data
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, LnMax, Pate
 from dprecipe.mechanisms.pate.teacher_rules import (
-    augmentation,
+    check_augmentation,
+    check_identity,
     few_teachers,
-    identity,
     one_ensemble,
     records_for_every_teacher,
     students_weights,
@@ -33,7 +33,7 @@ def check(spec: Pate, facts: Facts) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(spec, facts)]
 
 
-def pool(data: Data) -> int | None:
+def check_query_pool(data: Data) -> int | None:
     """How many public records there are; None where only the file knows."""
     records = None if data.public is None else data.public.records
     return None if records is None else records[1] - records[0]
@@ -45,7 +45,7 @@ def votes_match_the_records(spec: Pate, facts: Facts) -> Iterator[Finding]:
     if votes is None or votes.records is None:
         return
     first, end = votes.records
-    records = pool(facts.data)
+    records = check_query_pool(facts.data)
     if first >= end:
         yield Finding("R274", f"[{first}, {end}] holds no row of votes", "write [first, end) with first < end", path)
     elif records is not None and end - first != records:
@@ -102,7 +102,7 @@ def _selection_noise(noise: Noise, kind: str) -> Iterator[Finding]:
         )
 
 
-def threshold(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_threshold(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """A check that turns nothing away spends budget for nothing; one that lets nothing pass, too."""
     selection = spec.selection
     if selection is None or selection.noise.multiplier == "auto":
@@ -133,7 +133,7 @@ def threshold(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """Every round has a query, and the student's confidence says something."""
     if not isinstance(spec.aggregator, InteractiveGnMax):
         return
@@ -155,9 +155,9 @@ def interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def queries(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_queries(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """As many queries as there can be, and no more answers than that."""
-    most, answers, records = spec.queries.max, spec.queries.answers, pool(facts.data)
+    most, answers, records = spec.queries.max, spec.queries.answers, check_query_pool(facts.data)
     if answers is not None and spec.selection is None:
         yield Finding(
             "R278",
@@ -190,7 +190,7 @@ def queries(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def sanitised(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_sanitising(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """A data-dependent ε is published only where it has an analysis, a fixed list of queries, and a finite cost."""
     chosen, path = spec.sanitize, "mechanism.sanitize"
     if chosen is None:
@@ -230,9 +230,9 @@ def sanitised(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def _most_sensitive() -> int:
-    from dprecipe.mechanisms.pate.theory.vote_sensitivity import MOST_TEACHERS  # needs scipy
+    from dprecipe.mechanisms.pate.theory.vote_sensitivity import MAX_TEACHERS  # needs scipy
 
-    return MOST_TEACHERS
+    return MAX_TEACHERS
 
 
 def _below(value: float, largest: float) -> float:
@@ -245,14 +245,14 @@ RULES: Sequence[Callable[[Pate, Facts], Iterator[Finding]]] = (
     teachers_training,
     teachers_read_the_data,
     students_weights,
-    identity,
-    augmentation,
+    check_identity,
+    check_augmentation,
     votes_match_the_records,
     noise_has_a_bound,
-    threshold,
-    interaction,
-    queries,
+    check_threshold,
+    check_interaction,
+    check_queries,
     records_for_every_teacher,
-    sanitised,
+    check_sanitising,
     few_teachers,
 )

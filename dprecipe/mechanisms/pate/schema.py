@@ -12,7 +12,7 @@ from dprecipe.language.training import Optimizer
 from dprecipe.models.schema import Model
 from dprecipe.noise.schema import Noise
 
-MOST_TEACHERS = 60_000
+MAX_TEACHERS = 60_000
 
 Multiplier = Annotated[float, Field(ge=1e-3, le=1e6)]
 """The range of every noise of a recipe: beyond it no ledger could hold the event."""
@@ -42,7 +42,7 @@ class VotesFile(Block):
 class Teachers(Block):
     """The ensemble: a model to be trained on each part, or the votes of one trained elsewhere; exactly one of them."""
 
-    count: Annotated[int, Field(ge=2, le=MOST_TEACHERS)] = Field(description="N, the number of teachers")
+    count: Annotated[int, Field(ge=2, le=MAX_TEACHERS)] = Field(description="N, the number of teachers")
     identity: Text | None = Field(
         None, description="column that names a record for good; else its number in the source does"
     )

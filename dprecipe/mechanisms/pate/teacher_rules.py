@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dprecipe.data.facts import facts as data_facts
-from dprecipe.data.names import is_name, misnamed
+from dprecipe.data.facts import describe_data as data_facts
+from dprecipe.data.names import is_name, misnamed_finding
 from dprecipe.faults import Finding, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import Pate
@@ -68,12 +68,12 @@ def teachers_read_the_data(spec: Pate, facts: Facts) -> Iterator[Finding]:
     teachers = spec.teachers
     if teachers.model is None:
         return
-    found = [
-        *model_checks.check(teachers.model, data_facts(facts.data)),
-        *model_checks.unsupported(teachers.model, spec.kind, fitted=teachers.training is None, convex="pnsgd"),
+    results = [
+        *model_checks.check_data(teachers.model, data_facts(facts.data)),
+        *model_checks.find_unsupported(teachers.model, spec.kind, fitted=teachers.training is None, convex="pnsgd"),
         *_begins_elsewhere(teachers.model),
     ]
-    for finding in found:
+    for finding in results:
         remedy = finding.remedy.replace("model.", "mechanism.teachers.model.")
         remedy = remedy.replace("training.optimizer", "mechanism.teachers.training.optimizer")
         yield replace(finding, path=f"mechanism.teachers.{finding.path}", remedy=remedy)
@@ -94,13 +94,13 @@ def _begins_elsewhere(model: Model) -> Iterator[Finding]:
         )
 
 
-def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """What names a record has to be there, and a unit's records stay together."""
     column, path = spec.teachers.identity, "mechanism.teachers.identity"
     if column is None:
         return
     if not is_name(column):
-        yield misnamed(path, column)
+        yield misnamed_finding(path, column)
     source, unit = facts.data.train, facts.data.unit
     if spec.teachers.votes is not None:
         yield Finding("R273", "votes from a file: no record is dealt to a teacher here", f"remove {path}", path)
@@ -128,7 +128,7 @@ def identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """Augmentation is of training by gradient steps: what is fitted at once, or was voted elsewhere, has none."""
     if spec.teachers.training is not None:
         return

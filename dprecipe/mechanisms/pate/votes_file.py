@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.archive import is_integer, opened
-from dprecipe.data.files import locate
+from dprecipe.data.archive import is_integer, open_archive
+from dprecipe.data.files import locate_file
 from dprecipe.faults import DataFault
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.schema import VotesFile
@@ -31,9 +31,9 @@ def read(spec: VotesFile, root: Path, public: int, teachers: int, classes: int) 
     Raises:
         DataFault: the file is missing, damaged or holds Python objects; its array has another shape or is no votes.
     """
-    file = locate(spec.path, root)
+    file = locate_file(spec.path, root)
     where = f"{file}: array {spec.array!r}"
-    with opened(file, SAVE) as archive:
+    with open_archive(file, SAVE) as archive:
         count, columns = archive.dims(spec.array, (None,), "integers", is_integer)
         if columns not in (classes, teachers):
             raise DataFault(
@@ -67,11 +67,11 @@ def _counts(rows_QM: NDArray[Any], where: str, first: int, teachers: int) -> Cou
     sums_Q = rows_QM.sum(axis=1, dtype=np.float64)  # counts of teachers are exact in it, and nothing overflows
     wrong = np.flatnonzero(sums_Q != teachers)
     if len(wrong):
-        found = f"more than {teachers}" if sums_Q[wrong[0]] > teachers else f"{sums_Q[wrong[0]]:.0f}"
+        result = f"more than {teachers}" if sums_Q[wrong[0]] > teachers else f"{sums_Q[wrong[0]]:.0f}"
         raise DataFault(
             f"{where}: a row does not have the votes of {teachers} teachers",
             "every teacher votes once on every record: set mechanism.teachers.count to how many there are",
-            f"row {first + wrong[0]} has {found}; {len(wrong)} of {len(rows_QM)} rows don't add up",
+            f"row {first + wrong[0]} has {result}; {len(wrong)} of {len(rows_QM)} rows don't add up",
         )
     return rows_QM.astype(np.int32)
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.facts import feature_norm
 from dprecipe.faults import Finding
 from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.plan import Assumption
 from dprecipe.mechanisms.pnsgd import rules
-from dprecipe.mechanisms.pnsgd.descents import PnsgdRun, advice
+from dprecipe.mechanisms.pnsgd.descents import PnsgdRun, find_advice
 from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schema import Pnsgd
 from dprecipe.models.schema import Location
@@ -58,7 +58,7 @@ def plan(spec: Pnsgd, facts: Facts) -> Planned[PnsgdPlan]:
         checkpoint=spec.checkpoint,
         private_log=spec.private_log,
     )
-    warnings = tuple(advice(spec, event, winner)) if solved else ()
+    warnings = tuple(find_advice(spec, event, winner)) if solved else ()
     return Planned(planned, solved, _assumptions(spec, facts), warnings)
 
 
@@ -75,7 +75,9 @@ def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
     stop = Assumption("stop", "the number of steps is drawn uniformly before the first one", "code")
     return (
         Assumption("sampling", order, "code"),
-        Assumption("lots", "every step takes the mean over the public lot size, and only records of its lot", "code"),
+        Assumption(
+            "batches", "every step takes the mean over the public batch size, and only records of its batch", "code"
+        ),
         *features[: 1 if _classes(facts) else 2],
         Assumption("convexity", "the loss is convex, and as smooth and strongly convex as is stated", "test"),
         Assumption("projection", "every iterate is projected on the stated set, which is convex", "code"),

@@ -42,7 +42,7 @@ CHECKS = {
     "strong_convexity": "between two points of the set a gradient rises by at least ρ times their distance",
     "contraction": "a step without its noise brings two points no farther apart than M times their distance",
     "projection": "every point is moved to the nearest one of the set, and those of the set stay",
-    "lot_gradient": "a step follows the mean of its records' gradients, and a short lot keeps its divisor",
+    "batch_gradient": "a step follows the mean of its records' gradients, and a short batch keeps its divisor",
 }
 BOUNDS = {
     "no_amplification": "upper bound: as if every iterate were seen",
@@ -51,12 +51,12 @@ BOUNDS = {
     "iteration": "upper bound: Gaussian amplification by iteration, Bok, Su and Altschuler 2024",
     "hybrid": "upper bound: amplification by iteration, then nonlinear contraction",
 }
-LEAST_SHOWN = 1e-30
+MIN_SHOWN = 1e-30
 """A δ below it is not drawn."""
 
 
 class StageFacts(Block):
-    """A part of a hidden run whose steps are alike."""
+    """A part of a last-iterate release whose steps are alike."""
 
     steps: PositiveInt
     learning_rate: PositiveFloat
@@ -96,7 +96,7 @@ class ProjectionFacts(Block):
     order: Literal["sequential", "permuted"]
     stop: Literal["last", "random"]
     batch_size: PositiveInt
-    lots: PositiveInt = Field(description="steps of one pass")
+    batches: PositiveInt = Field(description="steps of one pass")
     passes: PositiveFloat
     stages: Annotated[tuple[StageFacts, ...], Field(min_length=1, max_length=MAX_ROWS)]
     bounds: Annotated[tuple[BoundFacts, ...], Field(max_length=16)]
@@ -115,25 +115,27 @@ class PnsgdFacts(NoisyFacts):
 
 @dataclass(frozen=True, slots=True)
 class HiddenNumbers:
-    """What each bound of hidden runs gives, the simplest of the least, and what protects a record at its place."""
+    """What each bound of last-iterate releases gives, the simplest of the least, and what protects a record at its
+    place."""
 
     bounds: tuple[BoundFacts, ...]
     winner: str
     by_position: tuple[PositionBound, ...]
 
 
-class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
-    """The part of a certificate of hidden runs."""
+class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
+    """The part of a certificate of last-iterate releases."""
 
     facts = PnsgdFacts
     hides_iterates = True
     bounds = BOUNDS
     grid = 1e-3
-    """Losses of Laplace noise are composed on a grid, which the Rényi bound of a hidden run knows nothing of."""
+    """Losses of Laplace noise are composed on a grid, which the Rényi bound of a last-iterate release knows nothing
+    of."""
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: HiddenNumbers | None) -> PnsgdFacts:
         if numbers is None:
-            raise TypeError("of a hidden run its bounds are stated")
+            raise TypeError("of a last-iterate release its bounds are stated")
         own = pnsgd_plan(plan)
         last = own.stages[-1]
         return PnsgdFacts(
@@ -143,11 +145,11 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
                 multiplier=own.noise_phases[-1].multiplier,
                 scale=last.noise_scale,
                 standard_deviation=own.deviation(last),
-                added_to="the mean gradient of a lot, before it is multiplied by the learning rate",
+                added_to="the mean gradient of a batch, before it is multiplied by the learning rate",
             ),
             phases=_phases(own),
             aggregation=AggregationFacts(
-                of="sum of the gradients of a lot's records, over the public size of a lot, a short one's too",
+                of="sum of the gradients of a batch's records, over the public size of a batch, a short one's too",
                 divisor=own.expected_batch,
             ),
             projection=_projection(own, numbers),
@@ -163,7 +165,7 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
             max_records=1,
             enforced_by=(
                 f"{clipped}, so that one record's gradient changes by at most {descent.proven.moved:g}, divided by the "
-                f"{descent.batch_size:,} of a lot; each record is in one lot of a pass, and steps are projected on "
+                f"{descent.batch_size:,} of a batch; each record is in one batch of a pass, and steps are projected on "
                 f"a set of diameter {descent.proven.diameter:g}"
             ),
         )
@@ -217,7 +219,8 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
     def compute_numbers(
         self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object
     ) -> HiddenNumbers:
-        """What the bounds of hidden runs give for `charges`, all of it rounded up; `epsilon` is the claimed one.
+        """What the bounds of last-iterate releases give for `charges`, all of it rounded up; `epsilon` is the claimed
+        one.
 
         The list by position is of runs through the file's order that are charged once: of more it would not hold.
         """
@@ -226,7 +229,8 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
         rows = whole_runs.by_position(charges, delta, relation, epsilon)
         return HiddenNumbers(
             tuple(
-                BoundFacts(name=name, epsilon=rounding.up(e) if e < math.inf else None) for name, e in bounds.items()
+                BoundFacts(name=name, epsilon=rounding.round_up(e) if e < math.inf else None)
+                for name, e in bounds.items()
             ),
             accountants.epsilon_answer(charges, delta, relation, "pld").accountant,
             tuple(PositionBound(position=position, epsilon=e, delta=d) for position, e, d in rows),
@@ -238,37 +242,37 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
     def check_numbers(self, facts: PnsgdFacts, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
         problem, rows = facts.projection, facts.by_position
         again = self.compute_numbers(plan, charges, epsilon, None)
-        found = []
+        lines = []
         if problem.winner != again.winner:
-            found.append(f"mechanism.projection.winner: {again.winner} gives the least bound, not {problem.winner}")
+            lines.append(f"mechanism.projection.winner: {again.winner} gives the least bound, not {problem.winner}")
         if [bound.name for bound in problem.bounds] != [bound.name for bound in again.bounds]:
-            found.append("mechanism.projection.bounds: not the bounds that there are")
+            lines.append("mechanism.projection.bounds: not the bounds that there are")
         else:
             for index, (bound, ours) in enumerate(zip(problem.bounds, again.bounds, strict=True)):
                 if bound != ours:
-                    found.append(
+                    lines.append(
                         f"mechanism.projection.bounds.{index}.epsilon: {bound.epsilon!r} stated, {ours.epsilon!r} given"
                     )
         if [row.position for row in rows] != [row.position for row in again.by_position]:
-            return [*found, "mechanism.by_position: not the places that are due"]
+            return [*lines, "mechanism.by_position: not the places that are due"]
         for index, (row, ours_at) in enumerate(zip(rows, again.by_position, strict=True)):
             where = f"mechanism.by_position.{index}"
-            found += compare_number(f"{where}.epsilon", row.epsilon, ours_at.epsilon)
-            found += compare_number(f"{where}.delta", row.delta, ours_at.delta)
-        return found
+            lines += compare_number(f"{where}.epsilon", row.epsilon, ours_at.epsilon)
+            lines += compare_number(f"{where}.delta", row.delta, ours_at.delta)
+        return lines
 
     def count_steps(self, event: Event) -> int:
         return event.steps
 
     def check_run(self, plan: Plan, facts: PnsgdFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
-        found = []
+        lines = []
         if from_python:
-            found.append("provenance.model: of a model that is not the recipe's nothing is proved, and none is trained")
+            lines.append("provenance.model: of a model that is not the recipe's nothing is proved, and none is trained")
         if budget.stop_reason != "completed":
-            found.append("budget.stop_reason: a hidden run that did not come to its end has no release")
+            lines.append("budget.stop_reason: a last-iterate release that did not come to its end has no release")
         if not budget.events_settled:
-            found.append("budget.events_settled: a hidden run is released when its event is settled")
-        return found
+            lines.append("budget.events_settled: a last-iterate release is released when its event is settled")
+        return lines
 
     def describe_noise(self, facts: PnsgdFacts) -> str:
         return f"{facts.noise.family} noise of multiplier {facts.multipliers}"
@@ -280,9 +284,9 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
         self, plan: Plan, facts: PnsgdFacts, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
     ) -> Sequence[Figure]:
         """Nothing along the way, but how good the guarantee is."""
-        found = []
+        results = []
         if facts.by_position:
-            found.append(
+            results.append(
                 Figure(
                     "positions",
                     "Every place in the file has a guarantee; the claim is the worst.",
@@ -291,7 +295,7 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
                 )
             )
         if profile:
-            found.append(
+            results.append(
                 Figure(
                     "bounds",
                     "Each bound holds; the least, at the claimed δ, is claimed.",
@@ -301,7 +305,7 @@ class Part(CertificatePart[PnsgdFacts, HiddenNumbers]):
                     frozenset({"ε", "δ", *(name.replace("_", " ") for name in BOUNDS)}),
                 )
             )
-        return found
+        return results
 
 
 def _projection(plan: PnsgdPlan, numbers: HiddenNumbers) -> ProjectionFacts:
@@ -322,7 +326,7 @@ def _projection(plan: PnsgdPlan, numbers: HiddenNumbers) -> ProjectionFacts:
         order=descent.order,
         stop=descent.stop,
         batch_size=descent.batch_size,
-        lots=plan.length.steps_per_epoch,
+        batches=plan.length.steps_per_epoch,
         passes=plan.passes,
         stages=tuple(
             StageFacts(
@@ -351,7 +355,7 @@ def _phases(plan: PnsgdPlan) -> tuple[PhaseFacts, ...] | None:
 def bounds_over_epsilon(
     plan: Plan, charges: Sequence[Charge], epsilons: Sequence[float]
 ) -> dict[str, list[tuple[float, float]]]:
-    """(ε, δ) of hidden runs by each of their bounds."""
+    """(ε, δ) of last-iterate releases by each of their bounds."""
     columns = [whole_runs.delta_by_bound(charges, epsilon, plan.budget.neighbouring) for epsilon in epsilons]
     return {name: [(e, column[name]) for e, column in zip(epsilons, columns, strict=True)] for name in columns[0]}
 
@@ -366,7 +370,7 @@ def draw_positions(axes: Any, rows: Sequence[PositionBound], epsilon: float) -> 
 def draw_bounds(axes: Any, curves: Mapping[str, Sequence[tuple[float, float]]], claimed: tuple[float, float]) -> None:
     """δ(ε) by each bound on a logarithmic scale, with the claimed point."""
     for (name, points), color in zip(curves.items(), SERIES, strict=False):
-        shown = [(e, d) for e, d in points if d > LEAST_SHOWN]
+        shown = [(e, d) for e, d in points if d > MIN_SHOWN]
         dashes = (0, (4, 3)) if name == "hybrid" else "-"
         if shown:
             axes.semilogy(
@@ -377,4 +381,4 @@ def draw_bounds(axes: Any, curves: Mapping[str, Sequence[tuple[float, float]]], 
     axes.legend(frameon=False, fontsize=8)
 
 
-PART = Part()
+PART = PnsgdCertificate()

@@ -1,8 +1,8 @@
 """What is proved of a convex loss on a set: how far a record can move a gradient, and how much a step contracts.
 
-`prove` goes from a model, a bound on the features' norm and the set to the constants; `contraction` from those and a
-learning rate to the Lipschitz constant of a step. No data is read: features and targets keep their bounds because they
-are clipped to them. Every number is rounded to the careful side.
+`prove_constants` goes from a model, a bound on the features' norm and the set to the constants; `step_contraction` from
+those and a learning rate to the Lipschitz constant of a step. No data is read: features and targets keep their bounds
+because they are clipped to them. Every number is rounded to the careful side.
 
 Of a linear predictor z = w·x with ‖x‖ <= R (a bias is a further feature of 1, so R² grows by 1) and ‖w‖ <= r, a loss
 φ(z, y) has the gradient φ'(z, y) x and the Hessian φ''(z, y) xxᵀ, so that |φ'| R bounds the gradient of a record, the
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import assert_never
 
-from dprecipe.mechanisms.pnsgd.schema import Ball, Box, Constants
+from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint, Constants
 from dprecipe.models.schema import (
     HuberRegression,
     HuberSvm,
@@ -60,22 +60,23 @@ class Proven:
     """ρ: a lower bound, with the regulariser."""
 
 
-def prove(
+def prove_constants(
     model: Provable,
     width: int,
     classes: int,
     feature_norm: float,
-    constraint: Ball | Box,
+    constraint: BallConstraint | BoxConstraint,
     relation: Neighbouring,
     fullness: Fraction = Fraction(1),
 ) -> Proven:
     """The constants of `model` on `width` features of L2 norm at most `feature_norm`; `location` reads no features.
 
     `relation` is `replace_one` or `zero_out_one` (a null record has a gradient of 0). `fullness`: records of the
-    shortest lot over the number that its sum is divided by; a short lot curves less.
+    shortest batch over the number that its sum is divided by; a short batch curves less.
 
-    With a null record in its lot one of the two runs curves less than ρ says. The bounds need the contraction of either
-    run's map: |φ(w) - φ'(w')| is at most |φ(w) - φ(w')| + |φ(w') - φ'(w')|, and of other lots the maps are the same.
+    With a null record in its batch one of the two runs curves less than ρ says. The bounds need the contraction of
+    either run's map: |φ(w) - φ'(w')| is at most |φ(w) - φ(w')| + |φ(w') - φ'(w')|, and of other batches the maps are
+    the same.
     """
     outputs = classes if isinstance(model, SoftmaxRegression) else 1
     bias = not isinstance(model, Location) and model.bias
@@ -83,7 +84,7 @@ def prove(
     # A location is a linear predictor on the one feature 1.
     square = Fraction(1) if isinstance(model, Location) else Fraction(feature_norm) ** 2 + bias
     norm = _root(square)
-    if isinstance(constraint, Ball):
+    if isinstance(constraint, BallConstraint):
         radius, diameter = constraint.radius, 2 * constraint.radius
     else:
         radius = _root(Fraction(constraint.bound) ** 2 * parameters)
@@ -101,8 +102,8 @@ def prove(
         diameter,
         lipschitz,
         _times(norm, moved) if relation is Neighbouring.REPLACE_ONE else lipschitz,
-        above(curvature * square + l2),
-        below(certain + l2),
+        round_above(curvature * square + l2),
+        round_below(certain + l2),
     )
 
 
@@ -181,11 +182,11 @@ def _two_sigmoids(reach: float) -> float:
     return _slightly_more(2 * _sigmoid(reach * low) * math.sqrt(1 - low * low))
 
 
-def declared(proven: Proven, constants: Constants) -> Proven:
+def list_declared(proven: Proven, constants: Constants) -> Proven:
     """The constants that a recipe rounds, in place of those derived; a larger L moves records farther, too."""
     lipschitz, moved = proven.lipschitz, proven.moved
     if constants.lipschitz is not None and lipschitz:
-        moved = above(Fraction(moved) * Fraction(constants.lipschitz) / Fraction(lipschitz))
+        moved = round_above(Fraction(moved) * Fraction(constants.lipschitz) / Fraction(lipschitz))
         lipschitz = constants.lipschitz
     return replace(
         proven,
@@ -198,7 +199,7 @@ def declared(proven: Proven, constants: Constants) -> Proven:
     )
 
 
-def contraction(learning_rate: float, proven: Proven) -> float:
+def step_contraction(learning_rate: float, proven: Proven) -> float:
     """M* = max(|1 - ηρ|, |1 - ηβ|), rounded up: the Lipschitz constant of a step before its noise; a projection on a
     convex set adds nothing.
 
@@ -208,10 +209,10 @@ def contraction(learning_rate: float, proven: Proven) -> float:
     """
     rate = Fraction(learning_rate)
     ends = (Fraction(proven.strong_convexity), Fraction(proven.smoothness))
-    return above(max(abs(1 - rate * end) for end in ends))
+    return round_above(max(abs(1 - rate * end) for end in ends))
 
 
-def above(exact: Fraction) -> float:
+def round_above(exact: Fraction) -> float:
     """The least double that is no smaller."""
     try:
         near = exact.numerator / exact.denominator
@@ -220,14 +221,14 @@ def above(exact: Fraction) -> float:
     return near if Fraction(near) >= exact else math.nextafter(near, math.inf)
 
 
-def below(exact: Fraction) -> float:
+def round_below(exact: Fraction) -> float:
     """The greatest double that is no larger."""
-    return 0.0 - above(-exact)  # and never -0.0
+    return 0.0 - round_above(-exact)  # and never -0.0
 
 
 def _root(square: Fraction) -> float:
     """A square root, rounded up."""
-    near = math.sqrt(above(square))
+    near = math.sqrt(round_above(square))
     if not math.isfinite(near):
         return near
     while Fraction(near) ** 2 < square:
@@ -239,12 +240,12 @@ def _times(a: float, b: float) -> float:
     """A product, rounded up."""
     if not (math.isfinite(a) and math.isfinite(b)):
         return math.inf
-    return above(Fraction(a) * Fraction(b))
+    return round_above(Fraction(a) * Fraction(b))
 
 
 def _plus(a: float, b: float) -> float:
     """A sum, rounded up."""
-    return above(Fraction(a) + Fraction(b)) if math.isfinite(a) else math.inf
+    return round_above(Fraction(a) + Fraction(b)) if math.isfinite(a) else math.inf
 
 
 def _slightly_more(value: float) -> float:

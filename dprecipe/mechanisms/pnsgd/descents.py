@@ -14,11 +14,11 @@ from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.pnsgd import rules
-from dprecipe.mechanisms.pnsgd.constants import declared
+from dprecipe.mechanisms.pnsgd.constants import list_declared
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import BoundValue, PlannedDescent
-from dprecipe.mechanisms.pnsgd.schedule import Stage, stages, steps_of
-from dprecipe.mechanisms.pnsgd.schema import Ball, Pnsgd
+from dprecipe.mechanisms.pnsgd.schedule import Stage, stages_of, steps_of
+from dprecipe.mechanisms.pnsgd.schema import BallConstraint, Pnsgd
 from dprecipe.noise.schema import phases
 from dprecipe.privacy import rounding
 from dprecipe.privacy.adjacency import Neighbouring
@@ -28,7 +28,7 @@ MIN_NOISE, MAX_NOISE = 1e-9, 1e7
 """Of the multiplier: σ over L is small where a step averages many records."""
 MIN_WRITTEN = 1e-3
 """The least multiplier that a recipe can hold."""
-HARDLY_ANY = solve.LEAST_NOISE / 2
+HARDLY_ANY = solve.MIN_NOISE / 2
 """Noise over the distance between neighbouring gradients, which is up to twice a clip norm."""
 LARGE_EPSILON = 10.0
 """No more is suggested: it would promise little."""
@@ -46,9 +46,9 @@ class PnsgdRun:
 
     def __init__(self, spec: Pnsgd, facts: Facts) -> None:
         self.spec, self.facts = spec, facts
-        self.proven = declared(rules.derived(spec, facts), spec.constants)
-        self.lots, self.opening = rules.lots(spec, facts), rules.opening(spec, facts)
-        self.steps = rules.steps(spec, facts)
+        self.proven = list_declared(rules.check_derived_values(spec, facts), spec.constants)
+        self.batches, self.opening = rules.check_batches(spec, facts), rules.check_initial_point(spec, facts)
+        self.steps = rules.check_steps(spec, facts)
         self.phases = phases(spec.noise)
         self.family = self.phases[0][1].family
         self.budget, self.relation = facts.budget, Neighbouring(facts.budget.neighbouring)
@@ -68,7 +68,9 @@ class PnsgdRun:
         """The run in steps that are alike."""
         lengths = self.phase_steps
         scales = [scale * self.proven.lipschitz for scale in self.scales(multiplier)]
-        return stages(self.spec.learning_rate, [*zip(lengths, scales, strict=False), (1, scales[-1])], steps, self.lots)
+        return stages_of(
+            self.spec.learning_rate, [*zip(lengths, scales, strict=False), (1, scales[-1])], steps, self.batches
+        )
 
     def event(self, multiplier: float, steps: int) -> ProjectedDescent:
         """What the run releases."""
@@ -92,7 +94,7 @@ class PnsgdRun:
     def phase_steps(self) -> tuple[int, ...]:
         """Steps of each phase of noise but the last; none where there is one noise."""
         noise = self.spec.noise
-        return tuple(steps_of(p.epochs, p.steps, self.lots) for p in noise[:-1]) if isinstance(noise, tuple) else ()
+        return tuple(steps_of(p.epochs, p.steps, self.batches) for p in noise[:-1]) if isinstance(noise, tuple) else ()
 
     def check(self) -> list[Finding]:
         """Whether a run with nothing to solve but its ε keeps the budget, and what it gains."""
@@ -106,7 +108,7 @@ class PnsgdRun:
         cap = self.facts.cap
         if cap is not None and self._cost(event) > cap:
             return [self._overspent(self.multiplier, self.steps)]
-        return advice(self.spec, event, self.bounds(event)[1])
+        return find_advice(self.spec, event, self.bounds(event)[1])
 
     def solve(self) -> tuple[float, int, dict[str, float | int]]:
         """The multiplier, the number of steps, and which of them was solved for.
@@ -126,7 +128,7 @@ class PnsgdRun:
             steps = self._solved_steps(multiplier)
             if self.facts.training.steps is not None:
                 return multiplier, steps, {"training.steps": steps}
-            return multiplier, steps, {"training.epochs": float(Fraction(steps, self.lots))}
+            return multiplier, steps, {"training.epochs": float(Fraction(steps, self.batches))}
         raise PlanRefused([solve.two_free_variables(self.path)])
 
     def bounds(self, event: ProjectedDescent) -> tuple[tuple[BoundValue, ...], str]:
@@ -136,22 +138,22 @@ class PnsgdRun:
 
         delta = self.budget.delta
         names = last_iterate.BOUNDS if self.family == "gaussian" else last_iterate.BOUNDS[:3]
-        found = {name: rounding.up(last_iterate.epsilon(event, delta, name).value) for name in names}
+        result = {name: rounding.round_up(last_iterate.epsilon(event, delta, name).value) for name in names}
         return (
-            tuple(BoundValue(name, value if math.isfinite(value) else None) for name, value in found.items()),
+            tuple(BoundValue(name, value if math.isfinite(value) else None) for name, value in result.items()),
             last_iterate.epsilon(event, delta).name,
         )
 
     def _solved_multiplier(self, steps: int) -> float:
-        found = self.least_multiplier(steps)
-        if found is None:
+        result = self.least_multiplier(steps)
+        if result is None:
             raise PlanRefused([self._too_tight()])
-        if found * self.spec.batch_size * self.proven.lipschitz < HARDLY_ANY * self.proven.moved:
-            raise PlanRefused([solve.too_loose(f"is met with a noise multiplier of {found:g}, hardly any noise")])
-        return found
+        if result * self.spec.batch_size * self.proven.lipschitz < HARDLY_ANY * self.proven.moved:
+            raise PlanRefused([solve.too_loose(f"is met with a noise multiplier of {result:g}, hardly any noise")])
+        return result
 
     def _solved_steps(self, multiplier: float) -> int:
-        if self._fits(self.event(multiplier, solve.MOST_STEPS)):
+        if self._fits(self.event(multiplier, solve.MAX_STEPS)):
             raise PlanRefused([self._any_length()])
         steps = self.most_steps(multiplier)
         if steps <= self.opening:
@@ -170,22 +172,22 @@ class PnsgdRun:
         # What one use of a record asks for if everybody sees it; hiding takes some of it back, further passes add some.
         one_use = proven.moved / (proven.lipschitz * self.spec.batch_size)
         start = one_use / gdp.mu_for(_INSIDE * float(self.facts.cap or math.inf), budget.delta)
-        start = rounding.up(min(max(start, MIN_NOISE), MAX_NOISE))
+        start = rounding.round_up(min(max(start, MIN_NOISE), MAX_NOISE))
         here = (start, cost(start))
         fits, factor = here[1] <= budget.delta, 1.25
         while True:
             if (here[0] <= MIN_NOISE) if fits else (here[0] >= MAX_NOISE):
                 return here[0] if fits else None
             further = here[0] / factor if fits else here[0] * factor
-            there = rounding.up(min(max(further, MIN_NOISE), MAX_NOISE))
+            there = rounding.round_up(min(max(further, MIN_NOISE), MAX_NOISE))
             last, here, factor = here, (there, cost(there)), factor * factor
             if (here[1] <= budget.delta) is not fits:
                 break
         inside, outside = (last, here) if fits else (here, last)
-        return calibrate.refine(cost, inside, outside, budget.delta, rounding.up, _CLOSE)
+        return calibrate.refine_noise(cost, inside, outside, budget.delta, rounding.round_up, _CLOSE)
 
     def most_steps(self, multiplier: float) -> int:
-        """Most steps, up to `MOST_STEPS`, that fit the budget; the opening's where not one more does.
+        """Most steps, up to `MAX_STEPS`, that fit the budget; the opening's where not one more does.
 
         Bisection: where the cost is not quite monotone in the length, a length that fits, and whose successor does not.
         """
@@ -194,9 +196,9 @@ class PnsgdRun:
             return self._fits(self.event(multiplier, steps))
 
         low, high = self.opening, self.opening + 1
-        while high <= solve.MOST_STEPS and fits(high):
+        while high <= solve.MAX_STEPS and fits(high):
             low, high = high, self.opening + 2 * (high - self.opening)
-        high = min(high, solve.MOST_STEPS + 1)
+        high = min(high, solve.MAX_STEPS + 1)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
@@ -220,8 +222,8 @@ class PnsgdRun:
         from dprecipe.privacy import accountants
 
         charges = (Charge(event, 1),)
-        found = accountants.epsilon_answer(charges, self.budget.delta, self.relation, self.budget.accountant)
-        return rounding.up(found.value)
+        result = accountants.epsilon_answer(charges, self.budget.delta, self.relation, self.budget.accountant)
+        return rounding.round_up(result.value)
 
     def _overspent(self, multiplier: float, steps: int) -> Finding:
         """Say by how much, and which single change would mend it."""
@@ -233,7 +235,7 @@ class PnsgdRun:
         if least is not None and least >= MIN_WRITTEN:
             remedies.append(f"set {self.path} to {least:.6g}")
         if most <= self.opening and cost <= LARGE_EPSILON:
-            remedies.append(f"raise budget.epsilon to {rounding.up(cost / _INSIDE):.6g}")
+            remedies.append(f"raise budget.epsilon to {rounding.round_up(cost / _INSIDE):.6g}")
         nothing = most == 0
         start = "" if not nothing else "not even one step fits: " + ("one " if steps == 1 else "the run ")
         return Finding(
@@ -247,9 +249,9 @@ class PnsgdRun:
         """The remedy of a shorter run, in the recipe's own words."""
         if self.facts.training.steps is not None:
             return [f"lower training.steps to {most}"]
-        passes = Fraction(most, self.lots)
+        passes = Fraction(most, self.batches)
         for shown in (float(math.floor(passes)), math.floor(passes * 10_000) / 10_000):
-            if shown and steps_of(shown, None, self.lots) > self.opening:
+            if shown and steps_of(shown, None, self.batches) > self.opening:
                 return [f"lower training.epochs to {shown:g}"]
         return []
 
@@ -257,7 +259,7 @@ class PnsgdRun:
         field = "steps" if self.facts.training.steps is not None else "epochs"
         return Finding(
             "P107",
-            f"the budget holds {solve.MOST_STEPS:,} steps at this noise, and more: on a bounded set what a run costs "
+            f"the budget holds {solve.MAX_STEPS:,} steps at this noise, and more: on a bounded set what a run costs "
             "levels off as it goes on",
             f"give training.{field} a number, or lower budget.epsilon",
             f"training.{field}",
@@ -273,11 +275,11 @@ class PnsgdRun:
         )
 
 
-def advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
+def find_advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
     """Where hiding the iterates gains nothing, or next to nothing."""
     narrowest = min(shrink * diameter for _, _, shrink, diameter in event.stages)
     fixed = spec.order == "sequential" and spec.stop == "last"
-    later = event.lots > 1 and not fixed
+    later = event.batches > 1 and not fixed
     if later and narrowest > MAX_WIDTH and winner in ("contraction", "nonlinear", "no_amplification"):
         return [
             Finding(
@@ -285,7 +287,11 @@ def advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
                 f"the set is {narrowest:.3g} times as wide as the noise of a step (M D/(ησ) > {MAX_WIDTH:g}): "
                 "contraction hides next to nothing",
                 "lower "
-                + ("mechanism.constraint.radius" if isinstance(spec.constraint, Ball) else "mechanism.constraint.bound")
+                + (
+                    "mechanism.constraint.radius"
+                    if isinstance(spec.constraint, BallConstraint)
+                    else "mechanism.constraint.bound"
+                )
                 + ", or raise mechanism.learning_rate",
                 "mechanism.constraint",
                 severity=Severity.WARNING,
@@ -297,9 +303,9 @@ def advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
                 "P173",
                 "hiding the iterates gains nothing here: the least bound is the one that lets all of them be seen",
                 "set mechanism.order to permuted"
-                if fixed and event.lots > 1
+                if fixed and event.batches > 1
                 else "lower mechanism.batch_size: with several steps in a pass, later ones hide the earlier ones",
-                "mechanism.order" if fixed and event.lots > 1 else "mechanism",
+                "mechanism.order" if fixed and event.batches > 1 else "mechanism",
                 severity=Severity.WARNING,
             )
         ]

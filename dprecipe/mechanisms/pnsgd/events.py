@@ -25,11 +25,11 @@ class ProjectedDescent(Event):
     """The last iterate of a projected noisy descent, none of whose other iterates anybody sees: one event, however many
     steps it takes.
 
-    Records stand in an order, in batches of `lot` (the last may be short, and is divided by `lot` all the same), and
-    step t uses batch t modulo ceil(`size` / `lot`). A step is a map of the last iterate, noise of law `family`, and the
-    projection on a convex set. `order`: `sequential`, that of the file, so that the guarantee depends on where a record
-    stands; `permuted`, drawn once, uniformly and independently of the data, for all passes. `stop`: `last`, after all
-    steps; `random`, after a number of steps drawn uniformly from 1 to all of them.
+    Records stand in an order, in batches of `batch` (the last may be short, and is divided by `batch` all the same),
+    and step t uses batch t modulo ceil(`size` / `batch`). A step is a map of the last iterate, noise of law `family`,
+    and the projection on a convex set. `order`: `sequential`, that of the file, so that the guarantee depends on where
+    a record stands; `permuted`, drawn once, uniformly and independently of the data, for all passes. `stop`: `last`,
+    after all steps; `random`, after a number of steps drawn uniformly from 1 to all of them.
 
     `stages`: (steps, noise_multiplier, contraction, diameter), one after the other: the noise's scale over the farthest
     that one record, changed as `neighbouring` says, moves a step that uses it; the Lipschitz constant of a step's map;
@@ -54,7 +54,7 @@ class ProjectedDescent(Event):
     neighbouring: Annotated[str, one_of("replace_one", "zero_out_one")]
     family: Annotated[str, one_of("gaussian", "laplace")]
     size: PositiveInt
-    lot: PositiveInt
+    batch: PositiveInt
     order: Annotated[str, one_of("sequential", "permuted")]
     stop: Annotated[str, one_of("last", "random")]
     stages: Annotated[tuple[Stage, ...], Field(min_length=1, max_length=MAX_ROWS)] = field(repr=False)
@@ -68,8 +68,8 @@ class ProjectedDescent(Event):
         ):
             if getattr(self, name) not in words:
                 raise ValueError(f"expected {name} {' or '.join(words)}, got {getattr(self, name)!r}")
-        if not 0 < self.lot <= self.size:
-            raise ValueError(f"expected 0 < lot <= size, got {self.lot} and {self.size}")
+        if not 0 < self.batch <= self.size:
+            raise ValueError(f"expected 0 < batch <= size, got {self.batch} and {self.size}")
         if not 0 < len(self.stages) <= MAX_ROWS:
             raise ValueError(f"expected between 1 and {MAX_ROWS} stages, got {len(self.stages)}")
         for steps, noise_multiplier, contraction, diameter in self.stages:
@@ -78,9 +78,9 @@ class ProjectedDescent(Event):
                 raise ValueError(f"expected 0 <= contraction <= 1, got {contraction}")
 
     @property
-    def lots(self) -> int:
+    def batches(self) -> int:
         """Steps in one pass over the records."""
-        return -(-self.size // self.lot)
+        return -(-self.size // self.batch)
 
     @property
     def steps(self) -> int:
@@ -119,14 +119,14 @@ class LastIterateProfile:
     def epsilon(self, delta: float) -> Answer:
         from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
-        found = last_iterate.epsilon(self.event, delta)
-        return Answer(found.value, found.name)
+        epsilon = last_iterate.epsilon(self.event, delta)
+        return Answer(epsilon.value, epsilon.name)
 
     def delta(self, epsilon: float) -> Answer:
         from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
-        found = last_iterate.delta(self.event, epsilon)
-        return Answer(found.value, found.name)
+        delta = last_iterate.delta(self.event, epsilon)
+        return Answer(delta.value, delta.name)
 
     def renyi_epsilon(self, delta: float) -> float:
         from dprecipe.mechanisms.pnsgd.theory import last_iterate
@@ -160,7 +160,7 @@ class LastIterateProfile:
 
         if (self.event.order, self.event.stop) != ("sequential", "last"):
             return ()
-        shown = positions.shown(self.event, max_rows, fewer)
+        shown = positions.choose_positions(self.event, max_rows, fewer)
         at_delta = last_iterate.epsilons_at(self.event, shown, delta)
         at_epsilon = last_iterate.deltas_at(self.event, shown, epsilon)
         return tuple(zip(shown, at_delta.tolist(), at_epsilon.tolist(), strict=True))

@@ -14,12 +14,12 @@ from itertools import accumulate
 from typing import ClassVar, Literal
 
 from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
-from dprecipe.mechanisms.noisy_sum.steps import shortest
+from dprecipe.mechanisms.noisy_sum.steps import shortest_number
 from dprecipe.mechanisms.plan import Length, Plan
-from dprecipe.mechanisms.pnsgd.constants import Proven, above, below, contraction
+from dprecipe.mechanisms.pnsgd.constants import Proven, round_above, round_below, step_contraction
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
-from dprecipe.mechanisms.pnsgd.schema import Ball, Box
+from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint
 from dprecipe.privacy.events import Charge
 
 
@@ -62,16 +62,16 @@ class PlannedDescent:
             rows.append(
                 (
                     stage.steps,
-                    below(scale * self.batch_size / moved),
-                    contraction(stage.learning_rate, proven),
-                    above(diameter / (rate * scale)),
+                    round_below(scale * self.batch_size / moved),
+                    step_contraction(stage.learning_rate, proven),
+                    round_above(diameter / (rate * scale)),
                 )
             )
         return ProjectedDescent(
             neighbouring=self.neighbouring,
             family=self.family,
             size=self.size,
-            lot=self.batch_size,
+            batch=self.batch_size,
             order=self.order,
             stop=self.stop,
             stages=tuple(rows),
@@ -89,7 +89,7 @@ class PnsgdPlan(UsualPlan):
     stages: tuple[Stage, ...]
     phase_steps: tuple[int, ...] | None
     """Steps of each phase of noise but the last; `None` where the recipe has one noise."""
-    constraint: Ball | Box
+    constraint: BallConstraint | BoxConstraint
     feature_norm: float | None
     """That features are clipped to; `None`: none is read."""
     bias: bool
@@ -111,7 +111,7 @@ class PnsgdPlan(UsualPlan):
 
     @property
     def length(self) -> Length:
-        return Length(self.event.steps, self.event.lots)
+        return Length(self.event.steps, self.event.batches)
 
     @property
     def scheme(self) -> str:
@@ -128,7 +128,7 @@ class PnsgdPlan(UsualPlan):
     @property
     def passes(self) -> float:
         """How often the run goes through all records, at most."""
-        return self.event.steps / self.event.lots
+        return self.event.steps / self.event.batches
 
     @property
     def contraction(self) -> float:
@@ -149,7 +149,7 @@ class PnsgdPlan(UsualPlan):
         lipschitz = self.descent.proven.lipschitz
         ends = accumulate(stage.steps for stage in self.stages)
         scale = next(stage.noise_scale for stage, end in zip(self.stages, ends, strict=True) if step < end)
-        return shortest(scale / lipschitz, lambda written: written * lipschitz == scale)
+        return shortest_number(scale / lipschitz, lambda written: written * lipschitz == scale)
 
     def deviation(self, stage: Stage) -> float:
         """Standard deviation of the noise on a step's mean gradient."""
@@ -157,10 +157,12 @@ class PnsgdPlan(UsualPlan):
 
     def describe(self) -> list[tuple[str, str]]:
         descent, proven, stages, constraint = self.descent, self.descent.proven, self.stages, self.constraint
-        size = f"radius {constraint.radius:g}" if isinstance(constraint, Ball) else f"bound {constraint.bound:g}"
+        size = (
+            f"radius {constraint.radius:g}" if isinstance(constraint, BallConstraint) else f"bound {constraint.bound:g}"
+        )
         stop = "the last of them is released" if descent.stop == "last" else "stops after 1 to all, drawn at random"
         rows = [
-            ("steps", f"{self.event.steps:,}, {self.passes:.4g} passes of {self.event.lots:,}; {stop}"),
+            ("steps", f"{self.event.steps:,}, {self.passes:.4g} passes of {self.event.batches:,}; {stop}"),
             ("batch", f"{descent.batch_size:,} of {descent.size:,} records, {descent.order} order"),
             ("set", f"{constraint.kind} of {size}, D = {proven.diameter:g}, {proven.parameters:,} parameters"),
             (

@@ -8,16 +8,16 @@ import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.facts import feature_norm
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.training import LearningRateSchedule
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.noisy_sum import phased
-from dprecipe.mechanisms.noisy_sum.solve import MOST_STEPS
+from dprecipe.mechanisms.noisy_sum.solve import MAX_STEPS
 from dprecipe.mechanisms.pnsgd import constants
 from dprecipe.mechanisms.pnsgd.constants import Provable, Proven
-from dprecipe.mechanisms.pnsgd.schedule import MOST_PHASES, steps_of
+from dprecipe.mechanisms.pnsgd.schedule import MAX_PHASES, steps_of
 from dprecipe.mechanisms.pnsgd.schema import Pnsgd
 from dprecipe.models.schema import Location, LogisticRegression
 from dprecipe.noise.schema import phases
@@ -34,59 +34,62 @@ def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
     findings = [finding for rule in RULES for finding in rule(spec, facts)]
     if any(finding.is_error for finding in findings):
         return findings  # what follows needs the constants
-    return [*findings, *(list(proportions(spec, facts)) or constants_hold(spec, facts))]
+    return [*findings, *(list(check_proportions(spec, facts)) or constants_hold(spec, facts))]
 
 
-def derived(spec: Pnsgd, facts: Facts) -> Proven:
-    """The constants of the recipe's loss, none of them rounded by the recipe. Needs `provable` and `bounded` to hold.
+def check_derived_values(spec: Pnsgd, facts: Facts) -> Proven:
+    """The constants of the recipe's loss, none of them rounded by the recipe. Needs `check_provable` and
+    `check_bounded_features` to hold.
 
     Raises:
         ValueError: of a model or features whose constants can't be proved.
     """
-    found = data_facts(facts.data)
+    result = data_facts(facts.data)
     norm = feature_norm(facts.data)
     if isinstance(facts.model, Location):
         norm = 0.0
     if norm is None or not isinstance(facts.model, Provable):
         raise ValueError("a model or features whose constants can't be proved")
     relation = Neighbouring(facts.budget.neighbouring)
-    last = facts.size - (lots(spec, facts) - 1) * spec.batch_size
+    last = facts.size - (count_batches(spec, facts) - 1) * spec.batch_size
     fullness = Fraction(last, spec.batch_size)
-    return constants.prove(facts.model, found.width, found.classes, norm, spec.constraint, relation, fullness)
+    return constants.prove_constants(
+        facts.model, result.width, result.classes, norm, spec.constraint, relation, fullness
+    )
 
 
-def lots(spec: Pnsgd, facts: Facts) -> int:
+def count_batches(spec: Pnsgd, facts: Facts) -> int:
     """Steps in a pass over the data."""
     return math.ceil(facts.size / spec.batch_size)
 
 
-def opening(spec: Pnsgd, facts: Facts) -> int:
+def check_initial_point(spec: Pnsgd, facts: Facts) -> int:
     """Steps of all phases of noise but the last."""
     if not isinstance(spec.noise, tuple):
         return 0
-    return sum(steps_of(phase.epochs, phase.steps, lots(spec, facts)) for phase in spec.noise[:-1])
+    return sum(steps_of(phase.epochs, phase.steps, count_batches(spec, facts)) for phase in spec.noise[:-1])
 
 
-def steps(spec: Pnsgd, facts: Facts) -> int | None:
+def check_steps(spec: Pnsgd, facts: Facts) -> int | None:
     """Steps of the run; None: as many as the budget holds."""
     training = facts.training
     if training.epochs == "auto" or training.steps == "auto":
         return None
-    return steps_of(training.epochs, training.steps, lots(spec, facts))
+    return steps_of(training.epochs, training.steps, count_batches(spec, facts))
 
 
-def provable(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
+def check_provable(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """A convex model whose constants are proved."""
-    model, found = facts.model, data_facts(facts.data)
-    if isinstance(model, LogisticRegression) and found.classes != 2:
+    model, result = facts.model, data_facts(facts.data)
+    if isinstance(model, LogisticRegression) and result.classes != 2:
         yield Finding(
             "P165",
-            f"logistic_regression has proven constants for two classes, and there are {found.classes}",
+            f"logistic_regression has proven constants for two classes, and there are {result.classes}",
             "choose model.kind softmax_regression",
             "model.kind",
         )
     elif not isinstance(model, Provable):
-        choice = "softmax_regression" if found.classes > 2 else "logistic_regression"
+        choice = "softmax_regression" if result.classes > 2 else "logistic_regression"
         yield Finding(
             "P165",
             f"{model.kind} has no convex loss: nothing is proved of hiding its iterates",
@@ -95,7 +98,7 @@ def provable(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def bounded(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
+def check_bounded_features(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """Features whose norm is bounded by clipping, and the same at each use of a record."""
     if isinstance(facts.model, Location):
         return
@@ -128,7 +131,7 @@ def bounded(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     )
 
 
-def unit(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
+def check_unit(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """One record at one place."""
     if facts.data.unit != "record":
         yield Finding(
@@ -181,10 +184,10 @@ def last_iterate(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def noise(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
+def check_noise(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """Gaussian noise, or Laplace noise on one parameter; phases that can be told apart."""
-    found = phases(spec.noise)
-    for path, one in found:
+    result = phases(spec.noise)
+    for path, one in result:
         if one.family not in FAMILIES:
             yield Finding(
                 "P101",
@@ -193,7 +196,7 @@ def noise(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
                 f"set {path}.family to gaussian, or use mechanism.kind encoded",
                 f"{path}.family",
             )
-    families = {one.family for _, one in found}
+    families = {one.family for _, one in result}
     if families == set(FAMILIES):
         yield Finding(
             "P101",
@@ -201,10 +204,10 @@ def noise(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
             "use one family in all phases",
             "mechanism.noise",
         )
-    if len(found) > MOST_PHASES:
+    if len(result) > MAX_PHASES:
         yield Finding(
             "R282",
-            f"{len(found)} phases of noise; a run is accounted in few stages, and takes at most {MOST_PHASES}",
+            f"{len(result)} phases of noise; a run is accounted in few stages, and takes at most {MAX_PHASES}",
             "write fewer and longer phases",
             "mechanism.noise",
         )
@@ -212,9 +215,12 @@ def noise(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 def one_parameter(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """Laplace noise hides a change of one number."""
-    if any(one.family != "laplace" for _, one in phases(spec.noise)) or [*provable(spec, facts), *bounded(spec, facts)]:
+    if any(one.family != "laplace" for _, one in phases(spec.noise)) or [
+        *check_provable(spec, facts),
+        *check_bounded_features(spec, facts),
+    ]:
         return
-    parameters = derived(spec, facts).parameters
+    parameters = check_derived_values(spec, facts).parameters
     if parameters > 1:
         yield Finding(
             "P170",
@@ -224,8 +230,8 @@ def one_parameter(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def lengths(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
-    """Lots that fit the data, a run that can be planned, and phases that fit into it."""
+def check_lengths(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
+    """Batches that fit the data, a run that can be planned, and phases that fit into it."""
     if spec.batch_size > facts.size:
         yield Finding(
             "P105",
@@ -234,20 +240,20 @@ def lengths(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
             "mechanism.batch_size",
         )
         return
-    count = steps(spec, facts)
-    if count is not None and count > MOST_STEPS:
+    count = check_steps(spec, facts)
+    if count is not None and count > MAX_STEPS:
         field = "steps" if facts.training.steps is not None else "epochs"
         yield Finding(
             "P109",
-            f"the run would be {count:,} steps long; the most is {MOST_STEPS:,}",
+            f"the run would be {count:,} steps long; the most is {MAX_STEPS:,}",
             f"lower training.{field} or raise mechanism.batch_size",
             f"training.{field}",
         )
         return
-    wrong = list(phased.lengths(spec.noise))
+    wrong = list(phased.phase_lengths(spec.noise))
     yield from wrong
     if isinstance(spec.noise, tuple) and not wrong:
-        yield from phased.leave_something(opening(spec, facts), count)
+        yield from phased.leave_something(check_initial_point(spec, facts), count)
 
 
 def moving_rate(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
@@ -275,11 +281,11 @@ def random_stop(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def proportions(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
+def check_proportions(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """Numbers that can be multiplied."""
-    found, rate = derived(spec, facts), spec.learning_rate
+    result, rate = check_derived_values(spec, facts), spec.learning_rate
     rates = (rate.from_, rate.to) if isinstance(rate, LearningRateSchedule) else (rate,)
-    numbers = (found.diameter, found.largest_norm, found.lipschitz, found.moved, found.smoothness, *rates)
+    numbers = (result.diameter, result.largest_norm, result.lipschitz, result.moved, result.smoothness, *rates)
     low, high = _SANE
     if not all(low < number < high for number in numbers):
         yield Finding(
@@ -292,15 +298,15 @@ def proportions(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 def constants_hold(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """Declared constants belong to some loss, and promise no more than the model's; steps do not spread."""
-    found = derived(spec, facts)
-    errors = [*_contradictions(spec, found, facts), *_promises(spec, found)]
+    result = check_derived_values(spec, facts)
+    errors = [*_contradictions(spec, result, facts), *_promises(spec, result)]
     yield from errors[:1] if errors and errors[0].code == "P160" else errors
     if not errors:
-        yield from _rates(spec, constants.declared(found, spec.constants))
+        yield from _rates(spec, constants.list_declared(result, spec.constants))
 
 
 def _contradictions(spec: Pnsgd, found: Proven, facts: Facts) -> Iterator[Finding]:
-    used = constants.declared(found, spec.constants)
+    used = constants.list_declared(found, spec.constants)
     rho, beta = used.strong_convexity, used.smoothness
     if rho > beta:
         yield Finding(
@@ -330,7 +336,7 @@ def _promises(spec: Pnsgd, found: Proven) -> Iterator[Finding]:
         value = getattr(spec.constants, name)
         if value is None or value == proven or (value > proven) is least:
             continue
-        bound = rounding.up(proven) if least else proven
+        bound = rounding.round_up(proven) if least else proven
         yield Finding(
             "P161",
             f"{symbol} = {value:g} promises more than the model keeps: what is proved is {bound:.6g}",
@@ -353,28 +359,28 @@ def _rates(spec: Pnsgd, used: Proven) -> Iterator[Finding]:
         yield Finding(
             "P162",
             f"from a learning rate of 2/β = {most:.4g} on a step may spread iterates, and hiding them protects nobody",
-            f"lower {path} to {rounding.down(min(turn, 0.9 * most), 3):g} or less",
+            f"lower {path} to {rounding.round_down(min(turn, 0.9 * most), 3):g} or less",
             path,
         )
     elif fastest > turn * (1 + 1e-9):
         yield Finding(
             "P163",
             f"beyond 2/(β + ρ) = {turn:.4g} a larger learning rate contracts less",
-            f"lower {path} to {rounding.down(turn, 3):g} or less",
+            f"lower {path} to {rounding.round_down(turn, 3):g} or less",
             path,
             severity=Severity.WARNING,
         )
 
 
 RULES: tuple[Callable[[Pnsgd, Facts], Iterator[Finding]], ...] = (
-    provable,
-    bounded,
-    unit,
+    check_provable,
+    check_bounded_features,
+    check_unit,
     plain_steps,
     last_iterate,
-    noise,
+    check_noise,
     one_parameter,
-    lengths,
+    check_lengths,
     moving_rate,
     random_stop,
 )

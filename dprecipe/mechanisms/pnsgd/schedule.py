@@ -14,8 +14,8 @@ from fractions import Fraction
 from dprecipe.language.training import LearningRateSchedule
 from dprecipe.mechanisms.noisy_sum import staircase
 
-MOST_STAGES = 256
-MOST_PHASES = MOST_STAGES // 2
+MAX_STAGES = 256
+MAX_PHASES = MAX_STAGES // 2
 """Of noise: the other stages are left to the learning rate."""
 
 
@@ -29,12 +29,12 @@ class Stage:
     """σ: the scale of the noise on a step's mean gradient (of `gaussian`, its standard deviation)."""
 
 
-def stages(
-    learning_rate: float | LearningRateSchedule, noise: Sequence[tuple[int, float]], steps: int, lots: int
+def stages_of(
+    learning_rate: float | LearningRateSchedule, noise: Sequence[tuple[int, float]], steps: int, batches: int
 ) -> tuple[Stage, ...]:
-    """At most `MOST_STAGES` stages that together take `steps` steps; a pass takes `lots`.
+    """At most `MAX_STAGES` stages that together take `steps` steps; a pass takes `batches`.
 
-    `noise` holds at most `MOST_PHASES` phases: steps, and the scale of their noise. The last one lasts to the end,
+    `noise` holds at most `MAX_PHASES` phases: steps, and the scale of their noise. The last one lasts to the end,
     whatever it says.
     """
     begins, scales, at = [], [], 0
@@ -44,30 +44,31 @@ def stages(
         at += length
     cuts = {0, *begins}
     if isinstance(learning_rate, LearningRateSchedule):
-        cuts |= staircase.starts(_length(learning_rate, steps, lots), steps, MOST_STAGES - len(noise))
-    found: list[Stage] = []
-    for first, end in staircase.pieces(cuts, steps):
+        cuts |= staircase.schedule_starts(_length(learning_rate, steps, batches), steps, MAX_STAGES - len(noise))
+    results: list[Stage] = []
+    for first, end in staircase.schedule_pieces(cuts, steps):
         phase = max(index for index, start in enumerate(begins) if start <= first)
-        rate = _rate(learning_rate, first, steps, lots)
-        if found and (found[-1].learning_rate, found[-1].noise_scale) == (rate, scales[phase]):
-            first -= found.pop().steps
-        found.append(Stage(end - first, rate, scales[phase]))
-    return tuple(found)
+        rate = _rate(learning_rate, first, steps, batches)
+        if results and (results[-1].learning_rate, results[-1].noise_scale) == (rate, scales[phase]):
+            first -= results.pop().steps
+        results.append(Stage(end - first, rate, scales[phase]))
+    return tuple(results)
 
 
-def steps_of(epochs: float | None, steps: int | None, lots: int) -> int:
-    """Whole steps that cover a length given in passes or steps; exact decimals, so that 0.1 passes of 60,000 lots are
+def steps_of(epochs: float | None, steps: int | None, batches: int) -> int:
+    """Whole steps that cover a length given in passes or steps; exact decimals, so that 0.1 passes of 60,000 batches
+    are
     6,000 steps."""
-    return math.ceil(Fraction(str(epochs)) * lots) if steps is None else steps
+    return math.ceil(Fraction(str(epochs)) * batches) if steps is None else steps
 
 
-def _length(schedule: LearningRateSchedule, steps: int, lots: int) -> int:
+def _length(schedule: LearningRateSchedule, steps: int, batches: int) -> int:
     """Steps of the schedule itself; the value of its last one lasts from then on."""
-    return steps if schedule.epochs is None else steps_of(schedule.epochs, None, lots)
+    return steps if schedule.epochs is None else steps_of(schedule.epochs, None, batches)
 
 
-def _rate(learning_rate: float | LearningRateSchedule, step: int, steps: int, lots: int) -> float:
+def _rate(learning_rate: float | LearningRateSchedule, step: int, steps: int, batches: int) -> float:
     """The learning rate of a step, counted from 0."""
     if not isinstance(learning_rate, LearningRateSchedule):
         return float(learning_rate)
-    return learning_rate.at(step, _length(learning_rate, steps, lots))
+    return learning_rate.at(step, _length(learning_rate, steps, batches))

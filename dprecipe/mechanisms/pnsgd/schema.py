@@ -11,21 +11,21 @@ from dprecipe.language.training import LearningRate
 from dprecipe.noise.schema import PhasedNoise, phases
 
 
-class Ball(Block):
+class BallConstraint(Block):
     """All parameters together have at most this L2 norm."""
 
     kind: Literal["ball"]
     radius: PositiveFloat
 
 
-class Box(Block):
+class BoxConstraint(Block):
     """Each parameter lies between minus this bound and this bound; of one parameter, an interval."""
 
     kind: Literal["box"]
     bound: PositiveFloat
 
 
-Constraint = Annotated[Ball | Box, Field(discriminator="kind")]
+Constraint = Annotated[BallConstraint | BoxConstraint, Field(discriminator="kind")]
 
 
 class Constants(Block):

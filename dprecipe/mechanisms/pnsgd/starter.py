@@ -22,7 +22,7 @@ def starter_text(source: str, data: str) -> str:
     )
     if "clip_features" not in data:
         data += _CLIP if _PREPROCESS in data else _PREPROCESS + _CLIP
-    model, radius, rate, lot, passes, epsilon = _CHOICES[source]
+    model, radius, rate, batch, passes, epsilon = _CHOICES[source]
     return f"""\
 {data}
 model: {model}    # convex: what is proved of hiding iterates holds for no network
@@ -32,7 +32,7 @@ mechanism:
   constraint: {{kind: ball, radius: {radius}}}       # all weights together stay within this length
   learning_rate: {rate:<12}# how far a step goes; at most 2 over the smoothness that `dprecipe plan` shows
   noise: {{family: gaussian, multiplier: auto}}    # auto: solved, so that the run just fits the budget
-  batch_size: {lot:<15}# records of one step
+  batch_size: {batch:<15}# records of one step
   order: permuted            # drawn once, for all passes; or sequential: a guarantee for each position
 
 # The most that may be spent; delta far below 1 / data.size. Exchanging a record leaves all others in their places.

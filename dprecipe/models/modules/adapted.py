@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dprecipe.models.form import Form
 from dprecipe.models.modules.draws import SEEDS, shared_draws
-from dprecipe.models.modules.reads import reading
+from dprecipe.models.modules.reads import watch_reads
 from dprecipe.models.modules.seeded import draw_from, drawing_from
 
 IDS, MASK = "input_ids", "attention_mask"
@@ -25,7 +25,7 @@ TRIED, MORE = 3, 7
 
 
 @final
-class Adapted(nn.Module):
+class RecordByRecord(nn.Module):
     """`module`, under the names of its own parameters, for features (N, …) as float32.
 
     - Tokens come as int64, and what is none of them as the nearest one; a record that is not finite has outputs of NaN.
@@ -51,15 +51,15 @@ class Adapted(nn.Module):
     @property
     def module(self) -> nn.Module:
         """The module as it came."""
-        found: nn.Module = vars(self)["_kept"][0]
-        return found
+        result: nn.Module = vars(self)["_kept"][0]
+        return result
 
     @property
     def single(self) -> bool:
         """Records go through it one by one, each with draws of its own."""
         return self._single
 
-    def train(self, mode: bool = True) -> Adapted:
+    def train(self, mode: bool = True) -> RecordByRecord:
         self.module.train(mode)
         self.training = mode
         return self
@@ -82,13 +82,13 @@ class Adapted(nn.Module):
         given = limited.long() if self._whole else limited
         if len(self._form.fields) and given.dim() == len(self._form.shape) + 1:
             named = dict(zip(self._form.fields, given.unbind(1), strict=True))
-            found = logits_of(self.module(**named))
+            result = logits_of(self.module(**named))
         elif self._mask:
-            found = logits_of(self.module(given, **{MASK: self._counted(given)}))
+            result = logits_of(self.module(given, **{MASK: self._counted(given)}))
         else:
-            found = logits_of(self.module(given))
+            result = logits_of(self.module(given))
         # No table shows what was looked up in it, so that a record without numbers is marked.
-        marked: Tensor = found + (0.0 * features).flatten(1).sum(1).view(-1, *[1] * (found.dim() - 1))
+        marked: Tensor = result + (0.0 * features).flatten(1).sum(1).view(-1, *[1] * (result.dim() - 1))
         return marked
 
     def _counted(self, tokens_NL: Tensor) -> Tensor:
@@ -115,11 +115,11 @@ def logits_of(answer: Any) -> Any:
     """The tensor of logits in what a module returns: itself, or the `logits` of an object or a mapping."""
     if isinstance(answer, Tensor):
         return answer
-    found = answer.get("logits") if isinstance(answer, dict) else getattr(answer, "logits", None)
-    return found if isinstance(found, Tensor) else answer
+    result = answer.get("logits") if isinstance(answer, dict) else getattr(answer, "logits", None)
+    return result if isinstance(result, Tensor) else answer
 
 
-def adapt(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
+def adapt_module(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
     """The module as the engine calls it, the form of its records with the number of tokens that its tables have, and
     why its records go through it one by one (empty: they need not).
 
@@ -133,35 +133,39 @@ def adapt(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
             form = tokens if isinstance(_tried(_called_as(module, tokens), tokens), Tensor) else form
         elif form.tokens is not None and not any(form.tokens):
             form = Form(form.shape, _tokens_of(module, form), form.fields)
-        made = _called_as(module, form)
-        single = _by_single_records(made, form)
+        record_by_record = _called_as(module, form)
+        single = _by_single_records(record_by_record, form)
     if single:
-        whole, mask = (made._whole, made._mask) if isinstance(made, Adapted) else (False, "")
-        made = Adapted(module, form, whole=whole, mask=mask, single=True)
-    if isinstance(made, Adapted):
-        made.training = module.training
-    return made, form, single
+        whole, mask = (
+            (record_by_record._whole, record_by_record._mask)
+            if isinstance(record_by_record, RecordByRecord)
+            else (False, "")
+        )
+        record_by_record = RecordByRecord(module, form, whole=whole, mask=mask, single=True)
+    if isinstance(record_by_record, RecordByRecord):
+        record_by_record.training = module.training
+    return record_by_record, form, single
 
 
 def _called_as(module: nn.Module, form: Form) -> nn.Module:
     """The first way of calling the module that works."""
     if form.tokens is None:
         plain = _tried(module, form)
-        return module if plain is None or isinstance(plain, Tensor) else Adapted(module, form, whole=False)
+        return module if plain is None or isinstance(plain, Tensor) else RecordByRecord(module, form, whole=False)
     takes_mask = not form.fields and MASK in _parameters(module)
     masks = ("added", "counts") if takes_mask and _of_library(module) else ("counts",) if takes_mask else ("",)
     # Tables want whole numbers, layers of quantities do not.
-    ways = [Adapted(module, form, whole=whole, mask=mask) for whole in (True, False) for mask in masks]
+    ways = [RecordByRecord(module, form, whole=whole, mask=mask) for whole in (True, False) for mask in masks]
     for way in ways:
         if isinstance(_tried(way, form), Tensor) and (way._mask != "added" or _same_mask(way, form)):
             return way
     return ways[len(masks) - 1]  # none: the probe says what it raises
 
 
-def _same_mask(way: Adapted, form: Form) -> bool:
+def _same_mask(way: RecordByRecord, form: Form) -> bool:
     """Whether the library understands a mask that is added to the scores as it does one of counts."""
     with _resting_layers(way):
-        other = Adapted(way.module, form, whole=way._whole, mask="counts")
+        other = RecordByRecord(way.module, form, whole=way._whole, mask="counts")
         one, two = _tried(way, form), _tried(other, form)
     return isinstance(one, Tensor) and isinstance(two, Tensor) and bool(torch.allclose(one, two, rtol=1e-4, atol=1e-5))
 
@@ -170,7 +174,7 @@ def _by_single_records(module: nn.Module, form: Form) -> str:
     """Why records can't go through the module together, if so: one record would decide for the others."""
     records = _records(module, form)
     try:
-        reads = reading(module, records)
+        reads = watch_reads(module, records)
     except Exception:  # of the module, whose code is the user's
         return "it takes one record at a time" if isinstance(_tried(module, form, 1), Tensor) else ""
     return reads or shared_draws(module, (records, _records(module, form, MORE)))
@@ -179,20 +183,20 @@ def _by_single_records(module: nn.Module, form: Form) -> str:
 def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:
     """How many tokens the tables have that the module looks its records up in: for each field, 0 where it has none."""
     small = Form(form.shape, (0,) * max(1, len(form.fields)), form.fields)
-    made = _called_as(module, small)
+    result = _called_as(module, small)
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     zeros = torch.zeros((TRIED, *form.shape), device=device)
     for number, name in enumerate(form.fields):
         zeros[:, number] = float("mask" in name)
-    before = _lookups(made, zeros)
-    found = []
+    before = _lookups(result, zeros)
+    results = []
     for number in range(max(1, len(form.fields))):
         ones = zeros.clone()
         (ones[:, number] if form.fields else ones).fill_(1.0)
-        after = _lookups(made, ones)
+        after = _lookups(result, ones)
         changed = [key for key in before.keys() & after.keys() if not _equal(before[key][1], after[key][1])]
-        found.append(min((before[key][0] for key in changed), default=0))
-    return tuple(found)
+        results.append(min((before[key][0] for key in changed), default=0))
+    return tuple(results)
 
 
 def _lookups(module: nn.Module, records: Tensor) -> dict[int, tuple[int, Tensor]]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dprecipe.models.modules.resting import draws, without_cudnn
+from dprecipe.models.modules.resting import consumes_randomness, without_cudnn
 
 SEEDS = 1 << 62
 """Below this are the seeds of records that go through a module one by one; to draw one is no draw of the module."""
@@ -43,7 +43,7 @@ def drawn_by(module: nn.Module, features: Tensor) -> Drawn:
     """
     python, (_, keys, place, *_) = random.getstate(), np.random.get_state()
     # Kernels that draw inside (cuDNN's, fused attention) would not be seen.
-    with torch.no_grad(), without_cudnn(), sdpa_kernel(SDPBackend.MATH), _Seen() as seen:
+    with torch.no_grad(), without_cudnn(), sdpa_kernel(SDPBackend.MATH), _DrawRecorder() as seen:
         module(features)
     _, keys_after, place_after, *_ = np.random.get_state()
     elsewhere = "Python" if random.getstate() != python else ""
@@ -59,25 +59,25 @@ def shared_draws(module: nn.Module, batches: Sequence[Tensor]) -> str:
     Raises:
         Exception: what the module raises.
     """
-    found = [drawn_by(module, features) for features in batches]
-    elsewhere = next((one.elsewhere for one in found if one.elsewhere), "")
+    results = [drawn_by(module, features) for features in batches]
+    elsewhere = next((one.elsewhere for one in results if one.elsewhere), "")
     if elsewhere:
         return f"it draws from {elsewhere}'s generator, once for all of a batch"
-    for one, features in zip(found[1:], batches[1:], strict=True):
-        scaled = [size * len(features) for size in found[0].sizes]
+    for one, features in zip(results[1:], batches[1:], strict=True):
+        scaled = [size * len(features) for size in results[0].sizes]
         if scaled != [size * len(batches[0]) for size in one.sizes]:
             return "what it draws does not grow with the number of records, so that records share it"
     return ""
 
 
-class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _DrawRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.sizes: list[int] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         answer = func(*args, **(kwargs or {}))
-        if draws(func) and not (args and isinstance(args[0], int) and args[0] == SEEDS):
+        if consumes_randomness(func) and not (args and isinstance(args[0], int) and args[0] == SEEDS):
             first = answer[0] if isinstance(answer, tuple) else answer
             self.sizes.append(first.numel() if isinstance(first, Tensor) else 1)
         return answer

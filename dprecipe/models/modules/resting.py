@@ -20,7 +20,7 @@ CONSTANT = 0.5
 
 
 @contextmanager
-def resting() -> Iterator[None]:
+def rest_generators() -> Iterator[None]:
     """Let all draws rest. Kernels that draw inside (cuDNN's, fused attention) are not used meanwhile."""
     with without_cudnn(), sdpa_kernel(SDPBackend.MATH), _Resting():  # type: ignore[no-untyped-call]
         yield
@@ -41,7 +41,7 @@ def without_cudnn() -> Iterator[None]:
 class _Resting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not draws(func):
+        if not consumes_randomness(func):
             return func(*args, **kwargs)
         name = func.overloadpacket.__name__
         if name == "native_dropout":
@@ -49,13 +49,13 @@ class _Resting(TorchDispatchMode):  # type: ignore[no-untyped-call]
             factor = 1 / (1 - share) if training is not False and share < 1 else 1.0
             return values * factor, torch.ones_like(values, dtype=torch.bool)
         if name == "randperm":
-            found: Tensor = func(*args, **kwargs)
-            return found.copy_(torch.arange(len(found), device=found.device))
+            result: Tensor = func(*args, **kwargs)
+            return result.copy_(torch.arange(len(result), device=result.device))
         drawn = func(*args, **kwargs)
         return _filled(drawn, name, args) if isinstance(drawn, Tensor) else drawn
 
 
-def draws(func: Any) -> bool:
+def consumes_randomness(func: Any) -> bool:
     """Whether an operation draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 

@@ -19,7 +19,7 @@ def draw_from(seed: int) -> None:
 
 @contextmanager
 def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
-    """Let layers that draw (dropout) draw from a fresh secret seed, for the reason given in `Store.lot`.
+    """Let layers that draw (dropout) draw from a fresh secret seed, for the reason given in `Store.batch`.
 
     Torch's global generator is seeded, and those of Python and numpy, which a module from Python may ask; all of them
     are left as they were found.

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from torch import nn
 
-from dprecipe.models.geometry import CNN_WINDOWS, Window, spatial
+from dprecipe.models.geometry import CNN_WINDOWS, PoolWindow, spatial_shape
 from dprecipe.models.schema import Cnn
 
 
-def cnn(spec: Cnn, shape: tuple[int, ...], classes: int) -> nn.Module:
+def build_cnn(spec: Cnn, shape: tuple[int, ...], classes: int) -> nn.Module:
     """The preset's network. `shape` has to pass `dprecipe.models.checks`."""
     return PRESETS[spec.preset](shape, classes)
 
@@ -62,7 +62,7 @@ def tempered_cifar(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
+def build_lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Two convolutions and two layers after LeNet-5 (LeCun et al. 1998): 51,902 parameters for MNIST."""
     first, pool_1, second, pool_2 = CNN_WINDOWS["lenet"]
     return nn.Sequential(
@@ -80,7 +80,7 @@ def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def lenet_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """`lenet` with 8 and 16 channels, and each layer normalised record by record: 53,042 parameters for MNIST.
+    """`build_lenet` with 8 and 16 channels, and each layer normalised record by record: 53,042 parameters for MNIST.
 
     Where labels are few it learns in a fraction of the steps. Source: Y. Wu, K. He, "Group Normalization", ECCV 2018.
     """
@@ -102,7 +102,7 @@ def lenet_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
-def scattering(shape: tuple[int, ...], classes: int) -> nn.Module:
+def build_scattering_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """For the maps of a scattering transform, averaged two by two: 62,794 parameters for 243×8×8 and 10 classes.
 
     The first layer mixes coefficients of one place, the second places. F. Tramèr and D. Boneh, "Differentially Private
@@ -124,16 +124,16 @@ def scattering(shape: tuple[int, ...], classes: int) -> nn.Module:
 PRESETS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "tempered-mnist": tempered_mnist,
     "tempered-cifar": tempered_cifar,
-    "lenet": lenet,
+    "lenet": build_lenet,
     "lenet-norm": lenet_norm,
-    "scattering": scattering,
+    "scattering": build_scattering_cnn,
 }
 
 
-def _convolution(channels: int, width: int, window: Window) -> nn.Conv2d:
+def _convolution(channels: int, width: int, window: PoolWindow) -> nn.Conv2d:
     return nn.Conv2d(channels, width, window.kernel, window.stride, window.padding)
 
 
 def _area(preset: str, shape: tuple[int, ...]) -> int:
-    height, width = (spatial(CNN_WINDOWS[preset], size) for size in shape[1:])
+    height, width = (spatial_shape(CNN_WINDOWS[preset], size) for size in shape[1:])
     return height * width

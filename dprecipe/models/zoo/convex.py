@@ -15,7 +15,7 @@ from torch import Tensor, nn
 Range = tuple[float, float]
 
 
-def linear(shape: tuple[int, ...], outputs: int, bias: bool) -> nn.Sequential:
+def build_linear(shape: tuple[int, ...], outputs: int, bias: bool) -> nn.Sequential:
     """Flattened features (B, *shape) to `outputs` sums, (B, outputs), at zero."""
     layer = nn.Linear(math.prod(shape), outputs, bias=bias)
     for parameter in layer.parameters():
@@ -23,9 +23,9 @@ def linear(shape: tuple[int, ...], outputs: int, bias: bool) -> nn.Sequential:
     return nn.Sequential(nn.Flatten(), layer)
 
 
-def regression(shape: tuple[int, ...], bias: bool, target: Range) -> nn.Sequential:
+def build_regression(shape: tuple[int, ...], bias: bool, target: Range) -> nn.Sequential:
     """Linear regression: (B, *shape) to predictions (B, 1), float64, in the units of a target of this range."""
-    return nn.Sequential(*linear(shape, 1, bias), InUnits(target))
+    return nn.Sequential(*build_linear(shape, 1, bias), InUnits(target))
 
 
 @final

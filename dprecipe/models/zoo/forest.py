@@ -12,11 +12,11 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-LEAST_CHANCE = 1e-12
+MIN_CHANCE = 1e-12
 """A chance of zero becomes this, so that its logarithm is finite; a mean over trees that is not zero is larger."""
-MOST_VALUE = 1e30
+MAX_VALUE = 1e30
 """Of a score in a leaf: sums stay within single precision, however many trees there are."""
-MOST_LEVELS = 1_000
+MAX_LEVELS = 1_000
 """Depth of a tree: evaluation takes a step a level."""
 CHUNK = 1 << 17
 """Records times trees at a time: what is worked with stays in the cache, which is worth half the time."""
@@ -61,7 +61,7 @@ class Forest(nn.Module):
     def flaw(self) -> str | None:
         """What keeps these tensors from being trees; None where nothing does.
 
-        Then evaluation reads nothing out of bounds, ends after `MOST_LEVELS` steps, and its result is finite for finite
+        Then evaluation reads nothing out of bounds, ends after `MAX_LEVELS` steps, and its result is finite for finite
         features.
         """
         nodes = len(self.threshold)
@@ -75,11 +75,11 @@ class Forest(nn.Module):
             return "a child is no node behind its parent"
         if not ((self.feature >= 0) & (self.feature < self.width)).all():
             return "a node asks for a feature that there is not"
-        if not (self.threshold.isfinite().all() and (self.value.abs() <= MOST_VALUE).all()):
+        if not (self.threshold.isfinite().all() and (self.value.abs() <= MAX_VALUE).all()):
             return "a threshold or a value is not finite, or too large"
         if self.averaged and not ((self.value >= 0) & (self.value <= 1)).all():
             return "a chance is outside 0 … 1"
-        return None if _levels(self.root, self.child) <= MOST_LEVELS else f"it has more than {MOST_LEVELS} levels"
+        return None if _levels(self.root, self.child) <= MAX_LEVELS else f"it has more than {MAX_LEVELS} levels"
 
     def forward(self, features: Tensor) -> Tensor:
         x = features.flatten(1)
@@ -87,7 +87,7 @@ class Forest(nn.Module):
             raise ValueError(f"records have {x.shape[1]} features, the trees read {self.width}")
         rows = max(1, CHUNK // len(self.root))
         scores = torch.cat([self._scores(part) for part in torch.split(x, rows)])
-        return (scores / len(self.root)).clamp_min(LEAST_CHANCE).log() if self.averaged else scores
+        return (scores / len(self.root)).clamp_min(MIN_CHANCE).log() if self.averaged else scores
 
     def _scores(self, x: Tensor) -> Tensor:
         total = torch.zeros(len(x), self.value.shape[1], dtype=self.value.dtype, device=x.device)
@@ -136,9 +136,9 @@ def _blank(trees: int, nodes: int, classes: int, device: torch.device | None) ->
 def _levels(roots: Tensor, children: Tensor) -> int:
     """Levels of the deepest tree, counted up to one more than there may be."""
     nodes = torch.unique(roots)
-    for level in range(1, MOST_LEVELS + 2):
+    for level in range(1, MAX_LEVELS + 2):
         following = children[nodes]
         nodes = torch.unique(following[following != nodes[:, None]])
         if len(nodes) == 0:
             return level
-    return MOST_LEVELS + 1
+    return MAX_LEVELS + 1

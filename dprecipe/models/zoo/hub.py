@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.faults import DataFault, RunFailed
-from dprecipe.libraries import importing
-from dprecipe.models.hub_config import Config, checked
+from dprecipe.libraries import importing_libraries
+from dprecipe.models.hub_config import Config, check_config
 from dprecipe.models.schema import Timm, Transformers
-from dprecipe.models.zoo.transformer import marked, whole
+from dprecipe.models.zoo.transformer import mark_padding, whole_sequence
 
 WEIGHTS = "model.safetensors"
 
@@ -61,13 +61,13 @@ class SequenceClassifier(nn.Module):
         self._padding = int(network.config.pad_token_id or 0)
 
     def forward(self, features: Tensor) -> Tensor:
-        tokens_BL = whole(features, self._tokens)
+        tokens_BL = whole_sequence(features, self._tokens)
         places_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
         counts_BL = (tokens_BL != self._padding) | (places_L == 0)
         # As it is added to the scores: the library then makes no mask of its own, which might look at all records.
         mask_B1LL = torch.where(counts_BL, 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
         mask_B1LL = mask_B1LL.expand(-1, 1, len(places_L), -1)
-        return marked(self.network(input_ids=tokens_BL, attention_mask=mask_B1LL).logits, features)
+        return mark_padding(self.network(input_ids=tokens_BL, attention_mask=mask_B1LL).logits, features)
 
     @property
     def prefix(self) -> str:
@@ -121,7 +121,7 @@ def folder_of(spec: Transformers, folder: Path) -> Path:
         return folder / str(spec.init)
     library = _library("huggingface_hub")
     try:
-        found = library.snapshot_download(
+        result = library.snapshot_download(
             spec.hub.name, revision=spec.hub.revision, allow_patterns=["config.json", WEIGHTS]
         )
     except (OSError, ValueError, library.errors.HfHubHTTPError) as error:
@@ -129,7 +129,7 @@ def folder_of(spec: Transformers, folder: Path) -> Path:
             f"{spec.hub.name} at {spec.hub.revision} can't be fetched: {(str(error).splitlines() or [''])[0][:200]}",
             "fetch it elsewhere, and name its folder in model.init",
         ) from error
-    return Path(found)
+    return Path(result)
 
 
 def config_of(folder: Path) -> Config:
@@ -148,12 +148,12 @@ def config_of(folder: Path) -> Config:
         raise DataFault(f"{file}: can't be read", "name a folder with config.json and model.safetensors") from error
     if not isinstance(content, Mapping):
         raise DataFault(f"{file}: holds no configuration", "name a folder with config.json and model.safetensors")
-    return checked(content)
+    return check_config(content)
 
 
 def _library(name: str) -> Any:
     try:
-        with importing():
+        with importing_libraries():
             return import_module(name)
     except ImportError as error:
         raise RunFailed(f"this model needs {name}: {error}", "pip install 'dprecipe[hub]'") from error

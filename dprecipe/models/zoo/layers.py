@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-LEAST_VARIANCE = 1e-4
+MIN_VARIANCE = 1e-4
 """Of a kernel, times its inputs: a constant kernel becomes zero and not infinite."""
 
 
@@ -25,13 +25,13 @@ class StandardisedConv2d(nn.Conv2d):
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
-        weight = standardised(self.weight)
+        weight = standardise_weights(self.weight)
         return functional.conv2d(inputs, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
-def standardised(weight: Tensor) -> Tensor:
+def standardise_weights(weight: Tensor) -> Tensor:
     """(O, …) to kernels of mean 0 and variance 1 / I, where each has I entries."""
     flat_OI = weight.flatten(1)
     centred_OI = flat_OI - flat_OI.mean(1, keepdim=True)
     squares_O1 = centred_OI.square().sum(1, keepdim=True)  # the variance times I
-    return (centred_OI * torch.rsqrt(squares_O1.clamp_min(LEAST_VARIANCE))).view_as(weight)
+    return (centred_OI * torch.rsqrt(squares_O1.clamp_min(MIN_VARIANCE))).view_as(weight)

@@ -11,7 +11,7 @@ from dprecipe.models.schema import Mlp
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
-def mlp(spec: Mlp, shape: tuple[int, ...], classes: int) -> nn.Module:
+def build_mlp(spec: Mlp, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Hidden layers of the given widths, each followed by the activation."""
     layers: list[nn.Module] = [nn.Flatten()]
     width = math.prod(shape)

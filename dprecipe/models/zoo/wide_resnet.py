@@ -12,7 +12,7 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dprecipe.models.geometry import GROUPS, stages
+from dprecipe.models.geometry import GROUPS, count_stages
 from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.layers import StandardisedConv2d
 
@@ -20,7 +20,7 @@ from dprecipe.models.zoo.layers import StandardisedConv2d
 def wide_resnet(spec: WideResNet, channels: int, classes: int) -> nn.Sequential:
     """Images (B, channels, H, W) to logits (B, classes); 2.7 million parameters at depth 16 and width 4."""
     kind = StandardisedConv2d if spec.weight_standardisation else nn.Conv2d
-    blocks = [Block(kind, *block) for block in stages(spec.depth, spec.width)]
+    blocks = [ResidualBlock(kind, *block) for block in count_stages(spec.depth, spec.width)]
     last = 64 * spec.width
     head = nn.Linear(last, classes)
     network = nn.Sequential(
@@ -41,7 +41,7 @@ def wide_resnet(spec: WideResNet, channels: int, classes: int) -> nn.Sequential:
 
 
 @final
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two convolutions and a way around them, which has a convolution of its own where a stage begins."""
 
     def __init__(self, kind: type[nn.Conv2d], before: int, after: int, stride: int, first: bool) -> None:

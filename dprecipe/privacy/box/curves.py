@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from dprecipe.noise.laws import Law
 from dprecipe.privacy.box.box import BoxSum, Shifts
-from dprecipe.privacy.box.moments import MARGIN, MOST_ORDER, log_moments
+from dprecipe.privacy.box.moments import MARGIN, MAX_ORDER, log_moments
 
 Array = NDArray[np.float64]
 
@@ -39,11 +39,11 @@ _RATIO = 1.03
 """Between neighbouring points of the grid of `_convex_majorant`."""
 _BELOW = 64.0
 """The least shift over the grid's first point."""
-_MOST_POINTS = 1000
+_MAX_POINTS = 1000
 
 
 def box_curve(box: BoxSum, orders: Sequence[float]) -> Array:
-    """r(α) of one step: (orders,), for orders α > 1; infinity above `MOST_ORDER`.
+    """r(α) of one step: (orders,), for orders α > 1; infinity above `MAX_ORDER`.
 
     Guarantees: bounds adding and removing a unit, up to 1e-9 relative rounding error.
     Source: Nasr et al. 2020, Lemma 4.
@@ -52,13 +52,13 @@ def box_curve(box: BoxSum, orders: Sequence[float]) -> Array:
     whole_K = sums_K if box.sampling_rate == 1 else _sampled(box.sampling_rate, sums_K)
     orders_A = np.asarray(orders, dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        scaled_A = np.interp(orders_A, np.arange(1, MOST_ORDER + 1), np.append(0.0, whole_K), right=math.inf)
+        scaled_A = np.interp(orders_A, np.arange(1, MAX_ORDER + 1), np.append(0.0, whole_K), right=math.inf)
     curve_A: Array = np.where(np.isnan(scaled_A), math.inf, scaled_A) / (orders_A - 1)
     return curve_A
 
 
 def log_moments_of_sum(box: BoxSum) -> Array:
-    """Upper bounds of S_k for k = 2..`MOST_ORDER`: (K,), read-only.
+    """Upper bounds of S_k for k = 2..`MAX_ORDER`: (K,), read-only.
 
     `box.exchanged`: no coordinate moves further than u_j + w_j, where the u_j are halves of the bounds and the w_j
     the same numbers in another order. For convex H_k >= log M_k the sum of H_k(u_j + w_j) is largest where both are
@@ -76,7 +76,7 @@ def _log_moments_of_sum(law: Law, shifts: Shifts, noise_multiplier: float, excha
             logs_TK = _convex_majorant(law, taus_T) if exchanged else log_moments(law, taus_T)
             sums_K: Array = (1 + MARGIN) * (counts_T @ logs_TK)
         else:
-            sums_K = np.full(MOST_ORDER - 1, math.inf)
+            sums_K = np.full(MAX_ORDER - 1, math.inf)
     sums_K = np.where(np.isnan(sums_K), math.inf, np.maximum(sums_K, 1e-300))  # its logarithm is taken
     sums_K.flags.writeable = False
     return sums_K
@@ -102,10 +102,10 @@ def _convex_majorant(law: Law, taus_T: Array) -> Array:
     df = law.shape or 1.0
     largest = float(taus_T.max())
     least = float(np.min(taus_T[taus_T > 0]))
-    points = math.ceil(min(math.log(_BELOW * (largest / least)) / math.log(_RATIO), _MOST_POINTS))
+    points = math.ceil(min(math.log(_BELOW * (largest / least)) / math.log(_RATIO), _MAX_POINTS))
     grid_I = np.append(0.0, largest * _RATIO ** np.arange(-points, 1.0))
     grid_I[-1] = largest
-    curvature_K = np.arange(1.0, MOST_ORDER) * (df + 1) / (8 * df)
+    curvature_K = np.arange(1.0, MAX_ORDER) * (df + 1) / (8 * df)
     raised_I = (1.0001 * (_RATIO - 1) * grid_I + 2 * grid_I[1]) ** 2 / 8
     raised_I[0] = 0.0
     values_IK = log_moments(law, grid_I) + raised_I[:, None] * curvature_K
@@ -118,8 +118,8 @@ def _convex_majorant(law: Law, taus_T: Array) -> Array:
 
 
 def _sampled(q: float, sums_K: Array) -> Array:
-    """(α-1) r(α) for α = 2..`MOST_ORDER`; the cancelling terms k = 0, 1 never appear."""
-    orders_K = np.arange(2, MOST_ORDER + 1)
+    """(α-1) r(α) for α = 2..`MAX_ORDER`; the cancelling terms k = 0, 1 never appear."""
+    orders_K = np.arange(2, MAX_ORDER + 1)
     rest_AK = orders_K[:, None] - orders_K
     terms_K = sums_K + np.log(-np.expm1(-sums_K)) + orders_K * math.log(q)
     logs_AK = np.where(rest_AK >= 0, _log_binomials() + rest_AK * math.log1p(-q) + terms_K, -math.inf)
@@ -129,9 +129,9 @@ def _sampled(q: float, sums_K: Array) -> Array:
 
 @lru_cache(maxsize=1)
 def _log_binomials() -> Array:
-    """log C(α, k), α and k = 2..`MOST_ORDER`; anything where k > α."""
-    log_factorials = np.array([math.lgamma(n + 1) for n in range(MOST_ORDER + 1)])
-    orders_K = np.arange(2, MOST_ORDER + 1)
+    """log C(α, k), α and k = 2..`MAX_ORDER`; anything where k > α."""
+    log_factorials = np.array([math.lgamma(n + 1) for n in range(MAX_ORDER + 1)])
+    orders_K = np.arange(2, MAX_ORDER + 1)
     rest_AK = np.maximum(orders_K[:, None] - orders_K, 0)
     logs_AK: Array = log_factorials[orders_K][:, None] - log_factorials[orders_K] - log_factorials[rest_AK]
     return logs_AK

@@ -20,12 +20,12 @@ from dprecipe.noise.laws import Law
 
 Array = NDArray[np.float64]
 
-MOST_ORDER = 256
+MAX_ORDER = 256
 MARGIN = 1e-12
 """Relative error that no value of `log_moments` reaches: the largest measured is 7e-14, against 30 digits and finer
 rules, df from 0.5 to 1000, λ to 8, τ from 1e-6 to 30."""
 
-_FEWEST_NODES, _MOST_NODES = 32, 4096
+_FEWEST_NODES, _MAX_NODES = 32, 4096
 _AGREEMENT = 1e-7
 """The rule converges exponentially: halving its step squares the error."""
 _STEEPEST = 200.0
@@ -36,7 +36,7 @@ _IN_CACHE = 1 << 15
 
 
 def log_moments(law: Law, taus_T: Array) -> Array:
-    """log M_k(τ) for each τ >= 0 and k = 2..`MOST_ORDER`: (T, K).
+    """log M_k(τ) for each τ >= 0 and k = 2..`MAX_ORDER`: (T, K).
 
     Closed forms for gaussian and laplace. The others by the trapezoidal rule, after a change of variable that makes it
     converge exponentially and with as many nodes as it takes for two rules to agree. Shifts so large that this would
@@ -46,7 +46,7 @@ def log_moments(law: Law, taus_T: Array) -> Array:
     Guarantees: relative error below `MARGIN`, or an upper bound.
     Source: closed forms: Mironov 2017, Table II; the rule: Trefethen & Weideman 2014.
     """
-    orders_K = np.arange(2.0, MOST_ORDER + 1)
+    orders_K = np.arange(2.0, MAX_ORDER + 1)
     with np.errstate(over="ignore"):  # infinity is a bound
         if law.family == "gaussian":
             logs_TK = orders_K * (orders_K - 1) / 2 * taus_T[:, None] ** 2
@@ -77,11 +77,11 @@ def _beyond_linear(t: Array) -> Array:
 
 def _by_quadrature(law: Law, taus_T: Array) -> Array:
     steepest_T = np.array([law.largest_loss(tau) for tau in taus_T.tolist()])
-    bounds_TK: Array = np.arange(1, MOST_ORDER) * steepest_T[:, None]
+    bounds_TK: Array = np.arange(1, MAX_ORDER) * steepest_T[:, None]
     todo_T = np.flatnonzero(steepest_T <= _STEEPEST)
     nodes = _FEWEST_NODES
     sums_TJ = _power_sums(law, taus_T[todo_T], steepest_T[todo_T], np.arange(nodes) / nodes)
-    while len(todo_T) and nodes < _MOST_NODES:
+    while len(todo_T) and nodes < _MAX_NODES:
         between_TJ = _power_sums(law, taus_T[todo_T], steepest_T[todo_T], (np.arange(nodes) + 0.5) / nodes)
         done_T = (np.abs(between_TJ - sums_TJ) < _AGREEMENT * sums_TJ).all(axis=1)
         sums_TJ, nodes = (sums_TJ + between_TJ) / 2, 2 * nodes
@@ -92,15 +92,15 @@ def _by_quadrature(law: Law, taus_T: Array) -> Array:
 
 def _of_power_sums(sums_TJ: Array, steepest_T: Array) -> Array:
     """log(1 + Σ (k-1-j) A_j): sums of sums, in the log domain."""
-    logs_TJ = np.log(sums_TJ) + np.arange(MOST_ORDER - 1) * steepest_T[:, None]
+    logs_TJ = np.log(sums_TJ) + np.arange(MAX_ORDER - 1) * steepest_T[:, None]
     excess_TK = np.logaddexp.accumulate(np.logaddexp.accumulate(logs_TJ, axis=1), axis=1)
     logs_TK: Array = np.logaddexp(0.0, excess_TK)
     return logs_TK
 
 
 def _power_sums(law: Law, taus_T: Array, steepest_T: Array, at_N: Array) -> Array:
-    """A_j / sup(y)^j for j = 0..`MOST_ORDER` - 2, by the rule with equal weights at these nodes of [0, 1]: (T, J)."""
-    sums_TJ = np.empty((len(taus_T), MOST_ORDER - 1))
+    """A_j / sup(y)^j for j = 0..`MAX_ORDER` - 2, by the rule with equal weights at these nodes of [0, 1]: (T, J)."""
+    sums_TJ = np.empty((len(taus_T), MAX_ORDER - 1))
     rows = max(1, _IN_CACHE // (len(at_N) * (3 if law.family == "variance_gamma" else 1)))
     for start in range(0, len(taus_T), rows):
         here = slice(start, start + rows)
@@ -109,7 +109,7 @@ def _power_sums(law: Law, taus_T: Array, steepest_T: Array, at_N: Array) -> Arra
         log_y_TN = law.log_ratio(x_TN, tau_T1)
         term_TN = weight_TN * np.exp(law.log_density(x_TN)) * np.expm1(log_y_TN) ** 2
         y_TN = np.exp(log_y_TN - steepest_T[here, None])
-        for j in range(MOST_ORDER - 1):
+        for j in range(MAX_ORDER - 1):
             sums_TJ[here, j] = term_TN.sum(axis=1)
             term_TN *= y_TN
     return sums_TJ
@@ -144,7 +144,7 @@ def _kinked(law: Law, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
     Source: Takahasi & Mori 1974.
     """
     shape = law.shape or 1.0
-    far_T1 = _TAIL + 8 * shape + 4 * np.sqrt(shape * MOST_ORDER * tau_T1)
+    far_T1 = _TAIL + 8 * shape + 4 * np.sqrt(shape * MAX_ORDER * tau_T1)
     low, high_T1 = -3.9, np.arcsinh(2 / math.pi * np.log(far_T1))
     w_TN = low + (high_T1 - low) * at_N
     away_TN = np.exp(math.pi / 2 * np.sinh(w_TN))

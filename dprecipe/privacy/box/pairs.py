@@ -47,8 +47,8 @@ from dprecipe.privacy.loss import (
     Loss,
     LossPair,
     NoPairError,
-    sampled,
-    sampled_added,
+    sample_loss,
+    sample_loss_added,
 )
 
 _INFLATION = 3e-5
@@ -57,12 +57,12 @@ _COARSE = 3e-3
 """Step of the product's grid over the standard deviation of its loss."""
 _SPAN = 16.0
 """Shifts that differ by more than this factor are done apart."""
-_MOST_BANDS = 6
+_MAX_BANDS = 6
 _FINEST = 1 << 23
 """Most points of a fine grid: enough for 3e7 coordinates."""
 _COARSEST = 5.0
 """How much coarser than it should be a fine grid may be, for up to 1e9 coordinates."""
-_MOST_VALUES = 1 << 24
+_MAX_VALUES = 1 << 24
 _CONVOLVED = 1e8
 """About half the multiplications up to which a product is done coordinate by coordinate."""
 _TAILS = (1e-40, 1e-100, 1e-200)
@@ -106,7 +106,7 @@ def box_losses(box: BoxSum, step: float, tail: float) -> LossPair:
     span = 2 * largest if q == 1 else math.log1p(q * math.expm1(largest)) - math.log1p(-q)
     if span > MAX_BINS * step:
         raise GridError
-    return LossPair(sampled(whole, q, step), sampled_added(whole, q, step))
+    return LossPair(sample_loss(whole, q, step), sample_loss_added(whole, q, step))
 
 
 @lru_cache(maxsize=64)
@@ -125,7 +125,7 @@ def _product(
     if not (variance > 0 and float(counts_K @ means_K) < LARGEST_LOSS):
         raise NoPairError
     step = _COARSE * math.sqrt(variance)
-    least = max(taus_K[-1] * _SPAN ** (1 - _MOST_BANDS), taus_K[0])
+    least = max(taus_K[-1] * _SPAN ** (1 - _MAX_BANDS), taus_K[0])
     band_K = np.floor(np.log(taus_K[-1] / np.maximum(taus_K, least)) / math.log(_SPAN)).astype(np.int64)
     bands = [np.flatnonzero(band_K == band) for band in np.unique(band_K)]
     fines = [_fine_step(spreads_K[here], counts_K[here], variance / len(bands)) for here in bands]
@@ -177,7 +177,7 @@ def _band(law: Law, taus_K: Array, counts_K: Array, step: float, fine: float, ta
         return whole, 0.0
     ratio = fast_size(math.ceil(step / fine))
     fine = step / ratio
-    if len(taus_K) * steepest / fine > _MOST_VALUES:
+    if len(taus_K) * steepest / fine > _MAX_VALUES:
         raise NoPairError
     halves = [_coordinate(law, tau, fine) for tau in taus_K.tolist()]
     s_KJ = np.zeros((len(halves), max(map(len, halves))))

@@ -49,8 +49,8 @@ class Power:
             here = slice(first - middle + size // 2, last - middle + size // 2)
             half = np.append(half, np.full(max(0, last - len(half)), math.inf))
             with np.errstate(over="ignore"):
-                found = masses[here] * np.exp(log_m - eta * coarse * np.arange(first, last))
-            half[first:last] = np.minimum(half[first:last], found)
+                result = masses[here] * np.exp(log_m - eta * coarse * np.arange(first, last))
+            half[first:last] = np.minimum(half[first:last], result)
             reach = math.ceil((centre + _TRUSTED * spread) / coarse)
             if reach >= top:
                 return np.concatenate([half[:0:-1], half]), 0.0

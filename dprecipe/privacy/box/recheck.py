@@ -43,7 +43,7 @@ def max_loss(box: BoxSum) -> float:
     return float(whole)
 
 
-def effort(box: BoxSum) -> float:
+def estimate_effort(box: BoxSum) -> float:
     """Roughly how long its distribution takes, 2e4 a second."""
     return (len(box.shifts) + 200) * math.sqrt(box.dimension)
 
@@ -58,7 +58,7 @@ def is_mild(box: BoxSum) -> bool:
 
 
 @lru_cache(maxsize=8)
-def product(box: BoxSum) -> tuple[float, Array] | None:
+def product_masses(box: BoxSum) -> tuple[float, Array] | None:
     """Step of a grid, and the masses of the unsampled sum's loss at 0, h, 2h, …; the rest is their mirror image.
 
     None where a coordinate is so much larger than most that the grid would be out of all proportion.

@@ -1,8 +1,8 @@
 """Clipped sums from one backward pass: layers keep what their gradients are made of, and few gradients of single
 records are ever held.
 
-How a model's layers are called is found out once, on made-up records of the same shape, and the sum that comes of it is
-held against plain backpropagation there. A model for which it can't be had, or is not equal, is `Unplanned`, and the
+How a model's layers are called is found out once, on synthetic records of the same shape, and the sum that comes of it
+is held against plain backpropagation there. A model for which it can't be had, or is not equal, is `Unplanned`, and the
 reason is told. Nothing of the plan is taken from a record, so that nothing of it can move with one.
 
 Legend: N records, P numbers of all trained parameters.
@@ -22,24 +22,24 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor, nn
 
-from dprecipe.models.modules.resting import resting
+from dprecipe.models.modules.resting import rest_generators
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.layers import terms
-from dprecipe.training.engine.reduced import tolerance
+from dprecipe.training.engine.layers import layer_terms
+from dprecipe.training.engine.reduced import sum_tolerance
 from dprecipe.training.engine.sizes import is_out_of_memory, numbers_kept, one_size
 from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart, layers_of, trained_of
 from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term
 from dprecipe.training.engine.ways import (
+    GradientStore,
     Reserve,
     Small,
-    Store,
     Vectors,
     Way,
     Weights,
     at_once,
-    candidates,
-    cheapest,
-    clock,
+    choose_cheapest,
+    list_candidates,
+    time_strategy,
 )
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -51,7 +51,7 @@ sums of n records in which K numbers meet at one coordinate, as long as n K < 2^
 LARGEST = 2.0**60
 """A longer gradient counts as one that is not finite: its weight would be none in single precision."""
 TOLERANCE = 1e-3
-"""Relative error of the check on made-up records: far above single precision's, far below a wrong formula's."""
+"""Relative error of the check on synthetic records: far above single precision's, far below a wrong formula's."""
 LOST = 3e-5
 """A gradient that is this much smaller than the largest may be what is left where others cancel: it is not compared."""
 TRACED = (3, 5)
@@ -69,13 +69,13 @@ which round otherwise: see `compiled.Passes`."""
 
 @final
 @dataclass(slots=True)
-class Plan:
+class GradientPlan:
     """How the layers of a model are called, for records of one shape."""
 
     places: tuple[Places, ...]
     ways: dict[str, str] = field(default_factory=dict)
-    """The fastest way for each parameter for which several may be, found by time on made-up records."""
-    stores: dict[str, Store] = field(default_factory=dict)
+    """The fastest way for each parameter for which several may be, found by time on synthetic records."""
+    stores: dict[str, GradientStore] = field(default_factory=dict)
     """For each parameter, the memory of the rows that are kept: one, for all plans of a model."""
     room: int = 1 << 25
     """How many numbers of rows may be kept at a time."""
@@ -85,11 +85,11 @@ class Plan:
     """Images go through the model with their channels last in memory."""
 
 
-class Source(Protocol):
+class GradientSource(Protocol):
     """Who makes the pass, or all of the sum, in the place of the eager engine."""
 
     def found(self, features: Tensor, labels: Tensor) -> Found:
-        """As `found`."""
+        """As `find_plan`."""
 
     def add(
         self,
@@ -104,8 +104,8 @@ class Source(Protocol):
         """Add the clipped sum, or do nothing and say so. `fresh`: `total_P` is zero."""
 
 
-_PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, Plan | str]] = weakref.WeakKeyDictionary()
-_STORES: weakref.WeakKeyDictionary[nn.Module, dict[str, Store]] = weakref.WeakKeyDictionary()
+_PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, GradientPlan | str]] = weakref.WeakKeyDictionary()
+_STORES: weakref.WeakKeyDictionary[nn.Module, dict[str, GradientStore]] = weakref.WeakKeyDictionary()
 
 
 def add_clipped(
@@ -116,7 +116,7 @@ def add_clipped(
     clipping: Clipping,
     total_P: Tensor,
     reserve: Reserve | None = None,
-    source: Source | None = None,
+    source: GradientSource | None = None,
     least: int = ALIKE,
 ) -> None:
     """Clip each record's gradient and add them all to `total_P`, float64 (and one longer, where records are counted).
@@ -124,7 +124,7 @@ def add_clipped(
     A record with a gradient that is not finite, or longer than 2^60, adds nothing. Where `Unplanned` is raised,
     nothing was added at all.
 
-    `reserve`: of the lot that these records are of, whose first part is added to zero; without one, all sums are in
+    `reserve`: of the batch that these records are of, whose first part is added to zero; without one, all sums are in
     double precision.
     `source`: who makes the pass, or the sum, if not this module.
     `least`: fewer rows are filled up to so many, with records of zeros that add nothing.
@@ -155,18 +155,18 @@ def add_clipped(
         return
     size = min(plan.most, math.ceil(least / labels[0].numel()))
     if count <= plan.most:
-        some = filled(features, size), filled(labels, size)
+        some = fill_store(features, size), fill_store(labels, size)
         _add(shares_of(model, loss, *some, plan, groups=groups), clipping, count, together, total_P, fresh=fresh)
         return
     sum_P = torch.zeros_like(total_P)  # all parts or none
     for start in range(0, count, plan.most):
         part = slice(start, min(start + plan.most, count))
-        some = filled(features[part], size), filled(labels[part], size)
+        some = fill_store(features[part], size), fill_store(labels[part], size)
         _add(shares_of(model, loss, *some, plan, groups=groups), clipping, part.stop - start, together, sum_P)
     total_P += sum_P
 
 
-def filled(tensor: Tensor, size: int) -> Tensor:
+def fill_store(tensor: Tensor, size: int) -> Tensor:
     """(max(N, size), …): with zeros behind the records, where there are fewer."""
     if len(tensor) >= size:
         return tensor
@@ -187,7 +187,7 @@ def _add(
         squares_GN = total_P.new_zeros(len(clipping.thresholds), rows)
         for share, squares_N in zip(shares, squares_by_share, strict=True):
             squares_GN[share.group] += squares_N
-    weights_GN = weighed(squares_GN[:, :count], clipping, total_P)
+    weights_GN = weigh_gradients(squares_GN[:, :count], clipping, total_P)
     if squares_GN.shape[1] > count:
         weights_GN = nn.functional.pad(weights_GN, (0, squares_GN.shape[1] - count))
     sound = bool((weights_GN > 0).all())
@@ -196,7 +196,7 @@ def _add(
         share.way.add([total_P[where] for where in share.wheres], by_group[share.group])
 
 
-def weighed(squares_GN: Tensor, clipping: Clipping, total_P: Tensor) -> Tensor:
+def weigh_gradients(squares_GN: Tensor, clipping: Clipping, total_P: Tensor) -> Tensor:
     """(G, N): what each record's gradient is multiplied by, given squared norms; records are counted in `total_P`."""
     norms_GN = squares_GN.sqrt().mul_(ROUNDING)
     norms_GN.masked_fill_(norms_GN > LARGEST, math.inf)
@@ -205,14 +205,16 @@ def weighed(squares_GN: Tensor, clipping: Clipping, total_P: Tensor) -> Tensor:
     return clipping.weights(norms_GN)
 
 
-def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int = TIMED, sums: int = 0) -> Plan:
+def plan_of(
+    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int = TIMED, sums: int = 0
+) -> GradientPlan:
     """The plan for records like these, of which only shapes and types are looked at; made once.
 
     `wanted`: how many will go through the model at once; `sums`: of how many at a time sums are in single precision.
 
     Raises:
         Unplanned: there is none.
-        torch.OutOfMemoryError: not even made-up records had room; nothing is remembered.
+        torch.OutOfMemoryError: not even synthetic records had room; nothing is remembered.
     """
     state = [
         (id(layer), layer.training, *[p is not None and p.requires_grad for p in layer._parameters.values()])
@@ -228,14 +230,14 @@ def plan_of(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, want
         except Exception as error:  # a model may raise anything; it is then left to the other engine
             if is_out_of_memory(error):  # which takes more
                 raise
-            plans[key] = f"it raises {type(error).__name__} on made-up records: {error}"
+            plans[key] = f"it raises {type(error).__name__} on synthetic records: {error}"
     plan = plans[key]
     if isinstance(plan, str):
         raise Unplanned(plan)
     return plan
 
 
-def describe(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> dict[str, str]:
+def describe_plan(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> dict[str, str]:
     """Parameter to the way its clipped sum is taken, for as many records like these.
 
     For a model that can't be planned, every parameter goes the way of gradients of single records, with the reason.
@@ -248,8 +250,8 @@ def describe(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> 
             shares = shares_of(model, loss, *records, plan)
     except Unplanned as reason:
         return dict.fromkeys(names, f"gradients of single records, for the whole model: {reason}")
-    told = {name: WORDS[share.chosen] + (ALONE if share.alone else "") for share in shares for name in share.names}
-    return {name: told.get(name, "no gradient") for name in names}
+    text = {name: WORDS[share.chosen] + (ALONE if share.alone else "") for share in shares for name in share.names}
+    return {name: text.get(name, "no gradient") for name in names}
 
 
 WORDS = {
@@ -278,11 +280,11 @@ class Share:
     alone: bool = False
 
 
-def found(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> Found:
+def find_plan(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> Found:
     """Terms by the names of the parameters that the losses reach, call by call."""
     names = {id(parameter): name for name, parameter in trained_of(model).items()}
-    calls = passed(model, loss, features, labels, plan)
-    return [[(names[id(call.parameters[name])], term) for name, term in terms(call)] for call in calls]
+    calls = run_pass(model, loss, features, labels, plan)
+    return [[(names[id(call.parameters[name])], term) for name, term in layer_terms(call)] for call in calls]
 
 
 def shares_of(
@@ -290,42 +292,42 @@ def shares_of(
     loss: Loss,
     features: Tensor,
     labels: Tensor,
-    plan: Plan,
+    plan: GradientPlan,
     *,
     groups: tuple[int, ...] | None = None,
     timed: int = 0,
-    source: Source | None = None,
+    source: GradientSource | None = None,
 ) -> list[Share]:
     """The parameters that the losses reach, each once. `timed`: find out which way is the fastest to add so many."""
-    answered = found(model, loss, features, labels, plan) if source is None else source.found(features, labels)
-    return shared(answered, model, len(labels), features.device, plan, groups=groups, timed=timed)
+    answered = find_plan(model, loss, features, labels, plan) if source is None else source.found(features, labels)
+    return share_stores(answered, model, len(labels), features.device, plan, groups=groups, timed=timed)
 
 
-def shared(
+def share_stores(
     found: Found,
     model: nn.Module,
     count: int,
     device: torch.device,
-    plan: Plan,
+    plan: GradientPlan,
     *,
     groups: tuple[int, ...] | None = None,
     timed: int = 0,
 ) -> list[Share]:
     """As `shares_of`, of what was found in the pass of `count` records."""
     by_name: dict[str, list[Term]] = {}
-    for made in found:
-        _hold(made, count, device, plan.room)
-        for name, term in made:
+    for result in found:
+        _hold(result, count, device, plan.room)
+        for name, term in result:
             by_name.setdefault(name, []).append(term)
     places = _places_of(model, groups)
     shares, room, like = _together(by_name, places, count), plan.room, torch.empty((), device=device)
     for name, of_name in by_name.items():
         where, group = places[name]
         size = where.stop - where.start
-        ways = candidates(of_name, count, size, like, room, plan.stores.setdefault(name, Store()))
+        ways = list_candidates(of_name, count, size, like, room, plan.stores.setdefault(name, GradientStore()))
         if timed and len(ways) > 1:
             weights = Weights(torch.ones(count, dtype=torch.float64, device=device), sound=True, together=timed)
-            plan.ways[name] = cheapest(ways, weights, size)
+            plan.ways[name] = choose_cheapest(ways, weights, size)
         chosen = plan.ways.get(name, "")
         chosen = chosen if chosen in ways else next(iter(ways))
         if chosen == "kept":
@@ -336,13 +338,13 @@ def shared(
 
 def _places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tuple[slice, int]]:
     """Where each trained parameter lies in the sum, and its group."""
-    found: dict[str, tuple[slice, int]] = {}
+    result: dict[str, tuple[slice, int]] = {}
     start = 0
     for name, parameter in trained_of(model).items():
         stop = start + parameter.numel()
-        found[name] = slice(start, stop), 0 if groups is None else groups[len(found)]
+        result[name] = slice(start, stop), 0 if groups is None else groups[len(result)]
         start = stop
-    return found
+    return result
 
 
 def _together(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int]], count: int) -> list[Share]:
@@ -376,7 +378,7 @@ def _hold(made: list[tuple[str, Term]], count: int, device: torch.device, room: 
                 term.layer.hold(count, at_once(size + term.layer.taken, device))
 
 
-def passed(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> list[Call]:
+def run_pass(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> list[Call]:
     if plan.channels_last:
         features = channels_last(features)
     with torch.enable_grad(), Taps(model, len(labels), plan.places) as taps:
@@ -393,18 +395,18 @@ def channels_last(images: Tensor) -> Tensor:
     return images.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
 
 
-def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int, sums: int) -> Plan:
+def _made(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, wanted: int, sums: int) -> GradientPlan:
     with left_alone(features.device):
         few, more = (_traced(model, *made_up(features, labels, count), count) for count in TRACED)
         if len(few) != len(more) or any(a.layer is not b.layer for a, b in zip(few, more, strict=True)):
             raise Unplanned("the model calls its layers differently for other records")
         stores, room = _STORES.setdefault(model, {}), numbers_kept(features.device)
-        plan = Plan(tuple(_places(a, b) for a, b in zip(few, more, strict=True)), stores=stores, room=room)
+        plan = GradientPlan(tuple(_places(a, b) for a, b in zip(few, more, strict=True)), stores=stores, room=room)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         count = _timed(features.device, room // max(1, trained), wanted)
         if features.dim() > 3 and any(isinstance(layer, nn.Conv2d) for layer in layers_of(model)):
             plan.channels_last = _faster_last(model, loss, *made_up(features, labels, count), plan)
-        with resting():  # dropout does not draw twice the same
+        with rest_generators():  # dropout does not draw twice the same
             _check(model, loss, *made_up(features, labels, TRACED[0]), plan)
         together = min(sums or count, count) if one_size(features.device) else count
         shares = shares_of(model, loss, *made_up(features, labels, count), plan, timed=together)
@@ -422,16 +424,16 @@ def _timed(device: torch.device, held: int, wanted: int) -> int:
     return min(wanted, max(FEW, held)) if one_size(device) else min(TIMED, max(2, held))
 
 
-def _faster_last(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> bool:
+def _faster_last(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> bool:
     """Whether pass and norms take less time with channels last; so on a CPU where torch has to be deterministic."""
     if torch.are_deterministic_algorithms_enabled():
         return features.device.type == "cpu"
     times = {False: math.inf, True: math.inf}
     for last in [*times] * 3:
-        start = clock(features.device)
+        start = time_strategy(features.device)
         for share in shares_of(model, loss, features, labels, replace(plan, channels_last=last)):
             share.way.squares()
-        times[last] = min(times[last], clock(features.device) - start)
+        times[last] = min(times[last], time_strategy(features.device) - start)
     return times[True] < (MORE if features.device.type == "cpu" else 1.0) * times[False]
 
 
@@ -461,7 +463,7 @@ def _place(few: torch.Size, more: torch.Size) -> Dim:
     return grown[0], rows
 
 
-def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan) -> None:
+def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> None:
     """Hold norms and a weighted sum against plain backpropagation, with the same draws.
 
     Raises:
@@ -493,10 +495,10 @@ def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
         totals = [weights_N.new_zeros(where.stop - where.start) for where in share.wheres]
         found_N = share.way.squares().sqrt()
         share.way.add(totals, Weights(weights_N, together=count))
-        for found, right in ((found_N, right_NP.norm(dim=1)), (torch.cat(totals), weights_N @ right_NP)):
+        for result, right in ((found_N, right_NP.norm(dim=1)), (torch.cat(totals), weights_N @ right_NP)):
             if (
-                not float((found - right).abs().max())
-                <= tolerance(model, TOLERANCE) * float(right.abs().max()) + LOST * largest
+                not float((result - right).abs().max())
+                <= sum_tolerance(model, TOLERANCE) * float(right.abs().max()) + LOST * largest
             ):
                 raise Unplanned(f"the bookkeeping of {share.names[0]!r} does not equal plain backpropagation")
     for name, right_NP in expected.items():
@@ -509,10 +511,10 @@ def made_up(features: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tenso
     shape = (count, *features.shape[1:])
     if features.is_floating_point():
         generator = torch.Generator().manual_seed(0)
-        made = torch.randn(shape, generator=generator, dtype=torch.float32).to(features)
+        result = torch.randn(shape, generator=generator, dtype=torch.float32).to(features)
     else:
-        made = (torch.arange(torch.Size(shape).numel()) % 2).view(shape).to(features)
-    return made, labels.new_zeros(count, *labels.shape[1:])
+        result = (torch.arange(torch.Size(shape).numel()) % 2).view(shape).to(features)
+    return result, labels.new_zeros(count, *labels.shape[1:])
 
 
 @contextmanager

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.bookkeeping import ALIKE, ALONE, add_clipped, describe, filled, plan_of
+from dprecipe.training.engine.bookkeeping import ALIKE, ALONE, add_clipped, describe_plan, fill_store, plan_of
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.single import one_by_one
 from dprecipe.training.engine.single import per_record_gradients as per_record_gradients
-from dprecipe.training.engine.sizes import one_size, size_for, wide
+from dprecipe.training.engine.sizes import one_size, size_for, widest_type
 from dprecipe.training.engine.taps import Unplanned, trained_of
 from dprecipe.training.engine.ways import SLACK, Reserve
 
@@ -59,7 +59,7 @@ class ClippedSum:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchPart:
     """Records in memory. `units` (N,) numbers the units 0 … U-1 in order; `None`: each record is its own."""
 
     features: Tensor
@@ -71,20 +71,20 @@ class Batch:
         """How many units there are."""
         return count_of(self.units, len(self.labels))
 
-    def parts(self, size: int) -> Iterator[Batch]:
+    def parts(self, size: int) -> Iterator[BatchPart]:
         """Batches of at most `size` records; a unit is never split, so one larger than that is a part of its own."""
-        for indices, units in physical(self.units, len(self.labels), size):
-            yield Batch(self.features[indices], self.labels[indices], units)
+        for indices, units in physical_size(self.units, len(self.labels), size):
+            yield BatchPart(self.features[indices], self.labels[indices], units)
 
 
-class Lot(Protocol):
-    """A lot that brings its records to memory in parts."""
+class Batch(Protocol):
+    """A batch that brings its records to memory in parts."""
 
     @property
     def gradients(self) -> int:
         """How many units there are: gradients to be clipped and added up."""
 
-    def parts(self, size: int) -> Iterator[Batch]:
+    def parts(self, size: int) -> Iterator[BatchPart]:
         """As `Batch.parts`."""
 
 
@@ -96,7 +96,7 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
 def clipped_sum(
     model: nn.Module,
     loss: Loss,
-    batch: Batch | Lot,
+    batch: BatchPart | Batch,
     clipping: Clipping,
     physical_batch: int,
     passes: Passes | None = None,
@@ -104,7 +104,7 @@ def clipped_sum(
 ) -> ClippedSum:
     """Clip each unit's gradient and add them up, `physical_batch` records at a time, or fewer as `passes` are made for.
 
-    Of several `processes`, each does so for a part of a lot: they share what single precision may round.
+    Of several `processes`, each does so for a part of a batch: they share what single precision may round.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
     Where each record is a unit, the sum comes from one backward pass (`bookkeeping`), if the model allows it.
@@ -119,7 +119,7 @@ def clipped_sum(
     total = _zero(model, clipping)
     reserve, least = Reserve(batch.gradients, processes), min(ALIKE, physical_batch)
 
-    def add_rows(some: Batch, least: int) -> None:
+    def add_rows(some: BatchPart, least: int) -> None:
         _add_clipped(total, model, _by_unit(model, loss, some, least).to(total.device), clipping)
 
     for part in batch.parts(physical_batch if passes is None else min(physical_batch, passes.most)):
@@ -133,13 +133,13 @@ def clipped_sum(
         for some in [part] if size is None else part.parts(size):
             try:
                 add_clipped(model, loss, some.features, some.labels, clipping, total, reserve, source, rows)
-            except Unplanned:  # `bookkeeping.describe` tells why
+            except Unplanned:  # `bookkeeping.describe_plan` tells why
                 add_rows(some, rows)
-    made = _made(model, clipping, total)
-    return replace(made, bound=made.bound * (1 + SLACK))
+    result = _made(model, clipping, total)
+    return replace(result, bound=result.bound * (1 + SLACK))
 
 
-def _size(part: Batch, physical_batch: int, passes: Passes | None) -> int | None:
+def _size(part: BatchPart, physical_batch: int, passes: Passes | None) -> int | None:
     """How many rows a part has whose gradients are taken one by one; `None`: any number."""
     if passes is None or not one_size(part.features.device):
         return None
@@ -147,7 +147,7 @@ def _size(part: Batch, physical_batch: int, passes: Passes | None) -> int | None
 
 
 def clipped_sum_of_rows(
-    model: nn.Module, loss: Loss, batch: Batch | Lot, clipping: Clipping, physical_batch: int
+    model: nn.Module, loss: Loss, batch: BatchPart | Batch, clipping: Clipping, physical_batch: int
 ) -> ClippedSum:
     """As `clipped_sum`, always from the gradients of single units: the reference."""
     total = _zero(model, clipping)
@@ -156,7 +156,9 @@ def clipped_sum_of_rows(
     return _made(model, clipping, total)
 
 
-def fallbacks(model: nn.Module, loss: Loss, batch: Batch, clipping: Clipping, named: nn.Module) -> tuple[str, ...]:
+def find_fallbacks(
+    model: nn.Module, loss: Loss, batch: BatchPart, clipping: Clipping, named: nn.Module
+) -> tuple[str, ...]:
     """Which parameters fall back to gradients of single records, and why: a line for each reason. Of `batch` only
     shapes and types are looked at; `named` gives the parameters their names.
     """
@@ -168,7 +170,7 @@ def fallbacks(model: nn.Module, loss: Loss, batch: Batch, clipping: Clipping, na
         return (f"all gradients are those of single records{_slowly(model, loss, batch)}: {reason}",)
     names = {id(parameter): name for name, parameter in named.named_parameters()}
     alone: dict[str, list[str]] = {}
-    for name, way in describe(model, loss, batch.features, batch.labels).items():
+    for name, way in describe_plan(model, loss, batch.features, batch.labels).items():
         if way.endswith(ALONE):
             kind = type(model.get_submodule(name.rpartition(".")[0])).__name__
             alone.setdefault(kind, []).append(names[id(model.get_parameter(name))])
@@ -178,7 +180,7 @@ def fallbacks(model: nn.Module, loss: Loss, batch: Batch, clipping: Clipping, na
     )
 
 
-def _slowly(model: nn.Module, loss: Loss, batch: Batch) -> str:
+def _slowly(model: nn.Module, loss: Loss, batch: BatchPart) -> str:
     reason = one_by_one(model, loss, batch.features, batch.labels)
     return f", one after the other, which is slow ({reason})" if reason else ""
 
@@ -187,7 +189,7 @@ def _made(model: nn.Module, clipping: Clipping, total: Tensor) -> ClippedSum:
     return ClippedSum(total, clipping.bounds(list(parameters_of(model).values())), clipping.norm)
 
 
-def per_unit_gradients(model: nn.Module, loss: Loss, batch: Batch | Lot, physical_batch: int) -> Iterator[Tensor]:
+def per_unit_gradients(model: nn.Module, loss: Loss, batch: BatchPart | Batch, physical_batch: int) -> Iterator[Tensor]:
     """(U, P) for each physical batch in turn: the mean of the gradients of each unit's records. Where parts have one
     size, it is `physical_batch`."""
     for part in batch.parts(physical_batch):
@@ -195,19 +197,19 @@ def per_unit_gradients(model: nn.Module, loss: Loss, batch: Batch | Lot, physica
         yield _by_unit(model, loss, part, least)
 
 
-def _by_unit(model: nn.Module, loss: Loss, part: Batch, least: int) -> Tensor:
+def _by_unit(model: nn.Module, loss: Loss, part: BatchPart, least: int) -> Tensor:
     """`least`: fewer rows are filled up to so many, for the reason given at `bookkeeping.ALIKE`."""
     count, size = len(part.labels), math.ceil(least / part.labels[0].numel())
     features, labels = part.features, part.labels
     if not one_by_one(model, loss, features, labels):
-        features, labels = filled(features, size), filled(labels, size)
+        features, labels = fill_store(features, size), fill_store(labels, size)
     grads_NP = per_record_gradients(model, loss, features, labels)[:count]
     return grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
 
 
 def _zero(model: nn.Module, clipping: Clipping) -> Tensor:
     parameters = parameters_of(model).values()
-    device = wide(next(iter(parameters)).device)
+    device = widest_type(next(iter(parameters)).device)
     size = sum(p.numel() for p in parameters) + (clipping.counted is not None)
     return torch.zeros(size, dtype=torch.float64, device=device)
 
@@ -238,12 +240,12 @@ def _slices(model: nn.Module, clipping: Clipping) -> list[list[slice]]:
     sizes = [p.numel() for p in parameters_of(model).values()]
     if clipping.groups is None:
         return [[slice(0, sum(sizes))]]
-    found: list[list[slice]] = [[] for _ in clipping.thresholds]
+    results: list[list[slice]] = [[] for _ in clipping.thresholds]
     start = 0
     for group, size in zip(clipping.groups, sizes, strict=True):
-        found[group].append(slice(start, start + size))
+        results[group].append(slice(start, start + size))
         start += size
-    return found
+    return results
 
 
 def _of_parts(rows_UP: Tensor, parts: list[slice], order: int) -> Tensor:
@@ -259,7 +261,7 @@ def count_of(units: Tensor | None, records: int) -> int:
     return int(units.max()) + 1 if len(units) else 0
 
 
-def physical(units: Tensor | None, count: int, size: int) -> Iterator[tuple[slice, Tensor | None]]:
+def physical_size(units: Tensor | None, count: int, size: int) -> Iterator[tuple[slice, Tensor | None]]:
     """Slices of at most `size` of `count` records, each with its units renumbered from 0; no unit is split."""
     if not count:
         return

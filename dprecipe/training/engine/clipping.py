@@ -14,7 +14,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from dprecipe.training.engine.sizes import wide
+from dprecipe.training.engine.sizes import widest_type
 
 Norm = Literal["l1", "l2"]
 
@@ -86,7 +86,7 @@ class Clipping:
         return _each(parameters, [share * self.thresholds[group] for group in self.groups], [])
 
 
-def layers(model: nn.Module) -> tuple[int, ...]:
+def layer_norms(model: nn.Module) -> tuple[int, ...]:
     """The layer of each trained parameter, numbered from 0: parameters of one module are one layer."""
     owners = [name.rpartition(".")[0] for name, p in model.named_parameters() if p.requires_grad]
     numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
@@ -94,7 +94,7 @@ def layers(model: nn.Module) -> tuple[int, ...]:
 
 
 def _each(parameters: Sequence[Tensor], scales: Sequence[float], more: Sequence[float]) -> Tensor:
-    device = wide(parameters[0].device) if parameters else torch.device("cpu")
+    device = widest_type(parameters[0].device) if parameters else torch.device("cpu")
     return _scales(tuple(p.numel() for p in parameters), tuple(scales), tuple(more), device)
 
 

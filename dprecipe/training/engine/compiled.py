@@ -1,14 +1,14 @@
-"""The forward and the backward pass as one compiled program, for lots of a few sizes.
+"""The forward and the backward pass as one compiled program, for batches of a few sizes.
 
-A program is traced from what the eager engine does in its pass (`bookkeeping.found`), so that it answers the same
+A program is traced from what the eager engine does in its pass (`bookkeeping.find_plan`), so that it answers the same
 terms: norms, clipping and sums are taken from them as ever, and what `ways` guarantees of them holds. Only numbers that
-belong to one record are compiled. A part of a lot is filled up with records of zeros to the size of a program, and they
-are cut off its answers before anything is taken of them.
+belong to one record are compiled. A part of a batch is filled up with records of zeros to the size of a program, and
+they are cut off its answers before anything is taken of them.
 
 Where layers keep no more than vectors (`Whole`), norms and sums are programs of their own, of the same ways: they add
 the same numbers, in whatever order, as many in single precision as is reserved. Filled rows have weight zero.
 
-Compilers err: a program is used only where, on made-up records, its norms and sums were those of the eager engine.
+Compilers err: a program is used only where, on synthetic records, its norms and sums were those of the eager engine.
 Nothing of a program depends on a private record.
 """
 
@@ -32,22 +32,22 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from dprecipe.faults import RunFailed
-from dprecipe.progress import say
+from dprecipe.progress import report_progress
 from dprecipe.training.engine.bookkeeping import (
+    GradientPlan,
     Loss,
-    Plan,
     Share,
     left_alone,
     made_up,
-    passed,
     plan_of,
-    shared,
+    run_pass,
+    share_stores,
 )
 from dprecipe.training.engine.compiled_check import check_equal, seconds
 from dprecipe.training.engine.compiled_program import At, Kept, Program, Uncompiled, Whole
-from dprecipe.training.engine.layers import terms
+from dprecipe.training.engine.layers import layer_terms
 from dprecipe.training.engine.parts import Parts
-from dprecipe.training.engine.sizes import largest, size_for
+from dprecipe.training.engine.sizes import largest_size, size_for
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.engine.terms import Products, Rows
 from dprecipe.training.engine.ways import Reserve, Small, Vectors, Weights
@@ -64,8 +64,14 @@ GAIN = 0.97
 """A program that takes more than this share of the eager time is not worth having."""
 
 
-def program(
-    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan, compiler: Compiler, together: int
+def compiled_program(
+    model: nn.Module,
+    loss: Loss,
+    features: Tensor,
+    labels: Tensor,
+    plan: GradientPlan,
+    compiler: Compiler,
+    together: int,
 ) -> Program:
     """The program for as many records like these, of which only shapes and types are looked at.
 
@@ -87,11 +93,11 @@ def program(
             answers.append(tensor.detach())
             return len(answers) - 1
 
-        for call in passed(model, loss, features, labels, plan):
-            rest, made = dict(call.parameters), list(terms(call))
+        for call in run_pass(model, loss, features, labels, plan):
+            rest, result = dict(call.parameters), list(layer_terms(call))
             # A product with vectors and its bias are one way: see `ways.Vectors`.
-            alone = not any(isinstance(term, Products) and term.of_vectors for _, term in made)
-            for name, term in made:
+            alone = not any(isinstance(term, Products) and term.of_vectors for _, term in result)
+            for name, term in result:
                 if alone and isinstance(term, Rows):
                     rows.append((names[id(rest.pop(name))], at(term.values)))
             if rest and any(gradient is not None for gradient in call.gradients):
@@ -116,22 +122,28 @@ def program(
                 compute = compiler(graph, [*examples, features, labels])
         except Exception as error:  # nor does a compiler promise what it raises
             raise Uncompiled(f"the compiler failed: {type(error).__name__}: {_line(error)}") from error
-        made = Program(size, compute, tuple(held), tuple(rows), tuple(kept), names)
+        program = Program(size, compute, tuple(held), tuple(rows), tuple(kept), names)
         try:
-            return replace(made, whole=_whole(made, model, features, labels, plan, compiler, together))
+            return replace(program, whole=_whole(program, model, features, labels, plan, compiler, together))
         except Exception as error:
             raise Uncompiled(f"norms and sums can't be compiled: {type(error).__name__}: {_line(error)}") from error
 
 
 def _whole(
-    program: Program, model: nn.Module, features: Tensor, labels: Tensor, plan: Plan, compiler: Compiler, together: int
+    program: Program,
+    model: nn.Module,
+    features: Tensor,
+    labels: Tensor,
+    plan: GradientPlan,
+    compiler: Compiler,
+    together: int,
 ) -> Whole | None:
     """Norms and sums as programs, where they are made of no more numbers than the layers keep: gradients of single
     records, and their parts, are better taken while they are in the cache."""
     device = features.device
 
     def shares(answers: Sequence[Tensor]) -> list[Share]:
-        return shared(program.terms(answers, program.size), model, program.size, device, plan)
+        return share_stores(program.terms(answers, program.size), model, program.size, device, plan)
 
     def norms(*answers: Tensor) -> list[Tensor]:
         return [torch.stack([share.way.squares() for share in shares(answers)]).sum(0)]
@@ -139,21 +151,21 @@ def _whole(
     def sums(*given: Tensor) -> list[Tensor]:
         *answers, weights_N = given
         weights = Weights(weights_N, together=together, apart=True)
-        made = []
+        results = []
         for share in shares(answers):
             totals = [weights_N.new_zeros(where.stop - where.start) for where in share.wheres]
             share.way.add(totals, weights)
-            made += totals
-        return made
+            results += totals
+        return results
 
     answers = list(program.answers(features, labels))
-    found = shares(answers)
-    if not found or not all(isinstance(share.way, (Small, Vectors)) and not share.alone for share in found):
+    result = shares(answers)
+    if not result or not all(isinstance(share.way, (Small, Vectors)) and not share.alone for share in result):
         return None
     weights_N = torch.ones(program.size, dtype=torch.float64, device=device)
     to_norms = compiler(make_fx(norms)(*answers), answers)
     to_sums = compiler(make_fx(sums)(*answers, weights_N), [*answers, weights_N])
-    return Whole(to_norms, to_sums, together, tuple(where for share in found for where in share.wheres), shares)
+    return Whole(to_norms, to_sums, together, tuple(where for share in result for where in share.wheres), shares)
 
 
 def _undropped(node: torch.fx.Node) -> bool:
@@ -188,7 +200,7 @@ def _lifted(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, Any], 
                 if tensor is not None:
                     places.setdefault(id(tensor), (cast(dict[str, Any], tensors), name))
     held: dict[int, torch.fx.Node] = {}
-    found = []
+    results = []
     for node in nodes:
         if node.op != "get_attr":
             continue
@@ -197,7 +209,7 @@ def _lifted(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, Any], 
             if id(constant) not in held:
                 with graph.graph.inserting_before(nodes[0]):
                     held[id(constant)] = graph.graph.placeholder(f"held_{len(held)}")
-                found.append(places[id(constant)])
+                results.append(places[id(constant)])
             node.replace_all_uses_with(held[id(constant)])
             graph.graph.erase_node(node)
         elif any(user.target is not torch.ops.aten.lift_fresh_copy.default for user in node.users):
@@ -205,10 +217,10 @@ def _lifted(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, Any], 
     graph.graph.eliminate_dead_code()
     graph.graph.lint()
     graph.recompile()
-    return found
+    return results
 
 
-def inductor(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+def find_compiler(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
     """Compile for shapes as they are. On a CPU the layouts stay those of eager torch: its compiler's own answer wrong
     gradients for a convolution under a pool (torch 2.13). On a GPU convolutions in bfloat16 gain by another one."""
     import torch._inductor
@@ -226,7 +238,7 @@ def _cache() -> Path:
     return folder
 
 
-def missing(device: torch.device) -> str | None:
+def find_missing(device: torch.device) -> str | None:
     """What the compiler lacks on this machine, in words."""
     if device.type == "cpu":
         named = os.environ.get("CXX")
@@ -252,9 +264,9 @@ class Passes:
     `auto` compiles where the run is long and the compiler is there, and keeps what is faster than the eager engine;
     `True` compiles whatever it takes.
 
-    Guarantees: one program takes all parts of all lots, or none does. Another way to compute rounds otherwise, and at a
-    kink of the model a rounding moves a gradient by as much as its length: if one more record could decide which way
-    the others go, it would move the sum by more than its own gradient.
+    Guarantees: one program takes all parts of all batches, or none does. Another way to compute rounds otherwise, and
+    at a kink of the model a rounding moves a gradient by as much as its length: if one more record could decide which
+    way the others go, it would move the sum by more than its own gradient.
     """
 
     def __init__(
@@ -262,21 +274,21 @@ class Passes:
         model: nn.Module,
         loss: Loss,
         mode: Mode,
-        expected_lot: float,
+        expected_batch: float,
         steps: int,
-        compiler: Compiler = inductor,
-        say: Callable[[str], None] = say,
+        compiler: Compiler = find_compiler,
+        say: Callable[[str], None] = report_progress,
         worth: float = WORTH_SECONDS,
         hindrance: str = "",
         processes: int = 1,
     ) -> None:
-        """`expected_lot`: of this process, of so many; `worth`: compile no run whose gradients take less than these
+        """`expected_batch`: of this process, of so many; `worth`: compile no run whose gradients take less than these
         seconds, unless `mode` is `True`; `hindrance`: why none of the run's passes can be compiled, if so."""
         self._model, self._loss, self._mode = model, loss, mode
-        self._expected, self._steps = expected_lot, steps
+        self._expected, self._steps = expected_batch, steps
         self._compiler, self._say, self._worth = compiler, say, worth
         self._hindrance, self._processes = hindrance, processes
-        self.parts = Parts(model, loss, expected_lot, mixed=bool(hindrance))
+        self.parts = Parts(model, loss, expected_batch, mixed=bool(hindrance))
         """Their sizes, where nothing is compiled."""
         self._program: Program | None = None
         self._key: object = None
@@ -332,7 +344,7 @@ class Passes:
         model, loss = self._model, self._loss
         if self._hindrance:
             raise Uncompiled(self._hindrance)
-        if lacking := missing(features.device) if self._compiler is inductor else None:
+        if lacking := find_missing(features.device) if self._compiler is find_compiler else None:
             raise Uncompiled(lacking)
         plan = plan_of(model, loss, features, labels, n := size_for(self._expected, most), self.parts.together(n))
         size = size_for(self._expected, min(most, plan.most))
@@ -347,12 +359,12 @@ class Passes:
         self._say("compiling the gradient engine, a minute or two")
         self._begun = True
         records = made_up(features, labels, size)
-        together = Reserve(max(size, math.ceil(largest(self._expected))), self._processes).together(size)
-        made = program(model, loss, *records, plan, self._compiler, together)
-        check_equal(model, loss, *records, made)
+        together = Reserve(max(size, math.ceil(largest_size(self._expected))), self._processes).together(size)
+        result = compiled_program(model, loss, *records, plan, self._compiler, together)
+        check_equal(model, loss, *records, result)
         if self._mode == "auto":
-            rounds = [[seconds(model, loss, *usual, who) for who in (None, made)] for _ in range(3)]
+            rounds = [[seconds(model, loss, *usual, who) for who in (None, result)] for _ in range(3)]
             eager, compiled = (min(times) for times in zip(*rounds, strict=True))
             if compiled > GAIN * eager:
                 raise Uncompiled(f"it takes {1000 * compiled:.0f} ms, and {1000 * eager:.0f} ms as it is")
-        return made
+        return result

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from dprecipe.training.engine.bookkeeping import (
     LOST,
     ROUNDING,
+    GradientSource,
     Loss,
-    Source,
     add_clipped,
     plan_of,
-    shared,
+    share_stores,
 )
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled_program import Program, Uncompiled, Whole
-from dprecipe.training.engine.reduced import tolerance
+from dprecipe.training.engine.reduced import sum_tolerance
 from dprecipe.training.engine.ways import Reserve, Weights
 
 TOLERANCE = 1e-4
@@ -36,7 +36,7 @@ MAX_DIFFERENCE = 0.1
 """But by no more than this."""
 
 
-def seconds(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, source: Source | None) -> float:
+def seconds(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, source: GradientSource | None) -> float:
     """How long a clipped sum of these records takes, after one that warms up."""
     taken = math.inf
     for _ in range(2):
@@ -73,7 +73,7 @@ def check_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, 
         ("sum next to a record that is not a number", LITTLE, spoilt),
     ):
 
-        def summed(records: Tensor, source: Source | None, clip: float = clip) -> list[Tensor]:
+        def summed(records: Tensor, source: GradientSource | None, clip: float = clip) -> list[Tensor]:
             total_P = _sum(model, loss, records, labels[: len(records)], Clipping.flat(clip), source)
             return list(torch.split(total_P, sizes))
 
@@ -81,10 +81,10 @@ def check_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, 
         lost = LOST * max(float(sum_P.abs().max()) for sum_P in eager)
         moved = summed(given + MOVED * given.roll(1, -1), None) if given.is_floating_point() else eager
         kinks = max(_apart(before, after, lost) for before, after in zip(eager, moved, strict=True))
-        allowed = max(tolerance(model, TOLERANCE), min(KINKS * kinks, MAX_DIFFERENCE))
+        allowed = max(sum_tolerance(model, TOLERANCE), min(KINKS * kinks, MAX_DIFFERENCE))
         for compiled in (summed(given, one) for one in programs):
-            for name, right, found in zip(names, eager, compiled, strict=True):
-                if not _apart(right, found, lost) <= allowed:
+            for name, right, result in zip(names, eager, compiled, strict=True):
+                if not _apart(right, result, lost) <= allowed:
                     raise Uncompiled(f"the compiled {what} differs from the eager one, in {name!r}")
 
 
@@ -105,7 +105,7 @@ def _check_whole(
         if answer.is_floating_point() and len(answer) == size:
             answer[size // 2] = torch.nan
     exact = [answer.double() if answer.is_floating_point() else answer for answer in answers]
-    shares = shared(program.terms(exact, size), model, size, features.device, plan)
+    shares = share_stores(program.terms(exact, size), model, size, features.device, plan)
     squares_N = torch.stack([share.way.squares() for share in shares]).sum(0)
     ratio_N = (whole.norms(*answers)[0] / squares_N)[torch.arange(size, device=features.device) != size // 2]
     if not (float(ratio_N.min()) >= 1 / ROUNDING and float(ratio_N.max()) <= 1 + TOLERANCE):
@@ -131,7 +131,7 @@ def _apart(right: Tensor, found: Tensor, lost: float) -> float:
 
 
 def _sum(
-    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, clipping: Clipping, source: Source | None
+    model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, clipping: Clipping, source: GradientSource | None
 ) -> Tensor:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     total_P = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64, device=features.device)

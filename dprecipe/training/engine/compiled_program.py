@@ -13,11 +13,11 @@ from torch.utils import _pytree as pytree
 from dprecipe.training.engine.bookkeeping import (
     Found,
     Share,
-    filled,
-    weighed,
+    fill_store,
+    weigh_gradients,
 )
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.layers import terms
+from dprecipe.training.engine.layers import layer_terms
 from dprecipe.training.engine.taps import Call, Dim
 from dprecipe.training.engine.terms import Rows
 from dprecipe.training.engine.ways import Reserve, Weights
@@ -75,19 +75,19 @@ class Program:
         """What the layers keep, of records that are filled up to `size`."""
         held = [tensors[name].detach() for tensors, name in self.held]
         with torch.no_grad():
-            return self.compute(*held, filled(features, self.size), filled(labels, self.size))
+            return self.compute(*held, fill_store(features, self.size), fill_store(labels, self.size))
 
     def found(self, features: Tensor, labels: Tensor) -> Found:
-        """Terms by the names of parameters, as `bookkeeping.found` has them, of at most `size` records."""
+        """Terms by the names of parameters, as `bookkeeping.find_plan` has them, of at most `size` records."""
         return self.terms(self.answers(features, labels), len(labels))
 
     def terms(self, answers: Sequence[Tensor], count: int) -> Found:
         """Those of the first `count` records."""
-        made: Found = [[(name, Rows(answers[place][:count]))] for name, place in self.rows]
+        results: Found = [[(name, Rows(answers[place][:count]))] for name, place in self.rows]
         for kept in self.kept:
             call = kept.restored(answers, count)
-            made.append([(self.names[id(call.parameters[name])], term) for name, term in terms(call)])
-        return made
+            results.append([(self.names[id(call.parameters[name])], term) for name, term in layer_terms(call)])
+        return results
 
     def add(
         self,
@@ -99,13 +99,15 @@ class Program:
         *,
         fresh: bool,
     ) -> bool:
-        """As `bookkeeping.Source` has it; norms and sums are compiled as well, where they are `whole`."""
+        """As `bookkeeping.GradientSource` has it; norms and sums are compiled as well, where they are `whole`."""
         count, whole = len(labels), self.whole
         if whole is None or len(clipping.thresholds) > 1:
             return False
         with torch.no_grad():
             answers = self.answers(features, labels)
-            weights_N = filled(weighed(whole.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size)
+            weights_N = fill_store(
+                weigh_gradients(whole.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size
+            )
             if not reserve.holds(count, whole.together):  # in double precision, by the same weights
                 for share in whole.shares(answers):
                     share.way.add([total_P[where] for where in share.wheres], Weights(weights_N))

@@ -107,13 +107,13 @@ def largest_error(device: torch.device) -> float:
         for left, right in zip(factors(size, size), factors(size, size), strict=True):
             left = left * few
             a, b, exact = left.to(device), right.to(device), left.double() @ right.double()
-            for found in (
+            for result in (
                 a @ b,
                 a.t().contiguous().t() @ b,
                 (b.t() @ a.t()).t(),
                 torch.addmm(torch.zeros_like(b), a, b),
             ):
-                compare(found, exact)
+                compare(result, exact)
             stacked, beside = a.view(4, 64, size), b.expand(4, -1, -1)
             compare(torch.bmm(stacked, beside).flatten(0, 1), exact)
         for images, kernels in zip(factors(8, 16, 17, 17), factors(16, 16, 3, 3), strict=True):

@@ -1,7 +1,7 @@
 """What the gradients of each kind of layer are made of.
 
-A layer that is not here is differentiated by itself (`terms.Alone`). Kinds are exact types: a subclass may compute
-anything.
+A layer that is not here is differentiated by itself (`terms.SingleRecordTerm`). Kinds are exact types: a subclass may
+compute anything.
 
 Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, C channels.
 """
@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dprecipe.models.zoo.layers import LEAST_VARIANCE, StandardisedConv2d
+from dprecipe.models.zoo.layers import MIN_VARIANCE, StandardisedConv2d
 from dprecipe.training.engine.taps import Call, Unplanned
-from dprecipe.training.engine.terms import Alone, Lookups, OfLayer, Products, Rows, Term
+from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, SingleRecordTerm, Term
 
 Made = Iterator[tuple[str, Term]]
 """Terms by the names of the parameters in the layer."""
 
 
-def terms(call: Call) -> Made:
+def layer_terms(call: Call) -> Made:
     """The terms of one call, for each of its trained parameters; none where its output led to no loss.
 
     Raises:
@@ -56,7 +56,7 @@ def _plain(call: Call) -> bool:
 
 
 def _alone(call: Call) -> Made:
-    layer = Alone(call)
+    layer = SingleRecordTerm(call)
     for name in call.parameters:
         yield name, OfLayer(layer, name)
 
@@ -114,8 +114,8 @@ def _of_windows(
         return apart.movedim(-1, values.dim()).flatten(values.dim() - 1)
 
     def left(part: slice) -> Tensor:
-        found = windows(images[_rows_at(part, each)], layer)
-        return found if each == 1 else _apart(found, each).movedim(1, 2).flatten(2, 3)
+        result = layer_windows(images[_rows_at(part, each)], layer)
+        return result if each == 1 else _apart(result, each).movedim(1, 2).flatten(2, 3)
 
     right_NGOT = torch.unflatten(right_NOT, 1, (layer.groups, -1))
     slabs, paired = None, layer.groups == 1
@@ -155,8 +155,8 @@ class WindowRows:
         sides = [size + sum(pair) for size, pair in zip(images.shape[2:], self._padding, strict=True)]
         self._run = layer.kernel_size[-1] * layer.in_channels
         self._pull = _Standard(layer.weight.detach(), self._unordered) if standard else None
-        made = math.prod(sides) * layer.in_channels + math.prod(sides[:-1]) * self._counts[-1] * self._run
-        self.taken = each * made
+        result = math.prod(sides) * layer.in_channels + math.prod(sides[:-1]) * self._counts[-1] * self._run
+        self.taken = each * result
 
     def rows(self, part: slice, out_RP: Tensor) -> None:
         layer, right_ROT = self._layer, self._right_NOT[part]
@@ -178,14 +178,14 @@ class WindowRows:
         padded = _channels_last(images, layer, self._padding)
         step, within = padded.stride(-2) * layer.stride[-1], padded.stride(-2) * layer.dilation[-1]
         outer = list(zip(layer.stride[:-1], layer.kernel_size[:-1], layer.dilation[:-1], strict=True))
-        found = {}
+        result = {}
         for phase in product(*(range(min(s, (k - 1) * d + 1)) for s, k, d in outer)):
             starts = [slice(at, None, s) for at, (s, _, _) in zip(phase, outer, strict=True)]
             rows = padded[(slice(None), *starts)]
             sizes = (*rows.shape[:-2], self._counts[-1], layer.kernel_size[-1], layer.in_channels)
             runs = rows.as_strided(sizes, (*rows.stride()[:-2], step, within, 1), rows.storage_offset())
-            found[phase] = runs.contiguous().flatten(-2)
-        return found
+            result[phase] = runs.contiguous().flatten(-2)
+        return result
 
     def ordered(self, values: Tensor) -> Tensor:
         """From (outer window, O, last side of the window, C) to (O, C, window)."""
@@ -214,8 +214,8 @@ class _Standard:
         flat_OI = weight.flatten(1)
         centred_OI = flat_OI - flat_OI.mean(1, keepdim=True)
         squares_O1 = centred_OI.square().sum(1, keepdim=True)
-        scales_O1 = torch.rsqrt(squares_O1.clamp_min(LEAST_VARIANCE))
-        lengths = torch.where(squares_O1 > LEAST_VARIANCE, scales_O1, 0.0)
+        scales_O1 = torch.rsqrt(squares_O1.clamp_min(MIN_VARIANCE))
+        lengths = torch.where(squares_O1 > MIN_VARIANCE, scales_O1, 0.0)
         self._inputs = flat_OI.shape[1]
         self._units = unordered((centred_OI * lengths).view_as(weight))
         self._scales_O1 = scales_O1
@@ -245,7 +245,7 @@ def _channels_last(inputs: Tensor, layer: nn.modules.conv._ConvNd, padding: list
     return padded
 
 
-def windows(inputs: Tensor, layer: nn.modules.conv._ConvNd) -> Tensor:
+def layer_windows(inputs: Tensor, layer: nn.modules.conv._ConvNd) -> Tensor:
     """(R, C, …) to (R, G, T, I): what each output position was computed from."""
     padded = _channels_last(inputs, layer, _padding(layer))
     space = slice(1, -1)

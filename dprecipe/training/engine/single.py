@@ -1,6 +1,6 @@
 """Gradients of single records: all at once by `vmap`, or one after the other where it can't take the module.
 
-Which of the two is found out once, on made-up records of the same shape: no record decides it.
+Which of the two is found out once, on synthetic records of the same shape: no record decides it.
 
 Legend: N records, P parameters.
 """
@@ -52,11 +52,11 @@ def one_by_one(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -
                 _batched(model, loss, *made_up(features, labels, 2))
             reasons[key] = ""
         except Exception as error:  # a model may raise anything; the loop then shows whether it is the model's fault
-            reasons[key] = shortened(error)
+            reasons[key] = shorten_units(error)
     return reasons[key]
 
 
-def shortened(error: BaseException, width: int = WIDTH) -> str:
+def shorten_units(error: BaseException, width: int = WIDTH) -> str:
     """What an error says, in one line that ends with a word."""
     return textwrap.shorten(f"{type(error).__name__}: {error}", width, placeholder=" …")
 
@@ -81,10 +81,10 @@ def _looped(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> T
     with torch.enable_grad():
         for i in by_record(len(labels), features.device):
             row_P = rows_NP[i]
-            found = loss(model(features[i : i + 1]), labels[i : i + 1]).squeeze(0)
-            if not found.requires_grad:
+            result = loss(model(features[i : i + 1]), labels[i : i + 1]).squeeze(0)
+            if not result.requires_grad:
                 continue
-            grads = torch.autograd.grad(found, parameters, allow_unused=True)
+            grads = torch.autograd.grad(result, parameters, allow_unused=True)
             start = 0
             for parameter, gradient in zip(parameters, grads, strict=True):
                 if gradient is not None:

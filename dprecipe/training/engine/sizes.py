@@ -26,7 +26,7 @@ def one_size(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def wide(device: torch.device) -> torch.device:
+def widest_type(device: torch.device) -> torch.device:
     """Where float64 can be added up: on the same device, but for Apple's, which has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
@@ -60,7 +60,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
 
 
-def largest(expected: float) -> float:
+def largest_size(expected: float) -> float:
     """Few batches are larger, where so many records are expected."""
     return expected + SPREAD * math.sqrt(expected)
 
@@ -71,8 +71,8 @@ def size_for(expected: float, most: int) -> int:
     Batches of Poisson sampling are about as large as expected. Nearly all of them go in equal parts, of which only the
     last is filled up.
     """
-    parts = math.ceil(largest(expected) / most)
-    return min(most, STEP * math.ceil(largest(expected) / parts / STEP))
+    parts = math.ceil(largest_size(expected) / most)
+    return min(most, STEP * math.ceil(largest_size(expected) / parts / STEP))
 
 
 def size_on(device: torch.device, expected: float, most: int) -> int:

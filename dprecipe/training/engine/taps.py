@@ -98,18 +98,18 @@ class _Anchored(torch.autograd.Function):
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
     """All of the model's modules, each once and after one that holds it: `modules()` takes ten times as long."""
-    found, seen = [model], {model}
-    for layer in found:
+    result, seen = [model], {model}
+    for layer in result:
         for inner in layer._modules.values():
             if inner is not None and inner not in seen:
                 seen.add(inner)
-                found.append(inner)
-    return found
+                result.append(inner)
+    return result
 
 
 def trained_of(model: nn.Module) -> dict[str, nn.Parameter]:
     """The trained parameters by name, as `named_parameters()` has them, in a tenth of its time."""
-    found: dict[str, nn.Parameter] = {}
+    result: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
 
     def visit(layer: nn.Module, prefix: str) -> None:
@@ -117,13 +117,13 @@ def trained_of(model: nn.Module) -> dict[str, nn.Parameter]:
         for name, parameter in layer._parameters.items():
             if parameter is not None and parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
-                found[prefix + name] = parameter
+                result[prefix + name] = parameter
         for name, inner in layer._modules.items():
             if inner is not None and id(inner) not in seen:
                 visit(inner, f"{prefix}{name}.")
 
     visit(model, "")
-    return found
+    return result
 
 
 class Taps:
@@ -152,7 +152,7 @@ class Taps:
                     continue
                 if isinstance(layer, nn.MultiheadAttention):
                     inside.update(layer.modules())
-                if trained(layer):
+                if trained_layers(layer):
                     if "forward" in vars(layer):
                         raise Unplanned(f"a {type(layer).__name__} whose forward was replaced")
                     vars(layer)["forward"] = self._forward_of(layer)
@@ -206,7 +206,7 @@ class Taps:
         return self._places[len(self.calls)]
 
     def _kept(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = self._call(type(layer), layer, trained(layer), args, kwargs)
+        call = self._call(type(layer), layer, trained_layers(layer), args, kwargs)
         with _detached(layer):
             outputs = type(layer).forward(layer, *args, **kwargs)
         return self._tapped(call, outputs)
@@ -310,7 +310,7 @@ def _mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, -torch.inf)
 
 
-def trained(layer: nn.Module) -> dict[str, nn.Parameter]:
+def trained_layers(layer: nn.Module) -> dict[str, nn.Parameter]:
     """The trained parameters that the layer itself holds; of attention, those of its output product too."""
     if isinstance(layer, nn.MultiheadAttention):
         return {name: p for name, p in layer.named_parameters() if p.requires_grad}

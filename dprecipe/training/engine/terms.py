@@ -110,8 +110,8 @@ class Products:
 
     @property
     def per_record(self) -> int:
-        made = self.groups * self.positions * self.inputs if self.slabs is None else self.slabs.taken
-        return self.size + made
+        result = self.groups * self.positions * self.inputs if self.slabs is None else self.slabs.taken
+        return self.size + result
 
     @property
     def of_vectors(self) -> bool:
@@ -166,7 +166,7 @@ class Lookups:
 
 
 @final
-class Alone:
+class SingleRecordTerm:
     """A layer nobody knows, differentiated by itself, record by record, from its input and its output's gradient.
 
     Raises:
@@ -243,12 +243,12 @@ class Alone:
                 )
                 for i in range(count)
             ]
-            found = {name: torch.stack([rows[name] for rows in each]) for name in names}
+            result = {name: torch.stack([rows[name] for rows in each]) for name in names}
         else:
             with warnings.catch_warnings(), plain_attention(self._device):
                 warnings.filterwarnings("ignore", "There is a performance drop")  # no batching rule: torch loops
-                found = vmap(one, in_dims=(dims, self._output_dims), randomness="error")(leaves, gradients)
-        return {name: rows.detach() for name, rows in found.items()}
+                result = vmap(one, in_dims=(dims, self._output_dims), randomness="error")(leaves, gradients)
+        return {name: rows.detach() for name, rows in result.items()}
 
 
 @final
@@ -256,7 +256,7 @@ class Alone:
 class OfLayer:
     """One parameter of a layer that is differentiated by itself."""
 
-    layer: Alone
+    layer: SingleRecordTerm
     name: str
 
     @property

@@ -33,7 +33,7 @@ TINY = 2.0**-125
 """Above what may be lost of a square that is too small for single precision."""
 MARGIN = 2.0**-53
 SLACK = 9 * 2.0**-12
-"""Of the clip norm: sums in single precision move by no more, on both sides of two neighbouring lots together."""
+"""Of the clip norm: sums in single precision move by no more, on both sides of two neighbouring batches together."""
 FEWEST = 16
 """Sums of fewer records are not worth single precision."""
 BLOCKS = 4
@@ -42,35 +42,35 @@ BLOCKS = 4
 
 @final
 class Reserve:
-    """How many records may be added up in single precision, so that a lot stays within `SLACK`.
+    """How many records may be added up in single precision, so that a batch stays within `SLACK`.
 
     Let c records be added up in any order, and u = 2^-24. A partial sum of k of them is no longer than k C, and is
     rounded by u of itself: together that is less than c²/2 · u C. A weight, a weighted number and a product are
-    rounded too: 3 c u C. Of `BLOCKS` blocks, m, the sums may be added up as well: m/2 u C for each record. So a lot of
-    n records is off by less than n (c/2 + m/2 + 3) u C, and so may be each of two neighbouring lots: n (c + m + 6) u C
-    in all. What is counted, (n + 1)(c + m + 8) u C, has room for the record more, and for partial sums and norms that
-    were rounded themselves.
+    rounded too: 3 c u C. Of `BLOCKS` blocks, m, the sums may be added up as well: m/2 u C for each record. So a batch
+    of n records is off by less than n (c/2 + m/2 + 3) u C, and so may be each of two neighbouring batches: n (c + m +
+    6) u C in all. What is counted, (n + 1)(c + m + 8) u C, has room for the record more, and for partial sums and norms
+    that were rounded themselves.
     """
 
     def __init__(self, records: int, processes: int = 1) -> None:
-        """`records`: of the whole lot, or of this process's part of it, of so many."""
+        """`records`: of the whole batch, or of this process's part of it, of so many."""
         self._records = records
         self._left = SLACK * 2**24 / processes
         self._begun = False
 
     def begin(self) -> bool:
-        """Whether nothing of the lot was added yet: the sum is zero. To be asked once for each part."""
+        """Whether nothing of the batch was added yet: the sum is zero. To be asked once for each part."""
         begun, self._begun = self._begun, True
         return not begun
 
     def together(self, count: int) -> int:
-        """For the next `count` records of the lot; 1: double precision is needed."""
+        """For the next `count` records of the batch; 1: double precision is needed."""
         most = self._most(count)
         if most < min(count, FEWEST) or not count:
             return 1
-        found = math.ceil(count / math.ceil(count / most))
-        self._spend(count, found)
-        return found
+        result = math.ceil(count / math.ceil(count / most))
+        self._spend(count, result)
+        return result
 
     def holds(self, count: int, together: int) -> bool:
         """Whether the next `count` records may be added up so many at a time; where they may, they are to be."""
@@ -83,7 +83,7 @@ class Reserve:
     def _most(self, count: int) -> int:
         share = self._left * min(1.0, count / max(1, self._records))
         most = int(share / (count + 1)) - BLOCKS - 8
-        if most < FEWEST:  # not enough for all of the lot: enough for some of it
+        if most < FEWEST:  # not enough for all of the batch: enough for some of it
             most = min(FEWEST, int(self._left / (count + 1)) - BLOCKS - 8)
         return min(count, most)
 
@@ -128,7 +128,7 @@ class Way(Protocol):
 
 
 @final
-class Store:
+class GradientStore:
     """Memory that is used again by the next sum: fresh pages cost as much as what is written to them."""
 
     def __init__(self) -> None:
@@ -161,13 +161,15 @@ class Small:
 
 
 @final
-class Kept:
+class StoredGradients:
     """Rows of all records, held from the norms to the sum: in `store`, where there is one that fits and is free."""
 
-    def __init__(self, terms: Sequence[Term], count: int, size: int, like: Tensor, store: Store | None = None) -> None:
+    def __init__(
+        self, terms: Sequence[Term], count: int, size: int, like: Tensor, store: GradientStore | None = None
+    ) -> None:
         self._terms = terms
         self._parts = list(_parts(count, at_once(sum(term.per_record for term in terms), like.device)))
-        self._rows_NP = (Store() if store is None else store).rows(count, size, like.dtype, like.device)
+        self._rows_NP = (GradientStore() if store is None else store).rows(count, size, like.dtype, like.device)
 
     def squares(self) -> Tensor:
         return torch.cat([_squares(_rows(self._terms, part, self._rows_NP[part])) for part in self._parts])
@@ -315,8 +317,8 @@ class Sparse:
 Making = Callable[[], Way]
 
 
-def candidates(
-    terms: Sequence[Term], count: int, size: int, like: Tensor, room: int, store: Store
+def list_candidates(
+    terms: Sequence[Term], count: int, size: int, like: Tensor, room: int, store: GradientStore
 ) -> dict[str, Making]:
     """Ways of one parameter by name, the one to take by rule first, and only those that may be the cheapest.
 
@@ -328,7 +330,7 @@ def candidates(
     if isinstance(term, Lookups):
         return {"sparse": lambda: Sparse(term)}
     rows: dict[str, Making] = (
-        {"kept": lambda: Kept(terms, count, size, like, store)}
+        {"kept": lambda: StoredGradients(terms, count, size, like, store)}
         if count * size <= room
         else {"twice": lambda: Twice(terms, count, size, like)}
     )
@@ -350,22 +352,22 @@ LIKELY_ON_GPU = 32
 """The estimates are a CPU's: elsewhere more is tried."""
 
 
-def cheapest(ways: dict[str, Making], weights: Weights, size: int) -> str:
+def choose_cheapest(ways: dict[str, Making], weights: Weights, size: int) -> str:
     """The name of the way that takes the least time, each run thrice; the first where torch has to be deterministic."""
     if len(ways) == 1 or torch.are_deterministic_algorithms_enabled():
         return next(iter(ways))
     total_P = weights.exact.new_zeros(size)
     times = dict.fromkeys(ways, float("inf"))
     for name, making in [*ways.items()] * 3:
-        start = clock(total_P.device)
+        start = time_strategy(total_P.device)
         way = making()
         way.squares()
         way.add([total_P], weights)
-        times[name] = min(times[name], clock(total_P.device) - start)
+        times[name] = min(times[name], time_strategy(total_P.device) - start)
     return min(times, key=times.__getitem__)
 
 
-def clock(device: torch.device) -> float:
+def time_strategy(device: torch.device) -> float:
     """Seconds, when all is done that was asked of the device. On a CPU those of this thread: what others do on the
     machine doesn't count."""
     if device.type == "cpu":

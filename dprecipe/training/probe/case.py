@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.form import Form
-from dprecipe.models.modules.adapted import Adapted
+from dprecipe.models.modules.adapted import RecordByRecord
 from dprecipe.models.modules.draws import drawn_by, shared_draws
-from dprecipe.models.modules.resting import resting
+from dprecipe.models.modules.resting import rest_generators
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.engine.clipped_sum import Loss
-from dprecipe.training.probe.place import named
+from dprecipe.training.probe.place import name_failure
 
 ERRORS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError, KeyError)
 """What a module or a loss can raise when it can't be called as training calls it."""
@@ -91,7 +91,7 @@ class Case:
     @property
     def single(self) -> bool:
         """Records go through the module one by one, each with draws of its own."""
-        return isinstance(self.module, Adapted) and self.module.single
+        return isinstance(self.module, RecordByRecord) and self.module.single
 
     @contextmanager
     def rest(self) -> Iterator[None]:
@@ -107,7 +107,7 @@ class Case:
 
         handle = self.module.register_forward_pre_hook(again)
         try:
-            with self.drawing(), resting():
+            with self.drawing(), rest_generators():
                 yield
         finally:
             handle.remove()
@@ -194,7 +194,9 @@ class Case:
             if name not in after or name not in self.before or not _same(self.before[name], after[name])
         ]
         if moved:
-            places = [f"{name.rpartition('.')[2]!r} of {named(self.module, name.rpartition('.')[0])}" for name in moved]
+            places = [
+                f"{name.rpartition('.')[2]!r} of {name_failure(self.module, name.rpartition('.')[0])}" for name in moved
+            ]
             raise Failed(
                 f"moved: {', '.join(places)}",
                 "keep nothing of a record: build the layer without statistics (nn.GroupNorm, nn.LayerNorm), and write "
@@ -279,9 +281,9 @@ class Case:
     def _first_difference(self, features: Tensor, rest: Tensor | slice, seed: int = 0) -> str:
         """The first layer, in order of execution, whose rows for the untouched records differ; in words."""
         one, other = self._traced(self.features), self._traced(features, seed)
-        for (name, expected), (_, found) in zip(one, other, strict=False):
-            if expected.shape == found.shape and expected.dim() > 0 and len(expected) == len(self.labels):
-                change = (found - expected)[rest].abs().max() if expected.numel() else torch.tensor(0.0)
+        for (name, expected), (_, result) in zip(one, other, strict=False):
+            if expected.shape == result.shape and expected.dim() > 0 and len(expected) == len(self.labels):
+                change = (result - expected)[rest].abs().max() if expected.numel() else torch.tensor(0.0)
                 if not float(change) <= ROUNDING * (float(expected.abs().max()) + 1e-30):
                     return f", first in layer {name!r}"
         return ", outside its layers"

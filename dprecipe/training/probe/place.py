@@ -8,35 +8,35 @@ from types import TracebackType
 
 from torch import nn
 
-from dprecipe.models.modules.adapted import Adapted
+from dprecipe.models.modules.adapted import RecordByRecord
 
 WIDTH = 240
 NOT_THE_USERS = ("torch", "dprecipe", "contextlib", "functools")
 
 
-def located(error: BaseException, module: nn.Module) -> str:
+def locate_failure(error: BaseException, module: nn.Module) -> str:
     """What an error says, in one line that ends with a word, the layer it came from and the line that raised it."""
-    said = textwrap.shorten(f"{type(error).__name__}: {error}", WIDTH, placeholder=" …")
+    text = textwrap.shorten(f"{type(error).__name__}: {error}", WIDTH, placeholder=" …")
     layer, line = _places(error.__traceback__, module)
-    return said + (f", in {layer}" if layer else "") + (f", at {line}" if line else "")
+    return text + (f", in {layer}" if layer else "") + (f", at {line}" if line else "")
 
 
-def named(module: nn.Module, name: str) -> str:
+def name_failure(module: nn.Module, name: str) -> str:
     """A layer by its path and class, as the module's author knows it."""
     layer = module.get_submodule(name) if name else module
-    kind = type(layer.module if isinstance(layer, Adapted) else layer).__name__
+    kind = type(layer.module if isinstance(layer, RecordByRecord) else layer).__name__
     return f"layer {name!r} ({kind})" if name else f"the module ({kind})"
 
 
 def _places(trace: TracebackType | None, module: nn.Module) -> tuple[str, str]:
     names = {id(layer): name for name, layer in module.named_modules()}
-    if isinstance(module, Adapted):
+    if isinstance(module, RecordByRecord):
         names[id(module.module)] = ""
     layer = line = ""
     for frame, number in traceback.walk_tb(trace):
         owner = frame.f_locals.get("self")
-        if id(owner) in names and not isinstance(owner, Adapted):
-            layer = named(module, names[id(owner)])
+        if id(owner) in names and not isinstance(owner, RecordByRecord):
+            layer = name_failure(module, names[id(owner)])
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in NOT_THE_USERS:
             [summary] = traceback.StackSummary.extract(iter([(frame, number)]))
             file = summary.filename.replace("\\", "/").rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""The probe: before a program sees a private record, it shows on made-up ones that it treats records one by
+"""The probe: before a program sees a private record, it shows on synthetic ones that it treats records one by
 one.
 
 Legend: B records, P parameters, C classes. Everything runs on a copy of the module: the probe moves nothing.
@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from dprecipe.faults import RunFailed
 from dprecipe.models.form import Form
-from dprecipe.training.engine.bookkeeping import filled
+from dprecipe.training.engine.bookkeeping import fill_store
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.sizes import one_size
 from dprecipe.training.probe.case import ERRORS, TOLERANCE, Case, Failed, ProbeTest
-from dprecipe.training.probe.place import located, named
+from dprecipe.training.probe.place import locate_failure, name_failure
 from dprecipe.training.probe.sizes import larger_batches
 from dprecipe.training.probe.sums import SumTests
 
@@ -50,7 +50,7 @@ class Check:
         return {"id": self.id, "text": self.text, "passed": self.passed, "measured": self.measured}
 
 
-def probe(
+def run_probe(
     module: nn.Module,
     loss: Loss,
     records: Form | Sequence[int],
@@ -61,16 +61,16 @@ def probe(
     seed: int = 0,
     largest: int = LARGEST,
 ) -> tuple[Check, ...]:
-    """The checks of `examine`, all passed.
+    """The checks of `examine_module`, all passed.
 
     Raises:
         RunFailed: one did not; names each, what was measured, and the layer where that can be told.
     """
-    checks = examine(module, loss, records, classes, per_record_gradients, sums, seed=seed, largest=largest)
+    checks = examine_module(module, loss, records, classes, per_record_gradients, sums, seed=seed, largest=largest)
     failed = [check for check in checks if not check.passed]
     if failed:
         raise RunFailed(
-            f"{named(module, '')} failed the probe on synthetic records; no private record was used:\n"
+            f"{name_failure(module, '')} failed the probe on synthetic records; no private record was used:\n"
             + "\n".join(f"- expected: {check.text}; found: {check.measured}" for check in failed),
             next((check.remedy for check in failed if check.remedy), "")
             or "use layers and losses that treat each record on its own: GroupNorm in place of batch "
@@ -80,7 +80,7 @@ def probe(
     return checks
 
 
-def examine(
+def examine_module(
     module: nn.Module,
     loss: Loss,
     records: Form | Sequence[int],
@@ -119,7 +119,7 @@ def _of_one_size(gradients_of: PerRecordGradients) -> PerRecordGradients:
     """Of as many records each time, as training has it where parts have one size."""
 
     def filled_up(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
-        return gradients_of(module, loss, filled(features, RECORDS), filled(labels, RECORDS))[: len(labels)]
+        return gradients_of(module, loss, fill_store(features, RECORDS), fill_store(labels, RECORDS))[: len(labels)]
 
     return filled_up
 
@@ -135,7 +135,7 @@ def _examined(
         except Failed as failure:
             measured, remedy = str(failure), failure.remedy
         except ERRORS as error:  # of the module or the loss, whose code is the user's
-            measured = located(error, case.module)
+            measured = locate_failure(error, case.module)
         yield Check(name, text, False, measured, remedy)
         if number == 0:
             return  # a program without outputs has nothing further to show
@@ -183,15 +183,15 @@ def _drawn(case: Case, gradients_of: PerRecordGradients, features: Tensor, label
 
 def _gradients_equal(case: Case, gradients_of: PerRecordGradients) -> str:
     expected = case.single_gradients
-    found = gradients_of(case.module, case.loss, case.features, case.labels)
-    if found.shape != expected.shape:
-        raise Failed(f"shape {list(found.shape)}, expected {list(expected.shape)}")
+    result = gradients_of(case.module, case.loss, case.features, case.labels)
+    if result.shape != expected.shape:
+        raise Failed(f"shape {list(result.shape)}, expected {list(expected.shape)}")
     # Each parameter on its own scale, so that a small one can't hide behind a large one.
     floor = 1e-6 * float(expected.abs().max()) + 1e-30
     worst = 0.0
     for name, part in case.slices():
         scale = max(float(expected[:, part].abs().max()), floor)
-        difference = (found[:, part] - expected[:, part]).abs()
+        difference = (result[:, part] - expected[:, part]).abs()
         error = float((difference - ROUNDINGS * case.rounding[:, part]).clamp_min(0.0).max()) / scale
         if not error <= TOLERANCE:
             raise Failed(f"relative error {error:.1e} in parameter {name!r}, at most {TOLERANCE:.0e} is rounding")

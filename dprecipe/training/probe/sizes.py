@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.ways import clock
+from dprecipe.training.engine.ways import time_strategy
 from dprecipe.training.probe.case import ROUNDING, TOLERANCE, Case, Failed
 
 SECONDS = 4.0
@@ -25,14 +25,14 @@ BACKWARD = 6
 """How many times as long as outputs, or less, a clipped sum and its parts take."""
 
 
-def sizes(largest: int) -> list[int]:
+def probe_sizes(largest: int) -> list[int]:
     """Every size up to 9, powers of two with their neighbours, and the largest with its own; ascending."""
-    found = {*range(1, 10), largest, largest - 1, largest // 2}
+    result = {*range(1, 10), largest, largest - 1, largest // 2}
     power = 16
     while power - 1 <= largest:
-        found.update((power - 1, power, power + 1))
+        result.update((power - 1, power, power + 1))
         power *= 2
-    return sorted(size for size in found if 1 <= size <= largest)
+    return sorted(size for size in result if 1 <= size <= largest)
 
 
 def larger_batches(case: Case, largest: int) -> str:
@@ -45,10 +45,10 @@ def larger_batches(case: Case, largest: int) -> str:
     """
     with case.rest():
         device = case.features.device
-        started = clock(device)  # of this thread: what others do on the machine doesn't count
+        started = time_strategy(device)  # of this thread: what others do on the machine doesn't count
         case.outputs(case.features, case.labels)
-        each = (clock(device) - started) / len(case.labels)
-        wanted = sizes(largest)
+        each = (time_strategy(device) - started) / len(case.labels)
+        wanted = probe_sizes(largest)
         seen, left = [], SECONDS
         for size in [largest, *wanted[:-1]]:  # the largest first, as long as there is time
             cost = each * size
@@ -64,8 +64,8 @@ def larger_batches(case: Case, largest: int) -> str:
         others, _ = case.more(most, distant=True)
         nothing = torch.full_like(others, torch.nan)
         for company in (others, nothing):
-            found = case.outputs(_beside(features, company), labels)[::2]
-            _same(found, expected[::2], scale, f"in a batch of {most} where others are replaced")
+            result = case.outputs(_beside(features, company), labels)[::2]
+            _same(result, expected[::2], scale, f"in a batch of {most} where others are replaced")
         copies = case.outputs(features[:1].expand_as(features).contiguous(), labels[:1].expand_as(labels))
         _same(copies, expected[:1].expand_as(expected), scale, f"in a batch of {most} copies of a record")
         if case.form.tokens is None:  # zeros and ones, of which tables and images are full, and no normal draw is one
@@ -102,11 +102,11 @@ def _sum_equal(case: Case, features: Tensor, labels: Tensor, nothing: Tensor) ->
         (features, slice(None), "at once"),
         (_beside(features, nothing), slice(None, None, 2), "of which every second is not finite"),
     ):
-        found = clipped_sum(case.module, case.loss, Batch(whole, labels), clipping, len(labels)).value
-        parts = torch.zeros_like(found)
+        result = clipped_sum(case.module, case.loss, BatchPart(whole, labels), clipping, len(labels)).value
+        parts = torch.zeros_like(result)
         for some, their in _chunks(features[kept], labels[kept]):
-            parts += clipped_sum(case.module, case.loss, Batch(some, their), clipping, CHUNK).value
-        error = float((found - parts).abs().max()) / (float(parts.abs().max()) + 1e-30)
+            parts += clipped_sum(case.module, case.loss, BatchPart(some, their), clipping, CHUNK).value
+        error = float((result - parts).abs().max()) / (float(parts.abs().max()) + 1e-30)
         if not error <= 10 * TOLERANCE:
             raise Failed(
                 f"the clipped sum of {len(labels)} records {where} differs by {error:.1e} from that of the others, "

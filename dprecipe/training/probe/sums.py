@@ -13,7 +13,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor, nn
 
-from dprecipe.training.engine.clipped_sum import Batch, ClippedSum, Loss, parameters_of
+from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, Loss, parameters_of
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.several import FILLED, MeanLoss, Several
 from dprecipe.training.probe.case import TOLERANCE, Case, Failed, ProbeTest
@@ -28,13 +28,13 @@ class ClippedSumOf(Protocol):
     """The engine: see `dprecipe.training.engine.clipped_sum`."""
 
     def __call__(
-        self, model: nn.Module, loss: Loss, batch: Batch, clipping: Clipping, physical_batch: int
+        self, model: nn.Module, loss: Loss, batch: BatchPart, clipping: Clipping, physical_batch: int
     ) -> ClippedSum: ...
 
 
 def clipping_tests(clipped_sum: ClippedSumOf, clipping: Clipping | None = None, rows: int | None = None) -> SumTests:
     """The tests of sums that clip each unit as `clipping` does (flat, where it is left out), at thresholds that divide
-    the made-up records; units of `rows` rows, as `engine.several` sees them, or records by themselves.
+    the synthetic records; units of `rows` rows, as `engine.several` sees them, or records by themselves.
     """
     of_plan = Clipping.flat(1.0) if clipping is None else clipping
 
@@ -47,7 +47,7 @@ def clipping_tests(clipped_sum: ClippedSumOf, clipping: Clipping | None = None, 
         )
         yield (
             "clipped_sum_edges",
-            "an empty lot gives zero, a non-finite record adds zero, and a unit stays within the clip norm",
+            "an empty batch gives zero, a non-finite record adds zero, and a unit stays within the clip norm",
             lambda: _clipped_sum_edges(units, clipped_sum),
         )
 
@@ -72,18 +72,18 @@ class Units:
         return self.case.loss if self.rows is None else MeanLoss(self.case.loss)
 
     @cached_property
-    def batch(self) -> Batch:
+    def batch(self) -> BatchPart:
         """The records; or the records and others that follow them as rows, of which one is filled up."""
         case = self.case
         if self.rows is None:
-            return Batch(case.features, case.labels)
+            return BatchPart(case.features, case.labels)
         both = torch.cat([case.features, case.others])
         labels = torch.cat([case.labels, case.other_labels])
         count = len(case.labels)
         at_BR = (torch.arange(count)[:, None] + (count + 1) * torch.arange(self.rows)) % (2 * count)
         labels_BR = labels[at_BR].clone()
         labels_BR[0, 1:] = FILLED
-        return Batch(both[at_BR], labels_BR)
+        return BatchPart(both[at_BR], labels_BR)
 
     @cached_property
     def gradients(self) -> Tensor:
@@ -156,14 +156,14 @@ def _clipped_sum_equal(units: Units, clipped_sum: ClippedSumOf) -> str:
     count = len(units.batch.labels)
     worst = 0.0
     for physical_batch in (count * (units.rows or 1), 2 * (units.rows or 1)):
-        found = clipped_sum(units.model, units.loss, units.batch, clipping, physical_batch).value
-        if found.shape != expected.shape:
-            raise Failed(f"shape {list(found.shape)}, expected {list(expected.shape)}")
-        if clipping.counted is not None and not float(found[-1]) == float(expected[-1]):
-            raise Failed(f"{float(found[-1]) + count / 2:g} of {count} units are within the clip norm")
+        result = clipped_sum(units.model, units.loss, units.batch, clipping, physical_batch).value
+        if result.shape != expected.shape:
+            raise Failed(f"shape {list(result.shape)}, expected {list(expected.shape)}")
+        if clipping.counted is not None and not float(result[-1]) == float(expected[-1]):
+            raise Failed(f"{float(result[-1]) + count / 2:g} of {count} units are within the clip norm")
         least = SMALL * float(expected[: units.gradients.shape[1]].abs().max()) + 1e-30
         for at in units.groups:
-            error = float((found[at] - expected[at]).abs().max()) / max(float(expected[at].abs().max()), least)
+            error = float((result[at] - expected[at]).abs().max()) / max(float(expected[at].abs().max()), least)
             if not error <= TOLERANCE:
                 raise Failed(f"relative error {error:.1e} with physical batches of {physical_batch}")
             worst = max(worst, error)
@@ -174,37 +174,37 @@ def _clipped_sum_edges(units: Units, clipped_sum: ClippedSumOf) -> str:
     clipping, batch, parameters = units.narrow(), units.batch, units.gradients.shape[1]
     bounds = torch.as_tensor(clipping.bounds(list(parameters_of(units.model).values())))
 
-    def bounded(part: Batch) -> ClippedSum:
-        found = clipped_sum(units.model, units.loss, part, clipping, len(batch.labels) * (units.rows or 1))
-        if found.norm != clipping.norm or not bool((torch.as_tensor(found.bound) >= bounds).all()):
+    def bounded(part: BatchPart) -> ClippedSum:
+        result = clipped_sum(units.model, units.loss, part, clipping, len(batch.labels) * (units.rows or 1))
+        if result.norm != clipping.norm or not bool((torch.as_tensor(result.bound) >= bounds).all()):
             raise Failed("the sum says a smaller bound than that of its clipping")
-        return found
+        return result
 
-    def summed(part: Batch) -> Tensor:
+    def summed(part: BatchPart) -> Tensor:
         return bounded(part).value
 
-    def filling(part: Batch) -> float:
+    def filling(part: BatchPart) -> float:
         """How much of its bound a sum of one unit fills."""
-        found, order = bounded(part), 1 if clipping.norm == "l1" else 2
-        return float(torch.linalg.vector_norm(found.value.double() / found.bound, ord=order))
+        result, order = bounded(part), 1 if clipping.norm == "l1" else 2
+        return float(torch.linalg.vector_norm(result.value.double() / result.bound, ord=order))
 
-    if bool((summed(Batch(batch.features[:0], batch.labels[:0])) != 0).any()):
-        raise Failed("an empty lot gave a sum that is not zero")
+    if bool((summed(BatchPart(batch.features[:0], batch.labels[:0])) != 0).any()):
+        raise Failed("an empty batch gave a sum that is not zero")
     broken = batch.features.clone()
     broken[0] = torch.nan
-    found = summed(Batch(broken, batch.labels))[:parameters]
-    without = summed(Batch(batch.features[1:], batch.labels[1:]))[:parameters]
+    result = summed(BatchPart(broken, batch.labels))[:parameters]
+    without = summed(BatchPart(batch.features[1:], batch.labels[1:]))[:parameters]
     scale = float(without.abs().max()) + 1e-30
-    if not float((found - without).abs().max()) <= TOLERANCE * scale:
+    if not float((result - without).abs().max()) <= TOLERANCE * scale:
         raise Failed("a record of NaN changed the sum")
-    singles = [Batch(batch.features[i : i + 1], batch.labels[i : i + 1]) for i in range(len(batch.labels))]
+    singles = [BatchPart(batch.features[i : i + 1], batch.labels[i : i + 1]) for i in range(len(batch.labels))]
     worst = max(filling(single) for single in singles)
     if not worst <= 1 + 1e-6:
         raise Failed(f"a unit adds {worst:.6f} clip norms")
     if units.rows is None:
-        together = Batch(batch.features, batch.labels, torch.zeros_like(batch.labels))
+        together = BatchPart(batch.features, batch.labels, torch.zeros_like(batch.labels))
     else:
-        together = Batch(batch.features.flatten(0, 1)[None], batch.labels.flatten()[None])
+        together = BatchPart(batch.features.flatten(0, 1)[None], batch.labels.flatten()[None])
     whole = filling(together)
     if not whole <= 1 + 1e-6:
         raise Failed(f"a unit of {len(batch.labels)} records adds {whole:.6f} clip norms")

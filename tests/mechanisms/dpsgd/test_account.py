@@ -44,7 +44,7 @@ def facts(size: int = 60000, epsilon: float | str = 3.0, delta: float = 1e-5, re
 
 
 def test_the_contracts_example() -> None:
-    """40 epochs of 60,000 records in lots of 512: 4,688 steps at q = 0.00853 (contract.md)."""
+    """40 epochs of 60,000 records in batches of 512: 4,688 steps at q = 0.00853 (contract.md)."""
     planned = account.plan(spec(), facts())
     plan = planned.plan
     (charge,) = plan.events
@@ -79,7 +79,7 @@ def test_t2_shuffle_claims_no_amplification() -> None:
     plan = planned.plan
     (charge,) = plan.events
     assert isinstance(charge.event, PartitionedGaussian)
-    assert (charge.count, charge.event.lots, plan.length.steps) == (3, 118, 354)
+    assert (charge.count, charge.event.batches, plan.length.steps) == (3, 118, 354)
     poisson = account.plan(spec(), facts(epochs=3.0)).solved["mechanism.noise.multiplier"]
     assert planned.solved["mechanism.noise.multiplier"] > 2 * poisson
     warnings = account.check(spec(scheme="shuffle"), facts(epochs=3.0))
@@ -152,7 +152,7 @@ def test_families_without_a_bound_are_refused(family: str, shape: dict[str, floa
     assert family in findings[0].message
 
 
-def test_a_lot_larger_than_the_data_is_refused() -> None:
+def test_a_batch_larger_than_the_data_is_refused() -> None:
     assert [f.code for f in account.check(spec(batch_size=61000), facts())] == ["P105"]
 
 
@@ -162,7 +162,8 @@ def test_t16_the_divisor_is_public() -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 7, 600])
 def test_t8_no_float_decides_how_many_steps_there_are(batch_size: int) -> None:
-    """Hundredths of an epoch against integers: 0.07 epochs of 100 lots are 7 steps, and not the 8 of binary floats."""
+    """Hundredths of an epoch against integers: 0.07 epochs of 100 batches are 7 steps, and not the 8 of binary
+    floats."""
     for size in (600, 637, 60_000):
         for hundredths in (*range(1, 60), 100, 113, 199, 500):
             planned = account.plan(

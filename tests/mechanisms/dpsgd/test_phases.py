@@ -1,4 +1,5 @@
-"""What a run takes: clip modes, schedules, phases and lots, as the plan holds them and the account charges for them."""
+"""What a run takes: clip modes, schedules, phases and batches, as the plan holds them and the account charges for
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from dprecipe.mechanisms.dpsgd.schema import Dpsgd
 from dprecipe.models.schema import Mlp
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, total
+from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
@@ -65,7 +66,7 @@ def made(block: Dpsgd, terms: Facts) -> Planned[DpsgdPlan]:
     plan = planned.plan
     assert sum(phase.steps for phase in plan.phases) == plan.length.steps
     assert len(plan.phases) <= 64
-    assert total(plan.events) == sum(phase.charge.count for phase in plan.phases)
+    assert count_events(plan.events) == sum(phase.charge.count for phase in plan.phases)
     return planned
 
 
@@ -106,7 +107,7 @@ def test_noise_that_moves_is_charged_stair_by_stair() -> None:
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
-def test_lots_that_move_make_as_many_passes(kind: str) -> None:
+def test_batches_that_move_make_as_many_passes(kind: str) -> None:
     plan = planned(spec(noise=4.0, sampling={"scheme": "poisson", "batch_size": moving(32, 128, kind)}), facts("auto"))
     units = sum(phase.steps * phase.divisor for phase in plan.phases)
     assert 5 * 1438 <= units < 5 * 1438 + 128
@@ -186,24 +187,24 @@ def test_laplace_noise_is_on_an_l1_norm() -> None:
     assert per_layer.noise_deviation(per_layer.phases[0]) == pytest.approx(math.sqrt(2) * 2.0 * 0.5)
 
 
-def test_capped_lots_and_lots_of_one_size() -> None:
+def test_capped_batches_and_batches_of_one_size() -> None:
     cut = {"scheme": "truncated_poisson", "batch_size": 64, "max_batch_size": 128}
     (charge,) = planned(spec(noise=2.0, sampling=cut), facts("auto")).events
     assert charge == Charge(TruncatedPoissonGaussian(64 / 1438, 2.0, 1438, 128), 113)
     (charge,) = planned(spec(noise=2.0, sampling={**cut, "max_batch_size": 1438}), facts("auto")).events
-    assert charge.event == PoissonGaussian(64 / 1438, 2.0)  # no lot is ever cut
+    assert charge.event == PoissonGaussian(64 / 1438, 2.0)  # no batch is ever cut
     fixed = {"scheme": "fixed_size", "batch_size": 64}
     plan = planned(spec(noise=2.0, sampling=fixed), facts("auto", "replace_one"))
     assert plan.events == (Charge(FixedSizeGaussian(1438, 64, 2.0), 113),)
     poisson = planned(spec(noise=2.0), facts("auto", "replace_one"))
     costs = [accountants.epsilon(p.events, 1e-5, Neighbouring.REPLACE_ONE, "pld") for p in (plan, poisson)]
-    assert costs[0] > 1.5 * costs[1]  # not a harmless replacement of Poisson lots
+    assert costs[0] > 1.5 * costs[1]  # not a harmless replacement of Poisson batches
     assert [f.code for f in account.check(spec(noise=2.0, sampling=fixed), facts("auto"))] == ["P118"]
     everybody = {"scheme": "fixed_size", "batch_size": 1438}
     assert planned(spec(noise=9.0, sampling=everybody), facts("auto", "replace_one")).events[0].event == Gaussian(9.0)
 
 
-def test_shuffled_lots_change_between_epochs() -> None:
+def test_shuffled_batches_change_between_epochs() -> None:
     block = spec({"norm": moving(1.0, 0.5)}, 9.0, {"scheme": "shuffle", "batch_size": 144})
     plan = account.plan(block, facts("auto")).plan
     assert [(p.steps, p.clip_norm) for p in plan.phases] == [

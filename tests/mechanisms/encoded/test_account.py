@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dprecipe.faults import Finding, PlanRefused, RecipeError
-from dprecipe.mechanisms.encoded.codebook import Box, gaussian, rank_starts
+from dprecipe.mechanisms.encoded.codebook import GradientBox, draw_gaussian_codebook, rank_starts
 from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.planning import rules
@@ -57,7 +57,7 @@ def test_the_text_of_a_recipe_is_not_enough_where_a_file_belongs_to_it() -> None
 
 
 def test_a_summary_takes_the_place_of_the_file() -> None:
-    summary = canonical_json(gaussian([2410], 2, 1e-5, 0).box.to_json())
+    summary = canonical_json(draw_gaussian_codebook([2410], 2, 1e-5, 0).box.to_json())
     assert findings_of(FROM_FILE, attachments=[(ATTACHMENT, summary)]) == []
     (finding,) = findings_of(FROM_FILE, "mechanism.groups=layer", attachments=[(ATTACHMENT, summary)])
     assert finding.code == "R260"
@@ -212,7 +212,7 @@ def test_a_run_that_ends_with_the_budget_has_phases_of_a_finite_length() -> None
 
 
 def test_the_bounds_of_many_layers_are_rounded_up_to_as_many_as_an_event_may_have() -> None:
-    box = gaussian([4160] * 20, 100, 1e-5, 0).box
+    box = draw_gaussian_codebook([4160] * 20, 100, 1e-5, 0).box
     scales = [1 + layer / 7 for layer in range(20)]
     assert sum(len(table) for _, table in box.groups) > MAX_ROWS
     norm, shifts = box.shifts(scales)
@@ -230,5 +230,5 @@ def test_the_bounds_of_many_layers_are_rounded_up_to_as_many_as_an_event_may_hav
 
 
 def test_a_summary_has_as_many_bounds_as_a_codebook_has_levels() -> None:
-    box = gaussian([10**6], 3, 1e-5, 0).box
-    assert Box.of_json(json.loads(json.dumps(box.to_json()))) == box
+    box = draw_gaussian_codebook([10**6], 3, 1e-5, 0).box
+    assert GradientBox.of_json(json.loads(json.dumps(box.to_json()))) == box

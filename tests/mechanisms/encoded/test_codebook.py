@@ -15,11 +15,11 @@ from scipy import special, stats
 
 from dprecipe.mechanisms.encoded.codebook import (
     LEVELS,
-    Box,
     Codebook,
     CodebookError,
-    fitted,
-    gaussian,
+    GradientBox,
+    draw_gaussian_codebook,
+    fit_codebook,
     load,
     rank_starts,
 )
@@ -46,7 +46,7 @@ def test_levels_cover_every_rank_once_and_the_largest_ranks_singly(size: int) ->
 
 @pytest.mark.parametrize("size", SIZES)
 def test_codewords_ascend_are_not_negative_and_have_norm_one(size: int) -> None:
-    codebook = gaussian([size], 20, 1e-5, 3)
+    codebook = draw_gaussian_codebook([size], 20, 1e-5, 3)
     (group,) = codebook.groups
     assert group.levels.shape == (20, len(group.ranks))
     assert (group.levels >= 0).all()
@@ -60,7 +60,7 @@ def test_codewords_look_like_sorted_normal_magnitudes(size: int) -> None:
     """At every tenth of the ranks and at the largest, within half a level of the mean of directly drawn ones."""
     drawn = np.sort(np.abs(np.random.default_rng(0).standard_normal((300, size))), axis=1)
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    found = expanded(gaussian([size], 3000, 1e-5, 1))
+    found = expanded(draw_gaussian_codebook([size], 3000, 1e-5, 1))
     for rank in {*range(size // 5, size, max(1, size // 10)), size - 1}:
         mean, error = drawn[:, rank].mean(), drawn[:, rank].std() / math.sqrt(300)
         # Six standard errors: once in 1e9. Half a level of large groups is 0.009 standard deviations.
@@ -69,27 +69,27 @@ def test_codewords_look_like_sorted_normal_magnitudes(size: int) -> None:
 
 def test_order_statistics_of_small_groups_have_their_exact_law() -> None:
     """The smallest of three |N| has the CDF 1 - (1 - F)^3: a Kolmogorov-Smirnov test at 1e-9."""
-    magnitudes = expanded(gaussian([3], 20_000, 0.0, 7))
+    magnitudes = expanded(draw_gaussian_codebook([3], 20_000, 0.0, 7))
     ratio = magnitudes[:, 0] / magnitudes[:, 2]
     drawn = np.sort(np.abs(np.random.default_rng(1).standard_normal((20_000, 3))), axis=1)
     assert stats.ks_2samp(ratio, drawn[:, 0] / drawn[:, 2]).pvalue > 1e-9
 
 
 def test_the_floor_turns_small_entries_to_zero() -> None:
-    codebook = gaussian([1000], 5, 0.5, 0)
+    codebook = draw_gaussian_codebook([1000], 5, 0.5, 0)
     share = (expanded(codebook) == 0).mean()
     assert abs(share - special.erf(0.5 / math.sqrt(2))) < 0.05
-    assert (expanded(gaussian([1000], 5, 1e-5, 0)) == 0).mean() < 0.005
+    assert (expanded(draw_gaussian_codebook([1000], 5, 1e-5, 0)) == 0).mean() < 0.005
 
 
 def test_a_codebook_is_a_function_of_its_arguments() -> None:
     one, again, other = (
-        gaussian([500, 20], 9, 1e-5, 4),
-        gaussian([500, 20], 9, 1e-5, 4),
-        gaussian([500, 20], 9, 1e-5, 5),
+        draw_gaussian_codebook([500, 20], 9, 1e-5, 4),
+        draw_gaussian_codebook([500, 20], 9, 1e-5, 4),
+        draw_gaussian_codebook([500, 20], 9, 1e-5, 5),
     )
     assert one.digest == again.digest != other.digest
-    assert one.digest != gaussian([520], 9, 1e-5, 4).digest
+    assert one.digest != draw_gaussian_codebook([520], 9, 1e-5, 4).digest
     # Pinned: a certificate made today has to be planned again tomorrow.
     assert one.digest == "sha256:" + DIGEST
 
@@ -98,7 +98,7 @@ DIGEST = "614d70308c8870d6a85d889a1311a73f765fa9f8c1295467a8bcdc5ec6a92f5a"
 
 
 def test_groups_are_slices_in_order_and_share_one_norm() -> None:
-    codebook = gaussian([500, 20, 1], 9, 1e-5, 4)
+    codebook = draw_gaussian_codebook([500, 20, 1], 9, 1e-5, 4)
     assert [(group.start, group.size) for group in codebook.groups] == [(0, 500), (500, 20), (520, 1)]
     squares = sum((group.levels**2) @ group.counts for group in codebook.groups)
     np.testing.assert_allclose(squares, 1.0, rtol=1e-12)
@@ -107,7 +107,7 @@ def test_groups_are_slices_in_order_and_share_one_norm() -> None:
 
 @pytest.mark.parametrize("sizes", [[5], [1000], [300, 7, 26]])
 def test_the_box_bounds_every_codeword_rank_by_rank(sizes: list[int]) -> None:
-    codebook = gaussian(sizes, 200, 1e-5, 0)
+    codebook = draw_gaussian_codebook(sizes, 200, 1e-5, 0)
     for index, (size, table) in enumerate(codebook.box.groups):
         envelope = np.repeat([bound for bound, _ in table], [count for _, count in table])
         assert len(envelope) == size
@@ -116,7 +116,7 @@ def test_the_box_bounds_every_codeword_rank_by_rank(sizes: list[int]) -> None:
 
 
 def test_the_box_of_one_codeword_is_that_codeword() -> None:
-    box = gaussian([1000], 1, 1e-5, 0).box
+    box = draw_gaussian_codebook([1000], 1, 1e-5, 0).box
     norm, shifts = box.shifts()
     assert norm == 1.0
     assert 1 <= sum(count * bound**2 for bound, count in shifts) < 1 + 2e-6
@@ -125,7 +125,7 @@ def test_the_box_of_one_codeword_is_that_codeword() -> None:
 def test_relative_noise_scales_divide_the_box() -> None:
     """By hand, in fractions: bounds over their group's scale, then over the norm of them all."""
     table = ((3, ((0.25, 2), (0.5, 1))), (2, ((0.75, 2),)))
-    norm, shifts = Box("sha256:" + "0" * 64, 1, table).shifts([2.0, 0.5])
+    norm, shifts = GradientBox("sha256:" + "0" * 64, 1, table).shifts([2.0, 0.5])
     exact = 2 * Fraction(1, 8) ** 2 + Fraction(1, 4) ** 2 + 2 * Fraction(3, 2) ** 2
     assert norm >= math.sqrt(exact)
     assert norm == pytest.approx(math.sqrt(exact), rel=2e-5)
@@ -135,8 +135,8 @@ def test_relative_noise_scales_divide_the_box() -> None:
 
 
 def test_a_summary_is_read_again() -> None:
-    box = gaussian([300, 7], 20, 1e-5, 0).box
-    assert Box.of_json(json.loads(json.dumps(box.to_json()))) == box
+    box = draw_gaussian_codebook([300, 7], 20, 1e-5, 0).box
+    assert GradientBox.of_json(json.loads(json.dumps(box.to_json()))) == box
 
 
 @pytest.mark.parametrize(
@@ -158,18 +158,18 @@ def test_a_summary_is_read_again() -> None:
 )
 def test_a_summary_that_does_not_add_up_is_refused(content: Any) -> None:
     with pytest.raises(ValueError, match="codebook"):
-        Box.of_json(content)
+        GradientBox.of_json(content)
 
 
 def test_files_are_read_again(tmp_path: Path) -> None:
-    codebook, path = gaussian([300, 7], 20, 1e-5, 0), tmp_path / "codebook.npz"
+    codebook, path = draw_gaussian_codebook([300, 7], 20, 1e-5, 0), tmp_path / "codebook.npz"
     codebook.save(path)
     assert load(path, [300, 7]).digest == codebook.digest
 
 
 def test_vectors_become_the_nearest_codebook() -> None:
     vectors = np.random.default_rng(2).standard_normal((4, 100)) * 7
-    found = expanded(fitted(vectors, [100]))
+    found = expanded(fit_codebook(vectors, [100]))
     expected = np.sort(np.abs(vectors), axis=1)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -208,7 +208,7 @@ def test_codewords_that_bound_nothing_are_refused(tmp_path: Path, codewords: NDA
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    good = gaussian([300], 2, 1e-5, 0)
+    good = draw_gaussian_codebook([300], 2, 1e-5, 0)
     tables = {"sizes": np.array([300]), "ranks_0": good.ranks[0], "levels_0": good.whole[0]}
     (tmp_path / "text.npz").write_text("no archive")
     (tmp_path / "empty.npz").write_bytes(b"")
@@ -233,14 +233,14 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_tables_beyond_memory_are_refused() -> None:
     with pytest.raises(CodebookError, match="may hold"):
-        gaussian([10**9 + 1], 1, 1e-5, 0)
+        draw_gaussian_codebook([10**9 + 1], 1, 1e-5, 0)
     with pytest.raises(CodebookError, match="may hold"):
-        gaussian([1000] * 9000, 1000, 1e-5, 0)
+        draw_gaussian_codebook([1000] * 9000, 1000, 1e-5, 0)
 
 
 def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "big.npz", codewords=np.zeros((100, 3)))
-    monkeypatch.setattr("dprecipe.mechanisms.encoded.codebook.MOST_FILE", 1000)
+    monkeypatch.setattr("dprecipe.mechanisms.encoded.codebook.MAX_FILE", 1000)
     with pytest.raises(CodebookError, match="unpacks to"):
         load(path, [3])
 

@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.encoded import codebook
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants
@@ -79,7 +79,7 @@ def test_the_plan_names_its_codebook_and_its_coordinates() -> None:
     made = planned("mechanism.codebook.norm=0.5", "mechanism.noise.multiplier=3.0")
     own = made.room
     assert own.dimension == DIMENSION
-    assert own.digest == codebook.gaussian([DIMENSION], 50, 1e-5, 0).digest
+    assert own.digest == codebook.draw_gaussian_codebook([DIMENSION], 50, 1e-5, 0).digest
     assert own.noises[0].scale == own.noises[0].deviation == 1.5
     assert own.sensitivity == 0.5
     assert (own.denoise.method, own.denoise.per, own.denoise.shrink) == ("kolmogorov_smirnov", "model", False)
@@ -95,19 +95,19 @@ def test_another_codebook_is_another_plan() -> None:
 def test_other_noise_is_solved_within_the_budget(family: str) -> None:
     made = planned(f"mechanism.noise={{family: {family}, multiplier: auto}}")
     (charge,) = made.events
-    assert isinstance(charge.event, Encoded)
+    assert isinstance(charge.event, EncodedSum)
     assert charge.event.dimension == DIMENSION
     assert 0.999 * 2.0 <= made.guarantee.epsilon <= 2.0
     assert made.guarantee.accountant == "pld"
-    assert made.guarantee.cross_check_epsilon >= made.guarantee.epsilon
+    assert made.guarantee.alternative_epsilon >= made.guarantee.epsilon
 
 
 def test_the_box_of_the_event_is_the_envelope_of_the_codebook() -> None:
     made = planned(STUDENT_T, "mechanism.codebook.norm=0.25")
     (charge,) = made.events
     event = charge.event
-    assert isinstance(event, Encoded)
-    book = codebook.gaussian([DIMENSION], 50, 1e-5, 0)
+    assert isinstance(event, EncodedSum)
+    book = codebook.draw_gaussian_codebook([DIMENSION], 50, 1e-5, 0)
     assert event.codebook == book.digest
     assert event.shifts == book.box.shifts()[1]  # in units of the norm, whatever the norm is
     assert event.noise_multiplier == made.solved["mechanism.noise.multiplier"]
@@ -125,7 +125,7 @@ def test_groups_are_layers() -> None:
     made = planned(STUDENT_T, "mechanism.groups=layer")
     assert made.room.groups == (20 * 60 + 60, 60 * 3 + 3)
     (charge,) = made.events
-    assert isinstance(charge.event, Encoded)
+    assert isinstance(charge.event, EncodedSum)
     assert charge.event.dimension == DIMENSION
 
 
@@ -163,7 +163,7 @@ def test_microbatches_cost_twice_the_noise() -> None:
 def test_microbatches_with_other_noise_are_bounded_by_renyi_alone() -> None:
     made = planned(STUDENT_T, "mechanism.microbatch=5")
     (charge,) = made.events
-    assert isinstance(charge.event, Encoded)
+    assert isinstance(charge.event, EncodedSum)
     assert charge.event.exchanged
     assert made.guarantee.accountant == "rdp"
     single = planned(STUDENT_T, "budget.accountant=rdp").solved["mechanism.noise.multiplier"]
@@ -180,7 +180,7 @@ def test_phases_are_composed_as_they_are() -> None:
     made = planned(PHASES % ("1.5", "3.0"), "budget.epsilon=auto")
     assert [charge.count for charge in made.events] == [100, 50, 250]
     kinds = [type(charge.event) for charge in made.events]
-    assert kinds == [PoissonGaussian, Encoded, PoissonGaussian]
+    assert kinds == [PoissonGaussian, EncodedSum, PoissonGaussian]
     assert [noise.steps for noise in made.room.noises] == [100, 50, 250]
     parts = [accountants.epsilon([charge], 1e-6, made.guarantee.neighbouring, "pld") for charge in made.events]
     assert max(parts) < made.guarantee.epsilon < sum(parts)
@@ -213,7 +213,7 @@ def test_full_batches_are_unsampled() -> None:
     (charge,) = planned("mechanism.sampling={scheme: full_batch}").events
     assert isinstance(charge.event, Gaussian)
     (charge,) = planned("mechanism.sampling={scheme: full_batch}", STUDENT_T).events
-    assert isinstance(charge.event, Encoded)
+    assert isinstance(charge.event, EncodedSum)
     assert charge.event.sampling_rate == 1.0
 
 
@@ -227,7 +227,7 @@ def file_recipe(folder: Path, book: codebook.Codebook) -> Path:
 
 def test_a_codebook_file_travels_with_the_plan(tmp_path: Path) -> None:
     """A stranger plans again from the texts alone; the texts' digest covers the codebook."""
-    recipe = file_recipe(tmp_path, codebook.gaussian([DIMENSION], 7, 1e-5, 3))
+    recipe = file_recipe(tmp_path, codebook.draw_gaussian_codebook([DIMENSION], 7, 1e-5, 3))
     made = plan(read(recipe, [STUDENT_T]))
     (tmp_path / "book.npz").unlink()
     again = plan(read_source(made.source))
@@ -238,7 +238,7 @@ def test_a_codebook_file_travels_with_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_codebook_file_for_another_model_is_refused(tmp_path: Path) -> None:
-    recipe = file_recipe(tmp_path, codebook.gaussian([DIMENSION], 7, 1e-5, 3))
+    recipe = file_recipe(tmp_path, codebook.draw_gaussian_codebook([DIMENSION], 7, 1e-5, 3))
     made = read(recipe)
     with pytest.raises(PlanRefused) as refused:
         plan(read_text(made.source.text.replace("[60]", "[61]"), "a.yaml", attachments=made.source.attachments))
@@ -246,7 +246,7 @@ def test_a_codebook_file_for_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_attachments_of_a_stranger_are_not_believed(tmp_path: Path) -> None:
-    made: Any = read(file_recipe(tmp_path, codebook.gaussian([DIMENSION], 7, 1e-5, 3)))
+    made: Any = read(file_recipe(tmp_path, codebook.draw_gaussian_codebook([DIMENSION], 7, 1e-5, 3)))
     for text in ("", "{", "[]", "null", '{"groups": 1}', "[" * 100_000):
         with pytest.raises(PlanRefused) as refused:
             plan(read_text(made.source.text, "a.yaml", attachments=[("codebook", text)]))

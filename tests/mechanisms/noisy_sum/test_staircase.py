@@ -8,21 +8,21 @@ from dprecipe.mechanisms.noisy_sum import staircase
 
 
 def test_a_short_schedule_has_a_stair_for_each_step() -> None:
-    assert staircase.starts(5, 100, 62) == {0, 1, 2, 3, 4}
-    assert staircase.starts(1, 100, 62) == {0}
+    assert staircase.schedule_starts(5, 100, 62) == {0, 1, 2, 3, 4}
+    assert staircase.schedule_starts(1, 100, 62) == {0}
 
 
 def test_a_long_one_has_at_most_one_more_than_asked_for() -> None:
-    found = sorted(staircase.starts(1000, 1000, 10))
+    found = sorted(staircase.schedule_starts(1000, 1000, 10))
     assert len(found) == 11
     assert (found[0], found[-1]) == (0, 999)
     assert max(b - a for a, b in pairwise(found)) <= 100
 
 
 def test_a_run_that_ends_first_has_its_stairs_within() -> None:
-    assert len([at for at in staircase.starts(1000, 100, 10) if at < 100]) == 10
+    assert len([at for at in staircase.schedule_starts(1000, 100, 10) if at < 100]) == 10
 
 
 def test_pieces_cover_the_run() -> None:
-    assert list(staircase.pieces({3, 7, 12, 20}, 12)) == [(0, 3), (3, 7), (7, 12)]
-    assert list(staircase.pieces((), 4)) == [(0, 4)]
+    assert list(staircase.schedule_pieces({3, 7, 12, 20}, 12)) == [(0, 3), (3, 7), (7, 12)]
+    assert list(staircase.schedule_pieces((), 4)) == [(0, 4)]

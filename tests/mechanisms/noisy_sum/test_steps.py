@@ -11,7 +11,7 @@ from dprecipe.mechanisms.noisy_sum.steps import (
     is_divisor,
     noise_multiplier,
     sampling_rate,
-    shortest,
+    shortest_number,
 )
 from dprecipe.mechanisms.pate.events import NoisyMax
 from dprecipe.privacy.events import Charge
@@ -31,8 +31,8 @@ def test_a_multiplier_of_six_digits_comes_back_from_its_quotient_and_product_exa
         written = float(f"{generator.uniform(1e-3, 50):.6g}")
         by = float(generator.uniform(0.01, 20))
         over, times = written / by, written * by
-        assert shortest(over * by, lambda m, by=by, over=over: m / by == over) == written
-        assert shortest(times / by, lambda m, by=by, times=times: m * by == times) == written
+        assert shortest_number(over * by, lambda m, by=by, over=over: m / by == over) == written
+        assert shortest_number(times / by, lambda m, by=by, times=times: m * by == times) == written
 
 
 def test_what_each_event_says() -> None:

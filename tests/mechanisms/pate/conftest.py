@@ -1,4 +1,4 @@
-"""Small ensembles: a recipe that is planned in no time, and a ballot on made-up votes."""
+"""Small ensembles: a recipe that is planned in no time, and a ballot on synthetic votes."""
 
 from __future__ import annotations
 

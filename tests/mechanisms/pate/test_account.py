@@ -88,7 +88,7 @@ def test_the_table_of_the_paper_in_the_worst_case() -> None:
     )
     assert plan_.guarantee.accountant == "gdp"
     assert plan_.guarantee.epsilon == pytest.approx(2.79, abs=0.005)
-    assert plan_.guarantee.cross_check_epsilon == pytest.approx(3.02, abs=0.005)
+    assert plan_.guarantee.alternative_epsilon == pytest.approx(3.02, abs=0.005)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])

@@ -16,7 +16,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dprecipe.mechanisms.pate.aggregators import Aggregator, ConfidentGnMax, GnMax, InteractiveGnMax, LnMax, noise
+from dprecipe.mechanisms.pate.aggregators import (
+    Aggregator,
+    ConfidentGnMaxAggregator,
+    GnMaxAggregator,
+    InteractiveGnMaxAggregator,
+    LnMaxAggregator,
+    noise,
+)
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
@@ -57,13 +64,13 @@ def winner(n: tuple[int, ...], law: Any, scale: float) -> list[float]:
 
 def outcomes(aggregator: Aggregator, n: tuple[int, ...]) -> Any:
     """The law of what one query releases: (O,)."""
-    if isinstance(aggregator, LnMax):
+    if isinstance(aggregator, LnMaxAggregator):
         return np.array([*winner(n, stats.laplace, aggregator.scale), 0.0])
     answered = np.array(winner(n, stats.norm, aggregator.sigma))
-    if isinstance(aggregator, GnMax):
+    if isinstance(aggregator, GnMaxAggregator):
         return np.append(answered, 0.0)
     threshold, largest = aggregator.threshold, float(max(n))
-    if isinstance(aggregator, InteractiveGnMax):
+    if isinstance(aggregator, InteractiveGnMaxAggregator):
         threshold = aggregator.further
         largest = max(n[j] - TEACHERS * EXPECTED[j] for j in range(CLASSES))
     passed = float(stats.norm.sf((threshold - largest) / aggregator.check_sigma))
@@ -71,14 +78,14 @@ def outcomes(aggregator: Aggregator, n: tuple[int, ...]) -> Any:
 
 
 AUDITED = [
-    LnMax(1.0),
-    LnMax(4.0),
-    GnMax(0.7),
-    GnMax(3.0),
-    ConfidentGnMax(2.0, 3.5, 1.5),
-    ConfidentGnMax(6.0, 4.0, 0.8),
-    InteractiveGnMax(2.0, 3.5, 1.5, 1.2, 0.5),
-    InteractiveGnMax(0.9, 3.0, 4.0, 0.4, 0.5),
+    LnMaxAggregator(1.0),
+    LnMaxAggregator(4.0),
+    GnMaxAggregator(0.7),
+    GnMaxAggregator(3.0),
+    ConfidentGnMaxAggregator(2.0, 3.5, 1.5),
+    ConfidentGnMaxAggregator(6.0, 4.0, 0.8),
+    InteractiveGnMaxAggregator(2.0, 3.5, 1.5, 1.2, 0.5),
+    InteractiveGnMaxAggregator(0.9, 3.0, 4.0, 0.4, 0.5),
 ]
 NAMES = [f"{type(a).__name__}-{number}" for number, a in enumerate(AUDITED)]
 LAWS: dict[Aggregator, Any] = {}
@@ -142,10 +149,10 @@ def test_no_move_made_on_four_queries_exceeds_the_claim(aggregator: Aggregator) 
 
 def test_the_audit_would_notice() -> None:
     # What the same outcomes would cost with two votes moved, or with half the noise that is claimed.
-    claim = claimed(GnMax(3.0), 1, 1e-2)
-    quieter = np.array([outcomes(GnMax(0.7), n) for n in HISTOGRAMS])
+    claim = claimed(GnMaxAggregator(3.0), 1, 1e-2)
+    quieter = np.array([outcomes(GnMaxAggregator(0.7), n) for n in HISTOGRAMS])
     assert max(beyond(quieter[i], quieter[j], claim) for i, j in MOVES) > 1e-2
-    check = ConfidentGnMax(6.0, 4.0, 0.8)
+    check = ConfidentGnMaxAggregator(6.0, 4.0, 0.8)
     claim = accountants.epsilon((Charge(check.answer, 1),), 1e-2, Neighbouring.REPLACE_ONE, "pld")  # no check paid
     table = laws(check)
     assert max(beyond(table[i], table[j], claim) for i, j in MOVES) > 1e-2
@@ -175,7 +182,7 @@ def test_what_is_audited_is_what_runs(aggregator: Aggregator, n: tuple[int, ...]
     answers = AnswersFile(tmp_path / "answers.jsonl", None, DRAWS, CLASSES)
     counts = np.tile(np.array(n, np.int32), (DRAWS, 1))
     ballot = Ballot(counts, aggregator, DRAWS, Paid(), noise_streams(Secrets()), answers)  # type: ignore[arg-type]
-    scores = np.tile(EXPECTED, (DRAWS, 1)) if isinstance(aggregator, InteractiveGnMax) else None
+    scores = np.tile(EXPECTED, (DRAWS, 1)) if isinstance(aggregator, InteractiveGnMaxAggregator) else None
     ballot.put(range(DRAWS), scores)
     outcome = np.where(ballot.taught, ballot.outcomes, CLASSES)
     seen = np.bincount(outcome, minlength=CLASSES + 1)
@@ -192,9 +199,9 @@ def test_what_is_audited_is_what_runs(aggregator: Aggregator, n: tuple[int, ...]
 def test_the_noise_of_an_event_has_its_scale() -> None:
     # A sample's mean magnitude: σ sqrt(2/π) and b, to 6 standard errors.
     for event, mean, spread in (
-        (GnMax(3.0).answer, 3 * math.sqrt(2 / math.pi), 3 * math.sqrt(1 - 2 / math.pi)),
-        (ConfidentGnMax(6.0, 4.0, 0.8).check, 0.8 * math.sqrt(2 / math.pi), 0.8 * math.sqrt(1 - 2 / math.pi)),
-        (LnMax(4.0).answer, 4.0, 4.0),
+        (GnMaxAggregator(3.0).answer, 3 * math.sqrt(2 / math.pi), 3 * math.sqrt(1 - 2 / math.pi)),
+        (ConfidentGnMaxAggregator(6.0, 4.0, 0.8).check, 0.8 * math.sqrt(2 / math.pi), 0.8 * math.sqrt(1 - 2 / math.pi)),
+        (LnMaxAggregator(4.0).answer, 4.0, 4.0),
     ):
         drawn = noise(event, Secrets().stream("noise", 1), 100_000)
         assert drawn.dtype == np.float64

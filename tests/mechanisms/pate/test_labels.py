@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dprecipe.mechanisms.pate import labels
-from dprecipe.mechanisms.plan import Plan, Source
+from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_source
 
@@ -17,17 +17,17 @@ GOOD = "record,label\n1000,3\n1001,7\n1437,3\n"
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return make_plan(read_source(Source(RECIPE.read_text(encoding="utf-8"), "r.yaml")))
+    return make_plan(read_source(RecipeSource(RECIPE.read_text(encoding="utf-8"), "r.yaml")))
 
 
 def found(plan: Plan, content: bytes, answers: int = 3, data: str = "recipe") -> list[str]:
-    return labels.differences(content, plan, answers, data == "python")
+    return labels.find_differences(content, plan, answers, data == "python")
 
 
 def test_answers_pass(plan: Plan) -> None:
     assert found(plan, GOOD.encode()) == []
     assert found(plan, b"record,label\n") == []
-    assert labels.text([(1000, "3"), (1001, "7"), (1437, "3")]) == GOOD
+    assert labels.label_lines([(1000, "3"), (1001, "7"), (1437, "3")]) == GOOD
 
 
 @pytest.mark.parametrize(

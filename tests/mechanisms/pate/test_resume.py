@@ -21,7 +21,7 @@ from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.train import teachers
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.privacy.events import total
+from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import read
 from dprecipe.training import attempt
 from dprecipe.training.run import run
@@ -89,7 +89,7 @@ def test_ctrl_c_among_the_teachers(digits: Planned, tmp_path: Path, monkeypatch:
         run(plan, out)
     assert "--resume" in stopped.value.remedy
     assert read(out / "private" / "ledger.jsonl").stop_reason == "interrupted"
-    assert total(read(out / "private" / "ledger.jsonl").charges) == 0
+    assert count_events(read(out / "private" / "ledger.jsonl").charges) == 0
     done = run(plan, out, resume=True)
     assert trained == list(range(25))
     assert done.stop_reason == "completed"
@@ -113,7 +113,7 @@ def test_ctrl_c_among_the_queries(digits: Planned, tmp_path: Path, monkeypatch: 
             run(plan, out)
     before = (out / "private" / "answers.jsonl").read_bytes()
     trained: list[Any] = []
-    monkeypatch.setattr(teachers, "votes", lambda *rest: trained.append(rest))
+    monkeypatch.setattr(teachers, "collect_votes", lambda *rest: trained.append(rest))
     done = run(plan, out, resume=True)
     assert trained == []
     assert (out / "private" / "answers.jsonl").read_bytes().startswith(before)

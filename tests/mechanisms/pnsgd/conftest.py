@@ -1,4 +1,4 @@
-"""Small hidden runs on made-up records: planned in no time, descended in less."""
+"""Small last-iterate releases on synthetic records: planned in no time, descended in less."""
 
 from __future__ import annotations
 

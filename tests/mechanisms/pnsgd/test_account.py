@@ -66,7 +66,7 @@ def event_of(made: Plan) -> ProjectedDescent:
 def test_the_event_is_the_run() -> None:
     made = planned("mechanism.noise.multiplier=0.3", "model.l2=0.1", "data.size=1001", "budget.epsilon=auto")
     event = event_of(made)
-    assert (event.size, event.lot, event.lots, event.steps) == (1001, 20, 51, 255)
+    assert (event.size, event.batch, event.batches, event.steps) == (1001, 20, 51, 255)
     assert (event.order, event.stop, event.family, event.neighbouring) == (
         "permuted",
         "last",
@@ -86,7 +86,7 @@ def test_the_event_is_the_run() -> None:
     own = made.room
     proven = own.descent.proven
     assert (proven.lipschitz, proven.moved, proven.diameter) == (1.0, 2.0, 4.0)
-    assert (own.event.lots, own.descent.batch_size, proven.parameters, proven.outputs) == (51, 20, 4, 1)
+    assert (own.event.batches, own.descent.batch_size, proven.parameters, proven.outputs) == (51, 20, 4, 1)
     assert {bound.name for bound in own.bounds} == set(last_iterate.BOUNDS)
     assert own.winner in last_iterate.BOUNDS
     assert min(bound.epsilon for bound in own.bounds) == made.guarantee.epsilon

@@ -11,8 +11,15 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from dprecipe.mechanisms.pnsgd.constants import Proven, above, below, contraction, declared, prove
-from dprecipe.mechanisms.pnsgd.schema import Ball, Box, Constants
+from dprecipe.mechanisms.pnsgd.constants import (
+    Proven,
+    list_declared,
+    prove_constants,
+    round_above,
+    round_below,
+    step_contraction,
+)
+from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint, Constants
 from dprecipe.models.schema import (
     HuberRegression,
     HuberSvm,
@@ -46,7 +53,7 @@ def slope(name: str, z: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def prove_it(name: str, radius: float, norm: float, relation: Neighbouring = REPLACE) -> Proven:
-    return prove(MODELS[name], 2, 3, norm, Ball(kind="ball", radius=radius), relation)
+    return prove_constants(MODELS[name], 2, 3, norm, BallConstraint(kind="ball", radius=radius), relation)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "softmax"])
@@ -114,7 +121,7 @@ def test_softmax_regression() -> None:
 @pytest.mark.parametrize("threshold", [None, 0.5, 4.0])
 def test_location(threshold: float | None) -> None:
     model = Location(kind="location", threshold=threshold)
-    proven = prove(model, 5, 0, 7.0, Box(kind="box", bound=2.0), REPLACE)
+    proven = prove_constants(model, 5, 0, 7.0, BoxConstraint(kind="box", bound=2.0), REPLACE)
     limit = math.inf if threshold is None else threshold
     w, y = np.meshgrid(np.linspace(-2, 2, 401), np.linspace(-1, 1, 201), indexing="ij")
     gradient = np.clip(w - y, -limit, limit)
@@ -122,21 +129,21 @@ def test_location(threshold: float | None) -> None:
     assert proven.moved == pytest.approx(float(np.ptp(gradient, axis=1).max()), rel=1e-12)
     curved = 1.0 if threshold is None else 0.0
     assert (proven.parameters, proven.diameter, proven.smoothness, proven.strong_convexity) == (1, 4.0, 1.0, curved)
-    short = prove(model, 5, 0, 7.0, Box(kind="box", bound=2.0), REPLACE, Fraction(3, 8))
+    short = prove_constants(model, 5, 0, 7.0, BoxConstraint(kind="box", bound=2.0), REPLACE, Fraction(3, 8))
     assert (short.smoothness, short.strong_convexity) == (1.0, curved * 3 / 8)
-    assert prove(model, 5, 0, 7.0, Box(kind="box", bound=2.0), ZERO_OUT).moved == proven.lipschitz
+    assert prove_constants(model, 5, 0, 7.0, BoxConstraint(kind="box", bound=2.0), ZERO_OUT).moved == proven.lipschitz
 
 
 def test_a_bias_is_a_feature_of_one() -> None:
     model = LeastSquares(kind="least_squares")
-    proven = prove(model, 3, 0, 2.0, Ball(kind="ball", radius=1.5), ZERO_OUT)
+    proven = prove_constants(model, 3, 0, 2.0, BallConstraint(kind="ball", radius=1.5), ZERO_OUT)
     assert proven.parameters == 4
     assert proven.smoothness == 5.0
     assert proven.lipschitz == pytest.approx(math.sqrt(5) * (1.5 * math.sqrt(5) + 1), rel=1e-15)
 
 
 def test_a_box() -> None:
-    proven = prove(MODELS["softmax"], 4, 3, 1.0, Box(kind="box", bound=0.5), REPLACE)
+    proven = prove_constants(MODELS["softmax"], 4, 3, 1.0, BoxConstraint(kind="box", bound=0.5), REPLACE)
     assert proven.parameters == 12
     assert proven.largest_norm == pytest.approx(0.5 * math.sqrt(12))
     assert Fraction(proven.largest_norm) ** 2 >= Fraction(1, 4) * 12
@@ -146,16 +153,16 @@ def test_a_box() -> None:
 def test_the_paper() -> None:
     """Figure 2's problem is a Huber SVM; figure 3's with ρ and β exchanged, too."""
     svm = HuberSvm(kind="huber_svm", width=1.0, bias=False)
-    two = prove(svm, 9, 2, 1.0, Ball(kind="ball", radius=0.5), REPLACE)
+    two = prove_constants(svm, 9, 2, 1.0, BallConstraint(kind="ball", radius=0.5), REPLACE)
     assert (two.lipschitz, two.moved, two.smoothness, two.strong_convexity, two.diameter) == (1.0, 2.0, 0.5, 0.0, 1.0)
-    assert contraction(0.5, two) == 1.0
+    assert step_contraction(0.5, two) == 1.0
     svm = HuberSvm(kind="huber_svm", width=5.0, l2=0.3, bias=False)
-    three = prove(svm, 9, 2, 1.0, Ball(kind="ball", radius=0.5), REPLACE)
+    three = prove_constants(svm, 9, 2, 1.0, BallConstraint(kind="ball", radius=0.5), REPLACE)
     assert (three.lipschitz, three.moved, three.smoothness, three.strong_convexity) == (1.0, 2.0, 0.4, 0.3)
     paper = math.sqrt(1 - 2 * 0.7 * 0.4 * 0.3 / 0.7)
     assert round(paper, 4) == 0.8718
-    assert contraction(0.7, three) == pytest.approx(1 - 0.7 * 0.3)
-    assert contraction(0.7, three) < paper
+    assert step_contraction(0.7, three) == pytest.approx(1 - 0.7 * 0.3)
+    assert step_contraction(0.7, three) < paper
 
 
 def test_the_contraction_is_no_larger_than_the_papers_and_rounded_up() -> None:
@@ -163,18 +170,18 @@ def test_the_contraction_is_no_larger_than_the_papers_and_rounded_up() -> None:
     base = prove_it("logistic", 1.0, 1.0)
     for _ in range(500):
         rho, beta = sorted(rng.uniform(0.01, 2.0, 2))
-        proven = declared(base, Constants(strong_convexity=rho, smoothness=beta))
+        proven = list_declared(base, Constants(strong_convexity=rho, smoothness=beta))
         rate = rng.uniform(0, 2 / (beta + rho))
         exact = max(abs(1 - Fraction(rate) * Fraction(rho)), abs(1 - Fraction(rate) * Fraction(beta)))
-        found = contraction(rate, proven)
+        found = step_contraction(rate, proven)
         assert exact <= Fraction(found) <= exact * (1 + Fraction(1, 10**15))
         assert found <= math.sqrt(1 - 2 * rate * beta * rho / (beta + rho)) * (1 + 1e-12)
 
 
 def test_declared_constants() -> None:
     derived = prove_it("least_squares", 1.0, 1.0)
-    assert declared(derived, Constants()) == derived
-    rounded = declared(derived, Constants(lipschitz=3.0, smoothness=2.0, strong_convexity=0.1))
+    assert list_declared(derived, Constants()) == derived
+    rounded = list_declared(derived, Constants(lipschitz=3.0, smoothness=2.0, strong_convexity=0.1))
     assert (rounded.lipschitz, rounded.smoothness, rounded.strong_convexity) == (3.0, 2.0, 0.1)
     assert rounded.moved / derived.moved == pytest.approx(3.0 / derived.lipschitz)
 
@@ -188,6 +195,6 @@ def test_numbers_out_of_all_proportion_are_infinite() -> None:
 
 def test_rounding() -> None:
     third = Fraction(1, 3)
-    assert Fraction(below(third)) < third < Fraction(above(third))
-    assert math.nextafter(below(third), 1) == above(third)
-    assert above(Fraction(1, 2)) == below(Fraction(1, 2)) == 0.5
+    assert Fraction(round_below(third)) < third < Fraction(round_above(third))
+    assert math.nextafter(round_below(third), 1) == round_above(third)
+    assert round_above(Fraction(1, 2)) == round_below(Fraction(1, 2)) == 0.5

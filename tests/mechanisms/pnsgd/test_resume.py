@@ -1,4 +1,5 @@
-"""A hidden run that is stopped or killed shows nothing, goes on where it was or begins anew, and is charged once."""
+"""A last-iterate release that is stopped or killed shows nothing, goes on where it was or begins anew, and is charged
+once."""
 
 from __future__ import annotations
 

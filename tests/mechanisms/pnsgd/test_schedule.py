@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dprecipe.language.training import LearningRateSchedule
-from dprecipe.mechanisms.pnsgd.schedule import MOST_PHASES, MOST_STAGES, Stage, stages, steps_of
+from dprecipe.mechanisms.pnsgd.schedule import MAX_PHASES, MAX_STAGES, Stage, stages_of, steps_of
 
 
 def schedule(kind: str, start: float, to: float, epochs: float | None = None) -> LearningRateSchedule:
@@ -15,37 +15,37 @@ def schedule(kind: str, start: float, to: float, epochs: float | None = None) ->
 
 
 def test_a_constant_run_is_one_stage() -> None:
-    assert stages(0.5, [(7, 2.0)], 1_000, 100) == (Stage(1_000, 0.5, 2.0),)
+    assert stages_of(0.5, [(7, 2.0)], 1_000, 100) == (Stage(1_000, 0.5, 2.0),)
 
 
 def test_phases_of_noise() -> None:
-    assert stages(0.5, [(7, 2.0), (3, 1.0), (1, 4.0)], 20, 5) == (
+    assert stages_of(0.5, [(7, 2.0), (3, 1.0), (1, 4.0)], 20, 5) == (
         Stage(7, 0.5, 2.0),
         Stage(3, 0.5, 1.0),
         Stage(10, 0.5, 4.0),
     )
     # A phase that the run does not reach is no stage; phases alike are one.
-    assert stages(0.5, [(7, 2.0), (3, 1.0), (1, 4.0)], 8, 5) == (Stage(7, 0.5, 2.0), Stage(1, 0.5, 1.0))
-    assert stages(0.5, [(7, 2.0), (1, 2.0)], 8, 5) == (Stage(8, 0.5, 2.0),)
+    assert stages_of(0.5, [(7, 2.0), (3, 1.0), (1, 4.0)], 8, 5) == (Stage(7, 0.5, 2.0), Stage(1, 0.5, 1.0))
+    assert stages_of(0.5, [(7, 2.0), (1, 2.0)], 8, 5) == (Stage(8, 0.5, 2.0),)
 
 
 def test_a_short_linear_schedule_is_followed_step_by_step() -> None:
-    found = stages(schedule("linear", 1.0, 0.2, 1.0), [(1, 2.0)], 12, 5)
+    found = stages_of(schedule("linear", 1.0, 0.2, 1.0), [(1, 2.0)], 12, 5)
     assert [stage.steps for stage in found] == [1, 1, 1, 1, 8]
     assert [stage.learning_rate for stage in found] == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 @pytest.mark.parametrize("epochs", [None, 0.5, 3.0, 40.0])
-@pytest.mark.parametrize("phases", [1, 3, MOST_PHASES])
+@pytest.mark.parametrize("phases", [1, 3, MAX_PHASES])
 @pytest.mark.parametrize("steps", [1, 2, 255, 256, 257, 10_007])
 def test_stages_take_every_step_once(kind: str, epochs: float | None, phases: int, steps: int) -> None:
-    lots, rate = 1_000, schedule(kind, 0.9, 0.1, epochs)
+    batches, rate = 1_000, schedule(kind, 0.9, 0.1, epochs)
     noise = [(11, 1.0 + index) for index in range(phases)]
-    found = stages(rate, noise, steps, lots)
+    found = stages_of(rate, noise, steps, batches)
     assert sum(stage.steps for stage in found) == steps
-    assert len(found) <= MOST_STAGES
-    last = (steps if epochs is None else math.ceil(epochs * lots)) - 1
+    assert len(found) <= MAX_STAGES
+    last = (steps if epochs is None else math.ceil(epochs * batches)) - 1
     first = 0
     for stage in found:
         progress = min(1.0, first / last) if last > 0 else 1.0

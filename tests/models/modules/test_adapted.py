@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import Tensor, nn  # noqa: E402
 
 from dprecipe.models.form import Form  # noqa: E402
-from dprecipe.models.modules.adapted import Adapted, adapt  # noqa: E402
+from dprecipe.models.modules.adapted import RecordByRecord, adapt_module  # noqa: E402
 
 SHAPE, VOCABULARY = (7,), 50
 TOKENS = Form(SHAPE, (0,))
@@ -57,12 +57,12 @@ class Deciding(nn.Module):
 
 def test_a_module_of_plain_tensors_comes_back_as_it_is() -> None:
     module = nn.Linear(7, 4)
-    assert adapt(module, Form.of(SHAPE)) == (module, Form.of(SHAPE), "")
+    assert adapt_module(module, Form.of(SHAPE)) == (module, Form.of(SHAPE), "")
 
 
 def test_tokens_come_whole_and_in_range_and_the_table_says_how_many_there_are() -> None:
     module = Bag()
-    made, form, single = adapt(module, TOKENS)
+    made, form, single = adapt_module(module, TOKENS)
     assert (form.tokens, single) == ((VOCABULARY,), "")
     ids = torch.tensor([[1.0, 2, 3, 0, 0, 0, 0], [49, 60, -5, 1, 1, 1, 1]])
     expected = module(torch.tensor([[1, 2, 3, 0, 0, 0, 0], [49, 49, 0, 1, 1, 1, 1]]))
@@ -70,19 +70,19 @@ def test_tokens_come_whole_and_in_range_and_the_table_says_how_many_there_are() 
 
 
 def test_a_record_that_is_not_finite_is_marked_and_stays_alone() -> None:
-    made, _, _ = adapt(Bag(), TOKENS)
+    made, _, _ = adapt_module(Bag(), TOKENS)
     records = torch.ones(3, 7)
     records[1, 2] = torch.nan
     assert made(records).isnan().all(1).tolist() == [False, True, False]
 
 
 def test_quantities_that_only_a_table_takes_are_tokens() -> None:
-    assert adapt(Bag(), Form.of(SHAPE))[1].tokens == (VOCABULARY,)
+    assert adapt_module(Bag(), Form.of(SHAPE))[1].tokens == (VOCABULARY,)
 
 
 def test_whole_numbers_that_no_table_takes_are_left_as_they_are() -> None:
     module = nn.Linear(7, 4)
-    made, form, _ = adapt(module, TOKENS)
+    made, form, _ = adapt_module(module, TOKENS)
     assert form.tokens == (0,)
     counts = torch.arange(14.0).view(2, 7) * 100 - 300
     assert torch.equal(made(counts), module(counts))
@@ -90,7 +90,7 @@ def test_whole_numbers_that_no_table_takes_are_left_as_they_are() -> None:
 
 def test_a_mask_is_made_of_the_tokens_that_are_not_padding() -> None:
     module = Masked()
-    made, _, _ = adapt(module, TOKENS)
+    made, _, _ = adapt_module(module, TOKENS)
     ids = torch.tensor([[4, 5, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0]])
     mask = torch.tensor([[1, 1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]])
     assert torch.equal(made(ids.float()), module(ids, mask).logits)
@@ -99,7 +99,7 @@ def test_a_mask_is_made_of_the_tokens_that_are_not_padding() -> None:
 def test_fields_come_by_name_each_in_the_range_of_its_own_table() -> None:
     names = ("input_ids", "attention_mask", "token_type_ids")
     module = Fields()
-    made, form, _ = adapt(module, Form((3, *SHAPE), (0, 0, 0), names))
+    made, form, _ = adapt_module(module, Form((3, *SHAPE), (0, 0, 0), names))
     assert form.tokens == (VOCABULARY, 0, 3)
     ids, mask, kinds = torch.randint(0, VOCABULARY, (5, 7)), torch.ones(5, 7).long(), torch.randint(0, 3, (5, 7))
     found = made(torch.stack([ids, mask, kinds], 1).float())
@@ -108,7 +108,7 @@ def test_fields_come_by_name_each_in_the_range_of_its_own_table() -> None:
 
 def test_a_module_that_decides_by_values_gets_records_one_by_one() -> None:
     module = Deciding()
-    made, _, single = adapt(module, Form.of(SHAPE))
+    made, _, single = adapt_module(module, Form.of(SHAPE))
     assert "decides by values of records (test_adapted.py:" in single
     assert ".item() > 2" in single
     records = torch.randn(4, 7)
@@ -140,14 +140,14 @@ class Elsewhere(Deciding):
     ids=["numpy", "asarray", "tolist", "str"],
 )
 def test_values_that_leave_torch_are_seen(read: Callable[[Tensor], float]) -> None:
-    _, _, single = adapt(Elsewhere(read), Form.of(SHAPE))
+    _, _, single = adapt_module(Elsewhere(read), Form.of(SHAPE))
     assert "decides by values of records (test_adapted.py:" in single
 
 
 def test_names_states_modes_copies_and_devices_are_the_modules_own() -> None:
     module = Bag().eval()
-    made, _, _ = adapt(module, TOKENS)
-    assert isinstance(made, Adapted)
+    made, _, _ = adapt_module(module, TOKENS)
+    assert isinstance(made, RecordByRecord)
     assert made.state_dict().keys() == module.state_dict().keys()
     assert [name for name, _ in made.named_parameters()] == [name for name, _ in module.named_parameters()]
     assert not module.training
@@ -172,6 +172,6 @@ def test_trials_leave_nothing_behind() -> None:
     module = Counting()
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
-    adapt(module, TOKENS)
+    adapt_module(module, TOKENS)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert float(module.calls) == 0

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.noise.laws import Law
 from dprecipe.privacy import conversion, curves
 from dprecipe.privacy.box import curves as box_curves
 from dprecipe.privacy.box.curves import box_curve
-from dprecipe.privacy.box.moments import MOST_ORDER, log_moments
+from dprecipe.privacy.box.moments import MAX_ORDER, log_moments
 from dprecipe.privacy.events import MAX_ROWS
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))
@@ -81,7 +81,7 @@ def fisher(event, orders):
 
 
 def event(family, shape, shifts, *, q=0.01, scale=1.0, exchanged=False):
-    return Encoded(q, scale, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
+    return EncodedSum(q, scale, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
 
 
 def of_golden(record, shifts, q):
@@ -176,7 +176,7 @@ def test_full_sampling_adds_coordinates(family, shape):
     shifts = ((0.1, 3), (0.4, 2))
     taus = np.array([0.1, 0.4]) / 0.7
     parts = log_moments(Law(family, shape), taus)
-    ks = np.arange(2, MOST_ORDER + 1)
+    ks = np.arange(2, MAX_ORDER + 1)
     expected = (3 * parts[0] + 2 * parts[1]) / (ks - 1)
     got = encoded(event(family, shape, shifts, q=1.0, scale=0.7), ks.tolist())
     assert got == pytest.approx(expected, rel=1e-11)
@@ -277,7 +277,7 @@ def test_the_majorant_is_convex_growing_and_above(family, shape, taus):
     law = Law(family, shape)
     points = np.unique(np.concatenate(([0.0], np.geomspace(1e-7, 1, 400) * max(taus), taus)))
     majorant, logs = box_curves._convex_majorant(law, points), log_moments(law, points)
-    bounds = np.outer([law.largest_loss(tau) for tau in points], np.arange(1, MOST_ORDER))
+    bounds = np.outer([law.largest_loss(tau) for tau in points], np.arange(1, MAX_ORDER))
     assert (majorant >= np.where(logs < bounds * (1 - 1e-9), logs, 0) * (1 - 1e-12)).all()  # where `logs` is exact
     assert not majorant[0].any()
     slopes = np.diff(majorant, axis=0) / np.diff(points)[:, None]
@@ -294,7 +294,7 @@ def test_what_the_proof_of_the_majorant_says_of_the_curvature(df):
     assert second.min() == pytest.approx(-(df + 1) / (8 * df), rel=1e-4)
     taus = np.linspace(0.1, 3.5, 400)
     bent = np.diff(log_moments(law, taus), n=2, axis=0) / (taus[1] - taus[0]) ** 2
-    assert (bent >= -np.arange(1, MOST_ORDER) * (df + 1) / (8 * df) * (1 + 1e-6) - 1e-6).all()
+    assert (bent >= -np.arange(1, MAX_ORDER) * (df + 1) / (8 * df) * (1 + 1e-6) - 1e-6).all()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dprecipe.noise.laws import Law
-from dprecipe.privacy.box.moments import MARGIN, MOST_ORDER, log_moments
+from dprecipe.privacy.box.moments import MARGIN, MAX_ORDER, log_moments
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))
 LAWS = [
@@ -127,7 +127,7 @@ def test_moments_grow_with_the_shift_and_with_the_order(law):
     assert (np.diff(logs, axis=0) > 0).all()
     assert (np.diff(logs, axis=1) > 0).all()
     second = np.diff(np.concatenate((np.zeros((120, 2)), logs), axis=1), n=2, axis=1)
-    assert (second >= -1e-12 * logs[:, :1] * MOST_ORDER**2).all()
+    assert (second >= -1e-12 * logs[:, :1] * MAX_ORDER**2).all()
     assert (logs[:, 0] > 0).all()
 
 
@@ -135,7 +135,7 @@ def test_moments_grow_with_the_shift_and_with_the_order(law):
 def test_no_moment_exceeds_the_largest_loss_or_the_information_in_the_limit(law):
     taus = np.array([1e-5, 0.3, 2.0, 60.0])
     logs = log_moments(law, taus)
-    ks = np.arange(2, MOST_ORDER + 1)
+    ks = np.arange(2, MAX_ORDER + 1)
     largest = np.array([law.largest_loss(tau) for tau in taus])
     assert (logs <= (ks - 1) * largest[:, None] * (1 + 1e-12)).all()
     small = ks * (ks - 1) / 2 * law.fisher * 1e-10
@@ -154,7 +154,7 @@ def test_shifts_beyond_the_quadrature_are_bounded():
 def test_shifts_are_evaluated_one_by_one(law):
     taus = [0.011, 0.3, 2.2]
     together = moments(law, *taus)
-    assert together.shape == (3, MOST_ORDER - 1)
+    assert together.shape == (3, MAX_ORDER - 1)
     for tau, row in zip(taus, together, strict=True):
         assert moments(law, tau)[0] == pytest.approx(row, rel=1e-13, abs=0)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special
 
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.noise.laws import Law
 from dprecipe.privacy import accountants, gdp, pld
 from dprecipe.privacy.adjacency import Neighbouring
@@ -19,9 +19,9 @@ from dprecipe.privacy.box.pairs import box_pair
 from dprecipe.privacy.box.power import Power
 from dprecipe.privacy.composition import Composition
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.loss import NoPairError, from_cells, sampled, swapped
+from dprecipe.privacy.loss import NoPairError, from_cells, sample_loss, swap_loss
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
-from dprecipe.privacy.workload import workload
+from dprecipe.privacy.workload import summarise_charges
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def encoded(event, tail):
 
 
 def event(family, shape, shifts, *, q=1.0, scale=1.0, exchanged=False):
-    return Encoded(q, scale, family, shape, shifts, exchanged, DIGEST)
+    return EncodedSum(q, scale, family, shape, shifts, exchanged, DIGEST)
 
 
 def of_golden(record, shifts, scale=None):
@@ -109,7 +109,7 @@ def test_golden_epsilons_of_both_directions(record):
     assert found.accountant == "pld"
     assert found.value == pytest.approx(record["pld_remove"], rel=2e-4)
     assert found.value >= record["pld_remove"] * (1 - 2e-4)
-    work = workload(charges, ADD)
+    work = summarise_charges(charges, ADD)
     removed, added = pld._directions(work, math.sqrt(1e-4 / steps) / 4, 1e-13)
     assert removed.epsilon(delta, 5.0) == pytest.approx(record["pld_remove"], rel=2e-4)
     assert added.epsilon(delta, 5.0) == pytest.approx(record["pld_add"], rel=2e-4)
@@ -190,8 +190,8 @@ def test_two_sampled_steps_against_their_integral(family, shape, direction):
     rate, tau = 0.3, 0.9
     p, q = one_coordinate(Law(family, shape), tau, 0.04)
     above, below = ((1 - rate) * q + rate * p, q) if direction == "remove" else (q, (1 - rate) * q + rate * p)
-    one = sampled(encoded(event(family, shape, ((tau, 1),)), 1e-30), rate, 1e-4)
-    composed = Composition([one if direction == "remove" else swapped(one)], [2], 1 << 20)
+    one = sample_loss(encoded(event(family, shape, ((tau, 1),)), 1e-30), rate, 1e-4)
+    composed = Composition([one if direction == "remove" else swap_loss(one)], [2], 1 << 20)
     for epsilon in (0.0, 0.1, 0.3, 0.5):
         truth = float(np.maximum(np.outer(above, above) - math.exp(epsilon) * np.outer(below, below), 0.0).sum())
         assert truth * (1 - 1e-4) - 1e-12 <= composed.delta(epsilon, 3.0) <= truth * (1 + 1e-3) + 1e-9
@@ -277,7 +277,7 @@ def test_masses_add_up_and_mirror_each_other(family, shape, number):
         assert loss.masses.min() >= 0
         assert loss.infinity == loss.missing <= 1e-15
         assert loss.masses.sum() + loss.infinity == pytest.approx(1.0, abs=1e-8)
-        mirror = swapped(loss)
+        mirror = swap_loss(loss)
         assert (mirror.first, mirror.last) == (loss.first, loss.last)
         assert mirror.masses == pytest.approx(loss.masses, rel=1e-9, abs=1e-300)
 
@@ -291,7 +291,7 @@ def test_what_is_cut_off_is_charged(number):
     assert cut.masses.sum() + cut.infinity >= 1 - 1e-12
     assert (cut.masses * np.exp(-cut.losses)).sum() + cut.missing >= 1 - 1e-12
     for epsilon in np.linspace(-1.5, 1.5, 7) * float(cut.losses[-1]):
-        for pair, other in [(cut, whole), (swapped(cut), swapped(whole))]:
+        for pair, other in [(cut, whole), (swap_loss(cut), swap_loss(whole))]:
             assert delta_of(other, epsilon) <= delta_of(pair, epsilon) * (1 + 1e-12)
             assert delta_of(pair, epsilon) <= delta_of(other, epsilon) + 2e-3
 
@@ -408,7 +408,9 @@ def test_many_dimensions_cost_what_a_gaussian_of_equal_information_costs():
 @pytest.mark.parametrize(("q", "scale"), [(0.9, 300.0), (0.99, 1000.0), (0.999, 3000.0)])
 def test_nearly_everybody_sampled_costs_no_more_than_everybody(q, scale):
     """What adding a unit puts at the loss -log(1-q), next to nothing, must not decide."""
-    event = Encoded(q, q * scale * math.sqrt(2 / 3), "student_t", 3.0, ((0.01, 10_000),), False, "sha256:" + "0" * 64)
+    event = EncodedSum(
+        q, q * scale * math.sqrt(2 / 3), "student_t", 3.0, ((0.01, 10_000),), False, "sha256:" + "0" * 64
+    )
     charges, delta = [Charge(event, 1000)], 1e-5
     found = accountants.epsilon(charges, delta, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
     again = accountants.delta(charges, found, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
@@ -417,6 +419,6 @@ def test_nearly_everybody_sampled_costs_no_more_than_everybody(q, scale):
 
 @pytest.mark.parametrize("gap", [1e-12, 1e-9, 1e-3])
 def test_the_accountants_agree_where_hardly_anybody_is_left_out(gap):
-    event = Encoded(1 - gap, 1.0, "laplace", None, ((1.0, 1),), False, "sha256:" + "0" * 64)
+    event = EncodedSum(1 - gap, 1.0, "laplace", None, ((1.0, 1),), False, "sha256:" + "0" * 64)
     found = accountants.epsilon([Charge(event, 1)], 1e-15, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
     assert 0.99 < found < 1.01  # one Laplace coordinate moved by its scale: ε = 1 at δ = 0

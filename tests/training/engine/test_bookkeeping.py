@@ -16,10 +16,10 @@ from dprecipe.models.build import build
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp, Model, Transformer, WideResNet
 from dprecipe.models.zoo.layers import StandardisedConv2d
 from dprecipe.training.engine import bookkeeping, layers, sizes
-from dprecipe.training.engine.bookkeeping import add_clipped, describe
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, clipped_sum_of_rows
+from dprecipe.training.engine.bookkeeping import add_clipped, describe_plan
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.clipping import layers as clipped_layers
+from dprecipe.training.engine.clipping import layer_norms as clipped_layers
 from dprecipe.training.engine.several import MeanLoss, Several
 from dprecipe.training.engine.taps import Taps, Unplanned
 from dprecipe.training.engine.terms import Lookups, Products, Rows
@@ -27,10 +27,10 @@ from dprecipe.training.engine.ways import (
     FEWEST,
     SLACK,
     Ghost,
-    Kept,
     Reserve,
     Small,
     Sparse,
+    StoredGradients,
     Twice,
     Vectors,
     Way,
@@ -68,14 +68,14 @@ def hold(net: nn.Module, features: Tensor, *, planned: bool | None = True) -> bo
     for clip in (float(norms_N.median()), 2 * float(norms_N.max())):
         expected_P = (clip / norms_N).clamp(max=1.0) @ rows_NP
         for physical in (count, 3):
-            found_P = clipped_sum(net, cross_entropy, Batch(features, labels), Clipping.flat(clip), physical).value
+            found_P = clipped_sum(net, cross_entropy, BatchPart(features, labels), Clipping.flat(clip), physical).value
             assert float((found_P - expected_P).norm() / expected_P.norm()) < 1e-5
-        one_P = clipped_sum(net, cross_entropy, Batch(features[:1], labels[:1]), Clipping.flat(clip), 8).value
+        one_P = clipped_sum(net, cross_entropy, BatchPart(features[:1], labels[:1]), Clipping.flat(clip), 8).value
         assert float(one_P.norm()) <= clip
     assert all(torch.equal(a, b) for a, b in zip(before.values(), net.state_dict().values(), strict=True))
     assert forwards == [vars(layer).get("forward") for layer in net.modules()]
     assert all(p.grad is None and isinstance(p, nn.Parameter) for p in net.parameters())
-    whole = [way for way in describe(net, cross_entropy, features, labels).values() if way.startswith(WHOLE)]
+    whole = [way for way in describe_plan(net, cross_entropy, features, labels).values() if way.startswith(WHOLE)]
     assert planned is None or bool(whole) != planned, whole
     return not whole
 
@@ -210,7 +210,7 @@ def test_layers_with_a_way_of_their_own(layer: nn.Module, shape: tuple[int, ...]
         for parameter in net.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     hold(net, features)
-    assert not any(ALONE in way for way in describe(net, cross_entropy, features, torch.zeros(7).long()).values())
+    assert not any(ALONE in way for way in describe_plan(net, cross_entropy, features, torch.zeros(7).long()).values())
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5)])
@@ -224,14 +224,14 @@ def test_attention(batch_first: bool, need_weights: bool) -> None:
     torch.manual_seed(1)
     net = Attending(batch_first, need_weights)
     hold(net, ids())
-    assert not any(ALONE in way for way in describe(net, cross_entropy, ids(), torch.zeros(7).long()).values())
+    assert not any(ALONE in way for way in describe_plan(net, cross_entropy, ids(), torch.zeros(7).long()).values())
 
 
 def test_attention_to_something_else_is_differentiated_by_itself() -> None:
     torch.manual_seed(1)
     net = Attending(crossed=True)
     hold(net, ids())
-    told = describe(net, cross_entropy, ids(), torch.zeros(7).long())
+    told = describe_plan(net, cross_entropy, ids(), torch.zeros(7).long())
     assert ALONE in told["attention.in_proj_weight"]
     assert ALONE in told["attention.out_proj.bias"]
     assert ALONE not in told["tokens.weight"]
@@ -250,7 +250,7 @@ def test_recurrent_layers_are_differentiated_by_themselves(kind: type[nn.RNNBase
     torch.manual_seed(0)
     net, features = Recurrent(kind, batch_first), torch.randn(7, 4, 3)
     hold(net, features)
-    told = describe(net, cross_entropy, features, torch.zeros(7).long())
+    told = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
     assert {name for name, way in told.items() if ALONE in way} == {n for n in told if n.startswith("recurrent")}
 
 
@@ -270,7 +270,7 @@ def test_layers_nobody_knows(layer: nn.Module, shape: tuple[int, ...] | None) ->
         shape, layer = (4,), Doubled(layer)
     net, features = classified(nn.Linear(shape[-1], shape[-1]), layer, shape=shape)
     hold(net, features)
-    told = describe(net, cross_entropy, features, torch.zeros(7).long())
+    told = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
     assert {ALONE in way for way in told.values()} == {True, False}
 
 
@@ -378,7 +378,7 @@ def test_channels_lie_either_way(channels: int, last: bool, monkeypatch: pytest.
     )
     hold(net, features)
     seen = next(layer for layer in net.modules() if isinstance(layer, Seen))
-    clipped_sum(net, cross_entropy, Batch(features, torch.zeros(7, dtype=torch.int64)), Clipping.flat(1.0), 7)
+    clipped_sum(net, cross_entropy, BatchPart(features, torch.zeros(7, dtype=torch.int64)), Clipping.flat(1.0), 7)
     assert seen.strides == ((72 * channels, 1, 9 * channels, channels) if last else (72 * channels, 72, 9, 1))
 
 
@@ -401,7 +401,7 @@ def test_the_order_of_channels_of_units_and_of_volumes(monkeypatch: pytest.Monke
     monkeypatch.setattr(bookkeeping, "_faster_last", lambda *given: True)
     net, _ = classified(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 2), shape=(2, 6, 5))
     several, loss, labels = Several(net), MeanLoss(cross_entropy), torch.randint(CLASSES, (5, 3))
-    batch = Batch(torch.randn(5, 3, 2, 6, 5), labels)
+    batch = BatchPart(torch.randn(5, 3, 2, 6, 5), labels)
     found_P = clipped_sum(several, loss, batch, Clipping.flat(0.1), 15).value
     expected_P = clipped_sum_of_rows(several, loss, batch, Clipping.flat(0.1), 15).value
     assert float((found_P - expected_P).norm() / expected_P.norm()) < 1e-5
@@ -503,7 +503,7 @@ def lookups() -> Lookups:
 
 
 def kept(*terms: Products, twice: bool = False) -> Way:
-    return (Twice if twice else Kept)(terms, 6, terms[0].size, torch.empty(()))
+    return (Twice if twice else StoredGradients)(terms, 6, terms[0].size, torch.empty(()))
 
 
 WAYS: dict[str, Callable[[], tuple[Way, Tensor]]] = {
@@ -554,17 +554,18 @@ def test_rows_that_come_out_longer_the_second_time_are_shortened() -> None:
 @pytest.mark.parametrize("told", [1.0, 0.5, 0.01])
 @pytest.mark.parametrize("parts", [[256], [1], [100, 300, 50], [1024] * 4, [64] * 200, [5000], [16] * 3])
 def test_single_precision_stays_within_what_is_reserved(told: float, parts: list[int]) -> None:
-    """The sum of what each part may be off by, in clip norms, for the lot and for one of a record more; also of a lot
+    """The sum of what each part may be off by, in clip norms, for the batch and for one of a record more; also of a
+    batch
     that is longer than was told."""
-    lots = []
+    batches = []
     for more in (0, 1):
         sizes = [*parts[:-1], parts[-1] + more]
         reserve = Reserve(int(told * sum(sizes)))
         together = [reserve.together(size) for size in sizes]
         if told == 1 and sum(parts) <= 1000:
             assert all(c >= min(size, FEWEST) for c, size in zip(together, sizes, strict=True))
-        lots.append(sum(2.0**-24 * n * (c / 2 + 3) for n, c in zip(sizes, together, strict=True) if c > 1))
-    assert sum(lots) <= SLACK
+        batches.append(sum(2.0**-24 * n * (c / 2 + 3) for n, c in zip(sizes, together, strict=True) if c > 1))
+    assert sum(batches) <= SLACK
 
 
 @pytest.mark.parametrize("processes", [2, 3, 64])
@@ -592,7 +593,7 @@ def test_the_longest_gradients_pass_no_bound(clip: float) -> None:
         features[0] = 2.0**exponent
         features[1:] = 0.0
         sums = [
-            clipped_sum(net, loss, Batch(features[part], torch.zeros(len(features[part]))), Clipping.flat(clip), 32)
+            clipped_sum(net, loss, BatchPart(features[part], torch.zeros(len(features[part]))), Clipping.flat(clip), 32)
             for part in (slice(None), slice(1, None))
         ]
         assert float((sums[0].value - sums[1].value).norm()) <= float(sums[0].bound) * (1 + 1e-9)
@@ -615,7 +616,7 @@ def test_a_few_records_are_computed_as_more_are(planned: bool, monkeypatch: pyte
         for count in (2, 3, 4, 5, 8, 9, 12, 16):
             features, labels = x.float().repeat(count, 1), torch.zeros(count, dtype=torch.int64)
             sums = [
-                clipped_sum(net, cross_entropy, Batch(features[:n], labels[:n]), Clipping.flat(0.1), 512)
+                clipped_sum(net, cross_entropy, BatchPart(features[:n], labels[:n]), Clipping.flat(0.1), 512)
                 for n in (count - 1, count)
             ]
             assert float((sums[1].value - sums[0].value).norm()) <= float(sums[0].bound)
@@ -629,7 +630,7 @@ def test_a_few_records_are_computed_as_more_are(planned: bool, monkeypatch: pyte
 def test_a_convolution_with_one_window(layer: nn.Conv2d) -> None:
     net, features = classified(layer, nn.Tanh(), shape=(layer.in_channels, 4, 4))
     hold(net, features)
-    ways = describe(net, cross_entropy, features, torch.zeros(7).long())
+    ways = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
     assert not any("whole model" in way for way in ways.values())
 
 
@@ -641,7 +642,7 @@ def test_few_records_are_filled_up_no_further_than_memory_was_asked_for() -> Non
             seen.append(len(inputs))
             return inputs
 
-    net, batch = nn.Sequential(Seeing(), nn.Linear(5, CLASSES)), Batch(torch.randn(3, 5), torch.zeros(3).long())
+    net, batch = nn.Sequential(Seeing(), nn.Linear(5, CLASSES)), BatchPart(torch.randn(3, 5), torch.zeros(3).long())
     expected = clipped_sum(net, cross_entropy, batch, Clipping.flat(0.1), 512).value
     for physical, rows in ((512, [16]), (9, [9]), (3, [3]), (2, [2, 2]), (1, [1, 1, 1])):
         seen.clear()
@@ -675,7 +676,7 @@ def test_each_layer_by_itself_and_automatic_clipping(groups: int, stability: flo
     net, features = classified(nn.Conv2d(2, 4, 3, groups=groups), nn.GroupNorm(2, 4), shape=(2, 5, 5))
     labels = torch.arange(7) % CLASSES
     clipping = Clipping((0.1, 0.2, 0.3), clipped_layers(net), stability)
-    found_P = clipped_sum(net, cross_entropy, Batch(features, labels), clipping, 4).value
+    found_P = clipped_sum(net, cross_entropy, BatchPart(features, labels), clipping, 4).value
     expected = []
     rows = torch.split(looped(net, features, labels), [p.numel() for p in net.parameters()], 1)
     for layer, threshold in enumerate(clipping.thresholds):
@@ -693,7 +694,7 @@ def test_standardised_kernels(stride: int) -> None:
     with torch.no_grad():
         net[0][0].weight[0] = 0.5 + 1e-4 * torch.randn(2, 3, 3)  # so short that its length is held from below
     hold(net, features)
-    told = describe(net, cross_entropy, features, torch.zeros(7).long())
+    told = describe_plan(net, cross_entropy, features, torch.zeros(7).long())
     assert ALONE not in told["0.0.weight"]
 
 
@@ -710,7 +711,7 @@ def test_low_rank_adapters_beside_a_frozen_layer() -> None:
     hold(*classified(Adapted(), nn.Tanh(), shape=(3, 5)))
 
 
-def test_a_lot_whose_rows_have_no_room_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_whose_rows_have_no_room_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "KEPT", 200)
     monkeypatch.setattr(bookkeeping, "FEW", 2)
     net, features = classified(nn.Linear(5, 6), nn.Tanh(), shape=(9, 5))
@@ -722,9 +723,9 @@ def test_a_lot_whose_rows_have_no_room_is_taken_in_parts(monkeypatch: pytest.Mon
 def test_t11_one_record_moves_the_sum_of_a_convolution_by_at_most_the_bound(scale: float) -> None:
     net, features = classified(nn.Conv2d(3, 20, 3), nn.ReLU(), nn.Conv2d(20, 8, 2), nn.GroupNorm(2, 8), shape=(3, 6, 6))
     labels = torch.arange(8) % CLASSES
-    before = clipped_sum(net, cross_entropy, Batch(features, labels[:7]), Clipping.flat(0.5), 16).value
+    before = clipped_sum(net, cross_entropy, BatchPart(features, labels[:7]), Clipping.flat(0.5), 16).value
     more = torch.cat([features, torch.full((1, 3, 6, 6), scale)])
-    after = clipped_sum(net, cross_entropy, Batch(more, labels), Clipping.flat(0.5), 16).value
+    after = clipped_sum(net, cross_entropy, BatchPart(more, labels), Clipping.flat(0.5), 16).value
     assert torch.isfinite(after).all()
     # The gradients of the others are those of another batch, rounded otherwise in single precision.
     assert float((after - before).norm()) <= 0.5 * (1 + 1e-5)
@@ -743,7 +744,9 @@ def test_sums_hold_their_bound_when_gradients_are_large_and_cancel() -> None:
         net[2].weight.copy_(torch.ones(4800).expand(CLASSES, -1) * torch.arange(4.0)[:, None] * 1e-3)
     hold(net, features)
     assert (
-        float(clipped_sum(net, cross_entropy, Batch(features, torch.tensor([1])), Clipping.flat(1e-6), 4).value.norm())
+        float(
+            clipped_sum(net, cross_entropy, BatchPart(features, torch.tensor([1])), Clipping.flat(1e-6), 4).value.norm()
+        )
         <= 1e-6
     )
 
@@ -761,8 +764,8 @@ def test_the_plan_takes_nothing_from_the_records_nor_from_the_generator() -> Non
 def test_dropout_draws_for_each_record_on_its_own() -> None:
     net = nn.Sequential(nn.Linear(50, 50, bias=False), nn.Dropout(0.5), nn.Linear(50, CLASSES))
     features, labels = torch.ones(64, 50), torch.zeros(64, dtype=torch.int64)
-    assert not any(way.startswith(WHOLE) for way in describe(net, cross_entropy, features, labels).values())
-    value = clipped_sum(net, cross_entropy, Batch(features, labels), Clipping.flat(1.0), 64).value
+    assert not any(way.startswith(WHOLE) for way in describe_plan(net, cross_entropy, features, labels).values())
+    value = clipped_sum(net, cross_entropy, BatchPart(features, labels), Clipping.flat(1.0), 64).value
     # Equal draws would add up to exactly 64 equal gradients.
     assert 10 < float(value.norm()) < 63
 
@@ -803,9 +806,9 @@ def test_the_model_is_left_as_it_was_after_an_exception() -> None:
         net[0][1].armed = armed
         if armed:
             with pytest.raises(KeyError):
-                clipped_sum(net, cross_entropy, Batch(features, torch.zeros(7).long()), Clipping.flat(1.0), 8)
+                clipped_sum(net, cross_entropy, BatchPart(features, torch.zeros(7).long()), Clipping.flat(1.0), 8)
         else:
-            clipped_sum(net, cross_entropy, Batch(features, torch.zeros(7).long()), Clipping.flat(1.0), 8)
+            clipped_sum(net, cross_entropy, BatchPart(features, torch.zeros(7).long()), Clipping.flat(1.0), 8)
         assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
         assert inner == {id(p) for p in net.parameters() if p.requires_grad}
         assert hooks == [dict(layer._forward_hooks) for layer in net.modules()]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum, fallbacks, parameters_of, physical
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, find_fallbacks, parameters_of, physical_size
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.ways import SLACK
 from dprecipe.training.losses import cross_entropy
@@ -25,9 +25,9 @@ def model() -> nn.Module:
     return net
 
 
-def batch(count: int, units: Tensor | None = None) -> Batch:
+def batch(count: int, units: Tensor | None = None) -> BatchPart:
     generator = torch.Generator().manual_seed(1)
-    return Batch(
+    return BatchPart(
         torch.randn(count, 1, 8, 8, generator=generator)
         * torch.linspace(0.01, 3, max(count, 1))[:count, None, None, None],
         torch.randint(4, (count,), generator=generator),
@@ -42,7 +42,7 @@ def gradient_of_mean(net: nn.Module, features: Tensor, labels: Tensor) -> Tensor
     return torch.cat([p.grad.flatten() for p in net.parameters() if p.requires_grad and p.grad is not None])
 
 
-def by_loop(net: nn.Module, data: Batch) -> Tensor:
+def by_loop(net: nn.Module, data: BatchPart) -> Tensor:
     units = torch.arange(len(data.labels)) if data.units is None else data.units
     total = torch.zeros(sum(p.numel() for p in parameters_of(net).values()))
     for unit in units.unique():
@@ -69,7 +69,7 @@ def test_t15_the_sum_carries_its_sensitivity() -> None:
 def test_t11_adding_one_record_moves_the_sum_by_at_most_the_bound(scale: float) -> None:
     net, data = model(), batch(5)
     before = clipped_sum(net, cross_entropy, data, Clipping.flat(CLIP), 4).value
-    more = Batch(
+    more = BatchPart(
         torch.cat([data.features, torch.full((1, 1, 8, 8), scale)]),
         torch.cat([data.labels, torch.tensor([2])]),
     )
@@ -82,7 +82,7 @@ def test_the_norm_of_one_clipped_record_is_below_the_bound() -> None:
     net = model()
     for seed in range(50):
         features = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(seed)) * 100
-        value = clipped_sum(net, cross_entropy, Batch(features, torch.tensor([0])), Clipping.flat(CLIP), 4).value
+        value = clipped_sum(net, cross_entropy, BatchPart(features, torch.tensor([0])), Clipping.flat(CLIP), 4).value
         assert float(value.double().norm()) <= CLIP
 
 
@@ -90,23 +90,25 @@ def test_a_unit_with_many_records_moves_the_sum_no_further() -> None:
     net = model()
     data = batch(30, torch.tensor([0] * 28 + [1, 2]))
     whole = clipped_sum(net, cross_entropy, data, Clipping.flat(CLIP), 4).value
-    rest = clipped_sum(net, cross_entropy, Batch(data.features[28:], data.labels[28:]), Clipping.flat(CLIP), 4).value
+    rest = clipped_sum(
+        net, cross_entropy, BatchPart(data.features[28:], data.labels[28:]), Clipping.flat(CLIP), 4
+    ).value
     assert float((whole - rest).norm()) <= CLIP * (1 + 1e-6)
 
 
-def test_t10_an_empty_lot_is_exactly_zero_and_never_calls_the_model() -> None:
+def test_t10_an_empty_batch_is_exactly_zero_and_never_calls_the_model() -> None:
     class Untouchable(nn.Linear):
         def forward(self, input: Tensor) -> Tensor:  # noqa: A002
             raise AssertionError("called")
 
     for units in (None, torch.zeros(0, dtype=torch.int64)):
-        empty = Batch(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), units)
+        empty = BatchPart(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), units)
         assert clipped_sum(Untouchable(3, 2), cross_entropy, empty, Clipping.flat(CLIP), 4).value.tolist() == [0.0] * 8
 
 
 def test_parts_never_split_a_unit_and_lose_nobody() -> None:
     units = torch.tensor([0] * 3 + [1] * 5 + [2] + [3] + [4] * 2)
-    parts = list(physical(units, len(units), 4))
+    parts = list(physical_size(units, len(units), 4))
     assert [(part.start, part.stop) for part, _ in parts] == [(0, 3), (3, 8), (8, 12)]
     assert [numbers.tolist() for _, numbers in parts if numbers is not None] == [
         [0] * 3,
@@ -129,7 +131,7 @@ def test_the_bound_holds_in_exact_arithmetic_however_many_parameters(width: int)
     features = torch.randn(1, width, generator=torch.Generator().manual_seed(0))
     for clip in (1e-6, 1.0, 1e6):
         value = clipped_sum(
-            nn.Linear(width, 2), cross_entropy, Batch(features, torch.tensor([1])), Clipping.flat(clip), 1
+            nn.Linear(width, 2), cross_entropy, BatchPart(features, torch.tensor([1])), Clipping.flat(clip), 1
         ).value
         assert value.dtype == torch.float64
         norm = math.sqrt(math.fsum((value * value).tolist()))
@@ -141,8 +143,8 @@ def test_adding_a_record_to_many_moves_the_sum_by_no_more_than_the_bound() -> No
     """20,000 equal records: a sum in single precision would move by more."""
     net = nn.Linear(3, 2)
     features, labels = torch.tensor([[5.0, -3.0, 2.0]]).repeat(20_001, 1), torch.ones(20_001, dtype=torch.int64)
-    before = clipped_sum(net, cross_entropy, Batch(features[1:], labels[1:]), Clipping.flat(1.0), 20_001).value
-    after = clipped_sum(net, cross_entropy, Batch(features, labels), Clipping.flat(1.0), 20_001).value
+    before = clipped_sum(net, cross_entropy, BatchPart(features[1:], labels[1:]), Clipping.flat(1.0), 20_001).value
+    after = clipped_sum(net, cross_entropy, BatchPart(features, labels), Clipping.flat(1.0), 20_001).value
     assert float((after - before).norm()) <= 1.0
 
 
@@ -169,17 +171,17 @@ class Elsewhere(nn.Module):
 
 def test_what_falls_back_to_gradients_of_single_records_is_told_with_the_reason() -> None:
     plain, flat = nn.Linear(4, 2), Clipping.flat(1.0)
-    data = Batch(torch.zeros(3, 4), torch.zeros(3).long())
-    assert fallbacks(plain, cross_entropy, data, flat, plain) == ()
-    (line,) = fallbacks(plain, cross_entropy, data, Clipping.flat(1.0, "l1"), plain)
+    data = BatchPart(torch.zeros(3, 4), torch.zeros(3).long())
+    assert find_fallbacks(plain, cross_entropy, data, flat, plain) == ()
+    (line,) = find_fallbacks(plain, cross_entropy, data, Clipping.flat(1.0, "l1"), plain)
     assert "L1" in line
-    words, recurrent = Batch(torch.zeros(3, 5, 4), data.labels), Recurrent()
-    (line,) = fallbacks(recurrent, cross_entropy, words, flat, recurrent)
+    words, recurrent = BatchPart(torch.zeros(3, 5, 4), data.labels), Recurrent()
+    (line,) = find_fallbacks(recurrent, cross_entropy, words, flat, recurrent)
     assert line.startswith("gradients of single records for memory.weight_ih_l0, memory.weight_hh_l0")
     assert line.endswith("LSTM is differentiated by itself")
     assert "head" not in line
     elsewhere = Elsewhere()
-    (line,) = fallbacks(elsewhere, cross_entropy, data, flat, elsewhere)
+    (line,) = find_fallbacks(elsewhere, cross_entropy, data, flat, elsewhere)
     assert line == "all gradients are those of single records: a trained parameter is read outside of its layer"
 
 
@@ -191,7 +193,7 @@ def test_a_unit_more_moves_a_sum_by_no_more_than_its_bound(norm: Norm) -> None:
     for _ in range(10):
         features, labels = torch.randn(17, 300), torch.randint(3, (17,))
         whole, *others = (
-            clipped_sum(net, cross_entropy, Batch(features[kept], labels[kept]), Clipping.flat(0.3, norm), 7)
+            clipped_sum(net, cross_entropy, BatchPart(features[kept], labels[kept]), Clipping.flat(0.3, norm), 7)
             for kept in (slice(0, 17), slice(1, 17), slice(0, 16))
         )
         for less in others:

@@ -1,4 +1,4 @@
-"""Compiled passes: equal to the eager engine whatever the lot, never used where they are not, and honest about why.
+"""Compiled passes: equal to the eager engine whatever the batch, never used where they are not, and honest about why.
 
 Most tests run the traced graph as it is, which takes no compiler; the slow ones compile it.
 """
@@ -17,9 +17,9 @@ from torch.fx import GraphModule
 from dprecipe.faults import RunFailed
 from dprecipe.training.engine import bookkeeping, compiled
 from dprecipe.training.engine.bookkeeping import made_up
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
-from dprecipe.training.engine.clipping import Clipping, layers
-from dprecipe.training.engine.compiled import Mode, Passes, inductor
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
+from dprecipe.training.engine.clipping import Clipping, layer_norms
+from dprecipe.training.engine.compiled import Mode, Passes, find_compiler
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.several import MeanLoss, Several
 from dprecipe.training.engine.sizes import STEP, size_for
@@ -32,8 +32,10 @@ def as_it_is(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence
     return graph
 
 
-def passes_of(model: nn.Module, mode: Mode = True, lot: float = 16, loss: Any = cross_entropy, **given: Any) -> Passes:
-    return Passes(model, loss, mode, lot, 1000, **{"compiler": as_it_is, "say": lambda text: None} | given)
+def passes_of(
+    model: nn.Module, mode: Mode = True, expected_batch: float = 16, loss: Any = cross_entropy, **given: Any
+) -> Passes:
+    return Passes(model, loss, mode, expected_batch, 1000, **{"compiler": as_it_is, "say": lambda text: None} | given)
 
 
 class Attention(nn.Module):
@@ -81,12 +83,12 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def made(name: str, count: int = 21) -> tuple[nn.Module, Batch]:
+def made(name: str, count: int = 21) -> tuple[nn.Module, BatchPart]:
     torch.manual_seed(1)
     build, shape = MODELS[name]
     model = build()
     features = torch.randint(11, (count, *shape)) if name == "attention" else torch.randn(count, *shape)
-    return model, Batch(features, torch.randint(CLASSES, (count,)))
+    return model, BatchPart(features, torch.randint(CLASSES, (count,)))
 
 
 def distance(found: Tensor, expected: Tensor) -> float:
@@ -94,19 +96,21 @@ def distance(found: Tensor, expected: Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_sums_are_those_of_the_eager_engine_whatever_the_size_of_the_lot(name: str) -> None:
+def test_sums_are_those_of_the_eager_engine_whatever_the_size_of_the_batch(name: str) -> None:
     model, batch = made(name, 40)
     passes = passes_of(model)
     for count in (21, 1, 16, 13, 24, 40):
-        lot = Batch(batch.features[:count], batch.labels[:count])
-        for clipping in (Clipping.flat(0.3), Clipping((0.2,) * (max(layers(model)) + 1), layers(model))):
-            expected = clipped_sum(model, cross_entropy, lot, clipping, 512).value
-            assert distance(clipped_sum(model, cross_entropy, lot, clipping, 512, passes).value, expected) < 1e-5
+        whole_batch = BatchPart(batch.features[:count], batch.labels[:count])
+        for clipping in (Clipping.flat(0.3), Clipping((0.2,) * (max(layer_norms(model)) + 1), layer_norms(model))):
+            expected = clipped_sum(model, cross_entropy, whole_batch, clipping, 512).value
+            assert (
+                distance(clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes).value, expected) < 1e-5
+            )
     assert passes.remark.startswith("compiled for 24 records")
 
 
 def test_one_program_takes_all_records_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first lot on, which is cut before there is a program."""
+    """From the first batch on, which is cut before there is a program."""
     model, batch = made("convolutional", 60)
     calls: list[int] = []
 
@@ -123,22 +127,22 @@ def test_one_program_takes_all_records_however_many_they_are(monkeypatch: pytest
         for count in (first, *range(1, 61)):
             with monkeypatch.context() as patched:
                 if passes.remark:
-                    patched.setattr(bookkeeping, "found", lambda *given: pytest.fail("an eager pass"))
-                lot = Batch(batch.features[:count], batch.labels[:count])
+                    patched.setattr(bookkeeping, "find_plan", lambda *given: pytest.fail("an eager pass"))
+                whole_batch = BatchPart(batch.features[:count], batch.labels[:count])
                 calls.clear()
-                clipped_sum(model, cross_entropy, lot, Clipping.flat(1.0), 512, passes)
+                clipped_sum(model, cross_entropy, whole_batch, Clipping.flat(1.0), 512, passes)
             parts = math.ceil(count / 24)
             assert calls[-parts:] == [24] * parts
             assert count == first or len(calls) == parts
 
 
 class InParts:
-    """A lot that is not in memory as a whole."""
+    """A batch that is not in memory as a whole."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: BatchPart) -> None:
         self._batch, self.gradients = batch, batch.gradients
 
-    def parts(self, size: int) -> Iterator[Batch]:
+    def parts(self, size: int) -> Iterator[BatchPart]:
         return self._batch.parts(size)
 
 
@@ -156,20 +160,20 @@ def test_norms_and_sums_are_programs_too_where_layers_keep_no_more_than_vectors(
 
     passes = passes_of(model, compiler=counted)
     passes.source(batch.features, batch.labels, 512)
-    of_each_layer = Clipping((0.2, 0.2), layers(model))
-    for lot, clipping, programs in (
+    of_each_layer = Clipping((0.2, 0.2), layer_norms(model))
+    for whole_batch, clipping, programs in (
         (batch, Clipping.flat(0.3), 3),
         (batch, Clipping((0.3,), stability=0.01), 3),
         (batch, Clipping((0.3,), counted=20.0), 3),
         (batch, of_each_layer, 1),
         # Too many for sums in single precision, but for 6 records that are left over: 132 passes, and norms of each.
-        (Batch(batch.features.repeat(150, 1), batch.labels.repeat(150)), Clipping.flat(0.3), 265),
-        (InParts(Batch(batch.features.repeat(9, 1), batch.labels.repeat(9))), Clipping.flat(0.3), 24),
+        (BatchPart(batch.features.repeat(150, 1), batch.labels.repeat(150)), Clipping.flat(0.3), 265),
+        (InParts(BatchPart(batch.features.repeat(9, 1), batch.labels.repeat(9))), Clipping.flat(0.3), 24),
     ):
         ran.clear()
-        found = clipped_sum(model, cross_entropy, lot, clipping, 512, passes).value
+        found = clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes).value
         assert len(ran) == programs
-        assert distance(found, clipped_sum(model, cross_entropy, lot, clipping, 24).value) < 1e-5
+        assert distance(found, clipped_sum(model, cross_entropy, whole_batch, clipping, 24).value) < 1e-5
 
 
 def test_products_of_blocks_are_added_up_in_double_precision() -> None:
@@ -181,7 +185,7 @@ def test_products_of_blocks_are_added_up_in_double_precision() -> None:
         graphs.append(graph)
         return graph
 
-    passes = passes_of(model, lot=280, compiler=kept)
+    passes = passes_of(model, expected_batch=280, compiler=kept)
     passes.source(batch.features, batch.labels, 512)
     products = [node for node in graphs[2].graph.nodes if node.target is torch.ops.aten.mm.default]
     single = [node for node in products if node.meta["val"].dtype == torch.float32]
@@ -244,11 +248,11 @@ class Normalised(nn.Module):
 
 def test_what_fills_a_program_up_adds_nothing_and_is_not_counted() -> None:
     model = Normalised()
-    lot = Batch(torch.randn(9, 4), torch.randint(CLASSES, (9,)))
+    whole_batch = BatchPart(torch.randn(9, 4), torch.randint(CLASSES, (9,)))
     clipping = Clipping((0.5,), counted=20.0)
     passes = passes_of(model)
-    found = clipped_sum(model, cross_entropy, lot, clipping, 512, passes).value
-    expected = clipped_sum(model, cross_entropy, lot, clipping, 512).value
+    found = clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes).value
+    expected = clipped_sum(model, cross_entropy, whole_batch, clipping, 512).value
     assert passes.remark.startswith("compiled for 24 records")
     assert distance(found, expected) < 1e-6
     assert found[-1] == expected[-1]
@@ -259,7 +263,7 @@ def test_a_record_without_a_finite_gradient_adds_nothing() -> None:
     batch.features[3] = torch.inf
     others = [n for n in range(len(batch.labels)) if n != 3]
     expected = clipped_sum(
-        model, cross_entropy, Batch(batch.features[others], batch.labels[others]), Clipping.flat(0.3), 512
+        model, cross_entropy, BatchPart(batch.features[others], batch.labels[others]), Clipping.flat(0.3), 512
     ).value
     found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes_of(model)).value
     assert distance(found, expected) < 1e-5
@@ -268,7 +272,7 @@ def test_a_record_without_a_finite_gradient_adds_nothing() -> None:
 def test_units_of_several_rows() -> None:
     model, _ = made("convolutional")
     several, loss = Several(model), MeanLoss(cross_entropy)
-    batch = Batch(torch.randn(20, 3, 1, 8, 8), torch.randint(CLASSES, (20, 3)))
+    batch = BatchPart(torch.randn(20, 3, 1, 8, 8), torch.randint(CLASSES, (20, 3)))
     passes = passes_of(several, loss=loss)
     expected = clipped_sum(several, loss, batch, Clipping.flat(0.3), 512).value
     assert distance(clipped_sum(several, loss, batch, Clipping.flat(0.3), 512, passes).value, expected) < 1e-5
@@ -324,13 +328,13 @@ def rounded(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[
 def test_what_a_rounding_does_at_a_kink_is_no_error() -> None:
     torch.manual_seed(0)
     kinked, smooth = Kinked(), nn.Sequential(nn.Linear(4, 30), nn.Tanh(), nn.Linear(30, CLASSES))
-    lot = Batch(torch.randn(20, 4), torch.randint(CLASSES, (20,)))
+    whole_batch = BatchPart(torch.randn(20, 4), torch.randint(CLASSES, (20,)))
     for model in (kinked, smooth):
-        passes = passes_of(model, lot=500, compiler=rounded)
-        passes.source(lot.features, lot.labels, 552)
+        passes = passes_of(model, expected_batch=500, compiler=rounded)
+        passes.source(whole_batch.features, whole_batch.labels, 552)
         assert passes.remark.startswith("compiled for 552 records")
     passes = passes_of(kinked, "auto", compiler=spoilt(lambda answers: [2 * answer for answer in answers]), worth=0.0)
-    clipped_sum(kinked, cross_entropy, lot, Clipping.flat(0.3), 512, passes)
+    clipped_sum(kinked, cross_entropy, whole_batch, Clipping.flat(0.3), 512, passes)
     assert passes.remark.startswith("not compiled: the compiled ")
 
 
@@ -338,14 +342,16 @@ def test_one_record_more_moves_no_other_over_a_kink() -> None:
     """All but it lie at the kink, so that a pass that rounds otherwise would move all of their gradients."""
     torch.manual_seed(0)
     model, record = Kinked(), made_up(torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64), 552)[0][:1]
-    passes = passes_of(model, lot=500, compiler=rounded)
+    passes = passes_of(model, expected_batch=500, compiler=rounded)
     features, labels = record.expand(600, 4).clone(), torch.zeros(600, dtype=torch.int64)
     features[-1] = torch.randn(4)
     clipping = Clipping.flat(0.1)
     for count in (2, 3, 24, 276, 277, 552, 553, 600):  # parts end and programs are half full about there
-        with_it = Batch(features[-count:], labels[-count:])
-        without = Batch(features[-count:-1], labels[-count:-1])
-        sums = [clipped_sum(model, cross_entropy, lot, clipping, 512, passes) for lot in (with_it, without)]
+        with_it = BatchPart(features[-count:], labels[-count:])
+        without = BatchPart(features[-count:-1], labels[-count:-1])
+        sums = [
+            clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes) for whole_batch in (with_it, without)
+        ]
         assert float((sums[0].value - sums[1].value).norm()) <= float(sums[0].bound)
 
 
@@ -367,7 +373,7 @@ class Reads(nn.Module):
     ],
 )
 def test_reasons_are_told(model: nn.Module, reason: str) -> None:
-    batch = Batch(torch.randn(20, 4), torch.randint(CLASSES, (20,)))
+    batch = BatchPart(torch.randn(20, 4), torch.randint(CLASSES, (20,)))
     passes = passes_of(model, "auto", worth=0.0)
     clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes)
     assert passes.remark.startswith("not compiled: ")
@@ -380,7 +386,7 @@ def test_short_runs_and_machines_without_a_compiler_are_left_alone(monkeypatch: 
     assert passes.source(batch.features, batch.labels, 512) is None
     assert "compiling pays after 600 s" in passes.remark
     monkeypatch.setattr("shutil.which", lambda name: None)
-    passes = passes_of(model, "auto", compiler=inductor, worth=0.0)
+    passes = passes_of(model, "auto", compiler=find_compiler, worth=0.0)
     assert passes.source(batch.features, batch.labels, 512) is None
     assert "no C++ compiler" in passes.remark
 
@@ -443,7 +449,7 @@ def test_half_precision_is_that_of_a_loop_in_half_precision() -> None:
 def test_compiled(name: str, half: bool) -> None:
     model, batch = made(name)
     model = Reduced(model) if half else model
-    passes = passes_of(model, compiler=inductor)
+    passes = passes_of(model, compiler=find_compiler)
     expected = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512).value
     found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes).value
     assert passes.remark.startswith("compiled for 24 records")

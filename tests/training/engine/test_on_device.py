@@ -17,13 +17,13 @@ from dprecipe.mechanisms.encoded.train import encoded_sum
 from dprecipe.training import records
 from dprecipe.training.engine import bookkeeping, compiled, parts, single, sizes, terms, ways
 from dprecipe.training.engine import clipped_sum as clipped_sum_module
-from dprecipe.training.engine.bookkeeping import Plan, Share, plan_of
-from dprecipe.training.engine.clipped_sum import Batch, Loss, clipped_sum, clipped_sum_of_rows
+from dprecipe.training.engine.bookkeeping import GradientPlan, Share, plan_of
+from dprecipe.training.engine.clipped_sum import BatchPart, Loss, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.records import LotOfSeveral, Store
+from dprecipe.training.records import BatchOfSeveral, Store
 
 
 class DropsElsewhere(nn.Module):
@@ -82,9 +82,9 @@ def passes_of(model: nn.Module, expected: float, hindrance: str = "") -> Passes:
     return Passes(model, cross_entropy, "auto", expected, 10, worth=1e9, hindrance=hindrance)
 
 
-def records_of(count: int) -> Batch:
+def records_of(count: int) -> BatchPart:
     generator = torch.Generator().manual_seed(1)
-    return Batch(torch.randn(count, 6, generator=generator), torch.arange(count) % 3)
+    return BatchPart(torch.randn(count, 6, generator=generator), torch.arange(count) % 3)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -100,7 +100,7 @@ def test_all_parts_of_all_batches_have_one_size() -> None:
         taken = [rows for rows in seen.rows if rows[0] == 56]  # 90 + 2 sqrt(90) in two parts, and in eights
         assert sum(real for _, real in taken) >= count
         assert len(taken) >= -(-count // 56)
-        if count > 1:  # made-up records have been planned with by now
+        if count > 1:  # synthetic records have been planned with by now
             assert seen.rows == taken
         expected = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.5), 64)
         assert float((found.value - expected.value).norm() / expected.value.norm()) < 1e-5
@@ -135,8 +135,8 @@ def test_units_of_several_shapes_have_parts_of_their_own() -> None:
     held = Records(torch.randn(len(units), 6).numpy(), np.zeros(len(units), np.int64), units)
     store = Store(held, torch.device("cpu"))
     for chosen in ([0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 3, 5, 6]):
-        lot = LotOfSeveral(store.lot(np.array(chosen), 0))
-        shapes = sorted((part.labels.shape[1], len(part.labels)) for part in lot.parts(64))
+        batch = BatchOfSeveral(store.batch(np.array(chosen), 0))
+        shapes = sorted((part.labels.shape[1], len(part.labels)) for part in batch.parts(64))
         counts = np.bincount([{1: 1, 2: 2, 3: 3, 4: 4, 5: 6}[int((units == unit).sum())] for unit in chosen])
         assert shapes == [(size, count) for size, count in enumerate(counts.tolist()) if count]
 
@@ -169,7 +169,9 @@ def test_ways_are_timed_on_as_many_records_as_will_be_taken(monkeypatch: pytest.
     timed = []
     real = bookkeeping.shares_of
 
-    def noted(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: Plan, **named: Any) -> list[Share]:
+    def noted(
+        model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan, **named: Any
+    ) -> list[Share]:
         if named.get("timed"):
             timed.append(len(labels))
         return real(model, loss, features, labels, plan, **named)
@@ -196,7 +198,7 @@ def test_where_double_precision_is_slow_rows_are_taken(
     """Pairs of positions take products in double precision: on many a GPU 64 times as long. Both are tried there, by
     the clock, and either is sound."""
     time = [0.0]
-    monkeypatch.setattr(ways, "clock", lambda device: time[0])
+    monkeypatch.setattr(ways, "time_strategy", lambda device: time[0])
     real = getattr(ways, slow)
 
     class Slow(real):  # type: ignore[misc, valid-type]
@@ -210,7 +212,7 @@ def test_where_double_precision_is_slow_rows_are_taken(
     passes.parts.size(features, labels, 64)
     plan = plan_of(model, cross_entropy, features, labels)
     assert plan.ways["0.weight"] in chosen
-    batch = Batch(torch.randn(70, 4, 40), torch.arange(70) % 3)
+    batch = BatchPart(torch.randn(70, 4, 40), torch.arange(70) % 3)
     found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 64, passes).value
     right = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.3), 64).value
     assert float((found - right).norm() / right.norm()) < 1e-5
@@ -225,10 +227,10 @@ def test_ways_are_timed_as_a_batch_will_be_added_up(
     for module in (parts, clipped_sum_module, bookkeeping):
         monkeypatch.setattr(module, "one_size", lambda device: one)
     seen = []
-    real = bookkeeping.cheapest
+    real = bookkeeping.choose_cheapest
     monkeypatch.setattr(
         bookkeeping,
-        "cheapest",
+        "choose_cheapest",
         lambda tried, weights, size: seen.append((len(weights.exact), weights.together)) or real(tried, weights, size),
     )
     monkeypatch.setattr(ways, "LIKELY", 32)
@@ -272,7 +274,7 @@ def test_codes_are_made_of_blocks_of_one_size(monkeypatch: pytest.MonkeyPatch) -
     generator = torch.Generator().manual_seed(0)
     gradients = torch.randn(11, 40, generator=generator)
     monkeypatch.setattr(encoded_sum, "BLOCK", 40 * 8)
-    encoder = encoded_sum.Encoder(codebook.gaussian((40,), 6, 1e-5, 0), 1.0, torch.device("cpu"))
+    encoder = encoded_sum.Encoder(codebook.draw_gaussian_codebook((40,), 6, 1e-5, 0), 1.0, torch.device("cpu"))
     sizes_seen = []
     real = encoder._encode
     monkeypatch.setattr(encoder, "_encode", lambda grads, into: sizes_seen.append(len(grads)) or real(grads, into))
@@ -300,16 +302,16 @@ def test_records_that_have_room_are_kept_on_the_device(pixels: bool, monkeypatch
     monkeypatch.setattr(records, "room_for_records", lambda device: 50 * (features[0].size * 4 + 8) - 1)
     assert Store(held, torch.device("cpu"))._resident is None  # not one byte more
     monkeypatch.setattr(Records, "batch", lambda *_: pytest.fail("the records are on the device"))
-    found = [*keeping.lot(np.array([0, 3, 4, 9]), 0).parts(8)]
+    found = [*keeping.batch(np.array([0, 3, 4, 9]), 0).parts(8)]
     monkeypatch.undo()
-    expected = [*fetching.lot(np.array([0, 3, 4, 9]), 0).parts(8)]
+    expected = [*fetching.batch(np.array([0, 3, 4, 9]), 0).parts(8)]
     assert len(found) == len(expected) > 1
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.features, other.features)
         assert torch.equal(one.labels, other.labels)
         assert one.features.dtype == other.features.dtype
         assert torch.equal(one.units, other.units)  # type: ignore[arg-type]
-    assert LotOfSeveral(keeping.lot(np.array([0, 3]), 0)).gradients == 2
+    assert BatchOfSeveral(keeping.batch(np.array([0, 3]), 0)).gradients == 2
 
 
 def test_scales_are_made_where_the_sum_is_and_kept_while_they_hold() -> None:
@@ -376,11 +378,11 @@ def test_compiling_for_a_gpu_takes_a_c_compiler_and_python_s_headers(
     monkeypatch.setattr(compiled.sysconfig, "get_path", lambda name: str(tmp_path))
     cuda = torch.device("cuda")
     monkeypatch.setattr(compiled.shutil, "which", lambda name: None)
-    assert "no C compiler" in str(compiled.missing(cuda))
+    assert "no C compiler" in str(compiled.find_missing(cuda))
     monkeypatch.setattr(compiled.shutil, "which", lambda name: "/usr/bin/gcc")
-    assert compiled.missing(cuda) is None
+    assert compiled.find_missing(cuda) is None
     (tmp_path / "Python.h").unlink()
-    assert "Python.h" in str(compiled.missing(cuda))
+    assert "Python.h" in str(compiled.find_missing(cuda))
 
 
 @pytest.mark.usefixtures("gpu")
@@ -405,7 +407,7 @@ def test_attention_of_a_layer_by_itself_is_the_plain_one(monkeypatch: pytest.Mon
             return functional.scaled_dot_product_attention(y, y, y).mean((1, 2))
 
     torch.manual_seed(0)
-    model, batch = nn.Sequential(Mixes(), nn.Linear(8, 3)), Batch(torch.randn(9, 5, 8), torch.arange(9) % 3)
+    model, batch = nn.Sequential(Mixes(), nn.Linear(8, 3)), BatchPart(torch.randn(9, 5, 8), torch.arange(9) % 3)
     found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 16).value
     assert set(allowed) == {(False, False)}
     expected = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.3), 16).value
@@ -416,7 +418,9 @@ def test_on_a_gpu_more_strategies_are_tried() -> None:
     """What they cost is estimated for a CPU."""
     term = terms.Products(lambda part: torch.zeros(4, 1, 100, 50), torch.zeros(4, 1, 50, 100), 50)
     tried = {
-        device: set(ways.candidates([term], 4, 2500, torch.empty((), device=device), 1 << 20, ways.Store()))
+        device: set(
+            ways.list_candidates([term], 4, 2500, torch.empty((), device=device), 1 << 20, ways.GradientStore())
+        )
         for device in ("cpu", "meta")
     }
     assert tried == {"cpu": {"kept"}, "meta": {"kept", "ghost"}}

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.data.records import Records
-from dprecipe.training.engine.bookkeeping import describe
+from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import clipped_sum
-from dprecipe.training.engine.clipping import Clipping, layers
+from dprecipe.training.engine.clipping import Clipping, layer_norms
 from dprecipe.training.engine.several import FILLED, MeanLoss, Several
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.records import LotOfSeveral, Store
+from dprecipe.training.records import BatchOfSeveral, Store
 
 CLIP = 0.4
 
@@ -52,7 +52,7 @@ def looped(net: nn.Module, of_units: list[list[tuple[Tensor, int]]], clipping: C
 CLIPPINGS = {
     "flat": Clipping.flat(CLIP),
     "l1": Clipping.flat(2.0, "l1"),
-    "per layer": Clipping((0.2, 0.1, 0.3), layers(network())),
+    "per layer": Clipping((0.2, 0.1, 0.3), layer_norms(network())),
 }
 
 
@@ -61,8 +61,8 @@ CLIPPINGS = {
 def test_units_of_one_to_five_records_equal_a_loop(clipping: Clipping, physical: int) -> None:
     units = np.array([0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4])
     data, net = records(units), network()
-    lot = Store(data, torch.device("cpu")).lot(np.array([0, 1, 3, 4]), 1)
-    found = clipped_sum(Several(net), MeanLoss(cross_entropy), LotOfSeveral(lot), clipping, physical).value
+    batch = Store(data, torch.device("cpu")).batch(np.array([0, 1, 3, 4]), 1)
+    found = clipped_sum(Several(net), MeanLoss(cross_entropy), BatchOfSeveral(batch), clipping, physical).value
     of_units = [
         [(torch.from_numpy(data.features[i]), int(data.labels[i])) for i in np.flatnonzero(units == unit)]
         for unit in (0, 1, 3, 4)
@@ -83,9 +83,9 @@ def test_copies_are_augmented_each_by_itself_and_averaged_before_clipping(physic
         return apply
 
     chosen = np.array([0, 2, 5, 11])
-    lot = Store(data, torch.device("cpu"), augmented).lot(chosen, 1)
+    batch = Store(data, torch.device("cpu"), augmented).batch(chosen, 1)
     clipping = Clipping.flat(CLIP)
-    found = clipped_sum(Several(net), MeanLoss(cross_entropy), LotOfSeveral(lot, 3), clipping, physical).value
+    found = clipped_sum(Several(net), MeanLoss(cross_entropy), BatchOfSeveral(batch, 3), clipping, physical).value
     rows = torch.cat(seen)
     assert len(rows) == 12
     assert max(len(part) for part in seen) <= max(physical, 3)  # of one unit at the least
@@ -99,7 +99,7 @@ def test_no_unit_is_split_and_rows_that_fill_up_are_marked() -> None:
     counts = [1, 7, 2, 2, 5, 1, 1, 3]
     units = np.repeat(np.arange(8), counts)
     store = Store(records(units), torch.device("cpu"))
-    parts = list(LotOfSeveral(store.lot(np.arange(8), 1), 2).parts(16))
+    parts = list(BatchOfSeveral(store.batch(np.arange(8), 1), 2).parts(16))
     real = [int((row != FILLED).sum()) for part in parts for row in part.labels]
     assert sorted(real) == sorted(2 * count for count in counts)
     assert all(part.labels.numel() <= 16 for part in parts)
@@ -113,8 +113,8 @@ def test_a_unit_with_a_record_of_nan_adds_nothing_and_moves_no_other() -> None:
     store, clipping = Store(data, torch.device("cpu")), Clipping.flat(CLIP)
 
     def summed(chosen: list[int]) -> Tensor:
-        lot = LotOfSeveral(store.lot(np.array(chosen, dtype=np.int64), 1))
-        return clipped_sum(Several(net), MeanLoss(cross_entropy), lot, clipping, 64).value
+        batch = BatchOfSeveral(store.batch(np.array(chosen, dtype=np.int64), 1))
+        return clipped_sum(Several(net), MeanLoss(cross_entropy), batch, clipping, 64).value
 
     torch.testing.assert_close(summed([0, 1, 2]), summed([1, 2]), rtol=1e-5, atol=1e-7)
     assert float(summed([0]).abs().max()) == 0
@@ -123,5 +123,7 @@ def test_a_unit_with_a_record_of_nan_adds_nothing_and_moves_no_other() -> None:
 
 
 def test_the_sum_comes_from_one_backward_pass() -> None:
-    ways = describe(Several(network()), MeanLoss(cross_entropy), torch.zeros(4, 3, 1, 6, 6), torch.zeros(4, 3).long())
+    ways = describe_plan(
+        Several(network()), MeanLoss(cross_entropy), torch.zeros(4, 3, 1, 6, 6), torch.zeros(4, 3).long()
+    )
     assert not any("single records" in way and "whole model" in way for way in ways.values()), ways

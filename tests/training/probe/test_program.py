@@ -15,13 +15,13 @@ from torch import Tensor, nn  # noqa: E402
 from dprecipe.faults import RunFailed  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.form import Form  # noqa: E402
-from dprecipe.models.modules.adapted import adapt  # noqa: E402
+from dprecipe.models.modules.adapted import adapt_module  # noqa: E402
 from dprecipe.models.modules.seeded import drawing_from  # noqa: E402
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
-from dprecipe.training.engine.clipping import Clipping, layers  # noqa: E402
+from dprecipe.training.engine.clipping import Clipping, layer_norms  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
-from dprecipe.training.probe.program import examine, probe  # noqa: E402
+from dprecipe.training.probe.program import examine_module, run_probe  # noqa: E402
 from dprecipe.training.probe.sums import clipping_tests  # noqa: E402
 
 ALL = [
@@ -236,7 +236,7 @@ def with_layer(layer: nn.Module) -> nn.Module:
 
 
 def failed(module: nn.Module, loss=cross_entropy, gradients=per_record_gradients, summed=clipped_sum) -> set[str]:
-    checks = examine(module, loss, (5,), 3, gradients, clipping_tests(summed))
+    checks = examine_module(module, loss, (5,), 3, gradients, clipping_tests(summed))
     return {check.id for check in checks if not check.passed}
 
 
@@ -258,7 +258,7 @@ def test_a_weight_that_moves_by_itself_is_noticed() -> None:
     ids=["logistic_regression", "mlp", "tempered-mnist", "tempered-cifar", "lenet", "lenet-norm", "scattering"],
 )
 def test_the_zoo_passes(model, shape: tuple[int, ...]) -> None:
-    checks = probe(
+    checks = run_probe(
         build(model, shape, 4, 0), cross_entropy, shape, 4, per_record_gradients, clipping_tests(clipped_sum)
     )
     assert [check.id for check in checks] == ALL
@@ -286,7 +286,7 @@ def test_t3_without_statistics_it_still_mixes() -> None:
 @pytest.mark.parametrize("weight", [1.0, 1e-9])
 def test_t3_subtracting_the_batch_mean_fails_however_small_its_weight(weight: float) -> None:
     with pytest.raises(RunFailed, match=r"first in layer '1 \(SubtractMean\)'") as caught:
-        probe(
+        run_probe(
             with_layer(SubtractMean(weight)), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum)
         )
     assert "GroupNorm" in caught.value.remedy
@@ -340,8 +340,10 @@ RANDOM = {
 
 @pytest.mark.parametrize("layer", few(RANDOM, "depth by Python", "depth by numpy"))
 def test_randomness_that_no_record_decides_is_no_mixing(layer: nn.Module) -> None:
-    module, form, single = adapt(with_layer(layer).train(), Form.of((5,)))
-    checks = examine(module, cross_entropy, form, 3, per_record_gradients, clipping_tests(clipped_sum), largest=9)
+    module, form, single = adapt_module(with_layer(layer).train(), Form.of((5,)))
+    checks = examine_module(
+        module, cross_entropy, form, 3, per_record_gradients, clipping_tests(clipped_sum), largest=9
+    )
     assert [(check.id, check.measured) for check in checks if not check.passed] == []
     assert bool(single) == (getattr(layer, "drawn", "by record") != "by record")
     assert "what layers draw they draw for each record by itself" in checks[0].measured
@@ -379,9 +381,11 @@ SHARED = {
 @pytest.mark.parametrize("layer", few(SHARED, "depth by Python", "centred by numpy's coin", "centred by Python's coin"))
 def test_draws_that_records_share_are_made_each_records_own(layer: nn.Module) -> None:
     assert "output" in failed(with_layer(layer))  # as it is
-    module, form, single = adapt(with_layer(layer).train(), Form.of((5,)))
+    module, form, single = adapt_module(with_layer(layer).train(), Form.of((5,)))
     assert single
-    checks = examine(module, cross_entropy, form, 3, per_record_gradients, clipping_tests(clipped_sum), largest=9)
+    checks = examine_module(
+        module, cross_entropy, form, 3, per_record_gradients, clipping_tests(clipped_sum), largest=9
+    )
     assert [(check.id, check.measured) for check in checks if not check.passed] == []
     records = torch.randn(6, 5)
     before = _drawing(module, records)
@@ -410,13 +414,13 @@ def test_t3_randomness_that_records_decide_fails(layer: nn.Module) -> None:
 
 def test_a_generator_of_the_modules_own_is_refused_with_what_to_change() -> None:
     with pytest.raises(RunFailed, match=r"the second time, first in layer '1 \(OwnGenerator\)'") as caught:
-        probe(with_layer(OwnGenerator()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+        run_probe(with_layer(OwnGenerator()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
     assert "torch's global generator" in caught.value.remedy
 
 
 def test_a_buffer_that_moves_is_told_by_its_layer() -> None:
     with pytest.raises(RunFailed, match=r"moved: 'calls' of layer '1' \(Counting\)") as caught:
-        probe(with_layer(Counting()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+        run_probe(with_layer(Counting()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
     assert "keep nothing of a record" in caught.value.remedy
 
 
@@ -450,7 +454,7 @@ def test_t17_an_engine_that_leaves_a_parameter_unclipped_or_out() -> None:
     assert failed(with_layer(nn.Identity()), summed=unclipped) == {"clipped_sum", "clipped_sum_edges"}
 
 
-LAYERS = layers(with_layer(nn.Identity()))
+LAYERS = layer_norms(with_layer(nn.Identity()))
 CLIPPINGS = {
     "flat": Clipping.flat(0.1),
     "l1": Clipping.flat(0.1, "l1"),
@@ -464,7 +468,7 @@ CLIPPINGS = {
 @pytest.mark.parametrize("rows", [None, 1, 4])
 @pytest.mark.parametrize("clipping", CLIPPINGS.values(), ids=CLIPPINGS.keys())
 def test_every_clipping_of_records_and_of_units_of_several_rows_passes(clipping: Clipping, rows: int | None) -> None:
-    checks = examine(
+    checks = examine_module(
         with_layer(nn.Identity()), cross_entropy, (5,), 3, None, clipping_tests(clipped_sum, clipping, rows)
     )
     assert [(check.id, check.measured) for check in checks if not check.passed] == []
@@ -487,7 +491,7 @@ def test_an_engine_that_clips_in_another_way_than_the_plan(planned: str, done, r
         return clipped_sum(model, loss, batch, done(clipping), physical_batch)
 
     tests = clipping_tests(otherwise, CLIPPINGS[planned], rows)
-    checks = examine(with_layer(nn.Identity()), cross_entropy, (5,), 3, None, tests)
+    checks = examine_module(with_layer(nn.Identity()), cross_entropy, (5,), 3, None, tests)
     assert wrong <= {check.id for check in checks if not check.passed}
 
 
@@ -505,7 +509,7 @@ def test_an_engine_that_counts_rows_that_fill_up() -> None:
         return clipped_sum(model, loss, filled, clipping, physical_batch)
 
     tests = clipping_tests(counting_all, Clipping.flat(1.0), 4)
-    checks = examine(with_layer(nn.Identity()), cross_entropy, (5,), 3, None, tests)
+    checks = examine_module(with_layer(nn.Identity()), cross_entropy, (5,), 3, None, tests)
     assert "clipped_sum" in {check.id for check in checks if not check.passed}
 
 
@@ -533,13 +537,13 @@ def test_a_wrong_gradient_of_a_small_parameter_is_not_hidden_by_a_large_one() ->
         grads[:, 20:24] *= 1.01
         return grads
 
-    checks = examine(module, cross_entropy, (5,), 3, halved)
+    checks = examine_module(module, cross_entropy, (5,), 3, halved)
     wrong = [check for check in checks if not check.passed]
     assert [check.id for check in wrong] == ["per_record_gradients"]
     assert "'0.bias'" in wrong[0].measured
 
 
-def test_t10_an_engine_that_makes_up_a_record_for_an_empty_lot() -> None:
+def test_t10_an_engine_that_makes_up_a_record_for_an_empty_batch() -> None:
     def fabricating(model, loss, batch, clipping, physical_batch) -> ClippedSum:
         found = clipped_sum(model, loss, batch, clipping, physical_batch)
         return found if len(batch.labels) else ClippedSum(found.value + 1e-3, 1.0)
@@ -576,7 +580,7 @@ def test_t27_an_engine_that_clips_records_where_units_are_protected() -> None:
 )
 def test_a_module_that_does_not_fit_the_data(module: nn.Module, message: str) -> None:
     with pytest.raises(RunFailed, match=message):
-        probe(module, cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+        run_probe(module, cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
 
 
 def test_an_output_that_is_not_finite() -> None:
@@ -591,7 +595,7 @@ def test_the_probe_moves_nothing() -> None:
     before = {name: value.clone() for name, value in module.state_dict().items()}
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
-    examine(module, cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+    examine_module(module, cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
     assert torch.equal(torch.random.get_rng_state(), state)
     assert not module.training
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
@@ -599,7 +603,7 @@ def test_the_probe_moves_nothing() -> None:
 
 
 def test_checks_are_written_to_json() -> None:
-    first = examine(nn.Linear(5, 3), cross_entropy, (5,), 3)[0]
+    first = examine_module(nn.Linear(5, 3), cross_entropy, (5,), 3)[0]
     assert first.to_json() == {
         "id": "output",
         "text": "finite outputs, one row of logits for each record",

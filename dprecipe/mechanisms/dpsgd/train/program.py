@@ -10,26 +10,26 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
 from dprecipe.mechanisms.dpsgd.plan import Phase, dpsgd_plan
-from dprecipe.mechanisms.noisy_sum.lots import Lot
+from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
-from dprecipe.training.engine.clipped_sum import Batch, ClippedSum, clipped_sum, fallbacks
-from dprecipe.training.engine.clipping import Clipping, layers
+from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_sum, find_fallbacks
+from dprecipe.training.engine.clipping import Clipping, layer_norms
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.several import MeanLoss, Several
 from dprecipe.training.gate import Gate, multiplier_of
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noisy_steps import NoisySteps, Step
+from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.probe.sums import SumTests, clipping_tests
 from dprecipe.training.processes import Led, world_size
-from dprecipe.training.records import LotOfSeveral, Store, StoredLot
+from dprecipe.training.records import BatchOfSeveral, Store, StoredBatch
 
-LEAST_NORM, MOST_NORM = 1e-6, 1e6
+MIN_NORM, MAX_NORM = 1e-6, 1e6
 """An adaptive clip norm stays between these, as any clip norm of a recipe."""
 
 
@@ -42,10 +42,10 @@ def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets:
     return NoisySteps(plan, model, store, gate, secrets, ClippedSums(plan, model))
 
 
-def tests(plan: Plan, model: nn.Module) -> SumTests:
+def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
     """What the probe asks of this mechanism's sums."""
     sums = ClippedSums(plan, model)
-    clipping = sums.clipping(Step(0, plan.events[0].event))
+    clipping = sums.clipping(NoisyStep(0, plan.events[0].event))
     rows = None if sums.several is None else 2 * sums.copies
     return clipping_tests(clipped_sum, clipping, rows)
 
@@ -58,7 +58,7 @@ def clipping_of(clip: PlannedClip, model: nn.Module, clip_norm: float, noise_mul
     """
     norm = clip.norm_kind
     if clip.mode == "per_layer":
-        groups = layers(model)
+        groups = layer_norms(model)
         count = max(groups) + 1
         relative = clip.norms
         if relative is None:
@@ -76,13 +76,13 @@ def clipping_of(clip: PlannedClip, model: nn.Module, clip_norm: float, noise_mul
     return Clipping.flat(clip_norm, norm)
 
 
-def adapted(clip_norm: float, share: float, quantile: float, learning_rate: float) -> float:
+def next_clip_norm(clip_norm: float, share: float, quantile: float, learning_rate: float) -> float:
     """The next clip norm, where about `share` of the units were within this one: C exp(-η (share - quantile)).
 
     Source: Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping", Algorithm 1.
     """
     following = math.log(clip_norm) - learning_rate * (share - quantile)
-    return math.exp(min(math.log(MOST_NORM), max(math.log(LEAST_NORM), following)))
+    return math.exp(min(math.log(MAX_NORM), max(math.log(MIN_NORM), following)))
 
 
 @final
@@ -96,7 +96,7 @@ class ClippedSums:
     def __init__(self, plan: Plan, model: nn.Module) -> None:
         own = dpsgd_plan(plan)
         self._model = model
-        self._shape = facts(plan.data).shape
+        self._shape = describe_data(plan.data).shape
         self._runtime = plan.runtime
         self._clip = own.clip
         self._phases = own.phases
@@ -104,9 +104,9 @@ class ClippedSums:
         self.copies = own.augmentations
         self._module = model if plan.runtime.precision == 32 else Reduced(model)
         self.several = Several(self._module) if self.copies > 1 or plan.data.unit != "record" else None
-        made = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
+        result = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
         self._passes = Passes(
-            *made,
+            *result,
             plan.runtime.compile,
             own.largest_expected_batch / world_size(),
             plan.length.steps,
@@ -115,27 +115,27 @@ class ClippedSums:
         )
         self._adapted = self._phases[0].clip_norm if own.clip.adaptation is not None else None
 
-    def clipping(self, step: Step) -> Clipping:
+    def clipping(self, step: NoisyStep) -> Clipping:
         """The clipping of a step, by what earlier ones have decided; its noise is that of the event that pays."""
         clip_norm = self._phase(step).clip_norm if self._adapted is None else self._adapted
         return clipping_of(self._clip, self._model, clip_norm, multiplier_of(step.event))
 
-    def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
-        return store.lot(units, seed)
+    def batch(self, store: Store, units: UnitNumbers, seed: int) -> StoredBatch:
+        return store.batch(units, seed)
 
-    def summed(self, model: nn.Module, lot: StoredLot, step: Step) -> ClippedSum:
+    def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
         clipping = self.clipping(step)
         most, passes = self._runtime.physical_batch, self._passes
         if self.several is None:
-            return clipped_sum(self._module, cross_entropy, lot, clipping, most, passes, world_size())
-        rows = LotOfSeveral(lot, self.copies)
+            return clipped_sum(self._module, cross_entropy, batch, clipping, most, passes, world_size())
+        rows = BatchOfSeveral(batch, self.copies)
         return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, most, passes, world_size())
 
-    def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
+    def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
         divisor, adaptation = self._phase(step).divisor, self._clip.adaptation
         if self._adapted is not None and adaptation is not None:
             share = float(noisy[-1]) / divisor + 0.5
-            self._adapted = adapted(self._adapted, share, adaptation.quantile, adaptation.learning_rate)
+            self._adapted = next_clip_norm(self._adapted, share, adaptation.quantile, adaptation.learning_rate)
             noisy = noisy[:-1]
         return noisy.div_(divisor), 1.0
 
@@ -143,16 +143,16 @@ class ClippedSums:
         return {} if self._adapted is None else {"clip_norm": self._adapted}
 
     def remarks(self) -> tuple[str, ...]:
-        said = (f"gradients: {self._passes.remark}",) if self._passes.remark else ()
-        lot, rows = math.ceil(self._phases[0].divisor), 1 if self.several is None else self.copies
-        count = max(1, min(lot, self._runtime.physical_batch // rows))
+        text = (f"gradients: {self._passes.remark}",) if self._passes.remark else ()
+        size, rows = math.ceil(self._phases[0].divisor), 1 if self.several is None else self.copies
+        count = max(1, min(size, self._runtime.physical_batch // rows))
         shape = (count, *self._shape) if self.several is None else (count, rows, *self._shape)
         device = next(self._model.parameters()).device
         labels = torch.zeros(shape[: 1 if self.several is None else 2], dtype=torch.int64, device=device)
-        batch = Batch(torch.zeros(shape, device=device), labels)
+        batch = BatchPart(torch.zeros(shape, device=device), labels)
         model, loss = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
         clipping = clipping_of(self._clip, self._model, 1.0, self._phases[0].noise_multiplier)
-        return (*said, *fallbacks(model, loss, batch, clipping, self._model))
+        return (*text, *find_fallbacks(model, loss, batch, clipping, self._model))
 
     def state(self) -> dict[str, Any]:
         return dict(self.figures())
@@ -160,9 +160,9 @@ class ClippedSums:
     def restore(self, state: dict[str, Any]) -> None:
         if self._adapted is not None:
             clip_norm = float(state["clip_norm"])
-            if not LEAST_NORM <= clip_norm <= MOST_NORM:  # written so that NaN fails
+            if not MIN_NORM <= clip_norm <= MAX_NORM:  # written so that NaN fails
                 raise ValueError(f"a clip norm of {clip_norm}")
             self._adapted = clip_norm
 
-    def _phase(self, step: Step) -> Phase:
+    def _phase(self, step: NoisyStep) -> Phase:
         return self._phases[bisect.bisect_right(self._starts, step.number) - 1]

@@ -1,6 +1,6 @@
 """What carries out a plan of DP-SGD."""
 
-from dprecipe.mechanisms.dpsgd.train.program import build, tests
+from dprecipe.mechanisms.dpsgd.train.program import build, sum_tests
 from dprecipe.training.stepwise import StepwiseRunner
 
-RUNNER = StepwiseRunner(build, tests)
+RUNNER = StepwiseRunner(build, sum_tests)

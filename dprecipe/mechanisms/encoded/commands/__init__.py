@@ -21,9 +21,9 @@ def compare_noise(
     out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
 ) -> None:
     """Compare all noise laws at the recipe's budget; reads no data."""
-    from dprecipe.mechanisms.encoded.commands.noise import noise
+    from dprecipe.mechanisms.encoded.commands.noise import compare_noise
 
-    noise(recipe, overrides or (), format, out)
+    compare_noise(recipe, overrides or (), format, out)
 
 
 def make_codebook(

@@ -13,10 +13,10 @@ from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.encoded.codebook import Codebook
 from dprecipe.mechanisms.encoded.schema import Encoded
-from dprecipe.mechanisms.encoded.train.fit import fit, public_records
+from dprecipe.mechanisms.encoded.train.fit import make_codebook, public_records
 from dprecipe.planning import rules
 from dprecipe.recipe.read import read
-from dprecipe.screen import show
+from dprecipe.screen import write_output
 from dprecipe.text.files import read_file
 
 
@@ -34,7 +34,7 @@ def codebook(
         RecipeError: what is wrong with the recipe's text.
         PlanRefused: its records are not public, or its blocks contradict each other.
         UsageFault: a file that exists or can't be written, a recipe without a codebook, or no torch.
-        DataFault, RunFailed: as `dprecipe.mechanisms.encoded.train.fit.fit`.
+        DataFault, RunFailed: as `dprecipe.mechanisms.encoded.train.fit.make_codebook`.
     """
     if out.exists() and not force:
         raise UsageFault(f"{out} exists already", "name another file, or replace it with --force")
@@ -50,12 +50,12 @@ def codebook(
         raise PlanRefused(loaded.located(findings))
     if find_spec("torch") is None:
         raise UsageFault("gradients need torch", "pip install 'dprecipe[train]'")
-    made = fit(loaded.recipe, spec, find_data_root(data_root, recipe), size, recipe.parent)
-    _save(made.codebook, out)
-    show(lines(made.codebook, made.without_gradient, out, _from(recipe, out), spec.codebook.norm))
+    result = make_codebook(loaded.recipe, spec, find_data_root(data_root, recipe), size, recipe.parent)
+    _save(result.codebook, out)
+    write_output(describe_lines(result.codebook, result.without_gradient, out, _from(recipe, out), spec.codebook.norm))
 
 
-def lines(codebook: Codebook, without_gradient: int, out: Path, path: str, norm: float) -> list[str]:
+def describe_lines(codebook: Codebook, without_gradient: int, out: Path, path: str, norm: float) -> list[str]:
     """What was written, and how a recipe names it."""
     groups = len(codebook.sizes)
     left_out = f" ({without_gradient:,} without a gradient are left out)" if without_gradient else ""

@@ -31,7 +31,7 @@ from dprecipe.noise.schema import (
 )
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.rounding import up
+from dprecipe.privacy.rounding import round_up
 
 GAUSSIAN = Law("gaussian")
 LAWS = (
@@ -44,7 +44,7 @@ LAWS = (
 )
 """What is always compared; the recipe's own law joins them."""
 
-MOST_L1_GAIN = 0.0079
+MAX_L1_GAIN = 0.0079
 """No law has an L1 error further below that of Gaussian noise of the same Fisher information.
 
 Source: docs/noise.md (the density Ai², the ground state of -ψ'' + |x| ψ, has 0.99213 of it).
@@ -97,8 +97,8 @@ class Compared:
     """Norm of a sum of parallel codewords over the root mean square norm of its noise; 0 where that is infinite."""
     epsilon: float
     accountant: str
-    cross_check_epsilon: float
-    cross_check_accountant: str
+    alternative_epsilon: float
+    alternative_accountant: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Comparison:
     @property
     def matters(self) -> bool:
         """Whether a law beats Gaussian noise by more than is possible where only Fisher information counts."""
-        return self.least_l2.l2_ratio < 1 - RESOLUTION or self.least_l1.l1_ratio < 1 - MOST_L1_GAIN - RESOLUTION
+        return self.least_l2.l2_ratio < 1 - RESOLUTION or self.least_l1.l1_ratio < 1 - MAX_L1_GAIN - RESOLUTION
 
     def to_json(self) -> dict[str, Any]:
         """The body of the document `dprecipe.noise/v1`."""
@@ -138,7 +138,7 @@ class Comparison:
             "codes": terms.codes,
             "dimension": terms.dimension,
             "codebook": {"words": terms.words, "norm": terms.norm, "envelope": terms.envelope},
-            "laws": [_to_json(found) for found in self.laws],
+            "laws": [_to_json(result) for result in self.laws],
             "left_out": [{"family": law.family, "shape": law.shape, "why": why} for law, why in self.left_out],
             "least_l1": {"family": self.least_l1.law.family, "shape": self.least_l1.law.shape},
             "least_l2": {"family": self.least_l2.law.family, "shape": self.least_l2.law.shape},
@@ -146,7 +146,7 @@ class Comparison:
         }
 
 
-def compare(
+def compare_distributions(
     spec: Encoded, facts: Facts, report: Callable[[int, int, Law], None] = lambda done, all_of_them, law: None
 ) -> Comparison:
     """Every law of `LAWS`, and those of the recipe, at the ε and the length of the recipe's run.
@@ -162,7 +162,7 @@ def compare(
     facts = _fixed(spec, facts)
     own = [Law(noise.family, shape_of(noise)) for _, noise in phases(spec.noise)]
     laws = list(dict.fromkeys([*LAWS, *own]))
-    found: list[Compared] = []
+    results: list[Compared] = []
     left_out: list[tuple[Law, str]] = []
     reference: Compared | None = None
     for index, law in enumerate(laws):
@@ -176,9 +176,9 @@ def compare(
             continue
         row = _compared(law, law in own, plan, facts, reference)
         reference = reference or row
-        found.append(row)
-    found.sort(key=lambda row: (row.l2, row.l1, row.multiplier))
-    return Comparison(_terms(spec, facts, plan), tuple(found), tuple(left_out))
+        results.append(row)
+    results.sort(key=lambda row: (row.l2, row.l1, row.multiplier))
+    return Comparison(_terms(spec, facts, plan), tuple(results), tuple(left_out))
 
 
 def name_of(law: Law) -> str:
@@ -211,7 +211,7 @@ def _fixed(spec: Encoded, facts: Facts) -> Facts:
     plan = account.plan(spec, facts).plan
     budget = facts.budget
     relation = Neighbouring(budget.neighbouring)
-    epsilon = up(accountants.epsilon(plan.events, budget.delta, relation, budget.accountant))
+    epsilon = round_up(accountants.epsilon(plan.events, budget.delta, relation, budget.accountant))
     if not 0 < epsilon < math.inf:
         raise UsageFault(
             f"the recipe's run spends ε = {epsilon:g}: there is nothing to compare at",
@@ -248,10 +248,10 @@ def _compared(law: Law, chosen: bool, plan: EncodedPlan, facts: Facts, reference
         l2_ratio=1.0 if reference is None else l2 / reference.l2,
         equal_fisher_scale=scale / math.sqrt(law.fisher),
         signal_to_noise=plan.divisor * plan.codebook.norm / (l2 * math.sqrt(dimension)),
-        epsilon=up(answer.value),
+        epsilon=round_up(answer.value),
         accountant=answer.accountant,
-        cross_check_epsilon=up(check.value),
-        cross_check_accountant=check.accountant,
+        alternative_epsilon=round_up(check.value),
+        alternative_accountant=check.accountant,
     )
 
 
@@ -275,9 +275,9 @@ def _terms(spec: Encoded, facts: Facts, plan: EncodedPlan) -> Terms:
 
 def _least(laws: tuple[Compared, ...], error: Callable[[Compared], float]) -> Compared:
     """The law with the smallest error; Gaussian noise where none is smaller by more than the solver's resolution."""
-    found = min(laws, key=error)
+    result = min(laws, key=error)
     gaussian = next(row for row in laws if row.law == GAUSSIAN)
-    return found if error(found) < error(gaussian) * (1 - RESOLUTION) else gaussian
+    return result if error(result) < error(gaussian) * (1 - RESOLUTION) else gaussian
 
 
 def _to_json(found: Compared) -> dict[str, Any]:
@@ -298,5 +298,5 @@ def _to_json(found: Compared) -> dict[str, Any]:
         "signal_to_noise": found.signal_to_noise,
         "epsilon": found.epsilon,
         "accountant": found.accountant,
-        "cross_check": {"accountant": found.cross_check_accountant, "epsilon": found.cross_check_epsilon},
+        "alternative": {"accountant": found.alternative_accountant, "epsilon": found.alternative_epsilon},
     }

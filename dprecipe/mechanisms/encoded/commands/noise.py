@@ -12,8 +12,14 @@ from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded import account
-from dprecipe.mechanisms.encoded.commands.compare import MOST_L1_GAIN, Compared, Comparison, compare, name_of
-from dprecipe.mechanisms.encoded.commands.noise_plot import plot
+from dprecipe.mechanisms.encoded.commands.compare import (
+    MAX_L1_GAIN,
+    Compared,
+    Comparison,
+    compare_distributions,
+    name_of,
+)
+from dprecipe.mechanisms.encoded.commands.noise_plot import plot_noise
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
 from dprecipe.mechanisms.noisy_sum.uniform import MayHaveUniformSteps
 from dprecipe.mechanisms.table import kinds_where
@@ -21,7 +27,7 @@ from dprecipe.noise.laws import Law
 from dprecipe.planning import rules
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded, read
-from dprecipe.screen import as_json, note, show, show_document
+from dprecipe.screen import as_json, show_document, write_note, write_output
 
 SCHEMA = "dprecipe.noise/v1"
 FORMATS = ("text", "json")
@@ -29,7 +35,7 @@ PATIENCE = 2.0
 """Seconds between signs of life."""
 
 
-def noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out: Path | None = None) -> None:
+def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out: Path | None = None) -> None:
     """Compare all noise laws at a recipe's budget and length; with `out`, also write `noise.json` and `noise.svg`.
 
     Raises:
@@ -41,10 +47,10 @@ def noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out
     if out is not None:
         _write(out, {})  # a folder that can't be written is known before the work
     loaded = read(recipe, overrides)
-    spec = comparable(loaded)
+    spec = is_comparable(loaded)
     facts = Facts.of(loaded.recipe, loaded.source.attachments)
     try:
-        found = compare(spec, facts, _progress())
+        result = compare_distributions(spec, facts, _progress())
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
     document = {
@@ -52,18 +58,20 @@ def noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out
         "recipe": {"name": loaded.recipe.name, "digest": loaded.source.digest},
         "mechanism": loaded.recipe.mechanism.kind,
         "compared_as": spec.kind,
-        **found.to_json(),
-        "verdict": verdict(found),
+        **result.to_json(),
+        "verdict": describe_verdict(result),
     }
     written = as_json(document)
     if out is not None:
-        _write(out, {"noise.json": written, "noise.svg": plot(found)})
-    show_document(written if output == "json" else text(loaded.recipe.name, loaded.recipe.mechanism.kind, found))
+        _write(out, {"noise.json": written, "noise.svg": plot_noise(result)})
+    show_document(
+        written if output == "json" else render_text(loaded.recipe.name, loaded.recipe.mechanism.kind, result)
+    )
     if out is not None and output == "text":
-        show(["", f"wrote {out / 'noise.json'} and {out / 'noise.svg'}"])
+        write_output(["", f"wrote {out / 'noise.json'} and {out / 'noise.svg'}"])
 
 
-def comparable(loaded: Loaded) -> Encoded:
+def is_comparable(loaded: Loaded) -> Encoded:
     """The recipe's mechanism as gradient encoding. Another whose steps all add Gaussian noise to a clipped sum becomes
     encoding with one codeword of its clip norm, which costs the same and can be accounted with any other noise.
 
@@ -103,7 +111,7 @@ def _refuse(loaded: Loaded, findings: Sequence[Any]) -> None:
         raise PlanRefused(loaded.located(findings))
 
 
-def text(name: str, kind: str, found: Comparison) -> str:
+def render_text(name: str, kind: str, found: Comparison) -> str:
     """The table and what follows from it, as a person reads it."""
     terms = found.terms
     parts = [
@@ -115,7 +123,7 @@ def text(name: str, kind: str, found: Comparison) -> str:
         [f"{name_of(law)} is left out: {why}" for law, why in found.left_out],
         LEGEND,
         () if kind == "encoded" else (AS_ENCODED[0].format(kind=kind), AS_ENCODED[1]),
-        [verdict(found)],
+        [describe_verdict(found)],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -123,7 +131,7 @@ def text(name: str, kind: str, found: Comparison) -> str:
 HEAD = ("noise", "multiplier", "scale", "L1", "L2", "L1 rel.", "L2 rel.", "equal σ", "signal", "ε", "cross-check")
 LEGEND = (
     "* the recipe's own. L1, L2: E|noise| of a coordinate of the sum, and its root mean square; rel.: over those of",
-    "gaussian noise. equal σ: gaussian noise with the same Fisher information. signal: norm of a lot of parallel",
+    "gaussian noise. equal σ: gaussian noise with the same Fisher information. signal: norm of a batch of parallel",
     "codewords over the norm of the noise, in one step.",
 )
 AS_ENCODED = (
@@ -132,7 +140,7 @@ AS_ENCODED = (
 )
 
 
-def verdict(found: Comparison) -> str:
+def describe_verdict(found: Comparison) -> str:
     """What follows from the table, in plain words."""
     terms = found.terms
     best = f"Smallest L1 error: {_gain(found.least_l1, 'l1_ratio')}. "
@@ -148,7 +156,7 @@ def verdict(found: Comparison) -> str:
             best,
             f"The choice hardly matters: over {terms.dimension:,} coordinates only Fisher information counts. Where "
             "that is equal, no",
-            f"law has a smaller L2 error than gaussian noise, nor an L1 error smaller by more than {MOST_L1_GAIN:.2%}. "
+            f"law has a smaller L2 error than gaussian noise, nor an L1 error smaller by more than {MAX_L1_GAIN:.2%}. "
             "Take gaussian.",
         ]
     return "\n".join([*lines, *_what_gaussian_has_ahead(found)])
@@ -190,7 +198,7 @@ def _row(row: Compared) -> tuple[str, ...]:
         f"{row.equal_fisher_scale:.4g}",
         f"{row.signal_to_noise:.3g}",
         f"{row.epsilon:g}",
-        f"{row.cross_check_epsilon:g} {row.cross_check_accountant}",
+        f"{row.alternative_epsilon:g} {row.alternative_accountant}",
     )
 
 
@@ -218,7 +226,7 @@ def _progress() -> Callable[[int, int, Law], None]:
         nonlocal last
         if time.monotonic() - last >= PATIENCE:
             last = time.monotonic()
-            note(f"{done} of {of} laws compared; now {name_of(law)}")
+            write_note(f"{done} of {of} laws compared; now {name_of(law)}")
 
     return report
 

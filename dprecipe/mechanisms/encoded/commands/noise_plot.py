@@ -14,7 +14,7 @@ FARTHEST = 1.5
 MARGIN = 0.02
 
 
-def plot(found: Comparison) -> str:
+def plot_noise(found: Comparison) -> str:
     """One row a law, in the order of the table: a disc for its L1 error, a square for its L2 error."""
     ratios = [ratio for row in found.laws for ratio in (row.l1_ratio, row.l2_ratio)]
     low = min(ratios) - MARGIN

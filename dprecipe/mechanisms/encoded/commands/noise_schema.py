@@ -29,7 +29,7 @@ def noise_schema() -> Schema:
         signal_to_noise={"type": "number", "minimum": 0},
         epsilon=NUMBER,
         accountant=TEXT,
-        cross_check=_object(accountant=TEXT, epsilon=NUMBER),
+        alternative=_object(accountant=TEXT, epsilon=NUMBER),
     )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

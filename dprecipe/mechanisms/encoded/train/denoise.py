@@ -1,6 +1,6 @@
 """How far a noisy sum is from noise alone: the multiplier of the step. Post-processing, it costs no privacy.
 
-The argument is the noisy sum and what is public: never the noise, the clean sum or the size of a lot.
+The argument is the noisy sum and what is public: never the noise, the clean sum or the size of a batch.
 
 Legend: P parameters, D coordinates of a group, G groups.
 Source: Nasr, Shokri and Houmansadr 2020, Algorithm 1; docs/encoding.md, denoising.
@@ -45,7 +45,7 @@ def kolmogorov_smirnov(
     """
     sizes = [len(noisy)] if groups is None else list(groups)
     ordered: Iterator[At]
-    if isinstance(noisy, Tensor) and sorts(noisy.device):
+    if isinstance(noisy, Tensor) and sorts_on_device(noisy.device):
         # By a tensor: by a number, a GPU multiplies with its reciprocal, which may round otherwise.
         values = noisy / noisy.new_full((), scale)
         ordered = (_fetching(part.sort().values) for part in torch.split(values, sizes))
@@ -59,7 +59,7 @@ def kolmogorov_smirnov(
     )
 
 
-def sorts(device: torch.device) -> bool:
+def sorts_on_device(device: torch.device) -> bool:
     """Whether a sum is sorted on this device."""
     return device.type == "cuda"
 

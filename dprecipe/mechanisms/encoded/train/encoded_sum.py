@@ -14,10 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dprecipe.mechanisms.encoded.train.ranks import CELLS, LARGEST, SORTED, Ranking, by_counting, by_sorting, spread
-from dprecipe.training.engine.bookkeeping import filled
-from dprecipe.training.engine.clipped_sum import Batch, ClippedSum, Loss, Lot, parameters_of, per_unit_gradients
-from dprecipe.training.engine.sizes import free_bytes, one_size, wide
+from dprecipe.mechanisms.encoded.train.ranks import (
+    CELLS,
+    LARGEST,
+    SORTED,
+    Ranking,
+    by_counting,
+    by_sorting,
+    spread_ranks,
+)
+from dprecipe.training.engine.bookkeeping import fill_store
+from dprecipe.training.engine.clipped_sum import Batch, BatchPart, ClippedSum, Loss, parameters_of, per_unit_gradients
+from dprecipe.training.engine.sizes import free_bytes, one_size, widest_type
 
 BELOW = 1.0 - 2.0**-30
 """Scaled codewords stay below their norm by more than float64 can round them up."""
@@ -32,7 +40,7 @@ BLOCK_BYTES = 64
 """What a coordinate takes while it is encoded on a GPU, or more."""
 
 
-class Group(Protocol):
+class RankGroup(Protocol):
     """Coordinates `start` to `start + size`, ranked and clipped among themselves."""
 
     @property
@@ -48,25 +56,25 @@ class Group(Protocol):
         """(n, K): the bound at these ranks, ascending, >= 0."""
 
 
-class Codebook(Protocol):
+class CodebookLike(Protocol):
     """Codewords of L2 norm 1, as steps of the rank; its groups cover all parameters, in order."""
 
     @property
-    def groups(self) -> Sequence[Group]: ...
+    def groups(self) -> Sequence[RankGroup]: ...
 
 
 @final
 class _Part:
     """One group, ready to rank and to clip."""
 
-    def __init__(self, group: Group, norm: float, device: torch.device) -> None:
+    def __init__(self, group: RankGroup, norm: float, device: torch.device) -> None:
         levels_nK = torch.from_numpy(np.asarray(group.levels, dtype=np.float64))
         self.columns = slice(group.start, group.start + group.size)
         self.levels_nK = levels_nK.to(device)
         self.bounds_nK = _single_below(levels_nK * (norm * BELOW)).to(device)
         self._size = group.size
         self._ranks_K = torch.from_numpy(np.asarray(group.ranks, dtype=np.int64)).to(device)
-        self._spread_D = spread(group.size, device) if group.size > SORTED else None
+        self._spread_D = spread_ranks(group.size, device) if group.size > SORTED else None
 
     @property
     def cells(self) -> int:
@@ -98,8 +106,8 @@ class Encoder:
             above, or its norm is above 1.
     """
 
-    def __init__(self, codebook: Codebook, norm: float, device: torch.device, *, exchanged: bool = False) -> None:
-        self.device = wide(device)
+    def __init__(self, codebook: CodebookLike, norm: float, device: torch.device, *, exchanged: bool = False) -> None:
+        self.device = widest_type(device)
         self.dimension = _sound(codebook)
         self.bound = 2 * norm if exchanged else norm
         """How far one neighbour moves a sum of encoded gradients, in L2 norm."""
@@ -136,7 +144,7 @@ class Encoder:
         """(R, P) and where they start. Where parts have one size so have blocks: zeros follow the last gradients."""
         for start in range(0, len(grads_UP), self._rows):
             grads_RP = grads_UP[start : start + self._rows].to(self.device)
-            yield start, filled(grads_RP, self._rows) if one_size(self.device) else grads_RP
+            yield start, fill_store(grads_RP, self._rows) if one_size(self.device) else grads_RP
 
     def _encode(self, grads_RP: Tensor, encoded_RP: Tensor) -> None:
         bits_RP = grads_RP.abs().float().view(torch.int32)
@@ -165,7 +173,9 @@ class Encoder:
             raise ValueError(f"a codebook for {self.dimension:,} parameters can't encode gradients of {parameters:,}")
 
 
-def encoded_sum(model: nn.Module, loss: Loss, batch: Batch | Lot, encoder: Encoder, physical_batch: int) -> ClippedSum:
+def encoded_sum(
+    model: nn.Module, loss: Loss, batch: BatchPart | Batch, encoder: Encoder, physical_batch: int
+) -> ClippedSum:
     """Encode each unit's gradient and add them up, `physical_batch` records at a time.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
@@ -191,7 +201,7 @@ def _single_below(values: Tensor) -> Tensor:
     return torch.where(single.double() > values, torch.nextafter(single, torch.zeros_like(single)), single)
 
 
-def _sound(codebook: Codebook) -> int:
+def _sound(codebook: CodebookLike) -> int:
     """How many parameters the codebook covers."""
     covered = 0
     squares_n: Any = 0.0

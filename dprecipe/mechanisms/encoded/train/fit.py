@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.disjoint import check_files, check_records
-from dprecipe.data.facts import facts as data_facts
+from dprecipe.data.facts import describe_data as data_facts
 from dprecipe.data.load import load, read
 from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
@@ -56,7 +56,7 @@ def public_records(data: Data) -> Iterator[Finding]:
         )
 
 
-def fit(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: Path) -> Fitted:
+def make_codebook(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: Path) -> Fitted:
     """A codeword from the gradient of each of `size` records of `data.test`, or of all of them where there are fewer.
 
     The records are drawn with `runtime.seed`, which also gives the weights; both are public. Memory is that of `HELD`
@@ -77,7 +77,7 @@ def fit(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: Path) -> F
     order = np.random.default_rng(recipe.runtime.seed).permutation(len(records))
     gradients = _Gradients(recipe, folder, records, np.sort(order[:size]))
     try:
-        found = fitted_in_batches(gradients, groups_of(spec, Facts.of(recipe)))
+        result = fitted_in_batches(gradients, groups_of(spec, Facts.of(recipe)))
     except CodebookError as error:
         if gradients.without == gradients.seen:
             raise RunFailed(
@@ -85,7 +85,7 @@ def fit(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: Path) -> F
                 "take other initial weights (runtime.seed), or source: gaussian",
             ) from None
         raise RunFailed(str(error), "ask for fewer codewords with --size") from None
-    return Fitted(found, gradients.without)
+    return Fitted(result, gradients.without)
 
 
 class _Gradients:
@@ -99,15 +99,15 @@ class _Gradients:
         import torch
 
         from dprecipe.models.build import build
-        from dprecipe.models.initial import start
+        from dprecipe.models.initial import start_from
         from dprecipe.training.engine.clipped_sum import per_record_gradients
         from dprecipe.training.losses import cross_entropy
         from dprecipe.training.program import device_of
 
-        found, runtime = data_facts(self._recipe.data), self._recipe.runtime
+        result, runtime = data_facts(self._recipe.data), self._recipe.runtime
         device = device_of(runtime.device)
-        model = build(self._recipe.model, found.shape, found.classes, runtime.seed, vocabulary=found.vocabulary)
-        start(self._recipe.model, model, self._folder, runtime.seed)
+        model = build(self._recipe.model, result.shape, result.classes, runtime.seed, vocabulary=result.vocabulary)
+        start_from(self._recipe.model, model, self._folder, runtime.seed)
         model.to(device)
         size = max(1, min(runtime.physical_batch, HELD // sum(p.numel() for p in model.parameters())))
         for first in range(0, len(self._chosen), size):

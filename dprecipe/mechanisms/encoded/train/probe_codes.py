@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dprecipe.mechanisms.encoded.train.encoded_sum import Codebook, Encoder, Group, encoded_sum
-from dprecipe.training.engine.clipped_sum import Batch, per_unit_gradients
+from dprecipe.mechanisms.encoded.train.encoded_sum import CodebookLike, Encoder, RankGroup, encoded_sum
+from dprecipe.training.engine.clipped_sum import BatchPart, per_unit_gradients
 from dprecipe.training.probe.case import Case, Failed, ProbeTest
 from dprecipe.training.probe.sums import SumTests
 
@@ -25,7 +25,7 @@ RANKS = 1e-2
 rounding, which can exchange neighbouring ranks, and so their bounds."""
 
 
-def encoding_tests(encoder: Encoder, codebook: Codebook, norm: float) -> SumTests:
+def encoding_tests(encoder: Encoder, codebook: CodebookLike, norm: float) -> SumTests:
     """The tests of sums that encode each unit into the box of one of the codewords, scaled to `norm`."""
     envelopes = [(slice(group.start, group.start + group.size), norm * _by_rank(group)) for group in codebook.groups]
 
@@ -37,7 +37,7 @@ def encoding_tests(encoder: Encoder, codebook: Codebook, norm: float) -> SumTest
         )
         yield (
             "encoded_sum_edges",
-            "an empty lot gives zero, a non-finite record adds zero, and a unit adds one code",
+            "an empty batch gives zero, a non-finite record adds zero, and a unit adds one code",
             lambda: _encoded_sum_edges(case, encoder, envelopes),
         )
 
@@ -56,7 +56,7 @@ def _encoded_sum_equal(case: Case, encoder: Encoder, envelopes: Envelopes) -> st
         worst = max(worst, _fullness(code, envelopes))
     if not worst <= 1:
         raise Failed(f"a code reaches {worst:.9f} of its box")
-    largest, batch = 0.0, Batch(case.features, case.labels)
+    largest, batch = 0.0, BatchPart(case.features, case.labels)
     for physical_batch in (len(codes), 2):
         expected = _codes(case, encoder, batch, physical_batch).sum(0)
         error = _relative(_encoded(case, encoder, batch, physical_batch), expected)
@@ -66,7 +66,7 @@ def _encoded_sum_equal(case: Case, encoder: Encoder, envelopes: Envelopes) -> st
     return f"relative error {largest:.1e}, at most {worst:.6f} of the box"
 
 
-def _by_rank(group: Group) -> Tensor:
+def _by_rank(group: RankGroup) -> Tensor:
     """(D,): the envelope of a group's codewords, rank by rank."""
     counts_K = torch.from_numpy(np.diff(np.append(group.ranks, group.size)))
     return torch.from_numpy(group.levels.max(axis=0)).repeat_interleave(counts_K)
@@ -82,22 +82,22 @@ def _fullness(code: Tensor, envelopes: Envelopes) -> float:
 
 
 def _encoded_sum_edges(case: Case, encoder: Encoder, envelopes: Envelopes) -> str:
-    empty = _encoded(case, encoder, Batch(case.features[:0], case.labels[:0]))
+    empty = _encoded(case, encoder, BatchPart(case.features[:0], case.labels[:0]))
     if bool((empty != 0).any()):
-        raise Failed("an empty lot gave a sum that is not zero")
+        raise Failed("an empty batch gave a sum that is not zero")
     broken = case.features.clone()
     broken[0] = torch.nan
-    batch = Batch(broken, case.labels)
+    batch = BatchPart(broken, case.labels)
     if not _relative(_encoded(case, encoder, batch), _codes(case, encoder, batch)[1:].sum(0)) <= RANKS:
         raise Failed("a record of NaN changed the sum")
     one_unit = torch.zeros(len(case.labels), dtype=torch.long, device=case.labels.device)
-    share = _fullness(_encoded(case, encoder, Batch(case.features, case.labels, one_unit)), envelopes)
+    share = _fullness(_encoded(case, encoder, BatchPart(case.features, case.labels, one_unit)), envelopes)
     if not share <= 1:
         raise Failed(f"a unit of {len(case.labels)} records reaches {share:.6f} of the box of one code")
     return f"zero, zero, {share:.6f} of the box"
 
 
-def _codes(case: Case, encoder: Encoder, batch: Batch, physical_batch: int | None = None) -> Tensor:
+def _codes(case: Case, encoder: Encoder, batch: BatchPart, physical_batch: int | None = None) -> Tensor:
     """(B, P): the code of each record by itself, of the gradients that `_encoded` adds up the codes of."""
     size = len(batch.labels) if physical_batch is None else physical_batch
     rows = [row for rows in per_unit_gradients(case.module, case.loss, batch, size) for row in rows]
@@ -108,6 +108,6 @@ def _relative(found: Tensor, expected: Tensor) -> float:
     return float(torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected).clamp_min(1e-30))
 
 
-def _encoded(case: Case, encoder: Encoder, batch: Batch, physical_batch: int | None = None) -> Tensor:
+def _encoded(case: Case, encoder: Encoder, batch: BatchPart, physical_batch: int | None = None) -> Tensor:
     size = len(case.labels) if physical_batch is None else physical_batch
     return encoded_sum(case.module, case.loss, batch, encoder, size).value

@@ -16,7 +16,7 @@ from dprecipe.mechanisms.encoded.plan import EncodedPlan, encoded_plan
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.mechanisms.encoded.train.probe_codes import encoding_tests
-from dprecipe.mechanisms.noisy_sum.lots import Lot
+from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Event
@@ -24,10 +24,10 @@ from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
 from dprecipe.training.engine.sizes import size_on
 from dprecipe.training.gate import Gate, law_of, multiplier_of
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noisy_steps import NoisySteps, Step
+from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import Led
-from dprecipe.training.records import Store, StoredLot
+from dprecipe.training.records import Store, StoredBatch
 
 SLOTS = 1 << 62
 """The number of the stream that deals units to micro-batches; no run has as many steps."""
@@ -43,7 +43,7 @@ def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets:
     return NoisySteps(plan, model, store, gate, secrets, Encoding(plan, encoder, slot_of))
 
 
-def tests(plan: Plan, model: nn.Module) -> SumTests:
+def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
     """What the probe asks of this mechanism's sums."""
     own = encoded_plan(plan)
     codebook = codebook_of(own, Path(plan.source.file).parent)
@@ -58,10 +58,10 @@ def encoder_of(plan: EncodedPlan, model: nn.Module, codebook: Codebook) -> Encod
     """
     trained = parameters_of(model)
     groups = list(plan.groups)
-    found = _layers(trained) if len(groups) > 1 else [sum(p.numel() for p in trained.values())]
-    if found != groups:
+    result = _layers(trained) if len(groups) > 1 else [sum(p.numel() for p in trained.values())]
+    if result != groups:
         raise RunFailed(
-            f"the codebook is for the recipe's model, {_listed(groups)}; this one has {_listed(found)}",
+            f"the codebook is for the recipe's model, {_listed(groups)}; this one has {_listed(result)}",
             "pass a model with the recipe's layers, or use mechanism dpsgd",
         )
     device = next(iter(trained.values())).device
@@ -85,7 +85,7 @@ def _layers(trained: dict[str, Tensor]) -> list[int]:
 class Encoding:
     """Algorithm 1 of Nasr et al. 2020, repaired: see docs/encoding.md."""
 
-    def __init__(self, plan: Plan, encoder: Encoder, slot_of: Lot | None) -> None:
+    def __init__(self, plan: Plan, encoder: Encoder, slot_of: UnitNumbers | None) -> None:
         self._encoder = encoder
         self._slot_of = slot_of
         own = encoded_plan(plan)
@@ -101,21 +101,21 @@ class Encoding:
             self._relative = torch.repeat_interleave(torch.tensor(relative, dtype=torch.float64), sizes)
             self._relative = self._relative.to(encoder.device)
 
-    def lot(self, store: Store, units: Lot, seed: int) -> StoredLot:
+    def batch(self, store: Store, units: UnitNumbers, seed: int) -> StoredBatch:
         if self._slot_of is None:
-            return store.lot(units, seed)
+            return store.batch(units, seed)
         order = np.argsort(self._slot_of[units], kind="stable")
         _, groups = np.unique(self._slot_of[units][order], return_inverse=True)
-        return store.lot(units[order], seed, groups)
+        return store.batch(units[order], seed, groups)
 
-    def summed(self, model: nn.Module, lot: StoredLot, step: Step) -> ClippedSum:
-        encoded = encoded_sum(model, cross_entropy, lot, self._encoder, self._physical_batch)
+    def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
+        encoded = encoded_sum(model, cross_entropy, batch, self._encoder, self._physical_batch)
         if self._relative is None:
             return encoded
         # Coordinates in units of their own noise; `gradient` turns them back.
         return ClippedSum(encoded.value / self._relative, self._sensitivity)
 
-    def gradient(self, noisy: Tensor, step: Step) -> tuple[Tensor, Tensor | float]:
+    def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
         factor = self._factor(noisy, step.event)
         return (noisy if self._relative is None else noisy * self._relative) / self._divisor, factor
 

@@ -76,7 +76,7 @@ def by_sorting(bits_RD: Tensor, ranks_K: Tensor) -> Ranking:
     )
 
 
-def spread(size: int, device: torch.device) -> Tensor:
+def spread_ranks(size: int, device: torch.device) -> Tensor:
     """(D,) int32: what is added to the bits of each magnitude, in [0, SPREAD cells), before they are told apart.
 
     Equal magnitudes would share a cell and all get the bound of its lowest rank. Multiples of the golden ratio spread
@@ -87,7 +87,7 @@ def spread(size: int, device: torch.device) -> Tensor:
     return ((turns * (SPREAD << SHIFT)) >> 32).int().to(device)
 
 
-def counted(cells: Tensor, size: int) -> Tensor:
+def count_numbers(cells: Tensor, size: int) -> Tensor:
     """(size,) int64: how often each number below `size` occurs. In whatever order they are added: these are whole."""
     if cells.device.type == "cpu":
         return torch.bincount(cells, minlength=size)
@@ -95,7 +95,7 @@ def counted(cells: Tensor, size: int) -> Tensor:
 
 
 def added_up(cells: Tensor, size: int) -> Tensor:
-    """As `counted`, without asking which number is the largest: a GPU would have to be waited for."""
+    """As `count_numbers`, without asking which number is the largest: a GPU would have to be waited for."""
     return torch.zeros(size, dtype=torch.int64, device=cells.device).scatter_add_(
         0, cells.long(), torch.ones((), dtype=torch.int64, device=cells.device).expand(len(cells))
     )
@@ -105,14 +105,14 @@ def by_counting(bits_RD: Tensor, ranks_K: Tensor, spread_D: Tensor) -> Ranking:
     """Cells of nearly equal magnitude, counted and not sorted: `CELLS` of them, below the largest magnitude.
 
     `bits_RD`: (R, D) int32, of magnitudes in float32, overwritten; `ranks_K`: (K,) int64, the first rank of each level;
-    `spread_D`: of `spread`.
+    `spread_D`: of `spread_ranks`.
     """
     count = len(bits_RD)
     # The bits of a float ascend with its magnitude, each octave in as many steps.
     largest_R1 = bits_RD.amax(1, keepdim=True)
     cells_RD = bits_RD.sub_(largest_R1).add_(spread_D).bitwise_right_shift_(SHIFT).add_(CELLS - SPREAD).clamp_(min=0)
     cells_RD += CELLS * torch.arange(count, dtype=torch.int32, device=bits_RD.device)[:, None]
-    counts_RC = counted(cells_RD.flatten(), count * CELLS).view(count, CELLS)
+    counts_RC = count_numbers(cells_RD.flatten(), count * CELLS).view(count, CELLS)
     lowest_RC = counts_RC.cumsum(1).sub_(counts_RC)
     first_RK = torch.searchsorted(lowest_RC, ranks_K.expand(count, -1).contiguous())
     below_C = torch.arange(-CELLS, 0, dtype=torch.int32, device=bits_RD.device).add_(SPREAD // 2) << SHIFT

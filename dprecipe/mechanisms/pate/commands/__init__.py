@@ -25,9 +25,9 @@ def forecast_votes(
     out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
 ) -> None:
     """Tell what a PATE recipe will bring on simulated votes; reads no data."""
-    from dprecipe.mechanisms.pate.commands.votes import votes
+    from dprecipe.mechanisms.pate.commands.votes import forecast_votes
 
-    votes(recipe, overrides or (), agreement, seed, format, out)
+    forecast_votes(recipe, overrides or (), agreement, seed, format, out)
 
 
 def schema_of_votes() -> dict[str, Any]:

@@ -21,13 +21,13 @@ from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate import account
 from dprecipe.mechanisms.pate.commands import simulate, suggest
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
-from dprecipe.mechanisms.pate.commands.suggest import Published
+from dprecipe.mechanisms.pate.commands.suggest import PublishedCost
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan, pate_plan
 from dprecipe.mechanisms.pate.schema import Pate, SmoothSensitivity
 from dprecipe.mechanisms.pate.theory import exact_votes, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitiser
-from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 from dprecipe.mechanisms.pate.train.analysis import voting_of
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants, conversion, rounding
@@ -72,17 +72,17 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ForecastRelease:
     """A data-dependent ε that may be published, and what publishing it makes of the run: None where no plan with it
     keeps the budget."""
 
-    published: Published
+    published: PublishedCost
     worst_case: float | None
     stop: Stop | None
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ForecastRow:
     """The recipe with a threshold and a noise of the check. Nothing is known of what can't be planned, nor of answers
     where there are none."""
 
@@ -98,7 +98,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ForecastPoint:
     """ε of a plan for `queries` queries. What is sanitised has the constants of `Forecast.release`."""
 
     queries: int
@@ -126,23 +126,23 @@ class Forecast:
     worst_case: float
     unpublished: float
     costs: Costs
-    own: Release | None
-    suggested: Release | None
-    rows: tuple[Row, ...]
+    own: ForecastRelease | None
+    suggested: ForecastRelease | None
+    rows: tuple[ForecastRow, ...]
     thresholds: tuple[tuple[float, float, float | None], ...]
     """(threshold, answered, right) with the recipe's noise, finer than the rows."""
-    points: tuple[Point, ...]
+    points: tuple[ForecastPoint, ...]
 
     @property
-    def release(self) -> Release | None:
+    def release(self) -> ForecastRelease | None:
         """The recipe's own, else what is suggested."""
         return self.own or self.suggested
 
     @property
     def pays(self) -> bool:
         """Whether what may be published is expected to be smaller than what is claimed without it."""
-        found = self.release
-        return found is not None and found.worst_case is not None and found.published.epsilon < self.unpublished
+        result = self.release
+        return result is not None and result.worst_case is not None and result.published.epsilon < self.unpublished
 
     def to_json(self) -> dict[str, Any]:
         """The body of the document `dprecipe.votes/v1`."""
@@ -196,18 +196,18 @@ class Forecast:
         }
 
 
-def forecast(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, seed: int, report: Report) -> Forecast:
+def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, seed: int, report: Report) -> Forecast:
     """What the plan of `spec` will bring if teachers agree as is assumed. `report` is told what is being worked out."""
     voting, planned, delta = voting_of(plan), pate_plan(plan), plan.budget.delta
     queries, interaction = _first_round(planned), planned.interaction
     report("simulated votes")
-    counts_QM = simulate.counts(voting.teachers, voting.classes, min(queries, SIMULATED), agreement, seed)
-    right_Q = simulate.plurality(counts_QM, voting)
+    counts_QM = simulate.simulate_counts(voting.teachers, voting.classes, min(queries, SIMULATED), agreement, seed)
+    right_Q = simulate.draw_plurality(counts_QM, voting)
     pass_Q = _pass(counts_QM, voting.selection)
     answered = float(pass_Q.mean())
     report("costs of the votes")
-    bound_A = votes.bound(counts_QM, voting, votes.ORDERS).mean(axis=0)
-    found = conversion.epsilon(votes.ORDERS, queries * bound_A, delta)
+    bound_A = votes.bound_rdp(counts_QM, voting, votes.ORDERS).mean(axis=0)
+    epsilon = conversion.epsilon(votes.ORDERS, queries * bound_A, delta)
     costs = Costs(
         papers=conversion.epsilon(
             votes.ORDERS,
@@ -215,19 +215,21 @@ def forecast(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, seed: i
             delta,
             "classic",
         ).value,
-        bound=found.value,
+        bound=epsilon.value,
         exact=_exact(counts_QM, voting, queries, delta, report),
     )
     look = _Look(spec, facts, counts_QM, voting, queries, answered)
     own = suggested = None
-    if interaction is None and voting.teachers <= vote_sensitivity.MOST_TEACHERS:
+    if interaction is None and voting.teachers <= vote_sensitivity.MAX_TEACHERS:
         failure = min(DELTA, delta / 10) if spec.sanitize is None else spec.sanitize.delta
         own = None if spec.sanitize is None else look.release(_constants(spec.sanitize))
-        suggested = look.release(suggest.suggest(counts_QM, voting, queries, delta, failure, found.order, report))
+        suggested = look.release(
+            suggest.suggest_constants(counts_QM, voting, queries, delta, failure, epsilon.order, report)
+        )
     unpublished = plan.guarantee.epsilon
     if spec.sanitize is not None:
         unpublished = look.planned(spec.model_copy(update={"sanitize": None}))[1] or unpublished
-    made = Forecast(
+    forecast = Forecast(
         aggregator=spec.aggregator.kind,
         voting=voting,
         agreement=agreement,
@@ -247,7 +249,7 @@ def forecast(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, seed: i
         thresholds=_thresholds(counts_QM, voting, right_Q),
         points=(),
     )
-    return replace(made, points=_points(plan, made, counts_QM, bound_A, report))
+    return replace(forecast, points=_points(plan, forecast, counts_QM, bound_A, report))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +272,9 @@ class _Look:
             return None, None
         relation = Neighbouring(budget.neighbouring)
         epsilon = accountants.epsilon(plan.events, budget.delta, relation, budget.accountant)
-        return plan, rounding.up(epsilon)
+        return plan, rounding.round_up(epsilon)
 
-    def release(self, constants: Sanitiser) -> Release:
+    def release(self, constants: Sanitiser) -> ForecastRelease:
         """What publishing with these constants is expected to bring, in the plan that does."""
         sanitize = SmoothSensitivity(
             method="smooth_sensitivity",
@@ -289,8 +291,8 @@ class _Look:
             voting = replace(voting, multiplier=plan.answer.noise_multiplier)
             queries = plan.queries
             stop = _stop(plan, queries, self.answered)
-        sums = suggest.sums(self.counts, voting, constants.order)
-        return Release(sums.published(constants, voting, queries, self.facts.budget.delta), worst, stop)
+        sums = suggest.simulate_sums(self.counts, voting, constants.order)
+        return ForecastRelease(sums.published(constants, voting, queries, self.facts.budget.delta), worst, stop)
 
 
 def _first_round(plan: PatePlan) -> int:
@@ -312,12 +314,12 @@ def _exact(counts_QM: NDArray[np.int64], voting: Voting, queries: int, delta: fl
     def told(done: int, of: int) -> None:
         report(f"exact costs, {done} of {of} queries")
 
-    answer_QA = exact_votes.gnmax(some_QM, voting.multiplier, votes.ORDERS, told)
-    mean_A = votes.bound(some_QM, voting, votes.ORDERS, answer_QA=answer_QA).mean(axis=0)
+    answer_QA = exact_votes.exact_gnmax_rdp(some_QM, voting.multiplier, votes.ORDERS, told)
+    mean_A = votes.bound_rdp(some_QM, voting, votes.ORDERS, answer_QA=answer_QA).mean(axis=0)
     return conversion.epsilon(votes.ORDERS, queries * mean_A, delta).value
 
 
-def _pass(counts_QM: NDArray[np.int64], selection: Selection | None) -> Array:
+def _pass(counts_QM: NDArray[np.int64], selection: VoteSelection | None) -> Array:
     """Pr[the query is answered]: (Q,)."""
     if selection is None:
         return np.ones(len(counts_QM))
@@ -343,33 +345,33 @@ def _stop(plan: PatePlan, queries: int, answered: float) -> Stop:
     return Stop(ends[reason], min(answered * ends[reason], most), reason, ends.get("filter"))
 
 
-def _rows(plan: Plan, look: _Look, right_Q: Array, report: Report) -> tuple[Row, ...]:
+def _rows(plan: Plan, look: _Look, right_Q: Array, report: Report) -> tuple[ForecastRow, ...]:
     """The table over thresholds and the check's noise; empty where every query is answered."""
     own = look.voting.selection
     if own is None:
         return ()
-    rows: list[Row] = []
+    rows: list[ForecastRow] = []
     teachers, pluralities = look.voting.teachers, {look.voting.multiplier: right_Q}
     for deviation in sorted({own.multiplier, *(round(share * teachers, 6) for share in DEVIATIONS)}):
         report(f"thresholds with noise {deviation:g} of the check")
         here = deviation == own.multiplier
-        made, worst = look.planned(_with_deviation(look.spec, deviation))
-        there = pate_plan(plan) if here else made
+        result, worst = look.planned(_with_deviation(look.spec, deviation))
+        there = pate_plan(plan) if here else result
         if here:
             worst = plan.guarantee.epsilon
         multiplier = None if there is None else there.answer.noise_multiplier
         if multiplier is not None and multiplier not in pluralities:
             voting = replace(look.voting, multiplier=multiplier)
-            pluralities[multiplier] = simulate.plurality(look.counts, voting)
+            pluralities[multiplier] = simulate.draw_plurality(look.counts, voting)
         shares = {round(share * teachers, 6) for share in THRESHOLDS}
         for threshold in sorted(shares | {own.threshold} if here else shares):
-            pass_Q = _pass(look.counts, Selection(threshold, deviation))
+            pass_Q = _pass(look.counts, VoteSelection(threshold, deviation))
             answered, right, stop = float(pass_Q.mean()), None, None
             if there is not None and multiplier is not None:
                 right = _share(pass_Q, pluralities[multiplier])
                 stop = _stop(there, _first_round(there), answered)
             chosen = here and threshold == own.threshold
-            rows.append(Row(threshold, deviation, chosen, answered, multiplier, right, stop, worst))
+            rows.append(ForecastRow(threshold, deviation, chosen, answered, multiplier, right, stop, worst))
     return tuple(rows)
 
 
@@ -388,19 +390,19 @@ def _thresholds(
 ) -> tuple[tuple[float, float, float | None], ...]:
     if voting.selection is None:
         return ()
-    found = []
+    results = []
     for threshold in np.linspace(0.3, 1.1, 41) * voting.teachers:
-        pass_Q = _pass(counts_QM, Selection(float(threshold), voting.selection.multiplier))
-        found.append((float(threshold), float(pass_Q.mean()), _share(pass_Q, right_Q)))
-    return tuple(found)
+        pass_Q = _pass(counts_QM, VoteSelection(float(threshold), voting.selection.multiplier))
+        results.append((float(threshold), float(pass_Q.mean()), _share(pass_Q, right_Q)))
+    return tuple(results)
 
 
 def _points(
     plan: Plan, made: Forecast, counts_QM: NDArray[np.int64], bound_A: Array, report: Report
-) -> tuple[Point, ...]:
+) -> tuple[ForecastPoint, ...]:
     """ε against queries; the worst case never above the plan's, for there its run would stop."""
     voting, budget, release = made.voting, plan.budget, made.release
-    sums = None if release is None else suggest.sums(counts_QM, voting, release.published.constants.order)
+    sums = None if release is None else suggest.simulate_sums(counts_QM, voting, release.published.constants.order)
     answer = NoisyMax(voting.family, voting.multiplier)
     released = [charge for charge in plan.events if isinstance(charge.event, SanitisedCost)]
     points = []
@@ -414,7 +416,7 @@ def _points(
         if sums is not None and release is not None:
             sanitised = sums.published(release.published.constants, voting, queries, budget.delta).epsilon
         data = conversion.epsilon(votes.ORDERS, queries * bound_A, budget.delta).value
-        points.append(Point(queries, min(worst, made.worst_case), data, sanitised))
+        points.append(ForecastPoint(queries, min(worst, made.worst_case), data, sanitised))
     return tuple(points)
 
 
@@ -422,22 +424,22 @@ def _stop_json(stop: Stop | None) -> dict[str, Any] | None:
     return None if stop is None else asdict(stop)
 
 
-def _release_json(release: Release | None) -> dict[str, Any] | None:
+def _release_json(release: ForecastRelease | None) -> dict[str, Any] | None:
     if release is None:
         return None
-    found = release.published
-    chosen = found.constants
+    result = release.published
+    chosen = result.constants
     return {
         "order": chosen.order,
         "beta": chosen.smoothness,
         "multiplier": chosen.value_multiplier,
         "scale_multiplier": chosen.sensitivity_multiplier,
         "failure": chosen.failure,
-        "epsilon": _finite(found.epsilon),
-        "delta": found.delta,
-        "deviation": _finite(found.deviation),
-        "total": _finite(found.total),
-        "cost": _finite(found.cost),
+        "epsilon": _finite(result.epsilon),
+        "delta": result.delta,
+        "deviation": _finite(result.deviation),
+        "total": _finite(result.total),
+        "cost": _finite(result.cost),
         "worst_case": _finite(release.worst_case),
         "stop": _stop_json(release.stop),
     }

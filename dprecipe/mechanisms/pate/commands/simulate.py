@@ -39,7 +39,7 @@ class Agreement:
             raise ValueError(f"expected 0 <= low <= high <= 1, got {self.low} and {self.high}")
 
 
-def counts(teachers: int, classes: int, queries: int, agreement: Agreement, seed: int) -> NDArray[np.int64]:
+def simulate_counts(teachers: int, classes: int, queries: int, agreement: Agreement, seed: int) -> NDArray[np.int64]:
     """Simulated votes: (Q, M), each row summing to `teachers`; the same for the same arguments.
 
     Each query has a class of its own, drawn uniformly, and a share of agreement; every teacher votes for that class
@@ -55,7 +55,7 @@ def counts(teachers: int, classes: int, queries: int, agreement: Agreement, seed
     return votes_QM
 
 
-def plurality(counts_QM: NDArray[np.int64], voting: Voting) -> Array:
+def draw_plurality(counts_QM: NDArray[np.int64], voting: Voting) -> Array:
     """Pr[the answer is the class with the most votes], should the query be answered: (Q,), to about 5e-4.
 
     With z the noise of that class, the mean over its quantiles of Π Pr[noise <= gap + z] over the other classes. Of

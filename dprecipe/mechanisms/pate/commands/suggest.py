@@ -26,7 +26,7 @@ from dprecipe.privacy.divergence import Array
 
 SIGNIFICANT = 2
 """Digits of what is suggested."""
-LEAST_ORDER, MOST_ORDER = 1.5, 1024.0
+MIN_ORDER, MAX_ORDER = 1.5, 1024.0
 
 _ROWS = 500
 """Of a table, at least; twice as many at most."""
@@ -37,7 +37,7 @@ _SCALES = np.geomspace(1.0, 300.0, 80)
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedCost:
     """What a release with these constants is expected to say, over its noise: ε at δ + 2δ'.
 
     `deviation` is the standard deviation of ε by the noise of the value; `total` F, the sum before noise; `cost` what
@@ -53,7 +53,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class SimulatedSums:
     """At one order: a query's mean cost, and how much one teacher can change the mean at distances 0, step, …: (D,)."""
 
     order: float
@@ -61,33 +61,35 @@ class Sums:
     sensitivities: Array
     step: int
 
-    def published(self, constants: Sanitiser, voting: Voting, queries: int, delta: float) -> Published:
+    def published(self, constants: Sanitiser, voting: Voting, queries: int, delta: float) -> PublishedCost:
         """The release for a list of `queries` queries, clipped at what any votes would cost."""
         log_smooth = vote_sensitivity.log_smooth(queries * self.sensitivities, constants.smoothness * self.step)
         spread = constants.smoothness * constants.sensitivity_multiplier
         mean = Sanitised(queries * self.cost, log_smooth + spread * constants.quantile + spread**2 / 2)
-        most = float(vote_analysis.independent(voting, queries, queries, [constants.order])[0])
-        found = sanitise.upper_bound(mean, constants, delta, most)
-        return Published(
+        most = float(vote_analysis.independent_rdp(voting, queries, queries, [constants.order])[0])
+        result = sanitise.upper_bound(mean, constants, delta, most)
+        return PublishedCost(
             constants=constants,
-            epsilon=found.epsilon,
-            delta=found.delta,
+            epsilon=result.epsilon,
+            delta=result.delta,
             deviation=constants.value_multiplier * math.exp(log_smooth),
             total=mean.value,
             cost=float(constants.cost([constants.order])[0]),
         )
 
 
-def sums(counts_QM: NDArray[np.int64], voting: Voting, order: float) -> Sums:
+def simulate_sums(counts_QM: NDArray[np.int64], voting: Voting, order: float) -> SimulatedSums:
     """What a run would sum up, divided by the queries."""
     step = max(1, voting.teachers // _ROWS)
     first_Q, second_Q = vote_sensitivity.two_largest(counts_QM)
-    cost = float(vote_sensitivity.cost(first_Q, second_Q, voting, order).mean())
-    distances_D = vote_sensitivity.at_distances(local(voting, order, step), first_Q // step, second_Q // step)
-    return Sums(order, cost, distances_D / len(counts_QM), step)
+    cost = float(vote_sensitivity.query_cost(first_Q, second_Q, voting, order).mean())
+    distances_D = vote_sensitivity.at_distances(
+        local_sensitivity(voting, order, step), first_Q // step, second_Q // step
+    )
+    return SimulatedSums(order, cost, distances_D / len(counts_QM), step)
 
 
-def suggest(
+def suggest_constants(
     counts_QM: NDArray[np.int64],
     voting: Voting,
     queries: int,
@@ -102,19 +104,19 @@ def suggest(
     @cache
     def at(order: float) -> tuple[float, Sanitiser]:
         report(f"sanitising at order {order:.3g}")
-        return _best(sums(counts_QM, voting, order), voting, queries, delta, failure)
+        return _best(simulate_sums(counts_QM, voting, order), voting, queries, delta, failure)
 
-    best, found = at(_rounded(min(max(start, LEAST_ORDER), MOST_ORDER)))
+    best, result = at(_rounded(min(max(start, MIN_ORDER), MAX_ORDER)))
     for factor, more in itertools.product((2.0, math.sqrt(2)), (False, True)):
-        while LEAST_ORDER <= (order := _rounded(found.order * (factor if more else 1 / factor))) <= MOST_ORDER:
+        while MIN_ORDER <= (order := _rounded(result.order * (factor if more else 1 / factor))) <= MAX_ORDER:
             value, constants = at(order)
             if not value < best:
                 break
-            best, found = value, constants
-    return found
+            best, result = value, constants
+    return result
 
 
-def _best(found: Sums, voting: Voting, queries: int, delta: float, failure: float) -> tuple[float, Sanitiser]:
+def _best(found: SimulatedSums, voting: Voting, queries: int, delta: float, failure: float) -> tuple[float, Sanitiser]:
     """The best constants at one order, and ε with them, not clipped.
 
     With w the mean of z exp(μ~), the multiplier s of the value's noise that makes s w + α/(2 s² v) least is
@@ -137,8 +139,9 @@ def _best(found: Sums, voting: Voting, queries: int, delta: float, failure: floa
     return renyi + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1), constants
 
 
-def local(voting: Voting, order: float, step: int) -> Array:
-    """As `vote_sensitivity.local` of the table of costs, at every `step`-th count of either axis: (S, T)."""
+def local_sensitivity(voting: Voting, order: float, step: int) -> Array:
+    """As `vote_sensitivity.local_sensitivities` of the table of costs, at every `step`-th count of either axis: (S,
+    T)."""
     first_ST, second_ST = np.meshgrid(
         np.arange(0, voting.teachers + 1, step), np.arange(0, voting.teachers // 2 + 1, step), indexing="ij"
     )
@@ -153,8 +156,8 @@ def local(voting: Voting, order: float, step: int) -> Array:
 def _costs(first_ST: NDArray[np.int64], second_ST: NDArray[np.int64], voting: Voting, order: float) -> Array:
     """f of pairs of counts, NaN where no histogram has them."""
     costs_ST = np.full(first_ST.shape, np.nan)
-    here_ST = vote_sensitivity.possible(first_ST, second_ST, voting) & (second_ST >= 0)
-    costs_ST[here_ST] = vote_sensitivity.cost(first_ST[here_ST], second_ST[here_ST], voting, order)
+    here_ST = vote_sensitivity.is_possible(first_ST, second_ST, voting) & (second_ST >= 0)
+    costs_ST[here_ST] = vote_sensitivity.query_cost(first_ST[here_ST], second_ST[here_ST], voting, order)
     return costs_ST
 
 

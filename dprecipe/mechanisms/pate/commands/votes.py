@@ -8,14 +8,14 @@ from pathlib import Path
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.pate.commands.forecast import Forecast, Release, Row, Stop, forecast
+from dprecipe.mechanisms.pate.commands.forecast import Forecast, ForecastRelease, ForecastRow, Stop, forecast_plan
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
-from dprecipe.mechanisms.pate.commands.votes_plot import plot
+from dprecipe.mechanisms.pate.commands.votes_plot import plot_votes
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.teacher_rules import FEW_TEACHERS
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.screen import as_json, note, show, show_document
+from dprecipe.screen import as_json, show_document, write_note, write_output
 
 SCHEMA = "dprecipe.votes/v1"
 FORMATS = ("text", "json")
@@ -23,7 +23,7 @@ PATIENCE = 2.0
 """Seconds between signs of life."""
 
 
-def votes(
+def forecast_votes(
     recipe: Path,
     overrides: Sequence[str] = (),
     agreement: tuple[float, float] = (0.5, 1.0),
@@ -55,29 +55,29 @@ def votes(
     if not isinstance(spec, Pate):
         raise UsageFault(f"mechanism {spec.kind} has no votes", "use mechanism pate")
     facts = Facts.of(loaded.recipe, loaded.source.attachments)
-    found = forecast(plan(loaded), spec, facts, assumed, seed, _progress())
+    result = forecast_plan(plan(loaded), spec, facts, assumed, seed, _progress())
     document = {
         "schema": SCHEMA,
         "recipe": {"name": loaded.recipe.name, "digest": loaded.source.digest},
-        **found.to_json(),
-        "verdict": verdict(found),
+        **result.to_json(),
+        "verdict": describe_verdict(result),
     }
     written = as_json(document)
     if out is not None:
-        _write(out, {"votes.json": written, "votes.svg": plot(found)})
-    show_document(written if output == "json" else text(loaded.recipe.name, found))
+        _write(out, {"votes.json": written, "votes.svg": plot_votes(result)})
+    show_document(written if output == "json" else render_text(loaded.recipe.name, result))
     if out is not None and output == "text":
-        show(["", f"wrote {out / 'votes.json'} and {out / 'votes.svg'}"])
+        write_output(["", f"wrote {out / 'votes.json'} and {out / 'votes.svg'}"])
 
 
-def text(name: str, found: Forecast) -> str:
+def render_text(name: str, found: Forecast) -> str:
     """What to expect and what follows from it, as a person reads it."""
     parts = [_head(name, found), _expected(found)]
     if found.suggested is not None:
         parts.append(_suggestion(found.suggested))
     if found.rows:
         parts += [_table([HEAD, *(_row(row, found) for row in found.rows)]), list(LEGEND)]
-    parts.append([verdict(found)])
+    parts.append([describe_verdict(found)])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -116,9 +116,9 @@ def _expected(found: Forecast) -> list[str]:
     return [f"  {name.ljust(width)}  {value}" for name, value in rows]
 
 
-def _epsilon(release: Release) -> str:
-    found = release.published
-    return f"ε = {found.epsilon:.3g} ± {found.deviation:.1g} at δ = {found.delta:g}"
+def _epsilon(release: ForecastRelease) -> str:
+    result = release.published
+    return f"ε = {result.epsilon:.3g} ± {result.deviation:.1g} at δ = {result.delta:g}"
 
 
 def _ends(stop: Stop) -> str:
@@ -131,7 +131,7 @@ def _ends(stop: Stop) -> str:
     return f"{after}: all of these are put{held}"
 
 
-def _suggestion(release: Release) -> list[str]:
+def _suggestion(release: ForecastRelease) -> list[str]:
     chosen = release.published.constants
     constants = (
         f"{{method: smooth_sensitivity, order: {chosen.order:g}, beta: {chosen.smoothness:g}, "
@@ -145,7 +145,7 @@ def _suggestion(release: Release) -> list[str]:
     ]
 
 
-def _price(release: Release) -> str:
+def _price(release: ForecastRelease) -> str:
     """What publishing makes of the claim and of the answers."""
     if release.worst_case is None or release.stop is None:
         return "the budget does not hold such a release beside the queries"
@@ -163,7 +163,7 @@ LEGEND = (
 )
 
 
-def _row(row: Row, found: Forecast) -> tuple[str, ...]:
+def _row(row: ForecastRow, found: Forecast) -> tuple[str, ...]:
     stop = row.stop
     return (
         f"{row.threshold:.5g}" + (" *" if row.chosen else "  "),
@@ -178,7 +178,7 @@ def _row(row: Row, found: Forecast) -> tuple[str, ...]:
     )
 
 
-def verdict(found: Forecast) -> str:
+def describe_verdict(found: Forecast) -> str:
     """Whether a data-dependent ε is worth publishing, in plain words."""
     release, teachers = found.release, found.voting.teachers
     if release is None:
@@ -232,7 +232,7 @@ def _progress() -> Callable[[str], None]:
         nonlocal last
         if time.monotonic() - last >= PATIENCE:
             last = time.monotonic()
-            note(f"now {what}")
+            write_note(f"now {what}")
 
     return report
 

@@ -16,7 +16,7 @@ Line = tuple[str, str, Sequence[tuple[float, float]]]
 """A name, a colour, and points."""
 
 
-def plot(found: Forecast) -> str:
+def plot_votes(found: Forecast) -> str:
     """One panel below the other; the first is left out where every query is answered."""
     panels: list[tuple[str, list[Line], float | None]] = []
     if found.voting.selection is not None:

@@ -13,7 +13,7 @@ windows of a few units around the modes hold everything.
 Notation: n counts, σ standard deviation, α order. Axes: Q queries, M classes, C distinct counts, Z nodes, P moves,
 A orders.
 
-Source: the integrals are elementary; the rule: Trefethen & Weideman 2014. The bound it replaces: `votes.gnmax`.
+Source: the integrals are elementary; the rule: Trefethen & Weideman 2014. The bound it replaces: `votes.gnmax_rdp`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MARGIN = 1e-10
 _STEP, _AGREEMENT, _HALVINGS = 0.125, 1e-6, 4
 """Halving the step squares the error, so agreement to 1e-6 with the doubled one leaves 1e-12."""
 _WINDOW = 9.0
-_MOST_NODES = 4000
+_MAX_NODES = 4000
 _STEEPEST = 600.0
 """Largest exponent for which nothing overflows; beyond it the older bound serves."""
 ROUNDING = 2.0**-46
@@ -43,7 +43,7 @@ _AT_ONCE = 1 << 22
 """Values of a temporary table."""
 
 
-def gnmax(
+def exact_gnmax_rdp(
     counts_QM: ArrayLike,
     sigma: float,
     orders: Sequence[float],
@@ -54,13 +54,13 @@ def gnmax(
     `progress` is told how many of how many different histograms are done.
 
     Guarantees: bounds D_α(M(D)‖M(D')) at the D of the votes, as first argument, for every D' that differs by one vote,
-    with a margin of 1e-10 (relative) and one for rounding; never more than `votes.gnmax`, which it is where the
+    with a margin of 1e-10 (relative) and one for rounding; never more than `votes.gnmax_rdp`, which it is where the
     integrals are out of reach (gaps of hundreds of σ, or orders so high that the moments overflow).
     """
     orders_A = np.asarray(orders, dtype=np.float64)
     ordered_QM = -np.sort(-np.asarray(counts_QM, dtype=np.float64), axis=1)
     rows_UM, index_Q = np.unique(ordered_QM, axis=0, return_inverse=True)
-    result_UA = votes.gnmax(votes.log_error(rows_UM, "gaussian", sigma), sigma, orders)
+    result_UA = votes.gnmax_rdp(votes.log_error(rows_UM, "gaussian", sigma), sigma, orders)
     for row, counts_M in enumerate(rows_UM):
         result_UA[row] = np.minimum(result_UA[row], _divergence(counts_M, sigma, orders_A))
         if progress is not None:
@@ -92,7 +92,7 @@ def _rule(counts_C: Array, sizes_C: ArrayLike, sigma: float) -> tuple[Array, Arr
     high = at_C[-1] + math.sqrt(2 * math.log(float(np.sum(sizes_C)))) + _WINDOW + 1 / sigma
     step = _STEP
     for _ in range(_HALVINGS):
-        if not (high - low) / step <= _MOST_NODES:
+        if not (high - low) / step <= _MAX_NODES:
             return None
         z_Z = low + step * np.arange(int((high - low) / step) + 2)
         away_CZ = z_Z - at_C[:, None]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from dprecipe.mechanisms.pate.events import FilterRest
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
-from dprecipe.privacy.workload import workload
+from dprecipe.privacy.workload import summarise_charges
 
 _ROUNDING = 1e-12
 _SHORT = 1e-14
@@ -40,25 +40,25 @@ class GaussianFilter:
         Raises:
             ValueError: one of them is not Gaussian.
         """
-        return GaussianFilter(spent(charges))
+        return GaussianFilter(filter_spent(charges))
 
     def holds(self, charges: Iterable[Charge]) -> bool:
         """Whether all these events together stay within the limit (up to rounding, 1e-12 of it)."""
-        return spent(charges) <= self.limit * (1 + _ROUNDING)
+        return filter_spent(charges) <= self.limit * (1 + _ROUNDING)
 
     def rest(self, charges: Iterable[Charge]) -> FilterRest | None:
         """What is left after these events, as an event; None where nothing is, up to rounding: after a rest, never."""
-        left = self.limit * (1 - _SHORT) - spent(charges)
+        left = self.limit * (1 - _SHORT) - filter_spent(charges)
         return None if left <= self.limit * _SHORT else FilterRest(1 / math.sqrt(left))
 
 
-def spent(charges: Iterable[Charge]) -> float:
+def filter_spent(charges: Iterable[Charge]) -> float:
     """μ² of Gaussian events of votes together.
 
     Raises:
         ValueError: one of them is not Gaussian.
     """
-    work = workload(charges, Neighbouring.ADD_OR_REMOVE_ONE)
+    work = summarise_charges(charges, Neighbouring.ADD_OR_REMOVE_ONE)
     if not work.gaussian:
         raise ValueError("a Gaussian filter can't hold events of other kinds")
     return work.mu**2

@@ -1,6 +1,6 @@
 """Publishing a data-dependent privacy cost: noise scaled to smooth sensitivity, and a bound from what is published.
 
-F(D), the sum of `votes.bound` over a list of queries fixed in advance, is private. Published are
+F(D), the sum of `votes.bound_rdp` over a list of queries fixed in advance, is private. Published are
 
     F~ = F + SS s₃ Z                        (Gaussian noise, scaled to the smooth sensitivity SS)
     μ~ = log SS + β s_l (Z' + z)            (log SS moves by β at most; z = Φ⁻¹(1 - δ')),
@@ -63,7 +63,9 @@ class Sanitiser:
     def cost(self, orders: Sequence[float]) -> Array:
         """r(α) of publishing both numbers, for every pair of neighbours: (A,); infinity beyond some order."""
         orders_A = np.asarray(orders, dtype=np.float64)
-        return gnss(orders, self.smoothness, self.value_multiplier) + orders_A / (2 * self.sensitivity_multiplier**2)
+        return gnss_rdp(orders, self.smoothness, self.value_multiplier) + orders_A / (
+            2 * self.sensitivity_multiplier**2
+        )
 
     @property
     def quantile(self) -> float:
@@ -95,7 +97,7 @@ class UpperBound:
     delta: float
 
 
-def gnss(orders: Sequence[float], smoothness: float, multiplier: float) -> Array:
+def gnss_rdp(orders: Sequence[float], smoothness: float, multiplier: float) -> Array:
     """r(α) of F + SS s₃ Z: (A,), exact; infinity where v = α - (α-1) exp(2β) <= 0.
 
         α / (2 s₃² v) - β - log(v) / (2 (α-1))
@@ -119,11 +121,11 @@ _MAX_SMOOTHNESS = 300.0
 
 def cost_curve(orders: Sequence[float], smoothness: float, multiplier: float, sensitivity_multiplier: float) -> Array:
     """r(α) of the noisy value and of the noisy logarithm of its smooth sensitivity together: (A,)."""
-    value_A = gnss(orders, min(smoothness, _MAX_SMOOTHNESS), multiplier)
+    value_A = gnss_rdp(orders, min(smoothness, _MAX_SMOOTHNESS), multiplier)
     return value_A + np.asarray(orders) / (2 * sensitivity_multiplier**2)
 
 
-def release(
+def release_cost(
     value: float, log_smooth: float, sanitiser: Sanitiser, value_noise: float, sensitivity_noise: float
 ) -> Sanitised:
     """F~ and μ~ from F, log SS and two independent standard normal numbers, fresh and secret.

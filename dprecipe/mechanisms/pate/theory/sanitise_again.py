@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
 
-_LEAST_VARIANCE = 0.02
+_MIN_VARIANCE = 0.02
 """Of the integrand, over the noise's: orders at which it is less, close to the largest, are left out."""
 _STEEPEST = 4.0
 """No β beyond it is told from it: hardly a Rényi order has a finite cost."""
@@ -21,10 +21,10 @@ _STEEPEST = 4.0
 
 def max_order(beta: float) -> float:
     """The largest order whose integral is worked out."""
-    return 1 + (1 - _LEAST_VARIANCE) / math.expm1(2 * min(beta, _STEEPEST))
+    return 1 + (1 - _MIN_VARIANCE) / math.expm1(2 * min(beta, _STEEPEST))
 
 
-def divergences(beta: float, noise_multiplier: float, scale_multiplier: float, orders: Array) -> Array:
+def renyi_divergences(beta: float, noise_multiplier: float, scale_multiplier: float, orders: Array) -> Array:
     """Rényi divergences of a noisy cost and the logarithm of its scale, (orders,): wide and shifted noise against the
     other's.
 

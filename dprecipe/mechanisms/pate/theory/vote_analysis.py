@@ -37,8 +37,8 @@ class Analysis:
     `expected_answers` Σ Pr[selected], `answers_deviation` its standard deviation over the selection's noise.
     `expected_cost` is the literature's figure and no bound (`votes.expected_cost`); `bound` is one, by Theorem 6 of
     2018 or Theorem 3 of 2017; `exact` the same with the answers' divergences computed exactly, None where not asked for
-    or not GNMax. `independent` holds for all data sets, for the number of answers given; `independent_gdp` likewise,
-    without the detour by Rényi orders (None for LNMax).
+    or not GNMax. `independent_rdp` holds for all data sets, for the number of answers given; `independent_gdp`
+    likewise, without the detour by Rényi orders (None for LNMax).
     """
 
     queries: int
@@ -52,7 +52,7 @@ class Analysis:
     independent_gdp: float | None
 
 
-def analyse(
+def analyse_votes(
     counts_QM: ArrayLike,
     voting: Voting,
     delta: float,
@@ -68,16 +68,16 @@ def analyse(
     of how many different histograms the exact part has done.
 
     Raises:
-        ValueError: counts that aren't votes of this ensemble (`votes.counted`), answers or δ out of range.
+        ValueError: counts that aren't votes of this ensemble (`votes.check_counts`), answers or δ out of range.
     """
-    counts = votes.counted(counts_QM, voting)
+    counts = votes.check_counts(counts_QM, voting)
     answers = len(counts) if answers is None else answers
     if not (0 <= answers <= len(counts) and 0 < delta < 1):
         raise ValueError(f"expected answers of {len(counts)} queries and 0 < delta < 1, got {answers} and {delta}")
     exactly = None
     if exact and voting.family == "gaussian":
-        answer_QA = exact_votes.gnmax(counts, voting.multiplier, orders, progress)
-        exactly = _converted(votes.bound(counts, voting, orders, answer_QA=answer_QA).sum(axis=0), delta, orders)
+        answer_QA = exact_votes.exact_gnmax_rdp(counts, voting.multiplier, orders, progress)
+        exactly = _converted(votes.bound_rdp(counts, voting, orders, answer_QA=answer_QA).sum(axis=0), delta, orders)
     pass_Q = np.ones(len(counts))
     if voting.selection is not None:
         pass_Q = np.exp(votes.log_pass(counts.max(axis=1), voting.selection)[0])
@@ -87,10 +87,12 @@ def analyse(
         expected_answers=float(pass_Q.sum()),
         answers_deviation=math.sqrt(float((pass_Q * (1 - pass_Q)).sum())),
         expected_cost=_converted(votes.expected_cost(counts, voting, orders), delta, orders),
-        bound=_converted(votes.bound(counts, voting, orders).sum(axis=0), delta, orders),
+        bound=_converted(votes.bound_rdp(counts, voting, orders).sum(axis=0), delta, orders),
         exact=exactly,
-        independent=_converted(independent(voting, len(counts), answers, orders), delta, orders),
-        independent_gdp=gdp.epsilon(mu(voting, len(counts), answers), delta) if voting.family == "gaussian" else None,
+        independent=_converted(independent_rdp(voting, len(counts), answers, orders), delta, orders),
+        independent_gdp=gdp.epsilon(independent_mu(voting, len(counts), answers), delta)
+        if voting.family == "gaussian"
+        else None,
     )
 
 
@@ -103,15 +105,17 @@ def realised_epsilon(
     *,
     statistic_Q: ArrayLike | None = None,
 ) -> float:
-    """ε of what was charged along one run, at the one order that was fixed before it: see `votes.realised`.
+    """ε of what was charged along one run, at the one order that was fixed before it: see `votes.realised_rdp`.
 
     For lists of queries that depend on earlier answers. `statistic_Q` is what the selection looked at.
     """
-    charged_A = votes.realised(votes.counted(counts_QM, voting), answered_Q, voting, [order], statistic_Q=statistic_Q)
+    charged_A = votes.realised_rdp(
+        votes.check_counts(counts_QM, voting), answered_Q, voting, [order], statistic_Q=statistic_Q
+    )
     return conversion.epsilon([order], charged_A, delta, "classic").value
 
 
-def independent(voting: Voting, queries: int, answers: int, orders: Sequence[float]) -> Array:
+def independent_rdp(voting: Voting, queries: int, answers: int, orders: Sequence[float]) -> Array:
     """Data-independent r(α) of `queries` selections, of which `answers` passed: (A,)."""
     total_A = answers * votes.independent_answer(voting, orders)
     return (
@@ -119,7 +123,7 @@ def independent(voting: Voting, queries: int, answers: int, orders: Sequence[flo
     )
 
 
-def mu(voting: Voting, queries: int, answers: int) -> float:
+def independent_mu(voting: Voting, queries: int, answers: int) -> float:
     """μ of the Gaussian mechanism that the selections and answers process: μ² = queries/σ₁² + 2 answers/σ².
 
     Guarantees: `gdp.epsilon(mu, δ)` is ε for all data sets. Source: Dong, Roth & Su 2022, Corollary 3.3.

@@ -26,7 +26,7 @@ from dprecipe.mechanisms.pate.theory import votes
 from dprecipe.mechanisms.pate.theory.votes import Voting
 from dprecipe.privacy.divergence import Array
 
-MOST_TEACHERS = 10_000
+MAX_TEACHERS = 10_000
 """A table of 5e7 cells: 400 MB, and as much again at work."""
 SMALLEST = 1e-7
 """Smooth sensitivities below it count as it: a constant is smooth, and noise must not drown in rounding."""
@@ -34,40 +34,40 @@ SMALLEST = 1e-7
 _AT_ONCE = 1 << 20
 
 
-def costs(voting: Voting, order: float) -> Array:
+def query_costs(voting: Voting, order: float) -> Array:
     """f(n₁, n₂) at one order: (S, T), NaN where no histogram has that pair.
 
     Of all histograms with these two, as many classes as possible with n₂ votes and the rest in one more have the
-    largest union bound, for each of its terms is convex in the count; so f bounds `votes.bound` for all of them.
+    largest union bound, for each of its terms is convex in the count; so f bounds `votes.bound_rdp` for all of them.
 
     Raises:
-        ValueError: more than `MOST_TEACHERS` teachers.
+        ValueError: more than `MAX_TEACHERS` teachers.
     """
-    if voting.teachers > MOST_TEACHERS:
-        raise ValueError(f"a table for {voting.teachers} teachers is too large; the most is {MOST_TEACHERS}")
+    if voting.teachers > MAX_TEACHERS:
+        raise ValueError(f"a table for {voting.teachers} teachers is too large; the most is {MAX_TEACHERS}")
     table_ST = np.full((voting.teachers + 1, voting.teachers // 2 + 1), np.nan)
     rows = max(1, _AT_ONCE // table_ST.shape[1])
     for start in range(0, len(table_ST), rows):
         block_ST = table_ST[start : start + rows]
         row_ST, second_ST = np.divmod(np.arange(block_ST.size).reshape(block_ST.shape), block_ST.shape[1])
-        here_ST = possible(start + row_ST, second_ST, voting)
-        block_ST[here_ST] = cost(start + row_ST[here_ST], second_ST[here_ST], voting, order)
+        here_ST = is_possible(start + row_ST, second_ST, voting)
+        block_ST[here_ST] = query_cost(start + row_ST[here_ST], second_ST[here_ST], voting, order)
     return table_ST
 
 
-def possible(first: NDArray[np.int64], second: NDArray[np.int64], voting: Voting) -> NDArray[np.bool_]:
+def is_possible(first: NDArray[np.int64], second: NDArray[np.int64], voting: Voting) -> NDArray[np.bool_]:
     """Whether some histogram has these as its two largest counts."""
     rest = voting.teachers - first - second
     result: NDArray[np.bool_] = (first >= second) & (rest >= 0) & (rest <= (voting.classes - 2) * second)
     return result
 
 
-def cost(first_Q: NDArray[np.int64], second_Q: NDArray[np.int64], voting: Voting, order: float) -> Array:
+def query_cost(first_Q: NDArray[np.int64], second_Q: NDArray[np.int64], voting: Voting, order: float) -> Array:
     """f of possible pairs of counts, at one order: (Q,)."""
     log_q_Q = log_error(first_Q, second_Q, voting)
     answer_QA = votes.answer_of_error(log_q_Q, voting, [order])
     if voting.selection is not None:
-        answer_QA = votes.selected(first_Q, voting.selection, answer_QA, [order])
+        answer_QA = votes.selected_rdp(first_Q, voting.selection, answer_QA, [order])
     result_Q: Array = answer_QA[:, 0]
     return result_Q
 
@@ -98,7 +98,7 @@ def two_largest(counts_QM: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int
     return ordered_QM[:, -1], ordered_QM[:, -2]
 
 
-def local(costs_ST: Array) -> Array:
+def local_sensitivities(costs_ST: Array) -> Array:
     """The largest change of f by one teacher, for each pair: (S, T), 0 where none is possible."""
     highest_ST = _spread(np.where(np.isnan(costs_ST), -np.inf, costs_ST), 1)
     highest_ST -= costs_ST

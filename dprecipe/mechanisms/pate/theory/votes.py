@@ -42,7 +42,7 @@ ORDERS: tuple[float, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class VoteSelection:
     """Only queries on which teachers agree are answered: the statistic, with noise, has to reach `threshold`.
 
     The statistic is the largest count, or the largest of n_j - N p_j with a student's public p; either moves by 1 at
@@ -71,7 +71,7 @@ class Voting:
     classes: int
     family: Literal["gaussian", "laplace"]
     multiplier: float
-    selection: Selection | None = None
+    selection: VoteSelection | None = None
 
     def __post_init__(self) -> None:
         if not (self.teachers >= 1 and self.classes >= 2):
@@ -82,7 +82,7 @@ class Voting:
             raise ValueError(f"expected a finite multiplier > 0, got {self.multiplier}")
 
 
-def counted(counts_QM: ArrayLike, voting: Voting) -> NDArray[np.int64]:
+def check_counts(counts_QM: ArrayLike, voting: Voting) -> NDArray[np.int64]:
     """The counts as integers, after a check that they are votes of this ensemble.
 
     Raises:
@@ -127,7 +127,7 @@ def log_overtaken(gaps: Array, family: str, multiplier: float) -> Array:
     return np.log(2 + gaps / multiplier) - math.log(4) - gaps / multiplier
 
 
-def gnmax(log_q_Q: Array, sigma: float, orders: Sequence[float]) -> Array:
+def gnmax_rdp(log_q_Q: Array, sigma: float, orders: Sequence[float]) -> Array:
     """Data-dependent r(α) of one GNMax answer: (Q, A); at most α/σ².
 
     The orders μ₁ = μ₂ + 1, μ₂ = σ sqrt(log 1/q), of the helping bounds ε_i = μ_i/σ² are the best ones.
@@ -153,7 +153,7 @@ def gnmax(log_q_Q: Array, sigma: float, orders: Sequence[float]) -> Array:
     return np.where(usable_QA, np.minimum(bound_QA, independent_A), independent_A)
 
 
-def lnmax(log_q_Q: Array, scale: float, orders: Sequence[float]) -> Array:
+def lnmax_rdp(log_q_Q: Array, scale: float, orders: Sequence[float]) -> Array:
     """Data-dependent r(α) of one LNMax answer: (Q, A); at most min(ε, ε² α/2) for its pure ε = 2/b.
 
     Guarantees: bounds D_α(M(D)‖M(D')) at the D of the votes, as first argument, for every neighbour D'.
@@ -171,14 +171,15 @@ def lnmax(log_q_Q: Array, scale: float, orders: Sequence[float]) -> Array:
     return np.where(usable_Q1, np.minimum(bound_QA, independent_A), independent_A)
 
 
-def answer(counts_QM: ArrayLike, voting: Voting, orders: Sequence[float]) -> Array:
-    """Data-dependent r(α) of answering each query once it is selected: `gnmax` or `lnmax` of its votes, (Q, A)."""
+def answer_rdp(counts_QM: ArrayLike, voting: Voting, orders: Sequence[float]) -> Array:
+    """Data-dependent r(α) of answering each query once it is selected: `gnmax_rdp` or `lnmax_rdp` of its votes, (Q,
+    A)."""
     return answer_of_error(log_error(counts_QM, voting.family, voting.multiplier), voting, orders)
 
 
 def answer_of_error(log_q_Q: Array, voting: Voting, orders: Sequence[float]) -> Array:
-    """As `answer`, of bounds of Pr[the answer is not the plurality]."""
-    return (gnmax if voting.family == "gaussian" else lnmax)(log_q_Q, voting.multiplier, orders)
+    """As `answer_rdp`, of bounds of Pr[the answer is not the plurality]."""
+    return (gnmax_rdp if voting.family == "gaussian" else lnmax_rdp)(log_q_Q, voting.multiplier, orders)
 
 
 def independent_answer(voting: Voting, orders: Sequence[float]) -> Array:
@@ -193,18 +194,18 @@ def independent_answer(voting: Voting, orders: Sequence[float]) -> Array:
     return np.minimum(2 / voting.multiplier, 2 / voting.multiplier**2 * orders_A)
 
 
-def independent_check(selection: Selection, orders: Sequence[float]) -> Array:
+def independent_check(selection: VoteSelection, orders: Sequence[float]) -> Array:
     """Data-independent r(α) = α/(2σ₁²) of one selection, passed or not: (A,). Its sensitivity is 1."""
     return np.asarray(orders, dtype=np.float64) / (2 * selection.multiplier**2)
 
 
-def log_pass(statistic_Q: ArrayLike, selection: Selection) -> tuple[Array, Array]:
+def log_pass(statistic_Q: ArrayLike, selection: VoteSelection) -> tuple[Array, Array]:
     """log Pr[selected] and log Pr[not selected], each with its own full precision: (Q,) and (Q,)."""
     above_Q = (np.asarray(statistic_Q, dtype=np.float64) - selection.threshold) / selection.multiplier
     return special.log_ndtr(above_Q), special.log_ndtr(-above_Q)
 
 
-def check(statistic_Q: ArrayLike, selection: Selection, orders: Sequence[float]) -> Array:
+def check_rdp(statistic_Q: ArrayLike, selection: VoteSelection, orders: Sequence[float]) -> Array:
     """Data-dependent r(α) of one selection, exact: a bit against the bits of both extreme neighbours, (Q, A).
 
     Guarantees: the largest D_α(M(D)‖M(D')) over statistics of D' within 1 of this one, for D_α(p‖p') grows with the
@@ -215,14 +216,14 @@ def check(statistic_Q: ArrayLike, selection: Selection, orders: Sequence[float])
     return _mixed(np.asarray(statistic_Q, dtype=np.float64), selection, nothing_11, orders)
 
 
-def selected(statistic_Q: ArrayLike, selection: Selection, answer_QA: Array, orders: Sequence[float]) -> Array:
+def selected_rdp(statistic_Q: ArrayLike, selection: VoteSelection, answer_QA: Array, orders: Sequence[float]) -> Array:
     """Data-dependent r(α) of a selection and the answer it may lead to, taken together: (Q, A).
 
     With p = Pr[selected] here, p' at a neighbour and c the answer's bound, the largest over p' of
 
         log((1-p)^α (1-p')^(1-α) + p^α p'^(1-α) exp((α-1) c)) / (α-1).
 
-    It is convex in p', so that the ends of its range are enough. No more than `check` + c, and hardly more than the
+    It is convex in p', so that the ends of its range are enough. No more than `check_rdp` + c, and hardly more than the
     expected cost; unlike that, a bound.
 
     Guarantees: bounds D_α(M(D)‖M(D')) for the pair (bit, answer), as first argument, for every neighbour D', if
@@ -235,7 +236,7 @@ def selected(statistic_Q: ArrayLike, selection: Selection, answer_QA: Array, ord
     return _mixed(np.asarray(statistic_Q, dtype=np.float64), selection, log_gain_QA, orders)
 
 
-def bound(
+def bound_rdp(
     counts_QM: ArrayLike,
     voting: Voting,
     orders: Sequence[float],
@@ -245,19 +246,19 @@ def bound(
 ) -> Array:
     """Data-dependent r(α) of each query, whatever happens to it: (Q, A). Sums over a list fixed in advance.
 
-    `answer_QA` is a better bound of the answers than `answer` (`exact_votes.gnmax`); `statistic_Q` is what the
-    selection looks at where that is not the largest count.
+    `answer_QA` is a better bound of the answers than `answer_rdp` (`exact_votes.exact_gnmax_rdp`); `statistic_Q` is
+    what the selection looks at where that is not the largest count.
     """
     if answer_QA is None:
-        answer_QA = answer(counts_QM, voting, orders)
+        answer_QA = answer_rdp(counts_QM, voting, orders)
     if voting.selection is None:
         return answer_QA
     if statistic_Q is None:
         statistic_Q = np.asarray(counts_QM).max(axis=1)
-    return selected(statistic_Q, voting.selection, answer_QA, orders)
+    return selected_rdp(statistic_Q, voting.selection, answer_QA, orders)
 
 
-def realised(
+def realised_rdp(
     counts_QM: ArrayLike,
     answered_Q: ArrayLike,
     voting: Voting,
@@ -274,12 +275,12 @@ def realised(
     what happened in this run; the best of several orders, or the improved conversion, is not covered.
     Source: exp((α-1)(log-ratio - charges)) is a supermartingale under D; Ville's inequality.
     """
-    total_A: Array = answer(np.asarray(counts_QM)[np.asarray(answered_Q, dtype=bool)], voting, orders).sum(axis=0)
+    total_A: Array = answer_rdp(np.asarray(counts_QM)[np.asarray(answered_Q, dtype=bool)], voting, orders).sum(axis=0)
     if voting.selection is None:
         return total_A
     if statistic_Q is None:
         statistic_Q = np.asarray(counts_QM).max(axis=1)
-    total_A += check(statistic_Q, voting.selection, orders).sum(axis=0)
+    total_A += check_rdp(statistic_Q, voting.selection, orders).sum(axis=0)
     return total_A
 
 
@@ -291,20 +292,20 @@ def expected_cost(
     The currency of the tables of Papernot et al. 2018, an expectation over which queries are selected, kept to compare
     with them. The selection's cost is theirs, too: Theorem 6 with noise sqrt(2) σ₁ and q the rarer outcome.
     """
-    answer_QA = answer(counts_QM, voting, orders)
+    answer_QA = answer_rdp(counts_QM, voting, orders)
     if voting.selection is None:
         total_A: Array = answer_QA.sum(axis=0)
         return total_A
     if statistic_Q is None:
         statistic_Q = np.asarray(counts_QM).max(axis=1)
     log_p_Q, log_not_p_Q = log_pass(statistic_Q, voting.selection)
-    check_QA = gnmax(np.minimum(log_p_Q, log_not_p_Q), math.sqrt(2) * voting.selection.multiplier, orders)
+    check_QA = gnmax_rdp(np.minimum(log_p_Q, log_not_p_Q), math.sqrt(2) * voting.selection.multiplier, orders)
     costs_QA: Array = check_QA + np.exp(log_p_Q)[:, None] * answer_QA
     total_A = costs_QA.sum(axis=0)
     return total_A
 
 
-def _mixed(statistic_Q: Array, selection: Selection, log_gain_QA: Array, orders: Sequence[float]) -> Array:
+def _mixed(statistic_Q: Array, selection: VoteSelection, log_gain_QA: Array, orders: Sequence[float]) -> Array:
     """The largest divergence of (bit, answer), with log(exp((α-1) c) - 1) of the answer's bound c."""
     orders_A = np.asarray(orders, dtype=np.float64)
     values_U, index_Q = np.unique(statistic_Q, return_inverse=True)

@@ -1,7 +1,7 @@
 """What the votes cost: the private report, and what of it the recipe publishes.
 
 `private/analysis.json` and `private/consensus.svg` are functions of the votes, and stay where they are: nothing stops
-on them, nothing is chosen by them. What is published goes through `sanitised` alone, and is paid for.
+on them, nothing is chosen by them. What is published goes through `release_sanitised_cost` alone, and is paid for.
 
 Axes: Q queries, M classes.
 """
@@ -20,21 +20,21 @@ from dprecipe import durable
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.drawing import CAP, MARK
 from dprecipe.mechanisms.pate.aggregators import Counts
-from dprecipe.mechanisms.pate.cost_statement import sanitiser
+from dprecipe.mechanisms.pate.cost_statement import sanitiser_of
 from dprecipe.mechanisms.pate.events import SanitisedCost
 from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
-from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 from dprecipe.mechanisms.pate.train.ballot import Ballot
 from dprecipe.mechanisms.pate.train.spending import Spending
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.noise.draws import gaussian
+from dprecipe.noise.draws import draw_gaussian
 from dprecipe.noise.entropy import Stream
 from dprecipe.privacy import conversion, rounding
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release.plots import svg
+from dprecipe.release.plots import render_svg
 
 NOTE = "a function of the private votes: never publish it, and choose nothing by it"
 EXACT = 10**7
@@ -45,13 +45,13 @@ def voting_of(plan: Plan) -> Voting:
     """How the queries of a plan are answered."""
     own, selection = pate_plan(plan), None
     if own.threshold is not None and own.check is not None:
-        selection = Selection(own.threshold, own.check.noise_multiplier)
+        selection = VoteSelection(own.threshold, own.check.noise_multiplier)
     answer = own.answer
     family: Literal["gaussian", "laplace"] = "laplace" if answer.family == "laplace" else "gaussian"
     return Voting(own.ensemble.count, own.classes, family, answer.noise_multiplier, selection)
 
 
-def write(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
+def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
     """The private report.
 
     Raises:
@@ -68,13 +68,13 @@ def write(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
     }
     try:
         text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
-        durable.replace(private / "analysis.json", text.encode())
-        durable.replace(private / "consensus.svg", consensus(plan, counts_QM).encode())
+        durable.replace_file(private / "analysis.json", text.encode())
+        durable.replace_file(private / "consensus.svg", plot_consensus(plan, counts_QM).encode())
     except OSError as error:
         raise RunFailed(f"{private}: the analysis can't be written: {error.strerror}", "make room, resume") from None
 
 
-def consensus(plan: Plan, counts_QM: Counts) -> str:
+def plot_consensus(plan: Plan, counts_QM: Counts) -> str:
     """How many teachers agree, over all queries: a histogram, SVG."""
     own = pate_plan(plan)
     teachers, threshold = own.ensemble.count, own.threshold
@@ -85,10 +85,10 @@ def consensus(plan: Plan, counts_QM: Counts) -> str:
             axes.axvline(threshold, color=CAP, linewidth=1.2, linestyle="--")
         axes.set(xlabel=f"largest count of {teachers:,} votes", ylabel="queries", xlim=(0, teachers))
 
-    return svg("consensus", draw)
+    return render_svg("consensus", draw)
 
 
-def sanitised(
+def release_sanitised_cost(
     plan: Plan,
     counts_QM: Counts,
     ballot: Ballot,
@@ -111,19 +111,19 @@ def sanitised(
     kept = _kept(path, before)
     if kept is not None:
         return kept
-    chosen, voting = sanitiser(plan), voting_of(plan)
+    chosen, voting = sanitiser_of(plan), voting_of(plan)
     event = SanitisedCost(chosen.smoothness, chosen.value_multiplier, chosen.sensitivity_multiplier)
     if not spending.holds([Charge(event, 1)]):
         return None
     pairs = vote_sensitivity.two_largest(counts_QM)
-    value = float(vote_sensitivity.cost(*pairs, voting, chosen.order).sum())
-    table_ST = vote_sensitivity.local(vote_sensitivity.costs(voting, chosen.order))
+    value = float(vote_sensitivity.query_cost(*pairs, voting, chosen.order).sum())
+    table_ST = vote_sensitivity.local_sensitivities(vote_sensitivity.query_costs(voting, chosen.order))
     log_smooth = vote_sensitivity.log_smooth(vote_sensitivity.at_distances(table_ST, *pairs), chosen.smoothness)
     paid, published = spending.reserve(event, 1), None
     if not ballot.lost:
-        drawn = sanitise.release(value, log_smooth, chosen, *gaussian(next(streams), 2).tolist())
+        drawn = sanitise.release_cost(value, log_smooth, chosen, *draw_gaussian(next(streams), 2).tolist())
         # Of a double's last digits some can only come of certain costs: no more digits than noise fills by far.
-        published = Sanitised(rounding.up(drawn.value), rounding.up(drawn.log_sensitivity))
+        published = Sanitised(rounding.round_up(drawn.value), rounding.round_up(drawn.log_sensitivity))
         _keep(path, published, paid)
     spending.settle(event, 1)
     return published
@@ -133,7 +133,7 @@ def _costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
     """Of a list of queries that was fixed in advance."""
     exact = len(counts_QM) * counts_QM.shape[1] ** 2 <= EXACT
     delta = plan.budget.delta
-    analysis = vote_analysis.analyse(counts_QM, voting_of(plan), delta, answers=ballot.answered, exact=exact)
+    analysis = vote_analysis.analyse_votes(counts_QM, voting_of(plan), delta, answers=ballot.answered, exact=exact)
     return {"list": "fixed in advance", "costs": asdict(analysis)}
 
 
@@ -141,13 +141,13 @@ def _realised(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
     """Of a list that depends on earlier answers: what was charged along this run, at the order that is best for the
     data-independent cost of the plan, which is fixed before the run. Checks are charged what they cost at most."""
     voting = voting_of(plan)
-    planned = vote_analysis.independent(voting, len(counts_QM), pate_plan(plan).answers, votes.ORDERS)
+    planned = vote_analysis.independent_rdp(voting, len(counts_QM), pate_plan(plan).answers, votes.ORDERS)
     order = conversion.epsilon(votes.ORDERS, planned, plan.budget.delta, "classic").order
-    charged_A = votes.answer(counts_QM[ballot.taught], voting, [order]).sum(axis=0)
+    charged_A = votes.answer_rdp(counts_QM[ballot.taught], voting, [order]).sum(axis=0)
     if voting.selection is not None:
         charged_A = charged_A + ballot.put_so_far * votes.independent_check(voting.selection, [order])
-    found = conversion.epsilon([order], charged_A, plan.budget.delta, "classic")
-    return {"list": "depends on earlier answers", "costs": {"order": order, "realised": found.value}}
+    epsilon = conversion.epsilon([order], charged_A, plan.budget.delta, "classic")
+    return {"list": "depends on earlier answers", "costs": {"order": order, "realised": epsilon.value}}
 
 
 def _kept(path: Path, before: Ledger | None) -> Sanitised | None:
@@ -155,17 +155,17 @@ def _kept(path: Path, before: Ledger | None) -> Sanitised | None:
         return None
     try:
         content = json.loads(durable.read_bytes(path))
-        head, found = content["ledger"], Sanitised(float(content["value"]), float(content["log_sensitivity"]))
+        head, result = content["ledger"], Sanitised(float(content["value"]), float(content["log_sensitivity"]))
     except (OSError, ValueError, KeyError, TypeError):
         raise RunFailed(f"{path}: damaged", "start the run anew in another folder") from None
     if before is None or head not in before.heads:
         raise RunFailed(f"{path}: not of this ledger", "put the run's own ledger back, or start anew")
-    return found
+    return result
 
 
 def _keep(path: Path, published: Sanitised, paid: str) -> None:
     try:
-        durable.replace(path, json.dumps({"ledger": paid, **asdict(published)}).encode())
+        durable.replace_file(path, json.dumps({"ledger": paid, **asdict(published)}).encode())
     except OSError as error:
         raise RunFailed(
             f"{path}: can't be written: {error.strerror}", "make room, then continue with --resume"

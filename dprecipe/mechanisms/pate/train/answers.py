@@ -31,7 +31,7 @@ Outcomes = NDArray[np.int64]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AnswerEntry:
     """The outcomes of some queries."""
 
     queries: NDArray[np.int64]
@@ -58,11 +58,11 @@ class AnswersFile:
             self.before = tuple(self._entry(line, heads, queries, classes) for line in whole.splitlines())
             self._file = durable.open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.ftruncate(self._file, len(whole))
-            durable.sync(path.parent)
+            durable.sync_folder(path.parent)
         except OSError as error:
             raise self._refused(error) from None
 
-    def append(self, entry: Entry, ledger_head: str) -> None:
+    def append(self, entry: AnswerEntry, ledger_head: str) -> None:
         """Put outcomes on disk, which the ledger pays for at this line.
 
         Raises:
@@ -85,7 +85,7 @@ class AnswersFile:
     def close(self) -> None:
         os.close(self._file)
 
-    def _entry(self, line: bytes, heads: frozenset[str], queries: int, classes: int) -> Entry:
+    def _entry(self, line: bytes, heads: frozenset[str], queries: int, classes: int) -> AnswerEntry:
         try:
             content = json.loads(line)
             numbers, outcomes = np.array(content["queries"], np.int64), np.array(content["outcomes"], np.int64)
@@ -102,7 +102,7 @@ class AnswersFile:
                 "the answers are not of this ledger: what they say would be left out of the certificate",
                 "put the run's own ledger back, or start anew in another folder",
             )
-        return Entry(numbers, outcomes, taught)
+        return AnswerEntry(numbers, outcomes, taught)
 
     def _refused(self, error: OSError) -> RunFailed:
         return RunFailed(

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pate.aggregators import Aggregator, Counts, Scores, most_votes, noise
-from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswersFile, Entry, Outcomes
+from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswerEntry, AnswersFile, Outcomes
 from dprecipe.mechanisms.pate.train.spending import Spending
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.privacy.events import Charge
@@ -136,7 +136,7 @@ class Ballot:
         noise_K = noise(aggregator.check, next(self._streams), len(block))
         passed_K = aggregator.passes(self._counts_QM[block], expected_KM, noise_K)
         outcomes = np.where(passed_K, PASSED, aggregator.unanswered(expected_KM, len(block)))
-        self._record(Entry(block, outcomes, taught=False), paid)
+        self._record(AnswerEntry(block, outcomes, taught=False), paid)
         self._spending.settle(aggregator.check, len(block))
 
     def _answer(self, block: Numbers) -> None:
@@ -150,13 +150,13 @@ class Ballot:
         counts_KM = self._counts_QM[block]
         noise_KM = noise(event, next(self._streams), counts_KM.size)
         labels = most_votes(counts_KM, noise_KM.reshape(counts_KM.shape))
-        self._record(Entry(block, labels, taught=True), paid)
+        self._record(AnswerEntry(block, labels, taught=True), paid)
         self._spending.settle(event, len(block))
 
-    def _record(self, entry: Entry, paid: str) -> None:
+    def _record(self, entry: AnswerEntry, paid: str) -> None:
         self._answers.append(entry, paid)
         self._take(entry)
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: AnswerEntry) -> None:
         self.outcomes[entry.queries] = entry.outcomes
         self.taught[entry.queries] = entry.taught

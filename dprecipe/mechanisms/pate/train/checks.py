@@ -1,4 +1,4 @@
-"""Before a private record is seen: the program that will deal, train and answer is tried on made-up records."""
+"""Before a private record is seen: the program that will deal, train and answer is tried on synthetic records."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import noise
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
-from dprecipe.mechanisms.pate.train.learn import Floats, Labels, Lesson, Parts, votes
-from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, parts
+from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Labels, Lesson, collect_votes
+from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, deal_parts
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.schema import Trees
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
-from dprecipe.training.noise_check import DRAWS, held
+from dprecipe.training.noise_check import DRAWS, check_lattice
 from dprecipe.training.probe.program import Check
 
 NAMES = 2000
 TEACHERS, RECORDS, QUERIES = 4, 24, 64
 STEPS, TREES = 20, 5
-"""As much as a made-up teacher learns."""
+"""As much as a synthetic teacher learns."""
 
 
 def noise_scale(plan: Plan) -> Check:
@@ -33,7 +33,7 @@ def noise_scale(plan: Plan) -> Check:
     """
     events = dict.fromkeys(c.event for c in plan.events if isinstance(c.event, NoisyMax | NoisyThreshold))
     root = Secrets()
-    return held(
+    return check_lattice(
         (
             noise(event, root.stream("noise", number), DRAWS),
             Law(event.family if isinstance(event, NoisyMax) else "gaussian"),
@@ -50,22 +50,22 @@ def parts_disjoint(teachers: int) -> Check:
         RunFailed: they are not.
     """
     key, names = secrets.token_bytes(KEY_BYTES), [f"unit {number}" for number in range(NAMES)]
-    dealt = parts(names, key, teachers)
-    ensemble = Parts.of(dealt, teachers)
+    dealt = deal_parts(names, key, teachers)
+    ensemble = DealtParts.of(dealt, teachers)
     taken = np.concatenate([ensemble[teacher] for teacher in range(teachers)])
     whole = sorted(taken.tolist()) == list(range(NAMES))
     changed = ["added", *names[: NAMES // 2], "renamed", *names[NAMES // 2 + 2 :]]
     before = dict(zip(names, dealt.tolist(), strict=True))
-    after = dict(zip(changed, parts(changed, key, teachers).tolist(), strict=True))
+    after = dict(zip(changed, deal_parts(changed, key, teachers).tolist(), strict=True))
     still = all(after[name] == part for name, part in before.items() if name in after)
     if not (whole and still):
         raise RunFailed("units are not dealt to one teacher each", "don't trust this installation")
     text = "each unit goes to one teacher, and none to another when units are added, removed or renamed"
-    return Check("parts_disjoint", text, True, f"{NAMES:,} made-up units, {teachers} teachers")
+    return Check("parts_disjoint", text, True, f"{NAMES:,} synthetic units, {teachers} teachers")
 
 
 def one_vote(lesson: Lesson, device: torch.device) -> Check:
-    """A made-up record that is replaced, and one that is removed, changes the votes of its own teacher alone.
+    """A synthetic record that is replaced, and one that is removed, changes the votes of its own teacher alone.
 
     Raises:
         RunFailed: another's change too.
@@ -82,8 +82,8 @@ def one_vote(lesson: Lesson, device: torch.device) -> Check:
     dealt = np.arange(RECORDS) % TEACHERS
 
     def voted(features: Floats, labels: Labels, dealt: Labels) -> Labels:
-        ensemble = Parts.of(dealt, TEACHERS)
-        return votes(lesson, range(TEACHERS), ensemble, lambda i: (features[i], labels[i]), queries, device)
+        ensemble = DealtParts.of(dealt, TEACHERS)
+        return collect_votes(lesson, range(TEACHERS), ensemble, lambda i: (features[i], labels[i]), queries, device)
 
     before = voted(features, labels, dealt)
     other_features, other_labels = features.copy(), labels.copy()
@@ -95,7 +95,7 @@ def one_vote(lesson: Lesson, device: torch.device) -> Check:
         "one_vote",
         "a record that is replaced or removed changes the votes of its own teacher alone",
         True,
-        f"{TEACHERS} teachers of {RECORDS // TEACHERS} made-up records, {QUERIES} queries",
+        f"{TEACHERS} teachers of {RECORDS // TEACHERS} synthetic records, {QUERIES} queries",
     )
 
 

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from dprecipe.faults import RunFailed
 from dprecipe.models.build import build
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
-from dprecipe.models.zoo.forest import MOST_LEVELS
+from dprecipe.models.zoo.forest import MAX_LEVELS
 
 Fittable = RandomForest | GradientBoosting | LogisticRegression
 
 ABSENT = -1e30
 """The score of a class that the part has no record of: finite in single precision, and below every other."""
-MOST_STEP = 1e24
+MAX_STEP = 1e24
 """Of a score in one round of boosting: not even 10,000 rounds reach `ABSENT`."""
 REGULARISATION = 1.0
 """C of the logistic regression: the weight of the records' loss against half the squared norm of the weights."""
@@ -34,7 +34,7 @@ ITERATIONS = 1_000
 """At most, of the logistic regression."""
 
 
-def fit(
+def fit_model(
     model: Fittable, features: NDArray[np.float32], labels: NDArray[np.int64], classes: int, seed: int
 ) -> nn.Module:
     """The module that `model` becomes on one part: features (B, …) to logits (B, classes).
@@ -126,7 +126,7 @@ def _forest(
     classes: int,
     seed: int,
 ) -> dict[str, Tensor]:
-    depth = MOST_LEVELS - 1  # edges from root to leaf
+    depth = MAX_LEVELS - 1  # edges from root to leaf
     estimator = library.ensemble.RandomForestClassifier(
         n_estimators=model.trees,
         max_depth=depth if model.max_depth is None else min(model.max_depth, depth),
@@ -153,7 +153,7 @@ def _boosted(
 ) -> dict[str, Tensor]:
     estimator = library.ensemble.GradientBoostingClassifier(
         n_estimators=model.trees,
-        max_depth=min(model.max_depth, MOST_LEVELS - 1),
+        max_depth=min(model.max_depth, MAX_LEVELS - 1),
         min_samples_leaf=model.min_leaf,
         learning_rate=model.learning_rate,
         random_state=seed,
@@ -169,7 +169,7 @@ def _boosted(
     trees = [_Tree(none, none, none, np.zeros(1), scores)]
     for member, number in ((member, number) for stage in estimator.estimators_ for number, member in enumerate(stage)):
         steps = np.zeros((member.tree_.node_count, classes))
-        steps[:, scored[number]] = np.clip(model.learning_rate * member.tree_.value[:, 0, 0], -MOST_STEP, MOST_STEP)
+        steps[:, scored[number]] = np.clip(model.learning_rate * member.tree_.value[:, 0, 0], -MAX_STEP, MAX_STEP)
         trees.append(_Tree.of(member.tree_, steps))
     return _joined(trees)
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-from dprecipe.data.augment import augmentation
-from dprecipe.data.facts import vocabulary
+from dprecipe.data.augment import make_augmentation
+from dprecipe.data.facts import count_vocabulary
 from dprecipe.data.schema import Step
 from dprecipe.data.sources.base import Classes, Shape
 from dprecipe.language.base import Block, NonNegativeInt, PositiveInt
@@ -36,7 +36,7 @@ from dprecipe.mechanisms.plan import Length
 from dprecipe.models.build import build
 from dprecipe.models.schema import LogisticRegression, Mlp, Model
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.optimise import decay, learning_rate, optimizer_of
+from dprecipe.training.optimise import decay_rate, learning_rate, optimizer_of
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -67,7 +67,7 @@ class Lesson(Block):
 
     def group(self, device: torch.device) -> int:
         """How many teachers learn together."""
-        if self.training is None or augmentation(self.preprocess, torch.Generator()) is not None:
+        if self.training is None or make_augmentation(self.preprocess, torch.Generator()) is not None:
             return 1
         parameters = sum(p.numel() for p in self.initial(0).parameters())
         if device.type == "cuda":
@@ -78,7 +78,7 @@ class Lesson(Block):
     def initial(self, teacher: int) -> nn.Module:
         """A teacher's network before it has learned anything."""
         seed = self.seed_of(teacher, "weights")
-        return build(self.model, self.shape, self.classes, seed, vocabulary=vocabulary(self.preprocess))
+        return build(self.model, self.shape, self.classes, seed, vocabulary=count_vocabulary(self.preprocess))
 
     def seed_of(self, teacher: int, purpose: str) -> int:
         """A seed of 63 bits that no other teacher and no other purpose has."""
@@ -88,17 +88,17 @@ class Lesson(Block):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class DealtParts:
     """Which records each teacher learns from: the numbers order[starts[i]:starts[i + 1]]."""
 
     order: NDArray[np.int64]
     starts: NDArray[np.int64]
 
     @staticmethod
-    def of(parts_R: NDArray[np.int64], teachers: int) -> Parts:
+    def of(parts_R: NDArray[np.int64], teachers: int) -> DealtParts:
         """From the part of each record."""
         counts = np.bincount(parts_R, minlength=teachers)
-        return Parts(np.argsort(parts_R, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
+        return DealtParts(np.argsort(parts_R, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -107,16 +107,16 @@ class Parts:
         return self.order[self.starts[teacher] : self.starts[teacher + 1]]
 
 
-def votes(
-    lesson: Lesson, teachers: Sequence[int], parts: Parts, take: Take, queries: Floats, device: torch.device
+def collect_votes(
+    lesson: Lesson, teachers: Sequence[int], parts: DealtParts, take: Take, queries: Floats, device: torch.device
 ) -> NDArray[np.int64]:
     """Train these teachers and ask them: the class that each votes for on each query, (T, Q)."""
-    with repeatable(device):
+    with make_repeatable(device):
         return _votes(lesson, teachers, parts, take, queries, device)
 
 
 @contextmanager
-def repeatable(device: torch.device) -> Iterator[None]:
+def make_repeatable(device: torch.device) -> Iterator[None]:
     """On a GPU the same teachers vote the same again: kernels are chosen that add up in a fixed order. Without it the
     votes of one could change with nothing, and not with its part alone."""
     if device.type != "cuda":
@@ -138,7 +138,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
 
 
 def _votes(
-    lesson: Lesson, teachers: Sequence[int], parts: Parts, take: Take, queries: Floats, device: torch.device
+    lesson: Lesson, teachers: Sequence[int], parts: DealtParts, take: Take, queries: Floats, device: torch.device
 ) -> NDArray[np.int64]:
     voted = np.zeros((len(teachers), len(queries)), np.int64)
     held = [len(parts[teacher]) > 0 for teacher in teachers]
@@ -153,10 +153,12 @@ def _votes(
         # Without records too: how many rows are computed on decides how the others' sums are rounded.
         records = [take(part) if len(part := parts[teacher]) else _stand_in(lesson) for teacher in group]
         pupils = [_Pupil(lesson, teacher, *read, device) for teacher, read in zip(group, records, strict=True)]
-        learned = together(lesson, pupils) if size > 1 else (alone(lesson, pupil) for pupil in pupils)
+        learned = (
+            take_votes_together(lesson, pupils) if size > 1 else (take_single_votes(lesson, pupil) for pupil in pupils)
+        )
         for row, module in enumerate(learned, first):
             if held[row]:
-                voted[row] = predictions(module, queries, lesson.physical_batch, device)
+                voted[row] = predict_labels(module, queries, lesson.physical_batch, device)
     return voted
 
 
@@ -176,7 +178,7 @@ class _Pupil:
         self._generator = np.random.default_rng(lesson.seed_of(teacher, "order"))
         self._ahead = np.empty(0, np.int64)
         drawn = torch.Generator(device).manual_seed(lesson.seed_of(teacher, "augmentation"))
-        self._augment = augmentation(lesson.preprocess, drawn)
+        self._augment = make_augmentation(lesson.preprocess, drawn)
 
     def numbers(self, size: int) -> NDArray[np.int64]:
         """The records of the next batch, (B,): one random order of the part after the other, cut every `size`."""
@@ -192,7 +194,7 @@ class _Pupil:
         return (features if self._augment is None else self._augment(features)), labels
 
 
-def alone(lesson: Lesson, pupil: _Pupil) -> nn.Module:
+def take_single_votes(lesson: Lesson, pupil: _Pupil) -> nn.Module:
     """One teacher's network, trained."""
     module, training = pupil.module, _training(lesson)
     for optimizer in _steps(lesson, module):
@@ -203,8 +205,8 @@ def alone(lesson: Lesson, pupil: _Pupil) -> nn.Module:
     return module
 
 
-def together(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
-    """The networks of several, trained at once: what `alone` makes of each, to rounding."""
+def take_votes_together(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
+    """The networks of several, trained at once: what `take_single_votes` makes of each, to rounding."""
     training, shell = _training(lesson), pupils[0].module
     stacked, _ = stack_module_state([pupil.module for pupil in pupils])
     features = torch.cat([pupil.features for pupil in pupils])
@@ -228,25 +230,25 @@ def together(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
         yield pupil.module
 
 
-def predictions(module: nn.Module, queries: Floats, physical_batch: int, device: torch.device) -> NDArray[np.int64]:
+def predict_labels(module: nn.Module, queries: Floats, physical_batch: int, device: torch.device) -> NDArray[np.int64]:
     """The class that a module finds most likely for each query, (Q,); 0 for all where not every logit is finite."""
-    found, module = np.zeros(len(queries), np.int64), module.eval()
+    result, module = np.zeros(len(queries), np.int64), module.eval()
     with torch.no_grad():
         for start in range(0, len(queries), physical_batch):
             logits = module(torch.from_numpy(queries[start : start + physical_batch]).to(device))
             if not bool(torch.isfinite(logits).all()):
                 return np.zeros(len(queries), np.int64)
-            found[start : start + physical_batch] = logits.argmax(1).cpu().numpy()
-    return found
+            result[start : start + physical_batch] = logits.argmax(1).cpu().numpy()
+    return result
 
 
 def _fitted(
     lesson: Lesson, teacher: int, features: Floats, labels: Labels, queries: Floats, device: torch.device
 ) -> NDArray[np.int64]:
-    from dprecipe.mechanisms.pate.train.fitted import fit
+    from dprecipe.mechanisms.pate.train.fitted import fit_model
 
-    module = fit(lesson.model, features, labels, lesson.classes, lesson.seed_of(teacher, "fit"))  # type: ignore[arg-type]
-    return predictions(module.to(device), queries, lesson.physical_batch, device)
+    module = fit_model(lesson.model, features, labels, lesson.classes, lesson.seed_of(teacher, "fit"))  # type: ignore[arg-type]
+    return predict_labels(module.to(device), queries, lesson.physical_batch, device)
 
 
 def _training(lesson: Lesson) -> TeacherTraining:
@@ -267,5 +269,5 @@ def _steps(lesson: Lesson, module: nn.Module) -> Iterator[torch.optim.Optimizer]
 
 
 def _step(lesson: Lesson, optimizer: torch.optim.Optimizer) -> None:
-    decay(_training(lesson).optimizer, optimizer, optimizer.param_groups[0]["lr"])
+    decay_rate(_training(lesson).optimizer, optimizer, optimizer.param_groups[0]["lr"])
     optimizer.step()

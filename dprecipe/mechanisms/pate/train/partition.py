@@ -24,7 +24,7 @@ from dprecipe.faults import RunFailed
 KEY_BYTES = 32
 
 
-def parts(identities: Iterable[str], key: bytes, count: int) -> NDArray[np.int64]:
+def deal_parts(identities: Iterable[str], key: bytes, count: int) -> NDArray[np.int64]:
     """The part, 0 … count-1, of each identity: HMAC-SHA256 under `key`, its first 64 bits modulo `count`.
 
     Guarantees: without the key, the parts of distinct identities are as good as independent and uniform (to within
@@ -58,11 +58,11 @@ def held_key(path: Path, insecure_seed: int | None = None) -> bytes:
             fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
             with open(durable.open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(key)
-            durable.sync(fresh)
+            durable.sync_folder(fresh)
             with contextlib.suppress(FileExistsError):  # of two processes, one draws it
                 os.link(fresh, path)
             fresh.unlink()
-            durable.sync(path.parent)
+            durable.sync_folder(path.parent)
         key = durable.read_bytes(path)
     except OSError as error:
         raise RunFailed(f"{path}: can't keep the partition's key: {error.strerror}", "make room on the disk") from None

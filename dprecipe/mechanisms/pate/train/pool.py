@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.2
 _KILL = 9
 
 
-def cpus() -> int:
+def count_cpus() -> int:
     """How many CPUs this process may use: by its affinity, and by what its control group allows."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, UsageFault
@@ -24,15 +24,15 @@ from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.pate.train import checks
-from dprecipe.mechanisms.pate.train.learn import Floats, Lesson, Parts, Take
-from dprecipe.mechanisms.pate.train.partition import parts
-from dprecipe.mechanisms.pate.train.queries import Queries, queries
-from dprecipe.mechanisms.pate.train.teachers import train
+from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
+from dprecipe.mechanisms.pate.train.partition import deal_parts
+from dprecipe.mechanisms.pate.train.queries import ChosenQueries, choose_queries
+from dprecipe.mechanisms.pate.train.teachers import train_teachers
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.program import device_of
-from dprecipe.training.provenance import Provenance
+from dprecipe.training.provenance import RunProvenance
 from dprecipe.training.records import RecordSource
 from dprecipe.training.released import refuse_python_tensors, tensors_of, trained_names
 from dprecipe.training.runner import Given
@@ -50,7 +50,7 @@ class Trained:
 
     def dealt(self, key: bytes) -> NDArray[np.int64]:
         """The teacher of each record."""
-        of_name = parts(self.identities.texts(), key, self.teachers)
+        of_name = deal_parts(self.identities.texts(), key, self.teachers)
         return of_name[self.identities.of_record]
 
     def private(self, key: bytes) -> tuple[NDArray[Any], ...] | None:
@@ -63,10 +63,10 @@ class Trained:
         self, key: bytes, asked: Floats, folder: Path, device: torch.device, stop: Callable[[], bool]
     ) -> Counts | None:
         """The votes on the queries `asked`; None where `stop` came first. `folder` keeps each teacher's."""
-        ensemble = Parts.of(self.dealt(key), self.teachers)
+        ensemble = DealtParts.of(self.dealt(key), self.teachers)
         store = VoteStore(folder, len(asked), self.lesson.classes)
         take = cast(Take, self.records.batch)  # numeric labels were refused: these are classes
-        return train(self.lesson, ensemble, take, asked, store, device, stop)
+        return train_teachers(self.lesson, ensemble, take, asked, store, device, stop)
 
 
 @final
@@ -89,16 +89,16 @@ class Voted:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class PateProgram:
     """What a run needs besides its ledger."""
 
     ensemble: Trained | Voted
     public: Floats
     """(R, …), prepared."""
-    queries: Queries
+    queries: ChosenQueries
     test: RecordSource | None
     given: Given
-    provenance: Provenance
+    provenance: RunProvenance
 
     @property
     def device(self) -> torch.device:
@@ -111,8 +111,8 @@ class Program:
         return self.public[self.queries.records]
 
 
-def prepare(plan: Plan, root: Path, given: Given) -> Program:
-    """Try the program on made-up records, and only then bring in its records.
+def prepare(plan: Plan, root: Path, given: Given) -> PateProgram:
+    """Try the program on synthetic records, and only then bring in its records.
 
     Raises:
         DataFault: the data or the votes are not what the recipe declares.
@@ -130,7 +130,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
     if lesson is not None:
         tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
     public = features_of(plan, given.records("public", plan, root))
-    chosen = queries(public, pate_plan(plan).queries)
+    chosen = choose_queries(public, pate_plan(plan).queries)
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
@@ -139,12 +139,12 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
         ensemble = _trained(plan, teachers, lesson, given.records("train", plan, root))
     test = given.records("test", plan, root)
     model, ours = given.model, given.train is None and given.public is None and given.test is None
-    provenance = Provenance(
+    provenance = RunProvenance(
         tuple(tried), device, "recipe" if model is None else "python", "recipe" if ours else "python"
     )
     student = () if model is None else tensors_of(model.state_dict(), trained_names(model), True, False)
     check_publishable(plan, provenance, student)
-    return Program(ensemble, public, chosen, test, given, provenance)
+    return PateProgram(ensemble, public, chosen, test, given, provenance)
 
 
 def teachers_of(plan: Plan) -> Teachers:
@@ -154,7 +154,7 @@ def teachers_of(plan: Plan) -> Teachers:
 
 def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
     """What every teacher of a plan is told."""
-    found, training = facts(plan.data), teachers.training
+    result, training = describe_data(plan.data), teachers.training
     if teachers.model is None:
         raise ValueError("the votes are read, nobody is taught")
     # As many steps for a small part as for a large one: the length is public.
@@ -165,8 +165,8 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
     return Lesson(
         model=teachers.model,
         training=training,
-        shape=found.shape,
-        classes=found.classes,
+        shape=result.shape,
+        classes=result.classes,
         preprocess=plan.data.preprocess,
         seed=plan.runtime.seed,
         steps=steps,
@@ -184,7 +184,7 @@ def features_of(plan: Plan, records: RecordSource | None) -> Floats:
     if records is None:
         raise DataFault("there are no public records to ask about", "name data.public, or pass public=")
     features, _ = records.batch(slice(None))
-    expected = facts(plan.data).shape
+    expected = describe_data(plan.data).shape
     if features.shape[1:] != expected:
         raise DataFault(
             f"public records have the shape {list(features.shape[1:])}, those of the recipe {list(expected)}",
@@ -193,7 +193,7 @@ def features_of(plan: Plan, records: RecordSource | None) -> Floats:
     return features
 
 
-def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: Queries) -> Voted:
+def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: ChosenQueries) -> Voted:
     if teachers.votes is None:
         raise ValueError("the teachers are trained, no votes are read")
     classes = pate_plan(plan).classes

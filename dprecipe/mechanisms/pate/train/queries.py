@@ -20,7 +20,7 @@ NO_QUERY = -1
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Queries:
+class ChosenQueries:
     """Which public records are asked, and for which others their answers stand."""
 
     records: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Queries:
         return np.where(self.of_record == NO_QUERY, NO_QUERY, outcomes_Q[self.of_record])
 
 
-def queries(public: Floats, most: int) -> Queries:
+def choose_queries(public: Floats, most: int) -> ChosenQueries:
     """The first `most` different records of the public ones, (R, …).
 
     Raises:
@@ -57,4 +57,4 @@ def queries(public: Floats, most: int) -> Queries:
             if seen
             else "name public records",
         )
-    return Queries(np.array(firsts, np.int64), of_record_R)
+    return ChosenQueries(np.array(firsts, np.int64), of_record_R)

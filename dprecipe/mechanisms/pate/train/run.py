@@ -21,21 +21,21 @@ from torch import nn
 
 from dprecipe.mechanisms.pate import labels
 from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of
-from dprecipe.mechanisms.pate.charges import queries
+from dprecipe.mechanisms.pate.charges import count_queries
 from dprecipe.mechanisms.pate.plan import pate_plan
 from dprecipe.mechanisms.pate.train import analysis, checks
 from dprecipe.mechanisms.pate.train.answers import UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
-from dprecipe.mechanisms.pate.train.learn import Parts, votes
+from dprecipe.mechanisms.pate.train.learn import DealtParts, collect_votes
 from dprecipe.mechanisms.pate.train.partition import held_key
-from dprecipe.mechanisms.pate.train.pool import cpus
-from dprecipe.mechanisms.pate.train.program import Program, lesson_of, prepare, teachers_of
+from dprecipe.mechanisms.pate.train.pool import count_cpus
+from dprecipe.mechanisms.pate.train.program import PateProgram, lesson_of, prepare, teachers_of
 from dprecipe.mechanisms.pate.train.spending import Spending
-from dprecipe.mechanisms.pate.train.taught import scores, taught
+from dprecipe.mechanisms.pate.train.taught import score_student, train_taught
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
-from dprecipe.training.attempt import opened
+from dprecipe.training.attempt import open_attempt
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.lost import check_trained
@@ -50,20 +50,20 @@ REHEARSED = 100
 
 
 @final
-class VotingRunner(Runner[Program]):
+class VotingRunner(Runner[PateProgram]):
     """The runner of PATE."""
 
-    def prepare(self, plan: Plan, root: Path, given: Given) -> Program:
+    def prepare(self, plan: Plan, root: Path, given: Given) -> PateProgram:
         """See `program.prepare`."""
         return prepare(plan, root, given)
 
-    def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
+    def attempt(self, plan: Plan, folder: RunFolder, program: PateProgram, start: Start) -> Run:
         """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
         own, insecure = pate_plan(plan), plan.runtime.insecure
         key = held_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
         private = {"commitment": program.ensemble.private(key), "public": [program.public], "partition": [key]}
         stopped = threading.Event()
-        with opened(plan, folder, start, program.provenance, private) as attempt:
+        with open_attempt(plan, folder, start, program.provenance, private) as attempt:
             ledger = attempt.ledger
             with stopping_on_signals(stopped.set, "part of the run"):
                 counts_QM = program.ensemble.counts(
@@ -83,7 +83,7 @@ class VotingRunner(Runner[Program]):
                 check_trained(
                     plan,
                     "queries",
-                    queries(spending.charged),
+                    count_queries(spending.charged),
                     ballot.put_so_far,
                     str(folder.private / "answers.jsonl"),
                     start.accept_lost_steps,
@@ -94,14 +94,14 @@ class VotingRunner(Runner[Program]):
                 module = None if stopped.is_set() else student.learned(ballot)
             if module is None or ballot.stop_reason is None:
                 raise attempt.interrupted(f"{ballot.put_so_far} of {plan.length.steps} queries")
-            published = analysis.sanitised(
+            published = analysis.release_sanitised_cost(
                 plan, counts_QM, ballot, spending, streams, folder.private / "sanitised.json", ledger.before
             )
             spending.charge_rest()
             ledger.close(ballot.stop_reason)
         remarks = [f"answered {ballot.answered:,} of {plan.length.steps:,} queries"]
         if own.analysis == "data_dependent":
-            analysis.write(plan, counts_QM, ballot, folder.private)
+            analysis.write_analysis(plan, counts_QM, ballot, folder.private)
             remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
         given = program.given
         finished = Finished(
@@ -111,7 +111,7 @@ class VotingRunner(Runner[Program]):
             score=judge(module),
             test_from_python=given.test is not None,
             published=published,
-            steps_lost=queries(spending.charged) - ballot.put_so_far,
+            steps_lost=count_queries(spending.charged) - ballot.put_so_far,
             write=lambda path: _write_labels(plan, program, ballot, path),
             remarks=tuple(remarks),
         )
@@ -127,16 +127,18 @@ class VotingRunner(Runner[Program]):
         tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
         group = min(lesson.group(device), teachers.count)
         generator = np.random.default_rng(0)
-        ensemble = Parts.of(np.arange(group * size) % group, group)
+        ensemble = DealtParts.of(np.arange(group * size) % group, group)
         features = generator.random((group * size, *lesson.shape), dtype=np.float32)
         labels = generator.integers(lesson.classes, size=len(features))
         queries = generator.random((min(REHEARSED, plan.length.steps), *lesson.shape), dtype=np.float32)
         clock = time.monotonic()
         with one_thread():
-            votes(lesson, range(group), ensemble, lambda numbers: (features[numbers], labels[numbers]), queries, device)
+            collect_votes(
+                lesson, range(group), ensemble, lambda numbers: (features[numbers], labels[numbers]), queries, device
+            )
         seconds = (time.monotonic() - clock) / group
-        beside = 1 if device.type != "cpu" and lesson.training is not None else cpus()
-        done = f"{group} of {teachers.count} teachers on made-up records: {seconds:.2g} s a teacher"
+        beside = 1 if device.type != "cpu" and lesson.training is not None else count_cpus()
+        done = f"{group} of {teachers.count} teachers on synthetic records: {seconds:.2g} s a teacher"
         return Rehearsal(done, seconds * teachers.count / beside, tuple(tried))
 
 
@@ -147,7 +149,7 @@ RUNNER = VotingRunner()
 class _Student:
     """The student, as far as answers have come; trained again where it is asked for."""
 
-    def __init__(self, plan: Plan, program: Program, stopped: threading.Event) -> None:
+    def __init__(self, plan: Plan, program: PateProgram, stopped: threading.Event) -> None:
         self._plan = plan
         self._public = program.public
         self._queries = program.queries
@@ -162,12 +164,12 @@ class _Student:
             RunFailed: there is no label.
         """
         labels_R = self._queries.labels(ballot.outcomes)
-        return taught(self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set)
+        return train_taught(self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set)
 
     def expects(self, module: nn.Module, queries: range) -> Scores:
         """What it expects of these queries."""
         features = self._public[self._queries.records[queries.start : queries.stop]]
-        return scores(module, features, self._device, self._plan.runtime.physical_batch)
+        return score_student(module, features, self._device, self._plan.runtime.physical_batch)
 
 
 def _put(
@@ -191,7 +193,7 @@ def _put(
 
 
 def _score(
-    plan: Plan, folder: RunFolder, program: Program, ballot: Ballot, spending: Spending, module: nn.Module
+    plan: Plan, folder: RunFolder, program: PateProgram, ballot: Ballot, spending: Spending, module: nn.Module
 ) -> Score | None:
     if program.test is None:
         return None
@@ -203,13 +205,13 @@ def _score(
     return score
 
 
-def _write_labels(plan: Plan, program: Program, ballot: Ballot, folder: Path) -> None:
+def _write_labels(plan: Plan, program: PateProgram, ballot: Ballot, folder: Path) -> None:
     """`labels.csv`: a row for each answer. Records that equal one that was asked are left to whoever has them."""
     if not plan.release.labels:
         return
-    first, names = labels.first_record(plan, program.given.public is not None), labels.names(plan)
+    first, names = labels.first_record(plan, program.given.public is not None), labels.label_names(plan)
     rows = [
         (first + int(program.queries.records[query]), names[int(ballot.outcomes[query])])
         for query in np.flatnonzero(ballot.taught)
     ]
-    (folder / labels.LABELS).write_text(labels.text(rows), encoding="utf-8", newline="\n")
+    (folder / labels.LABELS).write_text(labels.label_lines(rows), encoding="utf-8", newline="\n")

@@ -23,8 +23,8 @@ from dprecipe.mechanisms.pate.train.vat import unsupervised_loss
 from dprecipe.mechanisms.plan import Length
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.losses import generalised_cross_entropy
-from dprecipe.training.moves import moves
-from dprecipe.training.optimise import Average, decay, learning_rate, optimizer_of
+from dprecipe.training.moves import augmentation_moves
+from dprecipe.training.optimise import Average, decay_rate, learning_rate, optimizer_of
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -35,7 +35,7 @@ LOOK = 100
 """Updates between two looks at whether the loss is still finite."""
 
 
-def length(spec: Training, labelled: int, public: int) -> Length:
+def student_steps(spec: Training, labelled: int, public: int) -> Length:
     """How long a student learns: an epoch is a pass over what it learns from, the public records if they all count."""
     semi = spec.semi_supervised
     size = labelled / (spec.batch_size or BATCH) if semi is None else public / semi.batch_size
@@ -44,7 +44,7 @@ def length(spec: Training, labelled: int, public: int) -> Length:
     return Length(steps, an_epoch)
 
 
-def train(
+def train_student(
     model: nn.Module,
     features: Floats,
     labels: Labels,
@@ -83,11 +83,11 @@ def _trained(
     progress: Callable[[int, int], None],
     stop: Callable[[], bool],
 ) -> nn.Module | None:
-    semi, extent = spec.semi_supervised, length(spec, len(labels), len(public))
+    semi, extent = spec.semi_supervised, student_steps(spec, len(labels), len(public))
     optimizer, rate = optimizer_of(spec.descent, model), learning_rate(spec.descent, extent)
     average = Average(spec.average, extent.steps)
     generator = torch.Generator(device).manual_seed(seed)
-    move = None if spec.augment is None else moves(spec.augment, generator)
+    move = None if spec.augment is None else augmentation_moves(spec.augment, generator)
     labelled = _shuffled(len(labels), spec.batch_size or BATCH, seed, "labelled")
     unlabelled = _shuffled(len(public), 1 if semi is None else semi.batch_size, seed, "unlabelled")
     model.train()
@@ -109,7 +109,7 @@ def _trained(
             group["lr"] = lr
         optimizer.zero_grad()
         torch.autograd.backward(loss)
-        decay(spec.descent, optimizer, lr)
+        decay_rate(spec.descent, optimizer, lr)
         optimizer.step()
         average.take(step, model)
         progress(step + 1, extent.steps)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.data.preprocess import Floats
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import Scores
@@ -24,7 +24,7 @@ from dprecipe.models.build import build
 from dprecipe.progress import Progress
 
 
-def taught(
+def train_taught(
     plan: Plan,
     module: nn.Module | None,
     public: Floats,
@@ -48,16 +48,16 @@ def taught(
             "no query was answered, so there is nothing to learn from",
             "lower mechanism.aggregator.selection.threshold, and start anew: what was spent stays spent",
         )
-    features, labels, seed, found = public[labelled], labels_R[labelled], plan.runtime.seed, facts(plan.data)
+    features, labels, seed, result = public[labelled], labels_R[labelled], plan.runtime.seed, describe_data(plan.data)
     if module is None and plan.training.optimizer is None:
-        from dprecipe.mechanisms.pate.train.fitted import fit
+        from dprecipe.mechanisms.pate.train.fitted import fit_model
 
-        return fit(plan.model, features, labels, found.classes, seed).to(device)  # type: ignore[arg-type]
-    from dprecipe.mechanisms.pate.train.student import train
+        return fit_model(plan.model, features, labels, result.classes, seed).to(device)  # type: ignore[arg-type]
+    from dprecipe.mechanisms.pate.train.student import train_student
 
     # Trained from its first weights on, however often it is asked for.
     if module is None:
-        fresh = build(plan.model, found.shape, found.classes, seed, vocabulary=found.vocabulary)
+        fresh = build(plan.model, result.shape, result.classes, seed, vocabulary=result.vocabulary)
     else:
         fresh = copy.deepcopy(module)
     shown: list[Progress] = []
@@ -67,10 +67,10 @@ def taught(
             shown.append(Progress("student", "update", steps))
         (shown[0].end if done == steps else shown[0].show)(done)
 
-    return train(fresh, features, labels, public, plan.training, seed, device, show, stop)
+    return train_student(fresh, features, labels, public, plan.training, seed, device, show, stop)
 
 
-def scores(module: nn.Module, features: Floats, device: torch.device, physical_batch: int) -> Scores:
+def score_student(module: nn.Module, features: Floats, device: torch.device, physical_batch: int) -> Scores:
     """What a student expects of each class, (K, M) float64."""
     with torch.no_grad():
         parts = [

@@ -15,8 +15,8 @@ import torch
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import Counts
-from dprecipe.mechanisms.pate.train.learn import Floats, Lesson, Parts, Take, votes
-from dprecipe.mechanisms.pate.train.pool import Pool, cpus
+from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take, collect_votes
+from dprecipe.mechanisms.pate.train.pool import Pool, count_cpus
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore, put_all
 from dprecipe.mechanisms.pate.train.worker import Job
 from dprecipe.progress import Progress
@@ -25,9 +25,9 @@ PATIENCE = 15.0
 """Seconds that the teachers which are left may take in this process: starting others takes a few."""
 
 
-def train(
+def train_teachers(
     lesson: Lesson,
-    parts: Parts,
+    parts: DealtParts,
     take: Take,
     queries: Floats,
     store: VoteStore,
@@ -59,7 +59,7 @@ def train(
 def _trained(
     lesson: Lesson,
     groups: Sequence[Sequence[int]],
-    parts: Parts,
+    parts: DealtParts,
     take: Take,
     queries: Floats,
     store: VoteStore,
@@ -67,7 +67,7 @@ def _trained(
     stop: Callable[[], bool],
 ) -> Iterator[Sequence[int]]:
     """The groups, each when its votes are in the store."""
-    workers = 1 if device.type != "cpu" and lesson.training is not None else cpus()
+    workers = 1 if device.type != "cpu" and lesson.training is not None else count_cpus()
     started = time.monotonic()
     for number, group in enumerate(groups):
         # The first group warms up, and does not count where there is a second.
@@ -79,14 +79,14 @@ def _trained(
             return
         if number == 1:
             started = time.monotonic()
-        put_all(store, group, votes(lesson, group, parts, take, queries, device))
+        put_all(store, group, collect_votes(lesson, group, parts, take, queries, device))
         yield group
 
 
 def _by_workers(
     lesson: Lesson,
     groups: Sequence[Sequence[int]],
-    parts: Parts,
+    parts: DealtParts,
     take: Take,
     queries: Floats,
     store: VoteStore,

@@ -35,12 +35,14 @@ def unsupervised_loss(
     with _still(model):
         log_p = log_softmax(model(features), 1)
         moved = features if move is None else move(features)
-        worst = moved + adversarial(model, moved, log_p.detach(), spec, generator)
-        apart = divergence(log_p.detach(), model(worst)).mean()
+        worst = moved + find_adversarial_shift(model, moved, log_p.detach(), spec, generator)
+        apart = measure_divergence(log_p.detach(), model(worst)).mean()
     return spec.weight * apart - spec.entropy * (log_p.exp() * log_p).sum(1).mean()
 
 
-def adversarial(model: nn.Module, features: Tensor, log_p: Tensor, spec: Vat, generator: torch.Generator) -> Tensor:
+def find_adversarial_shift(
+    model: nn.Module, features: Tensor, log_p: Tensor, spec: Vat, generator: torch.Generator
+) -> Tensor:
     """The change of each record, of L2 length `radius`, that moves the prediction furthest from `log_p` (B, M).
 
     Only the gradient for the features is worked out: those of the weights stay as they are.
@@ -49,7 +51,7 @@ def adversarial(model: nn.Module, features: Tensor, log_p: Tensor, spec: Vat, ge
     for _ in range(spec.power_iterations):
         probe = (spec.xi * direction).requires_grad_()
         with torch.enable_grad():
-            apart = divergence(log_p, model(features.detach() + probe)).sum()
+            apart = measure_divergence(log_p, model(features.detach() + probe)).sum()
         (steepest,) = torch.autograd.grad(apart, probe)
         # Where the prediction does not move at all, one direction is as good as another.
         still = (steepest.flatten(1) == 0).all(1).view(-1, *[1] * (features.ndim - 1))
@@ -57,7 +59,7 @@ def adversarial(model: nn.Module, features: Tensor, log_p: Tensor, spec: Vat, ge
     return spec.radius * direction
 
 
-def divergence(log_p: Tensor, outputs: Tensor) -> Tensor:
+def measure_divergence(log_p: Tensor, outputs: Tensor) -> Tensor:
     """KL(p ‖ softmax(outputs)) of each record, (B,); both arguments are (B, M)."""
     return (log_p.exp() * (log_p - log_softmax(outputs, 1))).sum(1)
 

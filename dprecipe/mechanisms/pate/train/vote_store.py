@@ -40,7 +40,7 @@ class VoteStore:
         target = self.folder / f"{teacher}.npy"
         try:
             self.folder.mkdir(mode=durable.FOLDER_MODE, exist_ok=True)
-            with durable.replacing(target) as file:
+            with durable.replacing_file(target) as file:
                 np.save(file, votes_Q.astype(self._dtype), allow_pickle=False)
         except OSError as error:
             raise RunFailed(

@@ -23,7 +23,7 @@ import numpy as np
 from dprecipe.durable import FILE_MODE, FOLDER_MODE
 
 if TYPE_CHECKING:
-    from dprecipe.mechanisms.pate.train.learn import Floats, Lesson, Parts, Take
+    from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
 
 _PREPARED = 4096
 """Records that are brought to disk at once."""
@@ -37,7 +37,7 @@ class Job:
     folder: Path
 
     @staticmethod
-    def write(folder: Path, lesson: Lesson, parts: Parts, take: Take, queries: Floats) -> Job:
+    def write(folder: Path, lesson: Lesson, parts: DealtParts, take: Take, queries: Floats) -> Job:
         """Put on disk what a worker needs. Raises `OSError`."""
         folder.mkdir(mode=FOLDER_MODE, parents=True)
         count = len(parts.order)
@@ -59,13 +59,13 @@ class Job:
         """Train these teachers and keep their votes."""
         import torch
 
-        from dprecipe.mechanisms.pate.train.learn import Lesson, Parts, votes
+        from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
         from dprecipe.mechanisms.pate.train.vote_store import VoteStore, put_all
 
         lesson = Lesson.model_validate_json((self.folder / "lesson.json").read_bytes())
         features, labels, queries = (self._array(name) for name in ("features", "labels", "queries"))
-        parts = Parts(self._array("order"), self._array("starts"))
-        voted = votes(
+        parts = DealtParts(self._array("order"), self._array("starts"))
+        voted = collect_votes(
             lesson,
             teachers,
             parts,

@@ -24,9 +24,9 @@ def show_positions(
     every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
 ) -> None:
     """Show what protects a record at its place in the order, by every bound; reads no data."""
-    from dprecipe.mechanisms.pnsgd.commands.positions import positions
+    from dprecipe.mechanisms.pnsgd.commands.positions import show_positions
 
-    positions(recipe, overrides or (), epsilon or (), format, plot, every)
+    show_positions(recipe, overrides or (), epsilon or (), format, plot, every)
 
 
 def schema_of_positions() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
 from dprecipe.mechanisms.pnsgd.theory import last_iterate
 from dprecipe.mechanisms.pnsgd.theory.paper import comparison_at, paper_contraction
-from dprecipe.mechanisms.pnsgd.theory.positions import shown
+from dprecipe.mechanisms.pnsgd.theory.positions import choose_positions
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy import rounding
 from dprecipe.recipe.read import read
@@ -27,8 +27,8 @@ FORMATS = ("text", "json", "csv")
 PLOTS = (".svg", ".png")
 COMPARISONS = ("proposition_1", "theorem_4")
 """Of the paper that the mechanism comes from: shown beside the bounds, and never the guarantee."""
-MOST_ROWS = 40
-MOST_EPSILONS = 8
+MAX_ROWS = 40
+MAX_EPSILONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class At:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PositionRow:
     """What protects the records at one place."""
 
     position: int
@@ -61,7 +61,7 @@ class Curve:
 
     plan: Plan
     event: ProjectedDescent
-    rows: tuple[Row, ...]
+    rows: tuple[PositionRow, ...]
     own: tuple[At, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Curve:
             "mechanism": self.plan.mechanism,
             "size": self.event.size,
             "steps": self.event.steps,
-            "steps_per_pass": self.event.lots,
+            "steps_per_pass": self.event.batches,
             "delta": guarantee.delta,
             "own": {
                 "order": self.event.order,
@@ -84,7 +84,7 @@ class Curve:
         }
 
 
-def positions(
+def show_positions(
     recipe: Path,
     overrides: Sequence[str] = (),
     epsilons: Sequence[float] = (),
@@ -102,7 +102,7 @@ def positions(
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
     if plot is not None and plot.suffix not in PLOTS:
         raise UsageFault(f"{plot}: a plot is an .svg or a .png", "name a file that ends so with --plot")
-    if len(epsilons) > MOST_EPSILONS or not all(0 <= e < math.inf for e in epsilons):
+    if len(epsilons) > MAX_EPSILONS or not all(0 <= e < math.inf for e in epsilons):
         raise UsageFault("--epsilon takes up to eight finite numbers >= 0", "for example --epsilon 0.5 --epsilon 1")
     loaded = read(recipe, overrides)
     if loaded.recipe.mechanism.kind != "pnsgd":
@@ -110,35 +110,35 @@ def positions(
             f"mechanism {loaded.recipe.mechanism.kind} protects all records alike: it has no positions to compare",
             "use mechanism pnsgd, or see `dprecipe plan`",
         )
-    made = make_plan(loaded)
-    found = curve(made, tuple(dict.fromkeys(epsilons)) or (made.budget.epsilon,), every)
+    plan = make_plan(loaded)
+    result = trace_curve(plan, tuple(dict.fromkeys(epsilons)) or (plan.budget.epsilon,), every)
     if plot is not None:
-        _draw(plot, found)
+        _draw(plot, result)
     if output == "json":
-        recipe_facts = {"name": made.name, "digest": made.source.digest}
-        document = {"schema": SCHEMA, "recipe": recipe_facts, **found.to_json()}
+        recipe_facts = {"name": plan.name, "digest": plan.source.digest}
+        document = {"schema": SCHEMA, "recipe": recipe_facts, **result.to_json()}
         show_document(as_json(document))
     else:
-        show_document(text(found) if output == "text" else table(found))
+        show_document(render_text(result) if output == "text" else tabulate(result))
 
 
-def curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
+def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
     """Every place where there are at most 40, else as many; with `every`, all of them. All δ are rounded up."""
     event = pnsgd_plan(plan).event
     ordered = replace(event, order="sequential", stop="last")
     delta, paper = plan.budget.delta, _paper_contraction(plan)
-    rows, of_lot = [], dict[int, Row]()
-    for position in shown(event, event.size if every else MOST_ROWS, MOST_ROWS):
-        lot = (position - 1) // event.lot
-        if lot not in of_lot:
+    rows, of_batch = [], dict[int, PositionRow]()
+    for position in choose_positions(event, event.size if every else MAX_ROWS, MAX_ROWS):
+        batch = (position - 1) // event.batch
+        if batch not in of_batch:
             least = last_iterate.epsilon_at(ordered, position, delta)
-            of_lot[lot] = Row(
+            of_batch[batch] = PositionRow(
                 position,
-                rounding.up(least.value) if least.value < math.inf else None,
+                rounding.round_up(least.value) if least.value < math.inf else None,
                 least.name,
                 tuple(_at(ordered, position, epsilon, paper) for epsilon in epsilons),
             )
-        rows.append(replace(of_lot[lot], position=position))
+        rows.append(replace(of_batch[batch], position=position))
     return Curve(plan, event, tuple(rows), tuple(_at(event, None, epsilon, None) for epsilon in epsilons))
 
 
@@ -157,7 +157,7 @@ def _paper_contraction(plan: Plan) -> float | None:
 def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: float | None) -> At:
     """δ at ε, of a position or of the event as a whole."""
 
-    def asked(bound: str | None) -> last_iterate.Bound:
+    def asked(bound: str | None) -> last_iterate.NamedBound:
         if position is None:
             return last_iterate.delta(event, epsilon, bound)
         return last_iterate.delta_at(event, position, epsilon, bound)
@@ -176,18 +176,18 @@ def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: fl
 
 
 def _up(value: float) -> float:
-    return min(1.0, rounding.up(value))
+    return min(1.0, rounding.round_up(value))
 
 
 def _without_comparisons(at: At) -> dict[str, Any]:
     return {key: value for key, value in asdict(at).items() if key != "comparisons"}
 
 
-def text(found: Curve) -> str:
+def render_text(found: Curve) -> str:
     """A table for each ε, and what the recipe's own order gives."""
     plan, event = found.plan, found.event
     lines = [
-        f"{plan.name}: δ by position, {event.steps:,} steps, {event.lots:,} a pass; "
+        f"{plan.name}: δ by position, {event.steps:,} steps, {event.batches:,} a pass; "
         f"ε at δ = {plan.budget.delta:g} in the last column"
     ]
     names, compared = (
@@ -209,14 +209,14 @@ def text(found: Curve) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cells(row: Row, index: int, compared: Sequence[str]) -> tuple[str, ...]:
+def _cells(row: PositionRow, index: int, compared: Sequence[str]) -> tuple[str, ...]:
     at = row.at[index]
     deltas = [*at.bounds.values(), *(at.comparisons[name] for name in compared)]
     epsilon = "infinite" if row.epsilon is None else f"{row.epsilon:g}"
     return (str(row.position), *(f"{delta:.4g}" for delta in deltas), at.bound, epsilon)
 
 
-def table(found: Curve) -> str:
+def tabulate(found: Curve) -> str:
     """CSV: a line for each position and ε."""
     names = last_iterate.bounds(found.event)
     out = io.StringIO()
@@ -231,9 +231,9 @@ def table(found: Curve) -> str:
 
 
 def _draw(path: Path, found: Curve) -> None:
-    from dprecipe.mechanisms.pnsgd.commands.positions_plot import plot
+    from dprecipe.mechanisms.pnsgd.commands.positions_plot import plot_positions
 
     try:
-        path.write_bytes(plot(found, path.suffix.removeprefix(".")))
+        path.write_bytes(plot_positions(found, path.suffix.removeprefix(".")))
     except OSError as error:
         raise UsageFault(f"{path} can't be written: {error.strerror}", "name another file with --plot") from None

@@ -7,7 +7,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from dprecipe.mechanisms.drawing import CAP, INK, MARK, SOFT
-from dprecipe.release.plots import style
+from dprecipe.release.plots import plot_style
 
 if TYPE_CHECKING:
     from dprecipe.mechanisms.pnsgd.commands.positions import Curve
@@ -25,12 +25,12 @@ LEAST = 1e-30
 """Smaller δ are below the panel."""
 
 
-def plot(found: Curve, kind: str) -> bytes:
+def plot_positions(found: Curve, kind: str) -> bytes:
     """The picture, as `svg` or `png`."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(style("positions")):
+    with matplotlib.rc_context(plot_style("positions")):
         panels = len(found.own)
         figure = Figure(figsize=(1.2 + 4.4 * panels, 4.2), layout="constrained")
         axes = figure.subplots(1, panels, squeeze=False, sharey=True)[0]

@@ -127,8 +127,8 @@ def _log_laplaces(uses: tuple[tuple[float, int], ...], epsilons: tuple[float, ..
     most = sum(count / multiplier for multiplier, count in uses) * ROUND_UP
     different = sorted({epsilon for epsilon in epsilons if epsilon < most})
     charges = [Charge(PoissonLaplace(1.0, multiplier), count) for multiplier, count in uses]
-    found = dict(accountants.profile(charges, Neighbouring.ADD_OR_REMOVE_ONE, "pld", different) if different else ())
-    return np.array([-math.inf if e >= most else math.log(found[e]) if found[e] > 0 else MIN_LOG for e in epsilons])
+    result = dict(accountants.profile(charges, Neighbouring.ADD_OR_REMOVE_ONE, "pld", different) if different else ())
+    return np.array([-math.inf if e >= most else math.log(result[e]) if result[e] > 0 else MIN_LOG for e in epsilons])
 
 
 def renyi_logs(curve_FA: Array, epsilon: float | Array) -> Array:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.theory import iteration
-from dprecipe.mechanisms.pnsgd.theory.iteration import Ints, Stages, ladder
+from dprecipe.mechanisms.pnsgd.theory.iteration import Ints, Stages, geometric_ladder
 from dprecipe.mechanisms.pnsgd.theory.search import MIN_LOG
 from dprecipe.privacy import curves, gdp
 
@@ -98,8 +98,8 @@ def check_position(event: ProjectedDescent, position: int) -> None:
 
 
 def batch_of(event: ProjectedDescent, position: int) -> int:
-    """Which lot a record is in, counted from 1."""
-    return (position - 1) // event.lot + 1
+    """Which batch a record is in, counted from 1."""
+    return (position - 1) // event.batch + 1
 
 
 _READS = 1 << 12
@@ -107,7 +107,7 @@ _READS = 1 << 12
 _CHAINS = 400
 """Roughly how many chains, where each place in the order has its own."""
 _MAX_ALONE = 1 << 16
-"""So many lots x stages are worked out one by one where positions are asked about; of more, blocks of lots."""
+"""So many batches x stages are worked out one by one where positions are asked about; of more, blocks of batches."""
 VOID = 60.0
 """A step of a longer reach takes off less than exp(-100) of any δ that counts, at any ε below this too."""
 
@@ -120,8 +120,8 @@ def all_cases(event: ProjectedDescent) -> Cases:
 @functools.lru_cache(maxsize=64)
 def cases_at(event: ProjectedDescent, position: int) -> Cases:
     check_position(event, position)
-    lot = (batch_of(event, position),)
-    return _alike(event, lot) if len(_rows(event)) == 1 else _staged(event, lot)
+    batch = (batch_of(event, position),)
+    return _alike(event, batch) if len(_rows(event)) == 1 else _staged(event, batch)
 
 
 @functools.lru_cache(maxsize=8)
@@ -131,15 +131,15 @@ def cases_of(event: ProjectedDescent, positions: tuple[int, ...]) -> tuple[Cases
         raise ValueError("positions are told apart in runs to the last step only")
     for position in positions:
         check_position(event, position)
-    lot_P = _ints([batch_of(event, position) for position in positions])
-    different = tuple(sorted({lot for lot in lot_P.tolist() if lot <= event.steps}))
+    batch_P = _ints([batch_of(event, position) for position in positions])
+    different = tuple(sorted({batch for batch in batch_P.tolist() if batch <= event.steps}))
     if len(different) * len(_rows(event)) <= _MAX_ALONE:
         cases = _alike(event, different) if len(_rows(event)) == 1 else _staged(event, different)
-        return cases, np.where(lot_P <= event.steps, np.searchsorted(different, lot_P), -1)
+        return cases, np.where(batch_P <= event.steps, np.searchsorted(different, batch_P), -1)
     place_C, _ = _places_in_blocks(event)
     order_C = np.argsort(place_C)
-    block_P = np.searchsorted(place_C[order_C], lot_P)
-    return all_cases(event), np.where(lot_P <= event.steps, np.append(order_C, -1)[block_P], -1)
+    block_P = np.searchsorted(place_C[order_C], batch_P)
+    return all_cases(event), np.where(batch_P <= event.steps, np.append(order_C, -1)[block_P], -1)
 
 
 def is_void(event: ProjectedDescent) -> bool:
@@ -169,35 +169,35 @@ class _Chains:
 
 def _alike(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
     """Cases of steps that are all alike: only the uses e and the steps after the last of them matter."""
-    lots, steps = event.lots, event.steps
+    batches, steps = event.batches, event.steps
     if event.stop == "random":
         uses_C, chain_F, after_F, weight_F = _stopped(event, None if chosen is None else chosen[0])
     else:
-        passes, rest = divmod(steps, lots)
+        passes, rest = divmod(steps, batches)
         if chosen is None and event.order == "permuted":
             uses_C, chain_F, after_F, weight_F = _permuted(event)
         else:
-            lots_in = (rest, lots if passes else 0) if chosen is None else chosen
-            there = [steps - p for p in lots_in if 1 <= p <= steps]
-            uses_C = _ints([left // lots + 1 for left in there])
-            chain_F, after_F = np.arange(len(there)), _ints([left % lots for left in there])
+            batches_in = (rest, batches if passes else 0) if chosen is None else chosen
+            there = [steps - p for p in batches_in if 1 <= p <= steps]
+            uses_C = _ints([left // batches + 1 for left in there])
+            chain_F, after_F = np.arange(len(there)), _ints([left % batches for left in there])
             weight_F = np.ones(len(there))
     first_C = np.ones_like(uses_C)
-    chains = _Chains(first_C, first_C + (uses_C - 1) * lots, np.zeros_like(uses_C))
+    chains = _Chains(first_C, first_C + (uses_C - 1) * batches, np.zeros_like(uses_C))
     worst = event.stop == "last" and event.order == "sequential"
-    knots_G = ladder(int(after_F.max(initial=0)), 48, 1 + 1 / 20)
+    knots_G = geometric_ladder(int(after_F.max(initial=0)), 48, 1 + 1 / 20)
     return _cases(event, chains, knots_G, np.ones(len(knots_G), dtype=np.bool_), worst, chain_F, after_F, weight_F)
 
 
 def _permuted(event: ProjectedDescent) -> tuple[Ints, Ints, Ints, Array]:
-    """Cases of a random place: a broken last pass has used some lots once more than others."""
-    lots, (passes, rest) = event.lots, divmod(event.steps, event.lots)
-    share = event.lot / event.size
+    """Cases of a random place: a broken last pass has used some batches once more than others."""
+    batches, (passes, rest) = event.batches, divmod(event.steps, event.batches)
+    share = event.batch / event.size
     parts: list[tuple[int, Ints, Array]] = []
     if passes:
-        after_F, counts_F = _blocks(rest, lots - 1, _READS)
+        after_F, counts_F = _blocks(rest, batches - 1, _READS)
         weight_F = counts_F * share
-        weight_F[0] -= (lots * event.lot - event.size) / event.size  # the last lot, which may be short
+        weight_F[0] -= (batches * event.batch - event.size) / event.size  # the last batch, which may be short
         parts.append((passes, after_F, weight_F))
     if rest:
         after_F, counts_F = _blocks(0, rest - 1, _READS)
@@ -207,25 +207,27 @@ def _permuted(event: ProjectedDescent) -> tuple[Ints, Ints, Ints, Array]:
     return _ints([uses for uses, _, _ in parts]), chain_F, after_F, weight_F
 
 
-def _stopped(event: ProjectedDescent, lot: int | None) -> tuple[Ints, Ints, Ints, Array]:
-    """Cases of a random stop. j steps after its first use a record was used j // lots + 1 times; how likely j is,
+def _stopped(event: ProjectedDescent, batch: int | None) -> tuple[Ints, Ints, Ints, Array]:
+    """Cases of a random stop. j steps after its first use a record was used j // batches + 1 times; how likely j is,
     depends on where it stands. The first place of a sequential order sees the most."""
-    lots, steps = event.lots, event.steps
+    batches, steps = event.batches, event.steps
 
     def up_to(j: Array) -> Array:
         """The probability of less than j."""
-        chance: Array = np.minimum(j, steps - (lot or 1) + 1) / steps
+        chance: Array = np.minimum(j, steps - (batch or 1) + 1) / steps
         if event.order == "permuted":
             chance = (_places(event, float(steps)) - _places(event, np.maximum(steps - j, 0.0))) / steps
         return chance
 
-    passes = -(-steps // lots)
-    ends_C = np.unique(np.concatenate([1 + ladder(max(passes - 3, 0), 64, 1.125), [max(passes - 1, 1), passes]]))
+    passes = -(-steps // batches)
+    ends_C = np.unique(
+        np.concatenate([1 + geometric_ladder(max(passes - 3, 0), 64, 1.125), [max(passes - 1, 1), passes]])
+    )
     counts_C = np.diff(ends_C, prepend=0)
-    after_F, counts_F = _blocks(0, min(lots, steps) - 1, max(_READS // len(ends_C), 64))
+    after_F, counts_F = _blocks(0, min(batches, steps) - 1, max(_READS // len(ends_C), 64))
     weights: list[Array] = []
     for uses, count in zip(ends_C.tolist(), counts_C.tolist(), strict=True):
-        start_F = (uses - 1.0) * lots + after_F
+        start_F = (uses - 1.0) * batches + after_F
         weights.append(counts_F * count / steps if count > 1 else up_to(start_F + counts_F) - up_to(start_F))
     weight_CF = np.maximum(np.array(weights), 0.0)
     chain_F, column_F = np.nonzero(weight_CF)
@@ -234,27 +236,27 @@ def _stopped(event: ProjectedDescent, lot: int | None) -> tuple[Ints, Ints, Ints
 
 def _places(event: ProjectedDescent, q: Any) -> Any:
     """Σ over steps 1..q of the chance that a record at a random place was used by then."""
-    short: Any = np.minimum(q, event.lots - 1)
-    return event.lot / event.size * short * (short + 1) / 2 + np.maximum(q - event.lots + 1, 0)
+    short: Any = np.minimum(q, event.batches - 1)
+    return event.batch / event.size * short * (short + 1) / 2 + np.maximum(q - event.batches + 1, 0)
 
 
 def _staged(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
     """Cases of steps that differ: each place in the order is a chain to the end of the run."""
     if event.stop == "random":
         raise ValueError("a random stop is bounded for steps that are all alike only")
-    lots, steps = event.lots, event.steps
+    batches, steps = event.batches, event.steps
     if chosen is not None:
-        place_C = _ints([lot for lot in chosen if lot <= steps])
+        place_C = _ints([batch for batch in chosen if batch <= steps])
         counts_C = np.ones_like(place_C)
     else:
         place_C, counts_C = _places_in_blocks(event)
-    weight_C = counts_C * (event.lot / event.size)
-    weight_C -= np.where(place_C == lots, (lots * event.lot - event.size) / event.size, 0.0)
-    last_C = place_C + (steps - place_C) // lots * lots
+    weight_C = counts_C * (event.batch / event.size)
+    weight_C -= np.where(place_C == batches, (batches * event.batch - event.size) / event.size, 0.0)
+    last_C = place_C + (steps - place_C) // batches * batches
     chains = _Chains(place_C, last_C, counts_C - 1)
     after_F = steps - last_C
-    knots_G = ladder(int(after_F.max(initial=0)), 16, 1.2)
-    worked_G = np.isin(knots_G, ladder(int(knots_G[-1]), 1, 4.0)) | (len(place_C) < 3)
+    knots_G = geometric_ladder(int(after_F.max(initial=0)), 16, 1.2)
+    worked_G = np.isin(knots_G, geometric_ladder(int(knots_G[-1]), 1, 4.0)) | (len(place_C) < 3)
     if is_void(event):
         worked_G = knots_G == knots_G[-1]
     worst = event.order == "sequential"
@@ -262,13 +264,13 @@ def _staged(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
 
 
 def _places_in_blocks(event: ProjectedDescent) -> tuple[Ints, Ints]:
-    """The last lot of each block of lots next to each other, and of how many it is."""
-    lots, rest = event.lots, event.steps % event.lots
-    parts = [(lots, lots - rest)] if event.steps >= lots else []
+    """The last batch of each block of batches next to each other, and of how many it is."""
+    batches, rest = event.batches, event.steps % event.batches
+    parts = [(batches, batches - rest)] if event.steps >= batches else []
     parts += [(rest, rest)] if rest else []
-    found = [(end, *_blocks(0, count - 1, _CHAINS)) for end, count in parts]
-    place_C = np.concatenate([end - back_C for end, back_C, _ in found])
-    return place_C, np.concatenate([counts_C for _, _, counts_C in found])
+    results = [(end, *_blocks(0, count - 1, _CHAINS)) for end, count in parts]
+    place_C = np.concatenate([end - back_C for end, back_C, _ in results])
+    return place_C, np.concatenate([counts_C for _, _, counts_C in results])
 
 
 def _blocks(first: int, last: int, many: int) -> tuple[Ints, Ints]:
@@ -276,7 +278,7 @@ def _blocks(first: int, last: int, many: int) -> tuple[Ints, Ints]:
     growing with the number."""
     exact = max(many // 2, 1)
     ratio = 1 + math.log(max((last + 1) / exact, 2.0)) / exact
-    starts = ladder(last, exact, ratio)
+    starts = geometric_ladder(last, exact, ratio)
     starts = np.unique(np.concatenate([[first], starts[starts >= first]]))
     return starts, np.diff(starts, append=last + 1)
 
@@ -296,8 +298,8 @@ def _cases(
     np.maximum.at(tail_C, chain_F, after_F)
     at_CG = np.minimum(knots_G, tail_C[:, None])
     gaps_CG = np.diff(at_CG, axis=1, append=at_CG[:, -1:])
-    uses_RC, _ = iteration.uses(stages, event.lots, chains.first, chains.last)
-    worst_RC = iteration.widened(1 / multiplier_R, stages, chains.width)
+    uses_RC, _ = iteration.count_uses(stages, event.batches, chains.first, chains.last)
+    worst_RC = iteration.widen_stages(1 / multiplier_R, stages, chains.width)
     knot_F = np.searchsorted(knots_G, after_F, side="right") - 1
     mu_F, knot_mu_CG = np.full(len(chain_F), np.inf), np.full(at_CG.shape, np.inf)
     if event.family == "gaussian" and len(chain_F):
@@ -308,7 +310,7 @@ def _cases(
         noise_R = stages.noise / stages.noise[0]
         rows = zip(stages.steps, stages.shift, stages.contraction, noise_R, strict=True)
         geometry = tuple((int(n), _digits(s, 1), float(m), _digits(nu, -1)) for n, s, m, nu in rows)
-        mu_K = np.maximum(_mus(geometry, event.lots, columns) / stages.noise[0], iteration.LEAST)
+        mu_K = np.maximum(_mus(geometry, event.batches, columns) / stages.noise[0], iteration.LEAST)
         mu_F = mu_K[: len(chain_F)]
         knot_mu_CG[:, worked_G] = mu_K[len(chain_F) :].reshape(len(tail_C), -1)
     return Cases(
@@ -331,12 +333,13 @@ def _cases(
 
 
 @functools.lru_cache(maxsize=8)
-def _mus(geometry: tuple[tuple[int, float, float, float], ...], lots: int, columns: bytes) -> Array:
-    """`iteration.mu` of stages whose noise is relative to the first: μ falls as the noise of all grows, so that a
+def _mus(geometry: tuple[tuple[int, float, float, float], ...], batches: int, columns: bytes) -> Array:
+    """`iteration.iteration_mu` of stages whose noise is relative to the first: μ falls as the noise of all grows, so
+    that a
     search for the noise asks for one of these again and again."""
     first_K, stop_K, width_K = np.frombuffer(columns, dtype=np.int64).reshape(3, -1)
     steps, shift, m, noise = (np.array(column) for column in zip(*geometry, strict=True))
-    return iteration.mu(Stages(steps.astype(np.int64), shift, m, noise), lots, first_K, stop_K, width_K)
+    return iteration.iteration_mu(Stages(steps.astype(np.int64), shift, m, noise), batches, first_K, stop_K, width_K)
 
 
 def _digits(value: float, side: int) -> float:
@@ -359,7 +362,7 @@ def _reach(event: ProjectedDescent, stages: Stages, from_CG: Ints, gaps_CG: Ints
         np.minimum(np.searchsorted(stages.ends, step_CG), len(reach_R) - 1)
         for step_CG in (from_CG + np.minimum(gaps_CG, 1), from_CG + gaps_CG)
     )
-    return iteration.largest(reach_R, first_CG, last_CG)
+    return iteration.largest_over(reach_R, first_CG, last_CG)
 
 
 def _ints(values: Sequence[int]) -> Ints:

@@ -88,20 +88,21 @@ class _Block:
         return np.where((self.noise <= 0) & (self.shift > 0), np.inf, result)
 
 
-def uses(stages: Stages, lots: int, first_P: Ints, stop_P: Ints) -> tuple[Ints, Ints]:
+def count_uses(stages: Stages, batches: int, first_P: Ints, stop_P: Ints) -> tuple[Ints, Ints]:
     """How often each stage uses the record, and the first such step: arrays (stages, cases).
 
-    The record is used at step `first` and every `lots` steps from there; the run ends after step `stop`.
+    The record is used at step `first` and every `batches` steps from there; the run ends after step `stop`.
     """
     ends_R1 = stages.ends[:, None]
     begins_R1 = ends_R1 - stages.steps[:, None]
-    skipped_RP = np.maximum(-((first_P - begins_R1 - 1) // lots), 0)
-    at_RP = first_P + skipped_RP * lots
-    return np.maximum((np.minimum(ends_R1, stop_P) - at_RP) // lots + 1, 0), at_RP
+    skipped_RP = np.maximum(-((first_P - begins_R1 - 1) // batches), 0)
+    at_RP = first_P + skipped_RP * batches
+    return np.maximum((np.minimum(ends_R1, stop_P) - at_RP) // batches + 1, 0), at_RP
 
 
-def mu(stages: Stages, lots: int, first_P: Ints, stop_P: Ints, width_P: Ints | None = None) -> Array:
-    """Least μ of the last iterate, for each case: a record used at step `first` and every `lots` steps from there, in
+def iteration_mu(stages: Stages, batches: int, first_P: Ints, stop_P: Ints, width_P: Ints | None = None) -> Array:
+    """Least μ of the last iterate, for each case: a record used at step `first` and every `batches` steps from there,
+    in
     a run that ends after step `stop` >= `first`.
 
     `width`: the record may also stand up to so many steps before `first`, and be used as often. A shift that is carried
@@ -112,8 +113,8 @@ def mu(stages: Stages, lots: int, first_P: Ints, stop_P: Ints, width_P: Ints | N
     Source: module.
     """
     cases = len(first_P)
-    uses_RP, at_RP = uses(stages, lots, first_P, stop_P)
-    shift_RP = widened(stages.shift, stages, np.zeros_like(first_P) if width_P is None else width_P)
+    uses_RP, at_RP = count_uses(stages, batches, first_P, stop_P)
+    shift_RP = widen_stages(stages.shift, stages, np.zeros_like(first_P) if width_P is None else width_P)
     nothing = _Block(np.zeros(cases), np.zeros(cases), np.ones(cases))
     block, jump, begun_P = nothing, nothing, np.zeros(cases, dtype=np.bool_)
     slots: list[_Slot] = []
@@ -129,25 +130,25 @@ def mu(stages: Stages, lots: int, first_P: Ints, stop_P: Ints, width_P: Ints | N
         repeats_P = np.where(used_P, uses_RP[index] - 1, 0)
         use, landed = step.use(shift_RP[index]), step.landed(cases)
         if repeats_P.any():
-            quiet = step.quiet(np.full(cases, lots - 1))
-            like = _Run(use.then(quiet), lots * step.log_contraction)
+            quiet = step.quiet(np.full(cases, batches - 1))
+            like = _Run(use.then(quiet), batches * step.log_contraction)
             slots.append(_Slot(like.of(repeats_P), landed.then(quiet), repeats_P > 0, like, repeats_P))
-        rest = step.quiet(np.where(used_P, steps_P - (at_RP[index] - begin) - repeats_P * lots, 0))
+        rest = step.quiet(np.where(used_P, steps_P - (at_RP[index] - begin) - repeats_P * batches, 0))
         block, jump = use.then(rest).where(used_P, block), landed.then(rest).where(used_P, jump)
         begun_P = begun_P | used_P
     slots.append(_Slot(block, jump, begun_P))
     return np.maximum(np.sqrt(_least(slots, thorough=len(stages.steps) <= _FEW_STAGES)) * _ROUND_UP, LEAST)
 
 
-def widened(values_R: Array, stages: Stages, width_P: Ints) -> Array:
+def widen_stages(values_R: Array, stages: Stages, width_P: Ints) -> Array:
     """The largest value of a stage and of those that end less than `width` steps before it begins: (stages, cases)."""
     begins_R1 = (stages.ends - stages.steps)[:, None]
     first_RP = np.searchsorted(stages.ends, begins_R1 - width_P, side="right")
     own_R1 = np.arange(len(values_R))[:, None]
-    return largest(values_R, np.minimum(first_RP, own_R1), np.broadcast_to(own_R1, first_RP.shape))
+    return largest_over(values_R, np.minimum(first_RP, own_R1), np.broadcast_to(own_R1, first_RP.shape))
 
 
-def largest(values_R: Array, first: Ints, last: Ints) -> Array:
+def largest_over(values_R: Array, first: Ints, last: Ints) -> Array:
     """The largest of `values[first..last]`, for arrays of both, first <= last: by a table of the powers of two."""
     table = [np.asarray(values_R, dtype=np.float64)]
     while 2 ** len(table) <= len(values_R):
@@ -159,7 +160,7 @@ def largest(values_R: Array, first: Ints, last: Ints) -> Array:
     return result
 
 
-def ladder(last: int, exact: int, ratio: float) -> Ints:
+def geometric_ladder(last: int, exact: int, ratio: float) -> Ints:
     """0, 1, ..., `exact`, and from there each `ratio` times the one before, rounded up; it ends with `last`."""
     result = list(range(min(exact, last) + 1))
     while result[-1] < last:
@@ -268,7 +269,7 @@ def _least(slots: list[_Slot], *, thorough: bool) -> Array:
     least_P = np.full(cases, np.inf)
     for slot in reversed(slots):
         most = 0 if slot.repeats is None else int(slot.repeats.max()) - 1
-        for repeats in ladder(most, 64, 1.125) if thorough else ladder(most, 1, 4.0):
+        for repeats in geometric_ladder(most, 64, 1.125) if thorough else geometric_ladder(most, 1, 4.0):
             present_P = slot.present
             if slot.repeats is not None:
                 present_P = present_P & (slot.repeats > repeats)

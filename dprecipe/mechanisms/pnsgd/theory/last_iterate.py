@@ -36,14 +36,14 @@ _EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class NamedBound:
     """An upper bound, and which of `BOUNDS` gave it."""
 
     value: float
     name: str
 
 
-def delta(event: ProjectedDescent, epsilon: float, bound: str | None = None) -> Bound:
+def delta(event: ProjectedDescent, epsilon: float, bound: str | None = None) -> NamedBound:
     """δ at ε >= 0 of every record; by `bound`, or the least of all, named after the simplest that gives it.
 
     Guarantees: the run is (ε, value)-DP under the event's relation.
@@ -54,7 +54,7 @@ def delta(event: ProjectedDescent, epsilon: float, bound: str | None = None) -> 
     return _delta(all_cases(event), epsilon, bound)
 
 
-def epsilon(event: ProjectedDescent, delta: float, bound: str | None = None) -> Bound:
+def epsilon(event: ProjectedDescent, delta: float, bound: str | None = None) -> NamedBound:
     """ε at δ, 0 < δ < 1, of every record, within 1e-6 relative of the least; infinity where there is none.
 
     Guarantees: the run is (value, δ)-DP under the event's relation.
@@ -65,7 +65,7 @@ def epsilon(event: ProjectedDescent, delta: float, bound: str | None = None) -> 
     return _epsilon(all_cases(event), delta, bound)
 
 
-def delta_at(event: ProjectedDescent, position: int, epsilon: float, bound: str | None = None) -> Bound:
+def delta_at(event: ProjectedDescent, position: int, epsilon: float, bound: str | None = None) -> NamedBound:
     """As `delta`, of the record at `position` (1 to `size`) of a sequential order alone.
 
     Raises:
@@ -74,7 +74,7 @@ def delta_at(event: ProjectedDescent, position: int, epsilon: float, bound: str 
     return _delta(cases_at(event, position), epsilon, bound)
 
 
-def epsilon_at(event: ProjectedDescent, position: int, delta: float, bound: str | None = None) -> Bound:
+def epsilon_at(event: ProjectedDescent, position: int, delta: float, bound: str | None = None) -> NamedBound:
     """As `epsilon`, of the record at `position` (1 to `size`) of a sequential order alone.
 
     Raises:
@@ -85,7 +85,7 @@ def epsilon_at(event: ProjectedDescent, position: int, delta: float, bound: str 
 
 def deltas_at(event: ProjectedDescent, positions: Sequence[int], epsilon: float) -> Array:
     """δ at ε of the records at each of the positions, (positions,): the least of the bounds, as `delta_at`, but that
-    where stages and lots are many, lots are taken together as in the guarantee of them all.
+    where stages and batches are many, batches are taken together as in the guarantee of them all.
 
     Raises:
         ValueError: as `delta_at`; a random stop.
@@ -161,22 +161,22 @@ def bounds(event: ProjectedDescent) -> tuple[str, ...]:
     return BOUNDS if event.family == "gaussian" else BOUNDS[:3]
 
 
-def _delta(cases: Cases, epsilon: float, bound: str | None) -> Bound:
+def _delta(cases: Cases, epsilon: float, bound: str | None) -> NamedBound:
     _check_epsilon(epsilon)
     if bound is not None:
         _check_bound(cases.event, bound)
-        return Bound(value_of(cases, epsilon, bound), bound)
+        return NamedBound(value_of(cases, epsilon, bound), bound)
     values = {name: value_of(cases, epsilon, name) for name in bounds(cases.event)}
     least = min(values.values())
-    return Bound(least, next(name for name, value in values.items() if value <= least * (1 + _EQUAL)))
+    return NamedBound(least, next(name for name, value in values.items() if value <= least * (1 + _EQUAL)))
 
 
-def _epsilon(cases: Cases, delta: float, bound: str | None) -> Bound:
+def _epsilon(cases: Cases, delta: float, bound: str | None) -> NamedBound:
     _check_delta(delta)
     name = bounds(cases.event)[-1] if bound is None else bound  # the last is the least of all, case by case
     _check_bound(cases.event, name)
     value = least_epsilon(lambda e: value_of(cases, e, name), delta, cases.no_more_than(delta))
-    return Bound(value, name if bound is not None or math.isinf(value) else _delta(cases, value, None).name)
+    return NamedBound(value, name if bound is not None or math.isinf(value) else _delta(cases, value, None).name)
 
 
 def _check_epsilon(epsilon: float) -> None:

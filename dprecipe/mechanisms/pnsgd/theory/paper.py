@@ -20,7 +20,7 @@ def comparison_at(event: ProjectedDescent, position: int, epsilon: float, contra
     check_position(event, position)
     if not epsilon >= 0:
         raise ValueError(f"expected epsilon >= 0, got {epsilon}")
-    if event.family != "gaussian" or event.stop != "last" or len(event.stages) > 1 or event.steps > event.lots:
+    if event.family != "gaussian" or event.stop != "last" or len(event.stages) > 1 or event.steps > event.batches:
         return {}
     ((steps, multiplier, _, diameter),) = event.stages
     later = steps - batch_of(event, position)

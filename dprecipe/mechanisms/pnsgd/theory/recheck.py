@@ -64,7 +64,7 @@ def epsilon(event: ProjectedDescent, delta: float) -> float:
     """ε at δ of one run; infinity where it is beyond 10^11, or a record is used by Laplace noise 10^5 times."""
     from scipy.optimize import brentq
 
-    run = Run(event)
+    run = RecheckedRun(event)
 
     def excess(at: float) -> float:
         return math.log(max(run.total(at), MIN_DELTA) / delta)
@@ -76,8 +76,8 @@ def epsilon(event: ProjectedDescent, delta: float) -> float:
         low, high = high, 4 * high
         if high > MAX_EPSILON:
             return math.inf
-    found = float(brentq(excess, low, high, rtol=_PRECISION, xtol=1e-9))
-    return found if excess(found) <= 0 else found * (1 + 2 * _PRECISION) + 2e-9
+    result = float(brentq(excess, low, high, rtol=_PRECISION, xtol=1e-9))
+    return result if excess(result) <= 0 else result * (1 + 2 * _PRECISION) + 2e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Cell:
     stop: int
 
 
-class Run:
+class RecheckedRun:
     """An event with lengths over the diameter of its set. Axes: stages R, cells C, blocks of steps B."""
 
     def __init__(self, event: ProjectedDescent, cells: Sequence[Cell] | None = None) -> None:
@@ -111,7 +111,7 @@ class Run:
         self.cells = list(self._all_cells()) if cells is None else list(cells)
         columns = [(cell.first, cell.width, cell.stop) for cell in self.cells]
         self.first_C, self.width_C, self.stop_C = np.array(columns, dtype=np.int64).T
-        self.after_C = (self.stop_C - self.first_C) % event.lots
+        self.after_C = (self.stop_C - self.first_C) % event.batches
         self.seen = self._seen()
         self.legs = self._legs()
 
@@ -126,48 +126,49 @@ class Run:
 
     def _all_cells(self) -> Iterator[Cell]:
         """All places, or all ends, in cells."""
-        event, lots, steps = self.event, self.event.lots, self.event.steps
+        event, batches, steps = self.event, self.event.batches, self.event.steps
         if event.stop == "random":
             yield from self._stops()
             return
         ratio = _CLOSE
-        while math.log(lots) / math.log(ratio) * len(self.ends_R) > _MAX_CELLS and ratio < 1.5:
+        while math.log(batches) / math.log(ratio) * len(self.ends_R) > _MAX_CELLS and ratio < 1.5:
             ratio **= 1.25
-        share, rest = event.lot / event.size, (steps - 1) % lots + 1
-        # lots up to the one used last, and those after it, which were used last a pass earlier
-        for first, last in {(1, rest), (rest + 1, min(steps, lots))}:
+        share, rest = event.batch / event.size, (steps - 1) % batches + 1
+        # batches up to the one used last, and those after it, which were used last a pass earlier
+        for first, last in {(1, rest), (rest + 1, min(steps, batches))}:
             for near, far in _distances(last - first + 1, ratio):
-                lot = last - near
-                weight = (far - near) * share - (lot == lots) * (share * lots - 1)
-                yield Cell(weight, lot, far - near - 1, steps)
+                batch = last - near
+                weight = (far - near) * share - (batch == batches) * (share * batches - 1)
+                yield Cell(weight, batch, far - near - 1, steps)
 
     def _stops(self) -> Iterator[Cell]:
-        """How often a record was used when the run stopped, and how many steps before: of the first lot, since no other
+        """How often a record was used when the run stopped, and how many steps before: of the first batch, since no
+        other
         has been used as often, or on average over the random order. Every such pair has at most one stop of `steps`;
         near the end of a random order, fewer."""
-        lots, steps = self.event.lots, self.event.steps
+        batches, steps = self.event.batches, self.event.steps
 
         def reached(left: int) -> float:
             """How many stops, of the last `left`, had used the record by as many steps before the end of the run."""
             left = max(left, 0)
             if self.event.order == "sequential":
                 return left
-            short = min(left, lots - 1)
-            return self.event.lot / self.event.size * short * (short + 1) / 2 + max(left - lots + 1, 0)
+            short = min(left, batches - 1)
+            return self.event.batch / self.event.size * short * (short + 1) / 2 + max(left - batches + 1, 0)
 
-        passes = -(-steps // lots)
+        passes = -(-steps // batches)
         early = max(passes - 2, 0)
         ratio = _CLOSE_STOPS
-        while math.log(lots) * math.log(passes) > _MAX_STOPS * math.log(ratio) ** 2:
+        while math.log(batches) * math.log(passes) > _MAX_STOPS * math.log(ratio) ** 2:
             ratio **= 1.25
         blocks = [*_distances(early, ratio), *((e, e + 1) for e in range(early, passes))]
         for least, most in blocks:
-            for near, far in _distances(lots, ratio):
+            for near, far in _distances(batches, ratio):
                 stops: float = (most - least) * (far - near)
                 if least >= early:
-                    stops = reached(steps - least * lots - near) - reached(steps - least * lots - far)
+                    stops = reached(steps - least * batches - near) - reached(steps - least * batches - far)
                 if stops > 0:
-                    yield Cell(stops / steps, 1, 0, (most - 1) * lots + 1 + near)
+                    yield Cell(stops / steps, 1, 0, (most - 1) * batches + 1 + near)
 
     # δ
 
@@ -243,7 +244,7 @@ class Run:
 
     def _multipliers_alike(self) -> list[Uses]:
         multiplier = float(self.noise_R[0] / self.shift_R[0])
-        uses_C = (self.stop_C - self.first_C) // self.event.lots + 1
+        uses_C = (self.stop_C - self.first_C) // self.event.batches + 1
         return [((multiplier, int(uses)),) for uses in uses_C]
 
     def _multipliers(self, cell: Cell) -> Uses:
@@ -256,9 +257,9 @@ class Run:
     def _uses(self, first: int, width: int, stop: int) -> tuple[Ints, Ints, Array]:
         """Of each stage, how often it uses the record, the first such step, and how far it moves; where the cell is
         wide, as far as any of its records."""
-        lots = self.event.lots
-        at_R = first + np.maximum(-((first - self.begins_R - 1) // lots), 0) * lots
-        uses_R = np.maximum((np.minimum(self.ends_R, stop) - at_R) // lots + 1, 0)
+        batches = self.event.batches
+        at_R = first + np.maximum(-((first - self.begins_R - 1) // batches), 0) * batches
+        uses_R = np.maximum((np.minimum(self.ends_R, stop) - at_R) // batches + 1, 0)
         if not width:
             return uses_R, at_R, self.shift_R
         own_R = np.arange(len(at_R))
@@ -272,9 +273,9 @@ class Run:
         """μ of each cell that is `there`, its run ended at `stop`; infinite of others."""
         mu_C = np.full(len(stop_C), math.inf)
         if self.alike:
-            lots, since_C = self.event.lots, (stop_C - self.first_C)[there_C]
+            batches, since_C = self.event.batches, (stop_C - self.first_C)[there_C]
             shift, noise, log_c = (float(values_R[0]) for values_R in (self.shift_R, self.noise_R, self.log_c_R))
-            mu_C[there_C] = mu_of_cycles(shift, noise, log_c, lots, since_C // lots, since_C % lots)
+            mu_C[there_C] = mu_of_cycles(shift, noise, log_c, batches, since_C // batches, since_C % batches)
             return mu_C
         for index in np.flatnonzero(there_C):
             mu_C[index] = self._mu(int(self.first_C[index]), int(self.width_C[index]), int(stop_C[index]))
@@ -284,25 +285,25 @@ class Run:
         """Least μ over starts: from nothing, or from the whole diameter right after one of the uses."""
         from scipy.optimize import isotonic_regression
 
-        lots = self.event.lots
+        batches = self.event.batches
         uses_R, at_R, shift_R = self._uses(first, width, stop)
-        most = (stop - first) // lots
+        most = (stop - first) // batches
         tried = max(3, min(STARTS, _MAX_STARTS // len(at_R)))
         starts = sorted({most - many for many in spread_out(most, tried)}, reverse=True)
-        lasts_U = (at_R + (uses_R - 1) * lots)[uses_R > 0]
-        own_U = np.unique(np.append(lasts_U, [first + use * lots for use in starts]))
+        lasts_U = (at_R + (uses_R - 1) * batches)[uses_R > 0]
+        own_U = np.unique(np.append(lasts_U, [first + use * batches for use in starts]))
         # blocks: uses that are looked at by themselves, whole cycles of uses, and what lies between, in one stage each
-        cuts = np.concatenate([own_U - 1, own_U, own_U + lots - 1, at_R[uses_R > 0] - 1, self.ends_R, [stop]])
+        cuts = np.concatenate([own_U - 1, own_U, own_U + batches - 1, at_R[uses_R > 0] - 1, self.ends_R, [stop]])
         cuts = np.unique(cuts[(cuts >= first - 1) & (cuts <= stop)])
         begins_B, counts_B = cuts[:-1], np.diff(cuts)
         stage_B = np.searchsorted(self.ends_R, cuts[1:])
         log_c_B = self.log_c_R[stage_B]
         log_rest_B = np.append(np.cumsum((log_c_B * counts_B)[::-1])[::-1][1:], 0.0)  # of all later blocks
         widths_B = self.noise_R[stage_B] ** 2 * sum_of_powers(2 * log_c_B, counts_B) * np.exp(2 * log_rest_B)
-        used_B = (begins_B + 1 - first) % lots == 0
-        repeats_B = np.where(used_B, (counts_B - 1) // lots + 1, 0)
-        later_B = np.where(used_B, log_c_B * (counts_B - 1 - (repeats_B - 1) * lots), 0.0) + log_rest_B
-        moved_B = shift_R[stage_B] * sum_of_powers(log_c_B * lots, repeats_B) * np.exp(later_B)
+        used_B = (begins_B + 1 - first) % batches == 0
+        repeats_B = np.where(used_B, (counts_B - 1) // batches + 1, 0)
+        later_B = np.where(used_B, log_c_B * (counts_B - 1 - (repeats_B - 1) * batches), 0.0) + log_rest_B
+        moved_B = shift_R[stage_B] * sum_of_powers(log_c_B * batches, repeats_B) * np.exp(later_B)
 
         def cost(weights_B: Array, jumps_B: Array) -> float:
             kept_B = weights_B > 0
@@ -315,7 +316,7 @@ class Run:
         best = cost(widths_B, moved_B)
         noise_B, rise_B = (np.cumsum(values_B[::-1])[::-1] for values_B in (widths_B, moved_B))
         for use in starts:
-            block = int(np.searchsorted(begins_B, first + use * lots))
+            block = int(np.searchsorted(begins_B, first + use * batches))
             if block < len(begins_B):
                 jump = math.exp(log_rest_B[block - 1])
                 if (jump + rise_B[block]) ** 2 < best * noise_B[block]:  # no cost is below rise²/noise

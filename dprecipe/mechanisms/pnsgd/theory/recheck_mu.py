@@ -17,15 +17,15 @@ STARTS = 24
 """Uses that a distance of the whole diameter is tried after; of thousands of stages, fewer."""
 
 
-def mu_of_cycles(shift: float, noise: float, log_c: float, lots: int, earlier_C: Ints, after_C: Ints) -> Array:
+def mu_of_cycles(shift: float, noise: float, log_c: float, batches: int, earlier_C: Ints, after_C: Ints) -> Array:
     """μ of steps that are all alike: a record used `earlier` times in whole cycles, once more, and `after` steps."""
-    log_cycle = lots * log_c
+    log_cycle = batches * log_c
     last = (shift * np.exp(after_C * log_c), sum_of_powers(2 * log_c, after_C + 1))
 
     def cycles(many_C: Ints) -> tuple[Array, Array]:
         """What so many cycles before the last use move, and their noise, as far as it is left at the end."""
-        left_C = np.exp((after_C + lots) * log_c)
-        noise_C = np.exp(2 * (after_C + 1) * log_c) * sum_of_powers(2 * log_c, many_C * lots)
+        left_C = np.exp((after_C + batches) * log_c)
+        noise_C = np.exp(2 * (after_C + 1) * log_c) * sum_of_powers(2 * log_c, many_C * batches)
         return shift * left_C * sum_of_powers(log_cycle, many_C), noise_C
 
     best_C = _least_cost([cycles(earlier_C), last])
@@ -33,10 +33,10 @@ def mu_of_cycles(shift: float, noise: float, log_c: float, lots: int, earlier_C:
     best_C = np.minimum(best_C, np.where(after_C > 0, from_last_C, math.inf))
     for many in spread_out(int(earlier_C.max(initial=0)), STARTS)[1:]:
         # from the whole diameter, so many cycles before the last use: a lone stretch first
-        quiet_C = np.exp(2 * (after_C + 1 + (many - 1) * lots) * log_c) * sum_of_powers(
-            2 * log_c, np.full_like(after_C, lots - 1)
+        quiet_C = np.exp(2 * (after_C + 1 + (many - 1) * batches) * log_c) * sum_of_powers(
+            2 * log_c, np.full_like(after_C, batches - 1)
         )
-        jump = (np.exp((after_C + many * lots) * log_c), quiet_C)
+        jump = (np.exp((after_C + many * batches) * log_c), quiet_C)
         cost_C = _least_cost([jump, cycles(np.full_like(after_C, many - 1)), last])
         best_C = np.where(earlier_C >= many, np.minimum(best_C, cost_C), best_C)
     return np.asarray(np.sqrt(best_C)) / noise

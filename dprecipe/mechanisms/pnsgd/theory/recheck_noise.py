@@ -99,11 +99,11 @@ def few_kinds(uses_C: Sequence[Uses]) -> tuple[list[Uses], NDArray[np.int64]]:
 def _worst(kinds: Sequence[Uses]) -> Uses:
     """As often as any uses at most so little noise: of the i-th least noisy use, the least."""
     ends = sorted({end for uses in kinds for end in np.cumsum([count for _, count in uses]).tolist()})
-    found: dict[float, int] = {}
+    result: dict[float, int] = {}
     for begin, end in pairwise([0, *ends]):
         values = [value for uses in kinds if (value := _at(uses, begin)) is not None]
-        found[min(values)] = found.get(min(values), 0) + end - begin
-    return tuple(sorted(found.items()))
+        result[min(values)] = result.get(min(values), 0) + end - begin
+    return tuple(sorted(result.items()))
 
 
 def _at(uses: Uses, index: int) -> float | None:

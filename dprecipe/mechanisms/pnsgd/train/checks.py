@@ -1,4 +1,4 @@
-"""Before a private record is seen: the engine that will descend is tried on made-up records against the plan's
+"""Before a private record is seen: the engine that will descend is tried on synthetic records against the plan's
 constants.
 
 The gradients are those of `descent.Objective`, which the steps use, at points of the set that are random, on its rim
@@ -25,7 +25,7 @@ from dprecipe.mechanisms.pnsgd.train.losses import Softmax
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.noise_check import DRAWS, held
+from dprecipe.training.noise_check import DRAWS, check_lattice
 from dprecipe.training.probe.program import Check
 
 PAIRS = 64
@@ -37,7 +37,7 @@ SCALES = 4
 """Noise scales that are drawn from, of however many a schedule has."""
 
 
-def probe(
+def run_checks(
     objective: Objective,
     descent: PlannedDescent,
     contraction: float,
@@ -53,18 +53,18 @@ def probe(
         RunFailed: one did not; says which, and what was measured.
     """
     proven = descent.proven
-    made = _Made(objective, np.random.default_rng(seed))
+    result = _Made(objective, np.random.default_rng(seed))
     checks = [
-        _gradient_bound(made, proven.lipschitz, proven.moved, Neighbouring(descent.neighbouring)),
-        *_curvature(made, proven.smoothness, proven.strong_convexity),
-        _contraction(made, stages, contraction),
-        _projection(made, proven.largest_norm, proven.diameter),
-        _lot_gradient(made, descent.batch_size, proven.smoothness, where()),
+        _gradient_bound(result, proven.lipschitz, proven.moved, Neighbouring(descent.neighbouring)),
+        *_curvature(result, proven.smoothness, proven.strong_convexity),
+        _contraction(result, stages, contraction),
+        _projection(result, proven.largest_norm, proven.diameter),
+        _batch_gradient(result, descent.batch_size, proven.smoothness, where()),
     ]
     failed = [check for check in checks if not check.passed]
     if failed:
         raise RunFailed(
-            "the engine failed the probe on made-up records; no private record was used:\n"
+            "the engine failed the probe on synthetic records; no private record was used:\n"
             + "\n".join(f"- expected: {check.text}; found: {check.measured}" for check in failed),
             "give mechanism.constants only numbers that are proved; if it gives none, don't trust this installation",
         )
@@ -99,8 +99,8 @@ class _Made:
 
     def gradient(self, w: Floats, number: int) -> Floats:
         """Of one record, without the regulariser."""
-        found: Floats = self.objective.gradient(w, self.rows[number][None], self.targets[number : number + 1])
-        return found
+        result: Floats = self.objective.gradient(w, self.rows[number][None], self.targets[number : number + 1])
+        return result
 
     def _records(self) -> tuple[Floats, NDArray[Any]]:
         """Two for each pair of points: of the largest norm and along its first, up and down; or at random, and mirrored
@@ -224,36 +224,37 @@ def _projection(made: _Made, largest_norm: float, diameter: float) -> Check:
     )
 
 
-def _lot_gradient(made: _Made, lot: int, smoothness: float, where: Where) -> Check:
-    """Two steps of the engine itself, without noise, the second on a lot that is short where lots hold several: against
+def _batch_gradient(made: _Made, batch: int, smoothness: float, where: Where) -> Check:
+    """Two steps of the engine itself, without noise, the second on a batch that is short where batches hold several:
+    against
     difference quotients of the losses, record by record."""
     objective, rate = made.objective, 1e-3
-    lot = min(lot, PAIRS)
-    size = lot + (lot + 1) // 2
+    batch = min(batch, PAIRS)
+    size = batch + (batch + 1) // 2
     source = _Rows(made.generator.standard_normal((size, objective.width)), made.labels(size))
     x_ND, y_N = objective.rows(source.features, source.labels)
-    steps = -(-size // lot)
+    steps = -(-size // batch)
     start = made.points[2] * 0.5
     noise = Noise(Law("gaussian"), Secrets(), int(np.prod(objective.shape)))
     state = State(start, 0, steps, None)
-    descent = Descent(objective, [Stage(steps, rate, 0.0)], lot, source, noise, state, where)
+    descent = Descent(objective, [Stage(steps, rate, 0.0)], batch, source, noise, state, where)
     worst, largest, losses = 0.0, 0.0, 0.0
     directions = made.generator.standard_normal((8, *objective.shape))
     while not state.finished:
-        w, first = descent.state.iterate, state.step * lot
+        w, first = descent.state.iterate, state.step * batch
         descent.advance(1)
         moved = (w * (1 - rate * objective.l2) - descent.state.iterate) / rate
-        x_BD, y_B = x_ND[first : first + lot], y_N[first : first + lot]
+        x_BD, y_B = x_ND[first : first + batch], y_N[first : first + batch]
         for direction in directions / np.sqrt(directions[0].size):
             ends = [objective.loss.value(x_BD @ (w + way * STEP * direction).T, y_B).sum() for way in (1, -1)]
-            quotient, losses = float(ends[0] - ends[1]) / (2 * STEP) / lot, max(losses, float(ends[0]))
+            quotient, losses = float(ends[0] - ends[1]) / (2 * STEP) / batch, max(losses, float(ends[0]))
             worst = max(worst, abs(quotient - float(np.vdot(moved, direction))))
         largest = max(largest, float(np.linalg.norm(moved)))
     # A quotient across a kink is off by as much as the gradient moves within it.
     allowed = smoothness * STEP + ERROR * (1.0 + largest) + 1e-15 * losses / STEP
     return Check(
-        "lot_gradient",
-        "a step follows the mean of its records' gradients, and a short lot keeps its divisor",
+        "batch_gradient",
+        "a step follows the mean of its records' gradients, and a short batch keeps its divisor",
         worst <= allowed,
         f"{worst:.1e} from difference quotients of the losses, over {steps} steps",
     )
@@ -274,7 +275,7 @@ def _noise_scale(objective: Objective, family: str, stages: tuple[Stage, ...]) -
                 blocks.append(noise.scaled(step, noise.block, Stage(1, 1.0, scale)).ravel())
             yield np.concatenate(blocks)[:DRAWS], law, scale
 
-    return held(drawn())
+    return check_lattice(drawn())
 
 
 @final

@@ -1,20 +1,20 @@
-"""Projected noisy descent on a linear predictor: w <- Proj(w - η [mean slope of a lot's losses + λ w + noise]).
+"""Projected noisy descent on a linear predictor: w <- Proj(w - η [mean slope of a batch's losses + λ w + noise]).
 
 Guarantees: every row of features has at most the norm of its objective and every target is within its range, whatever
 the source hands over, so that the proven constants hold; every iterate lies in the set; a pass visits each record once,
-in lots whose divisor is the lot's declared size, a short last one's too; a step's noise is independent of all others'
-and has the scale of the step's stage. Nothing is shown, written or returned before it is asked for.
+in batches whose divisor is the batch's declared size, a short last one's too; a step's noise is independent of all
+others' and has the scale of the step's stage. Nothing is shown, written or returned before it is asked for.
 
 How a step is made was chosen by measurement (`benchmarks/pnsgd.py`): in float64 numpy arrays, rows of float32 being
-cast and noise being drawn for many steps at once, `NUMBERS` numbers a block, which stay in the cache. Lots of one
+cast and noise being drawn for many steps at once, `NUMBERS` numbers a block, which stay in the cache. Batches of one
 record, of a predictor that is one number, go through BLAS's level 1 with the slope in plain Python: less than half the
 time of numpy's in-place operations and a fifth of torch's or less, since what such a step takes is mostly the overhead
-of its calls. Lots of several records are two products of matrices. Of a thousand features, nine tenths of the time of
-single records goes to the noise, and of lots of 64 an eighth. On an accelerator the same formulas run in torch
+of its calls. Batches of several records are two products of matrices. Of a thousand features, nine tenths of the time
+of single records goes to the noise, and of batches of 64 an eighth. On an accelerator the same formulas run in torch
 (`on_device`).
 
-Axes: B records of a lot, C classes, D features with the bias, P parameters, T steps. The parameters are (D,), or (C, D)
-where a predictor has a number for each class.
+Axes: B records of a batch, C classes, D features with the bias, P parameters, T steps. The parameters are (D,), or (C,
+D) where a predictor has a number for each class.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.losses import Loss, Softmax
-from dprecipe.noise.draws import draw
+from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 
@@ -41,7 +41,7 @@ ROUNDING = 1e-12
 """By what part bounds are kept stricter than they are stated, so that they hold after rounding."""
 
 
-class Records(Protocol):
+class DescentRecords(Protocol):
     """Where rows come from: `dprecipe.training.records.RecordSource`."""
 
     def __len__(self) -> int: ...
@@ -110,7 +110,7 @@ class Objective:
             if square > most * most:
                 w *= most / np.sqrt(square)
 
-    def mean_loss(self, w: Floats, records: Records) -> float:
+    def mean_loss(self, w: Floats, records: DescentRecords) -> float:
         """Over all records, with the regulariser."""
         total, size = 0.0, max(1, NUMBERS // self.columns)
         for start in range(0, len(records), size):
@@ -175,7 +175,7 @@ class Noise:
         number, row = divmod(step, self.block)
         if number != self._number:
             stream = self._secrets.stream("noise", number)
-            self._drawn_TP = draw(self._law, stream, self.block * self._parameters).reshape(self.block, -1)
+            self._drawn_TP = draw_noise(self._law, stream, self.block * self._parameters).reshape(self.block, -1)
             self._number = number
         return self._drawn_TP[row : row + count]
 
@@ -193,7 +193,7 @@ class Where(Protocol):
         """w <- Proj(shrink w + gradient + noise); may overwrite the gradient."""
 
     def steps(self, x_TBD: Floats, y_TB: NDArray[Any], factor: float, shrink: float, noise_TP: Floats) -> None:
-        """As many steps as there is noise, on whole lots of B records, their gradients times `factor`."""
+        """As many steps as there is noise, on whole batches of B records, their gradients times `factor`."""
 
     def fetch(self) -> Floats:
         """The parameters as they are now."""
@@ -236,7 +236,7 @@ class OnCpu:
             self.step(gradient, shrink, noise_P)
 
     def _singly(self, x_TD: Floats, y_T: list[float], factor: float, shrink: float, noise_TD: Floats) -> None:
-        """Lots of one record. In place: the iterate is contiguous and of double precision, as BLAS wants it."""
+        """Batches of one record. In place: the iterate is contiguous and of double precision, as BLAS wants it."""
         objective, w = self._objective, self._w
         ddot, daxpy, dscal = self._blas.ddot, self._blas.daxpy, self._blas.dscal
         assert not isinstance(objective.loss, Softmax)  # noqa: S101
@@ -265,8 +265,8 @@ class Descent:
         self,
         objective: Objective,
         stages: Sequence[Stage],
-        lot: int,
-        records: Records,
+        batch: int,
+        records: DescentRecords,
         noise: Noise,
         state: State,
         where: Where | None = None,
@@ -275,9 +275,9 @@ class Descent:
         self._objective = objective
         self._stages = tuple(stages)
         self._ends = np.cumsum([stage.steps for stage in stages]).tolist()
-        self._lot = lot
+        self._batch = batch
         self._records = records
-        self._lots = -(-len(records) // lot)
+        self._batches = -(-len(records) // batch)
         self._noise = noise
         self._state = state
         self._where = OnCpu(objective) if where is None else where
@@ -291,7 +291,7 @@ class Descent:
     @property
     def pass_ended(self) -> bool:
         """Whether the last step made was the last of a pass."""
-        return self.step > 0 and self.step % self._lots == 0
+        return self.step > 0 and self.step % self._batches == 0
 
     @property
     def state(self) -> State:
@@ -303,27 +303,27 @@ class Descent:
         """Make a few steps, `most` at most: of one pass, one stage and one block."""
         step, objective = self._state.step, self._objective
         number = int(np.searchsorted(self._ends, step, side="right"))
-        stage, lot = self._stages[number], step % self._lots
-        size = self._lot * objective.columns
+        stage, batch = self._stages[number], step % self._batches
+        size = self._batch * objective.columns
         count = min(
             self._state.stop - step,
             self._ends[number] - step,
-            self._lots - lot,
+            self._batches - batch,
             self._noise.left(step),
             max(1, NUMBERS // size),
             *(() if most is None else (most,)),
         )
-        first, end = lot * self._lot, min((lot + count) * self._lot, len(self._records))
-        whole = (end - first) // self._lot
+        first, end = batch * self._batch, min((batch + count) * self._batch, len(self._records))
+        whole = (end - first) // self._batch
         noise_TP = self._noise.scaled(step, count, stage)
-        factor, shrink = -stage.learning_rate / self._lot, 1.0 - stage.learning_rate * objective.l2
+        factor, shrink = -stage.learning_rate / self._batch, 1.0 - stage.learning_rate * objective.l2
         if size > NUMBERS or whole == 0:
             self._where.step(factor * self._gradient(first, end), shrink, noise_TP[0])
         else:
-            # The short last lot, if it is among these, waits for the next call.
+            # The short last batch, if it is among these, waits for the next call.
             noise_TP = noise_TP[:whole]
-            x_BD, y_B = self._rows(first, first + whole * self._lot)
-            x_TBD, y_TB = x_BD.reshape(whole, self._lot, -1), y_B.reshape(whole, self._lot)
+            x_BD, y_B = self._rows(first, first + whole * self._batch)
+            x_TBD, y_TB = x_BD.reshape(whole, self._batch, -1), y_B.reshape(whole, self._batch)
             self._where.steps(x_TBD, y_TB, factor, shrink, noise_TP)
         self._state.step = step + len(noise_TP)
 
@@ -332,7 +332,7 @@ class Descent:
         return self._objective.rows(*self._records.batch(slice(first, end) if order is None else order[first:end]))
 
     def _gradient(self, first: int, end: int) -> Any:
-        """Of a lot that is too large for a block, or short: part by part."""
+        """Of a batch that is too large for a block, or short: part by part."""
         part = max(1, NUMBERS // self._objective.columns)
         total: Any = 0.0
         for start in range(first, end, part):

@@ -1,4 +1,4 @@
-"""The state of a hidden run on disk: encrypted, and of no use with another key, plan or ledger.
+"""The state of a last-iterate release on disk: encrypted, and of no use with another key, plan or ledger.
 
 One file, written so that a crash leaves the old one or the new one: a line that names what it is, a line with the head
 of the ledger at the time, 12 random bytes, and the state under ChaCha20-Poly1305, which authenticates all of it
@@ -51,7 +51,7 @@ class HiddenState:
         head, nonce = ledger_head.encode(), secrets.token_bytes(NONCE_BYTES)
         try:
             sealed = _cipher(self._held_key()).encrypt(nonce, _packed(state), self._about(head))
-            durable.replace(self._path, b"\n".join((MAGIC, head, nonce + sealed)))
+            durable.replace_file(self._path, b"\n".join((MAGIC, head, nonce + sealed)))
         except OSError as error:
             raise RunFailed(
                 f"{self._path}: can't keep the state: {error.strerror}",
@@ -94,7 +94,7 @@ class HiddenState:
     def _held_key(self) -> bytes:
         """The key on disk, made and put there where there is none."""
         if not os.path.lexists(self._key):
-            durable.replace(self._key, secrets.token_bytes(KEY_BYTES))
+            durable.replace_file(self._key, secrets.token_bytes(KEY_BYTES))
         key = durable.read_bytes(self._key)
         if len(key) != KEY_BYTES:
             raise self._refused("can't be kept: its key is damaged")

@@ -37,8 +37,8 @@ class OnDevice:
         self._step(gradient, shrink, self._moved(noise_P))
 
     def steps(self, x_TBD: Floats, y_TB: NDArray[Any], factor: float, shrink: float, noise_TP: Floats) -> None:
-        lots = zip(self._moved(x_TBD), self._moved(y_TB), self._moved(noise_TP), strict=True)
-        for x_BD, y_B, noise_P in lots:
+        batches = zip(self._moved(x_TBD), self._moved(y_TB), self._moved(noise_TP), strict=True)
+        for x_BD, y_B, noise_P in batches:
             self._step(self._of(x_BD, y_B).mul_(factor), shrink, noise_P)
 
     def _moved(self, array: NDArray[Any]) -> Tensor:

@@ -26,12 +26,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dprecipe.data.facts import DataFacts, facts
+from dprecipe.data.facts import DataFacts, describe_data
 from dprecipe.faults import BudgetSpent, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
 from dprecipe.mechanisms.pnsgd.schedule import Stage
-from dprecipe.mechanisms.pnsgd.schema import Ball, Box
+from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint
 from dprecipe.mechanisms.pnsgd.train import checks
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Floats, Noise, Objective, OnCpu, State, Where
 from dprecipe.mechanisms.pnsgd.train.hidden_state import HiddenState
@@ -46,12 +46,12 @@ from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
 from dprecipe.progress import Progress
 from dprecipe.training import log
-from dprecipe.training.attempt import opened
+from dprecipe.training.attempt import open_attempt
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.program import Sets, Synthetic, check_width, declared, device_of
-from dprecipe.training.provenance import Provenance, private_of
+from dprecipe.training.program import Sets, Synthetic, check_width, declared_records, device_of
+from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
 from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
@@ -64,22 +64,22 @@ step, as long as a processor needs for so many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PnsgdProgram:
     """What a run needs besides its ledger."""
 
     objective: Objective
     stages: tuple[Stage, ...]
     sets: Sets
     facts: DataFacts
-    provenance: Provenance
+    provenance: RunProvenance
 
     def where(self) -> Where:
         """What makes the steps."""
         return _where(self.objective, self.provenance.device)
 
 
-def prepare(plan: Plan, root: Path, given: Given) -> Program:
-    """Probe the engine on made-up records, and only then bring in the plan's own, or those that were given.
+def prepare(plan: Plan, root: Path, given: Given) -> PnsgdProgram:
+    """Probe the engine on synthetic records, and only then bring in the plan's own, or those that were given.
 
     Raises:
         UsageFault: a model was given, whose constants nobody has proved, or public records.
@@ -90,24 +90,24 @@ def prepare(plan: Plan, root: Path, given: Given) -> Program:
         raise UsageFault("nothing is proved of a model from Python", "leave `model` out: the recipe names one")
     if given.public is not None:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-    program = _prepared(plan, lambda: declared(plan, root, given))
+    program = _prepared(plan, lambda: declared_records(plan, root, given))
     check_publishable(plan, program.provenance)
     return program
 
 
-def _prepared(plan: Plan, records: Callable[[], Sets]) -> Program:
-    own, data_facts, objective = pnsgd_plan(plan), facts(plan.data), objective_of(plan)
+def _prepared(plan: Plan, records: Callable[[], Sets]) -> PnsgdProgram:
+    own, data_facts, objective = pnsgd_plan(plan), describe_data(plan.data), objective_of(plan)
     device = _device(plan, objective)
-    tried = checks.probe(objective, own.descent, own.contraction, own.stages, lambda: _where(objective, device))
+    tried = checks.run_checks(objective, own.descent, own.contraction, own.stages, lambda: _where(objective, device))
     sets = records()
     check_width(plan, sets.train)
-    provenance = Provenance(tried, device, data="python" if sets.from_python else "recipe")
-    return Program(objective, own.stages, sets, data_facts, provenance)
+    provenance = RunProvenance(tried, device, data="python" if sets.from_python else "recipe")
+    return PnsgdProgram(objective, own.stages, sets, data_facts, provenance)
 
 
 def objective_of(plan: Plan) -> Objective:
     """What the plan descends, and where."""
-    own, data_facts = pnsgd_plan(plan), facts(plan.data)
+    own, data_facts = pnsgd_plan(plan), describe_data(plan.data)
     constraint, location = own.constraint, isinstance(plan.model, Location)
     return Objective(
         loss=loss_of(plan.model, data_facts.classes),
@@ -115,8 +115,8 @@ def objective_of(plan: Plan) -> Objective:
         bias=location or own.bias,
         feature_norm=own.feature_norm or 0.0,
         l2=own.l2,
-        radius=constraint.radius if isinstance(constraint, Ball) else None,
-        bound=constraint.bound if isinstance(constraint, Box) else None,
+        radius=constraint.radius if isinstance(constraint, BallConstraint) else None,
+        bound=constraint.bound if isinstance(constraint, BoxConstraint) else None,
     )
 
 
@@ -132,14 +132,14 @@ def _where(objective: Objective, device: torch.device) -> Where:
 
 
 @final
-class HiddenRunner(Runner[Program]):
+class HiddenRunner(Runner[PnsgdProgram]):
     """The runner of projected noisy SGD."""
 
-    def prepare(self, plan: Plan, root: Path, given: Given) -> Program:
+    def prepare(self, plan: Plan, root: Path, given: Given) -> PnsgdProgram:
         """See the function `prepare`."""
         return prepare(plan, root, given)
 
-    def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
+    def attempt(self, plan: Plan, folder: RunFolder, program: PnsgdProgram, start: Start) -> Run:
         """Go on from where the folder is: unless the run has ended, in which case its release is made."""
         checkpoints = folder.private / "checkpoints"
         kept = HiddenState(checkpoints / "last.hidden", folder.private / "checkpoint.key", plan.digest)
@@ -152,7 +152,7 @@ class HiddenRunner(Runner[Program]):
             _check_standing(plan, event, before, state)
 
         private, stopped = {"commitment": private_of(program.sets.train)}, threading.Event()
-        with opened(plan, folder, start, program.provenance, private, check) as attempt:
+        with open_attempt(plan, folder, start, program.provenance, private, check) as attempt:
             ledger = attempt.ledger
             if not _settled(event, ledger.before):
                 if _left(event, ledger.before):
@@ -190,7 +190,7 @@ class HiddenRunner(Runner[Program]):
             descent.advance()
         where.fetch()
         seconds = (time.monotonic() - clock) / descent.step
-        done = f"{descent.step} steps on made-up records: {seconds * 1e6:.3g} µs a step"
+        done = f"{descent.step} steps on synthetic records: {seconds * 1e6:.3g} µs a step"
         return Rehearsal(done, seconds * plan.length.steps, program.provenance.checks)
 
 
@@ -232,7 +232,7 @@ def _check_standing(plan: Plan, event: Event, before: Ledger | None, state: Stat
 
 def _descend(
     plan: Plan,
-    program: Program,
+    program: PnsgdProgram,
     secrets: Secrets,
     state: State | None,
     kept: HiddenState,
@@ -265,7 +265,7 @@ def _descend(
             progress.show(descent.step)
             if own.private_log and descent.pass_ended:
                 loss = objective.mean_loss(descent.state.iterate, train)
-                log.append(folder.private / "losses.csv", {"step": descent.step, "loss": loss})
+                log.append_line(folder.private / "losses.csv", {"step": descent.step, "loss": loss})
             if encrypted and time.monotonic() - saved >= plan.runtime.checkpoint_seconds:
                 kept.save(descent.state, ledger.head)
                 saved = time.monotonic()
@@ -303,7 +303,7 @@ def _module(plan: Plan, data_facts: DataFacts) -> nn.Module:
 
 
 def _score(
-    plan: Plan, folder: RunFolder, program: Program, test: RecordSource, weights: dict[str, Tensor], step: int
+    plan: Plan, folder: RunFolder, program: PnsgdProgram, test: RecordSource, weights: dict[str, Tensor], step: int
 ) -> Score:
     """Of the model that is released, after the ledger was closed."""
     held_out = HeldOut(

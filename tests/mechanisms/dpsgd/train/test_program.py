@@ -1,4 +1,4 @@
-"""DP-SGD's program: it runs the events on record, with the lots they draw, and divides by public constants only."""
+"""DP-SGD's program: it runs the events on record, with the batches they draw, and divides by public constants only."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dprecipe.data.records import Records
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
 from dprecipe.mechanisms.dpsgd.train import program as train
-from dprecipe.mechanisms.dpsgd.train.program import LEAST_NORM, MOST_NORM, ClippedSums, adapted, clipping_of
-from dprecipe.mechanisms.noisy_sum.lots import draw
+from dprecipe.mechanisms.dpsgd.train.program import MAX_NORM, MIN_NORM, ClippedSums, clipping_of, next_clip_norm
+from dprecipe.mechanisms.noisy_sum.batches import draw_batch
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
@@ -28,13 +28,13 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 from dprecipe.recipe.read import read_text
 from dprecipe.training import noisy_steps
-from dprecipe.training.engine.clipped_sum import Batch, clipped_sum
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.gate import Gate
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.noisy_steps import NoisySteps, Step
+from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.records import Store
-from dprecipe.training.stepwise import fit
+from dprecipe.training.stepwise import fit_steps
 from dprecipe.training.watch import lightning
 
 RECIPE = """\
@@ -59,7 +59,7 @@ SEED = 5
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Callable[..., tuple[Plan, NoisySteps]]]:
-    """The small recipe's program over 40 made-up records, with known secrets."""
+    """The small recipe's program over 40 synthetic records, with known secrets."""
     ledgers = []
 
     def make(*overrides: str) -> tuple[Plan, NoisySteps]:
@@ -83,40 +83,40 @@ def flat(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()]).double()
 
 
-def test_t2_the_lots_of_a_run_are_drawn_by_the_events_on_record(
+def test_t2_the_batches_of_a_run_are_drawn_by_the_events_on_record(
     program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, module = program()
-    lots: list[NDArray[np.int64]] = []
-    real = Store.lot
+    batches: list[NDArray[np.int64]] = []
+    real = Store.batch
 
     seeds: list[int] = []
 
     def seeing(self: Store, units: NDArray[np.int64], seed: int) -> Any:
-        lots.append(units)
+        batches.append(units)
         seeds.append(seed)
         return real(self, units, seed)
 
-    monkeypatch.setattr(Store, "lot", seeing)
-    fit(module, lightning.Callback(), torch.device("cpu"), 25)
-    # Augmentation and dropout draw anew in every lot, or one record would decide what is drawn for the next.
+    monkeypatch.setattr(Store, "batch", seeing)
+    fit_steps(module, lightning.Callback(), torch.device("cpu"), 25)
+    # Augmentation and dropout draw anew in every batch, or one record would decide what is drawn for the next.
     assert len(set(seeds)) == 25
     (charge,) = made.events
     assert charge == Charge(PoissonGaussian(0.25, made.room.phases[0].noise_multiplier), 25)
     secrets = Secrets(SEED)
-    expected = [next(draw(charge.event, 40, secrets.stream("sampling", index))) for index in range(1, 26)]
-    assert [lot.tolist() for lot in lots] == [lot.tolist() for lot in expected]
-    assert len({len(lot) for lot in lots}) > 3  # Poisson lots vary in size
+    expected = [next(draw_batch(charge.event, 40, secrets.stream("sampling", index))) for index in range(1, 26)]
+    assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in expected]
+    assert len({len(batch) for batch in batches}) > 3  # Poisson batches vary in size
 
 
-def test_t1_t16_every_noisy_sum_is_divided_by_the_public_lot_size(
+def test_t1_t16_every_noisy_sum_is_divided_by_the_public_batch_size(
     program: Callable[[], tuple[Plan, NoisySteps]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With lr 1 and no momentum, a step moves the weights by exactly the noisy sum over 10, for lots of 0 to 40."""
+    """With lr 1 and no momentum, a step moves the weights by exactly the noisy sum over 10, for batches of 0 to 40."""
     made, module = program()
     sizes = [0, 1, 7, 40] * 6 + [0]
-    lots = iter([np.arange(size) for size in sizes])
-    monkeypatch.setattr(noisy_steps, "draw", lambda event, units, stream: iter([next(lots)]))
+    batches = iter([np.arange(size) for size in sizes])
+    monkeypatch.setattr(noisy_steps, "draw_batch", lambda event, units, stream: iter([next(batches)]))
     sums: list[Tensor] = []
     moves: list[Tensor] = []
     real = Gate.release
@@ -134,27 +134,27 @@ def test_t1_t16_every_noisy_sum_is_divided_by_the_public_lot_size(
                 done.append(-(moves[-1] + flat(module.model)))
 
     done: list[Tensor] = []
-    fit(module, Ends(), torch.device("cpu"), 25)
+    fit_steps(module, Ends(), torch.device("cpu"), 25)
     assert made.room.expected_batch == 10.0
     assert len(done) == len(sums) == 25
     for size, noisy, moved in zip(sizes, sums, done, strict=True):
-        torch.testing.assert_close(moved, noisy / 10.0, rtol=1e-4, atol=1e-6, msg=f"a lot of {size}")
+        torch.testing.assert_close(moved, noisy / 10.0, rtol=1e-4, atol=1e-6, msg=f"a batch of {size}")
 
 
 def test_t9_a_step_that_was_cut_short_leaves_nothing_in_the_next(
     program: Callable[[], tuple[Plan, NoisySteps]],
 ) -> None:
-    """The second half of a lot fails; the next sum is that of its own lot alone."""
+    """The second half of a batch fails; the next sum is that of its own batch alone."""
 
     class Torn:
         gradients = 8
 
-        def parts(self, size: int) -> Iterator[Batch]:
-            yield Batch(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))
+        def parts(self, size: int) -> Iterator[BatchPart]:
+            yield BatchPart(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))
             raise OSError("a disk went away")
 
     _, module = program()
-    whole = Batch(torch.eye(3), torch.tensor([0, 1, 0]))
+    whole = BatchPart(torch.eye(3), torch.tensor([0, 1, 0]))
     clean = clipped_sum(module.model, cross_entropy, whole, Clipping.flat(1.0), 2).value
     with pytest.raises(OSError, match="went away"):
         clipped_sum(module.model, cross_entropy, Torn(), Clipping.flat(1.0), 2)
@@ -171,7 +171,7 @@ def sums(*overrides: str, model: nn.Module | None = None) -> tuple[Plan, Clipped
 
 def test_the_noisy_count_moves_the_clip_norm_of_the_next_step_by_public_constants_alone() -> None:
     made, adaptive = sums(ADAPTIVE)
-    step = Step(3, made.events[0].event)
+    step = NoisyStep(3, made.events[0].event)
     before = adaptive.clipping(step)
     assert before.thresholds == (0.5,)
     multiplier = made.room.phases[0].noise_multiplier
@@ -179,7 +179,7 @@ def test_the_noisy_count_moves_the_clip_norm_of_the_next_step_by_public_constant
     noisy = torch.tensor([5.0] * 8 + [3.0], dtype=torch.float64)
     gradient, factor = adaptive.gradient(noisy, step)
     assert (gradient.tolist(), factor) == ([0.5] * 8, 1.0)
-    # 3 of an expected lot of 10 above one half: 0.8 of them within the norm.
+    # 3 of an expected batch of 10 above one half: 0.8 of them within the norm.
     assert adaptive.clipping(step).thresholds == pytest.approx((0.5 * math.exp(-0.4 * (0.8 - 0.3)),))
     assert adaptive.figures() == {"clip_norm": adaptive.clipping(step).thresholds[0]}
 
@@ -188,13 +188,13 @@ def test_the_noisy_count_moves_the_clip_norm_of_the_next_step_by_public_constant
 def test_an_adaptive_clip_norm_stays_within_bounds_whatever_the_noise(share: float) -> None:
     norm = 0.5
     for _ in range(3):
-        norm = adapted(norm, share, 0.5, 10.0)
-        assert LEAST_NORM * (1 - 1e-12) <= norm <= MOST_NORM * (1 + 1e-12)
+        norm = next_clip_norm(norm, share, 0.5, 10.0)
+        assert MIN_NORM * (1 - 1e-12) <= norm <= MAX_NORM * (1 + 1e-12)
 
 
 def test_what_noisy_counts_decided_goes_into_checkpoints_and_comes_back_exactly() -> None:
     made, adaptive = sums(ADAPTIVE)
-    step = Step(0, made.events[0].event)
+    step = NoisyStep(0, made.events[0].event)
     adaptive.gradient(torch.arange(9, dtype=torch.float64), step)
     _, resumed = sums(ADAPTIVE)
     resumed.restore(adaptive.state())
@@ -208,7 +208,7 @@ def test_what_noisy_counts_decided_goes_into_checkpoints_and_comes_back_exactly(
 
 def test_a_run_resumes_with_the_clip_norm_of_its_checkpoint(program: Callable[..., tuple[Plan, NoisySteps]]) -> None:
     _, first = program(ADAPTIVE)
-    fit(first, lightning.Callback(), torch.device("cpu"), 25)
+    fit_steps(first, lightning.Callback(), torch.device("cpu"), 25)
     state = first.state()
     assert state["sums"] == first.figures() != {"clip_norm": 0.5}
     _, second = program(ADAPTIVE)
@@ -221,14 +221,14 @@ def test_each_step_takes_the_constants_of_its_phase() -> None:
     step = 0
     for phase in made.room.phases:
         for number in (step, step + phase.steps - 1):
-            assert phased.clipping(Step(number, made.events[0].event)).thresholds == (phase.clip_norm,)
+            assert phased.clipping(NoisyStep(number, made.events[0].event)).thresholds == (phase.clip_norm,)
         step += phase.steps
     assert step == made.length.steps
 
 
 def test_the_noise_of_a_count_is_that_of_the_event_that_pays_for_the_step() -> None:
     _, adaptive = sums(ADAPTIVE)
-    assert adaptive.clipping(Step(0, PoissonGaussian(0.25, 0.1))).counted == 2.0 / 0.1
+    assert adaptive.clipping(NoisyStep(0, PoissonGaussian(0.25, 0.1))).counted == 2.0 / 0.1
 
 
 def test_per_layer_norms_are_those_of_the_models_own_layers() -> None:
@@ -252,10 +252,10 @@ def test_what_the_engine_is_told(unit: str, monkeypatch: pytest.MonkeyPatch) -> 
     made = plan(read_text(RECIPE.replace("  size: 40\n", f"  size: 40\n  unit: {unit}\n")))
     model = nn.Linear(3, 2)
     sums = ClippedSums(made, model)
-    lot = Store(Records(np.zeros((40, 3), np.float32), np.zeros(40, np.int64)), torch.device("cpu")).lot(
+    batch = Store(Records(np.zeros((40, 3), np.float32), np.zeros(40, np.int64)), torch.device("cpu")).batch(
         np.arange(9), 0
     )
-    sums.summed(model, lot, Step(0, made.events[0].event))
+    sums.summed(model, batch, NoisyStep(0, made.events[0].event))
     (given,) = told
     assert given[-1] == 3
     assert (given[-2]._hindrance, given[-2]._processes) == ("" if unit == "record" else HINDRANCE, 3)

@@ -10,7 +10,7 @@ import pytest
 
 from dprecipe.cli.validate import check
 from dprecipe.faults import PlanRefused, RecipeError, RunFailed, UsageFault
-from dprecipe.mechanisms.encoded.codebook import gaussian, load
+from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook, load
 from dprecipe.mechanisms.encoded.commands.codebook import codebook
 from dprecipe.mechanisms.encoded.files import codebook_of
 from dprecipe.planning.make import plan
@@ -93,7 +93,7 @@ def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:
         read(recipe)
     with pytest.raises(RunFailed):
         codebook_of(planned.room, recipe.parent)
-    gaussian([651], 3, 1e-5, 0).save(book)
+    draw_gaussian_codebook([651], 3, 1e-5, 0).save(book)
     with pytest.raises(RecipeError, match="R260"):
         read(recipe)
     with book.open("wb") as file:

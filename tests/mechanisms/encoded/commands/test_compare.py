@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.encoded.codebook import fitted
+from dprecipe.mechanisms.encoded.codebook import fit_codebook
 from dprecipe.mechanisms.encoded.commands import compare as module
 from dprecipe.mechanisms.encoded.commands.compare import (
     GAUSSIAN,
     LAWS,
-    MOST_L1_GAIN,
+    MAX_L1_GAIN,
     Compared,
     Comparison,
-    compare,
+    compare_distributions,
     name_of,
     noise_of,
 )
@@ -70,14 +70,14 @@ def loaded(
     files = []
     if codeword is not None:
         dimension, codebook = len(codeword), "{source: file, path: absent.npz}"
-        files = [("codebook", canonical_json(fitted(codeword[None], [dimension]).box.to_json()))]
+        files = [("codebook", canonical_json(fit_codebook(codeword[None], [dimension]).box.to_json()))]
     text = RECIPE.format(inputs=dimension // 2 - 1, codebook=codebook, steps=steps, epsilon=epsilon)
     return read_text(text, "small.yaml", overrides, attachments=files)
 
 
 def compared(found: Loaded) -> Comparison:
     assert isinstance(found.recipe.mechanism, Encoded)
-    return compare(found.recipe.mechanism, Facts.of(found.recipe, found.source.attachments))
+    return compare_distributions(found.recipe.mechanism, Facts.of(found.recipe, found.source.attachments))
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *laws: Law) -> None:
@@ -125,8 +125,8 @@ def test_what_is_compared_is_what_a_plan_solves(monkeypatch: pytest.MonkeyPatch)
         row = of(found, law)
         assert row.multiplier == made.solved["mechanism.noise.multiplier"]
         assert (row.epsilon, row.accountant) == (made.guarantee.epsilon, made.guarantee.accountant)
-        assert row.cross_check_epsilon == made.guarantee.cross_check_epsilon
-        assert row.cross_check_accountant == made.guarantee.cross_check_accountant
+        assert row.alternative_epsilon == made.guarantee.alternative_epsilon
+        assert row.alternative_accountant == made.guarantee.alternative_accountant
         assert row.scale == made.room.noises[-1].scale
         assert row.l2 == pytest.approx(made.room.noises[-1].deviation)
 
@@ -139,7 +139,7 @@ def test_figures_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row.l1 == pytest.approx(0.873079 * row.scale, rel=1e-5)
     assert row.l2 == pytest.approx(math.sqrt(9 / 7) * row.scale)
     assert row.equal_fisher_scale == pytest.approx(math.sqrt(12 / 10) * row.scale)
-    # A lot of 100 codewords of norm 0.5, all alike, against noise over 10 coordinates.
+    # A batch of 100 codewords of norm 0.5, all alike, against noise over 10 coordinates.
     assert row.signal_to_noise == pytest.approx(100 * 0.5 / (row.l2 * math.sqrt(10)))
     assert (terms.dimension, terms.norm, terms.words, terms.codes) == (10, 0.5, 1, 100)
     assert row.l1_ratio == row.l1 / of(found, GAUSSIAN).l1
@@ -217,7 +217,7 @@ def row(law: Law, l1: float, l2: float) -> Compared:
     ("l1", "l2", "least_l1", "least_l2", "matters"),
     [
         (0.9989, 1.0351, "student_t(9)", "gaussian", False),
-        (1 - MOST_L1_GAIN, 1.01, "student_t(9)", "gaussian", False),
+        (1 - MAX_L1_GAIN, 1.01, "student_t(9)", "gaussian", False),
         (0.9997, 0.9997, "gaussian", "gaussian", False),
         (0.985, 1.02, "student_t(9)", "gaussian", True),
         (0.995, 0.99, "student_t(9)", "student_t(9)", True),
@@ -238,8 +238,8 @@ def test_the_bound_on_the_l1_gain_is_that_of_the_airy_density() -> None:
 
     energy = -float(ai_zeros(1)[1][0])
     ratio = (2 * energy / 3) * math.sqrt(4 * energy / 3) / math.sqrt(2 / math.pi)
-    assert ratio == pytest.approx(1 - MOST_L1_GAIN, abs=5e-5)
-    assert ratio > 1 - MOST_L1_GAIN
+    assert ratio == pytest.approx(1 - MAX_L1_GAIN, abs=5e-5)
+    assert ratio > 1 - MAX_L1_GAIN
 
 
 @pytest.mark.parametrize("law", LAWS, ids=name_of)
@@ -248,7 +248,7 @@ def test_each_law_has_a_noise_block_and_no_better_error_at_equal_information(law
     assert Law(block.family, shape_of(block)) == law
     assert block.multiplier == "auto"
     assert law.standard_deviation * math.sqrt(law.fisher) >= 1  # Cramér and Rao
-    assert law.mean_absolute * math.sqrt(law.fisher) >= (1 - MOST_L1_GAIN) * math.sqrt(2 / math.pi)
+    assert law.mean_absolute * math.sqrt(law.fisher) >= (1 - MAX_L1_GAIN) * math.sqrt(2 / math.pi)
 
 
 @pytest.mark.slow
@@ -257,7 +257,9 @@ def test_every_law_is_compared_and_stays_within_the_budget() -> None:
     recipe = loaded(dimension=10, steps=20)
     spec = recipe.recipe.mechanism
     assert isinstance(spec, Encoded)
-    found = compare(spec, Facts.of(recipe.recipe), lambda done, of_all, law: seen.append((done, of_all, law)))
+    found = compare_distributions(
+        spec, Facts.of(recipe.recipe), lambda done, of_all, law: seen.append((done, of_all, law))
+    )
     assert [law for _, _, law in seen] == list(LAWS)
     assert {row.law for row in found.laws} == set(LAWS)
     assert found.left_out == ()

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.encoded.commands import compare
 from dprecipe.mechanisms.encoded.commands import noise as module
-from dprecipe.mechanisms.encoded.commands.noise import comparable, noise
+from dprecipe.mechanisms.encoded.commands.noise import compare_noise, is_comparable
 from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
 from dprecipe.noise.laws import Law
 from dprecipe.planning.make import plan
@@ -54,7 +54,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_table_and_what_follows_in_few_coordinates(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    noise(recipe, ["mechanism.noise={family: student_t, df: 9, multiplier: auto}"])
+    compare_noise(recipe, ["mechanism.noise={family: student_t, df: 9, multiplier: auto}"])
     out = capsys.readouterr().out
     assert out.startswith("small: noise at ε = 3, δ = 1e-06 (pld), 100 steps, 10 coordinates, codewords of norm 0.5\n")
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.startswith("  ")}
@@ -68,23 +68,23 @@ def test_the_table_and_what_follows_in_few_coordinates(recipe: Path, capsys: pyt
 
 
 def test_what_follows_in_many_coordinates(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    noise(recipe, [*MANY, "mechanism.codebook.size=1000"])
+    compare_noise(recipe, [*MANY, "mechanism.codebook.size=1000"])
     out = capsys.readouterr().out
     assert "Smallest L1 error: gaussian. Smallest L2 error: gaussian." in out
     assert "hardly matters: over 702 coordinates" in out
     assert "more than 0.79%" in out
     assert "for the envelope of 1,000 codewords" in out
-    noise(recipe, [*MANY, "mechanism.codebook.size=1"])
+    compare_noise(recipe, [*MANY, "mechanism.codebook.size=1"])
     assert "envelope" not in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_what_lies_in_the_bounds_and_not_in_the_laws_is_told(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    noise(recipe, MANY)
+    compare_noise(recipe, MANY)
     plain = capsys.readouterr().out
     assert "looser bounds" not in plain
     assert "a unit removed and one added" not in plain
-    noise(recipe, [*MANY, "budget.neighbouring=replace_one", "mechanism.microbatch=2"])
+    compare_noise(recipe, [*MANY, "budget.neighbouring=replace_one", "mechanism.microbatch=2"])
     told = capsys.readouterr().out
     assert "looser bounds" in told
     assert "a unit removed and one added" in told
@@ -94,7 +94,7 @@ def test_the_document_fits_its_schema_and_is_what_is_written(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "deep" / "noise"
-    noise(recipe, output="json", out=out)
+    compare_noise(recipe, output="json", out=out)
     written = capsys.readouterr().out
     document = json.loads(written)
     Draft202012Validator(noise_schema()).validate(document)
@@ -105,12 +105,12 @@ def test_the_document_fits_its_schema_and_is_what_is_written(
     assert document["laws"][-1]["l1"] is document["laws"][-1]["l2_ratio"] is None
     assert document["matters"] is True
     assert document["verdict"].startswith("Smallest L1 error")
-    noise(recipe, ["budget.epsilon=2"], out=out)
+    compare_noise(recipe, ["budget.epsilon=2"], out=out)
     assert json.loads((out / "noise.json").read_text("utf-8"))["budget"]["epsilon"] == 2  # replaced
 
 
 def test_the_plot_shows_every_law_and_figure_inside_its_frame(recipe: Path, tmp_path: Path) -> None:
-    noise(recipe, ["mechanism.noise={family: student_t, df: 2.1, multiplier: auto}"], out=tmp_path)
+    compare_noise(recipe, ["mechanism.noise={family: student_t, df: 2.1, multiplier: auto}"], out=tmp_path)
     document = json.loads((tmp_path / "noise.json").read_text("utf-8"))
     svg = ElementTree.parse(tmp_path / "noise.svg").getroot()
     texts = [element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")]
@@ -129,7 +129,7 @@ def test_the_plot_shows_every_law_and_figure_inside_its_frame(recipe: Path, tmp_
 def test_dpsgd_is_compared_as_encoding_with_one_codeword(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    noise(recipe, [DPSGD], out=tmp_path)
+    compare_noise(recipe, [DPSGD], out=tmp_path)
     assert "dpsgd can be accounted with gaussian noise only" in capsys.readouterr().out
     document = json.loads((tmp_path / "noise.json").read_text("utf-8"))
     assert (document["mechanism"], document["compared_as"]) == ("dpsgd", "encoded")
@@ -155,21 +155,21 @@ def test_a_recipe_that_can_not_be_planned_is_refused_at_its_place(
     recipe: Path, overrides: list[str], code: str
 ) -> None:
     with pytest.raises(PlanRefused) as refused:
-        noise(recipe, overrides)
+        compare_noise(recipe, overrides)
     assert [finding.code for finding in refused.value.findings if finding.is_error] == [code]
     assert all(finding.place is not None for finding in refused.value.findings)
 
 
 def test_wrong_use(recipe: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageFault, match="unknown format"):
-        noise(recipe, output="xml")
+        compare_noise(recipe, output="xml")
     (tmp_path / "file").touch()
     with pytest.raises(UsageFault, match="can't be written"):
-        noise(recipe, MANY, out=tmp_path / "file")
+        compare_noise(recipe, MANY, out=tmp_path / "file")
     loaded = read(recipe)
     other: Any = SimpleNamespace(kind="another")
     with pytest.raises(UsageFault, match="another has no choice of noise"):
-        comparable(replace(loaded, recipe=loaded.recipe.model_copy(update={"mechanism": other})))
+        is_comparable(replace(loaded, recipe=loaded.recipe.model_copy(update={"mechanism": other})))
 
 
 def test_signs_of_life_come_after_some_time(
@@ -177,5 +177,5 @@ def test_signs_of_life_come_after_some_time(
 ) -> None:
     clock = iter([0.0, 1.0, 2.5, 2.5, 3.0])
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    noise(recipe, MANY)
+    compare_noise(recipe, MANY)
     assert capsys.readouterr().err == "1 of 3 laws compared; now student_t(9)\n"

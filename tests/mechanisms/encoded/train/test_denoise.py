@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dprecipe.mechanisms.encoded.train import denoise
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
-from dprecipe.noise.draws import draw
+from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.laws import Law
 
@@ -65,7 +65,7 @@ def test_sorted_on_a_device_it_is_the_same_to_the_bit(
     law: Law, groups: tuple[int, ...] | None, shrink: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a sum on CUDA goes through; little of it is fetched."""
-    noisy = torch.from_numpy(1.7 * draw(law, Stream(b"on a device".ljust(32)), 5000)) + 0.3
+    noisy = torch.from_numpy(1.7 * draw_noise(law, Stream(b"on a device".ljust(32)), 5000)) + 0.3
     noisy[::7] = noisy[::7].round()
     before = noisy.clone()
     expected = kolmogorov_smirnov(noisy, law, 1.7, groups, shrink=shrink)
@@ -77,22 +77,22 @@ def test_sorted_on_a_device_it_is_the_same_to_the_bit(
         return lambda ranks: fetched.append(len(ranks)) or at(ranks)  # type: ignore[func-returns-value, return-value]
 
     monkeypatch.setattr(denoise, "_fetching", noted)
-    monkeypatch.setattr(denoise, "sorts", lambda device: True)
+    monkeypatch.setattr(denoise, "sorts_on_device", lambda device: True)
     assert kolmogorov_smirnov(noisy, law, 1.7, groups, shrink=shrink) == expected
     assert torch.equal(noisy, before)
     assert 5000 / 16 <= sum(fetched) < 5000 / 2
 
 
 def test_on_a_cpu_sums_are_sorted_by_numpy() -> None:
-    assert not denoise.sorts(torch.device("cpu"))
-    assert denoise.sorts(torch.device("cuda"))
+    assert not denoise.sorts_on_device(torch.device("cpu"))
+    assert denoise.sorts_on_device(torch.device("cuda"))
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
 def test_of_noise_alone_the_mean_is_the_null_value(law: Law) -> None:
     """400 times 1,000 draws: the mean has standard error 0.013, so 0.065 is five of them (6e-7 each)."""
     rows, count = 400, 1000
-    draws = torch.from_numpy(draw(law, Stream(b"draws for the tests of denoising"), rows * count))
+    draws = torch.from_numpy(draw_noise(law, Stream(b"draws for the tests of denoising"), rows * count))
     mean = sum(kolmogorov_smirnov(draws, law, 1.0, [count] * rows)) / rows
     assert mean * math.sqrt(count) == pytest.approx(0.86, abs=0.065)
 

@@ -24,9 +24,9 @@ from dprecipe.mechanisms.encoded import codebook
 from dprecipe.mechanisms.encoded.train import encoded_sum as engine
 from dprecipe.mechanisms.encoded.train import ranks
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
-from dprecipe.mechanisms.encoded.train.ranks import CELLS, SHIFT, SORTED, spread
+from dprecipe.mechanisms.encoded.train.ranks import CELLS, SHIFT, SORTED, spread_ranks
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.clipped_sum import Batch, per_record_gradients
+from dprecipe.training.engine.clipped_sum import BatchPart, per_record_gradients
 from dprecipe.training.losses import cross_entropy
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "encoding.json").read_text(encoding="utf-8"))["A_encode"]
@@ -48,7 +48,7 @@ class Steps:
 
 @dataclass
 class Book:
-    groups: Sequence[engine.Group]
+    groups: Sequence[engine.RankGroup]
 
 
 def book_of(codewords: list[list[float]]) -> Book:
@@ -57,18 +57,18 @@ def book_of(codewords: list[list[float]]) -> Book:
     return Book([Steps(0, levels.shape[1], levels / np.linalg.norm(levels, axis=1, keepdims=True))])
 
 
-def encoder_of(book: engine.Codebook, norm: float = 1.0, *, counted: bool = False) -> Encoder:
+def encoder_of(book: engine.CodebookLike, norm: float = 1.0, *, counted: bool = False) -> Encoder:
     """`counted`: rank by counting, as large groups do."""
     with mock.patch.object(engine, "SORTED", 0 if counted else 1 << 60):
         return Encoder(book, norm, CPU)
 
 
-def by_rank(group: engine.Group) -> NDArray[np.float64]:
+def by_rank(group: engine.RankGroup) -> NDArray[np.float64]:
     """(n, D): the bound at each rank."""
     return np.repeat(group.levels, np.diff(np.append(group.ranks, group.size)), axis=1)
 
 
-def by_loop(book: engine.Codebook, norm: float, gradients: Tensor) -> NDArray[np.float64]:
+def by_loop(book: engine.CodebookLike, norm: float, gradients: Tensor) -> NDArray[np.float64]:
     """Gradient by gradient: sort, choose by cosine similarity, clip by rank."""
     encoded = np.zeros(gradients.shape)
     for index, gradient in enumerate(gradients.double().numpy()):
@@ -82,7 +82,7 @@ def by_loop(book: engine.Codebook, norm: float, gradients: Tensor) -> NDArray[np
     return encoded
 
 
-def assert_boxed(book: engine.Codebook, norm: float, gradients: Tensor, encoded: Tensor) -> None:
+def assert_boxed(book: engine.CodebookLike, norm: float, gradients: Tensor, encoded: Tensor) -> None:
     """Every gradient is clipped, and lies in the box of one codeword in all groups, without any tolerance."""
     rows = encoded.numpy()
     assert np.isfinite(rows).all()
@@ -122,7 +122,7 @@ SIZES = [(1,), (7,), (300,), (5, 300, 1, 40)]
 @pytest.mark.parametrize("words", [1, 20])
 @pytest.mark.parametrize("norm", [1e-3, 1.0, 50.0])
 def test_equals_a_loop_over_gradients(sizes: tuple[int, ...], words: int, norm: float) -> None:
-    book = codebook.gaussian(sizes, words, 1e-5, 3)
+    book = codebook.draw_gaussian_codebook(sizes, words, 1e-5, 3)
     gradients = torch.randn(40, sum(sizes), generator=torch.Generator().manual_seed(0)) ** 3
     gradients[::3] = torch.round(gradients[::3])  # ties and zeros
     encoded = encoder_of(book, norm).encode(gradients)
@@ -149,7 +149,7 @@ SHAPES = {"flat": np.ones(5000), "steep": np.arange(5000.0) ** 12, "gaussian": n
 @pytest.mark.parametrize("counted", [False, True])
 def test_chooses_the_nearest_codeword_at_every_scale(scale: float, counted: bool) -> None:
     """Far outside the boxes, a code is its whole codeword."""
-    book = codebook.fitted(np.stack(list(SHAPES.values())), (5000,))
+    book = codebook.fit_codebook(np.stack(list(SHAPES.values())), (5000,))
     shuffled = torch.randperm(5000, generator=torch.Generator().manual_seed(0))
     gradients = torch.stack([torch.from_numpy(shape / shape.max()).float()[shuffled] for shape in SHAPES.values()])
     norm = 1e-3 * scale
@@ -182,7 +182,7 @@ def test_counting_keeps_nearly_what_sorting_keeps(kind: str, share: float) -> No
     """Also of magnitudes that tie: without their spread, equal ones would all get the lowest bound, zero."""
     size = 20_000
     gradients = random_gradients(6, size)[kind]
-    book = codebook.gaussian((size,), 5, 1e-5, 0)
+    book = codebook.draw_gaussian_codebook((size,), 5, 1e-5, 0)
     norm = float(gradients.double().norm(dim=1).mean()) / share
     counted = encoder_of(book, norm, counted=True).encode(gradients)
     kept = similarity(counted, gradients) / similarity(encoder_of(book, norm).encode(gradients), gradients)
@@ -194,7 +194,7 @@ def test_counting_keeps_nearly_what_sorting_keeps(kind: str, share: float) -> No
 @pytest.mark.parametrize("size", [5000, 20_000])
 def test_counting_is_near_sorting_coordinate_by_coordinate(size: int) -> None:
     gradients = random_gradients(4, size)["gaussian"]
-    book = codebook.gaussian((size,), 1, 1e-5, 0)
+    book = codebook.draw_gaussian_codebook((size,), 1, 1e-5, 0)
     exact, counted = (
         encoder_of(book, math.sqrt(size) / 2, counted=counted).encode(gradients) for counted in (False, True)
     )
@@ -204,7 +204,7 @@ def test_counting_is_near_sorting_coordinate_by_coordinate(size: int) -> None:
 def test_one_huge_coordinate_costs_the_others_next_to_nothing() -> None:
     size = 20_000
     gradients = random_gradients(3, size)["gaussian"]
-    book = codebook.gaussian((size,), 1, 1e-5, 0)
+    book = codebook.draw_gaussian_codebook((size,), 1, 1e-5, 0)
     encoder = encoder_of(book, math.sqrt(size), counted=True)
     without = similarity(encoder.encode(gradients), gradients)
     huge = gradients.clone()
@@ -219,7 +219,10 @@ FLOATS = st.one_of(
     ),
     st.floats(0.5, 2, width=32),
 )
-BOXES = [codebook.gaussian(sizes, words, 0.3, 1) for sizes, words in itertools.product([(9,), (4, 1, 4)], (1, 4))]
+BOXES = [
+    codebook.draw_gaussian_codebook(sizes, words, 0.3, 1)
+    for sizes, words in itertools.product([(9,), (4, 1, 4)], (1, 4))
+]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -242,7 +245,7 @@ def test_no_gradient_leaves_the_box(
 def adversaries(size: int) -> Tensor:
     """Gradients made to confuse the counting of cells; each row is bits of float32 below the largest one's."""
     random = np.random.default_rng(3)
-    spread_D = spread(size, CPU).numpy().astype(np.int64)
+    spread_D = spread_ranks(size, CPU).numpy().astype(np.int64)
     base = 0x3F800000
     rows = [base - spread_D, base - 2 * spread_D, base - spread_D[::-1], base - (spread_D >> SHIFT << SHIFT)]
     for width in (1, 1 << SHIFT, 1 << (SHIFT + 4), 1 << 23, 1 << 28, CELLS << SHIFT, 1 << 30):
@@ -256,7 +259,7 @@ def adversaries(size: int) -> Tensor:
 @pytest.mark.parametrize("words", [1, 7])
 def test_no_adversary_leaves_the_box(words: int) -> None:
     sizes = (SORTED + 1, 3, 6000)
-    book = codebook.gaussian(sizes, words, 1e-5, 0)
+    book = codebook.draw_gaussian_codebook(sizes, words, 1e-5, 0)
     gradients = adversaries(sum(sizes))
     for norm in (1e-3, 1.0, 100.0):
         assert_boxed(book, norm, gradients, Encoder(book, norm, CPU).encode(gradients))
@@ -265,7 +268,7 @@ def test_no_adversary_leaves_the_box(words: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("counted", [False, True])
 def test_gradients_of_another_precision(dtype: torch.dtype, counted: bool) -> None:
-    book = codebook.gaussian((400,), 3, 1e-5, 0)
+    book = codebook.draw_gaussian_codebook((400,), 3, 1e-5, 0)
     gradients = (torch.randn(5, 400, generator=torch.Generator().manual_seed(0)) ** 3).to(dtype)
     if dtype == torch.float64:
         gradients[0, 0], gradients[1] = 1e300, gradients[1] * 1e-300
@@ -278,7 +281,7 @@ def test_gradients_of_another_precision(dtype: torch.dtype, counted: bool) -> No
 @pytest.mark.parametrize("counted", [False, True])
 def test_a_code_depends_on_its_gradient_alone(counted: bool) -> None:
     """To the last bit, in any company, whatever the blocks, and again."""
-    book = codebook.gaussian((500, 20), 8, 1e-5, 0)
+    book = codebook.draw_gaussian_codebook((500, 20), 8, 1e-5, 0)
     gradients = torch.randn(30, 520, generator=torch.Generator().manual_seed(0))
     encoder = encoder_of(book, counted=counted)
     before = gradients.clone()
@@ -318,8 +321,8 @@ def itself(outputs: Tensor, labels: Tensor) -> Tensor:
     return outputs[:, 0]
 
 
-def direct(records: Tensor, units: Tensor | None = None) -> Batch:
-    return Batch(records, torch.zeros(len(records), dtype=torch.int64), units)
+def direct(records: Tensor, units: Tensor | None = None) -> BatchPart:
+    return BatchPart(records, torch.zeros(len(records), dtype=torch.int64), units)
 
 
 def test_the_model_for_these_tests_is_what_it_says() -> None:
@@ -328,8 +331,8 @@ def test_the_model_for_these_tests_is_what_it_says() -> None:
 
 
 SIZE = SORTED + 100
-SMALL = codebook.gaussian((40,), 6, 1e-5, 0)
-LARGE = codebook.gaussian((SIZE,), 6, 1e-5, 0)
+SMALL = codebook.draw_gaussian_codebook((40,), 6, 1e-5, 0)
+LARGE = codebook.draw_gaussian_codebook((SIZE,), 6, 1e-5, 0)
 
 
 @pytest.mark.parametrize("book", [SMALL, LARGE], ids=["sorted", "counted"])
@@ -393,14 +396,14 @@ def test_an_exchanged_record_moves_the_sum_by_no_more_than_twice_the_norm() -> N
     assert 1.999 < float((after - before).norm()) <= encoder.bound
 
 
-def test_t10_an_empty_lot_is_exactly_zero_and_never_calls_the_model() -> None:
+def test_t10_an_empty_batch_is_exactly_zero_and_never_calls_the_model() -> None:
     class Untouchable(nn.Linear):
         def forward(self, input: Tensor) -> Tensor:  # noqa: A002
             raise AssertionError("called")
 
-    encoder = Encoder(codebook.gaussian((8,), 2, 1e-5, 0), 1.0, CPU)
+    encoder = Encoder(codebook.draw_gaussian_codebook((8,), 2, 1e-5, 0), 1.0, CPU)
     for units in (None, torch.zeros(0, dtype=torch.int64)):
-        empty = Batch(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), units)
+        empty = BatchPart(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), units)
         assert encoded_sum(Untouchable(3, 2), cross_entropy, empty, encoder, 4).value.tolist() == [0.0] * 8
 
 
@@ -408,8 +411,8 @@ def test_a_network_trains_on_it() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(3 * 36, 4))
     net[0].bias.requires_grad_(False)
-    data = Batch(torch.randn(11, 1, 8, 8), torch.randint(4, (11,)))
-    book = codebook.gaussian((27, 436), 5, 1e-5, 0)
+    data = BatchPart(torch.randn(11, 1, 8, 8), torch.randint(4, (11,)))
+    book = codebook.draw_gaussian_codebook((27, 436), 5, 1e-5, 0)
     gradients = per_record_gradients(net, cross_entropy, data.features, data.labels)
     total = encoded_sum(net, cross_entropy, data, Encoder(book, 0.5, CPU), 100).value
     np.testing.assert_allclose(total.numpy(), by_loop(book, 0.5, gradients).sum(0), rtol=1e-5, atol=1e-7)
@@ -447,20 +450,20 @@ def test_cells_are_counted_on_a_device_as_they_are_here(size: int) -> None:
     found = ranks.added_up(cells, size + 3)
     assert found.dtype == torch.int64
     assert torch.equal(found, torch.bincount(cells, minlength=size + 3))
-    assert torch.equal(found, ranks.counted(cells, size + 3))
-    assert ranks.counted(cells.to("meta"), size).shape == (size,)  # bincount can't say how many it answers
+    assert torch.equal(found, ranks.count_numbers(cells, size + 3))
+    assert ranks.count_numbers(cells.to("meta"), size).shape == (size,)  # bincount can't say how many it answers
 
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_on_a_device_that_is_not_asked_codes_are_the_same(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """There all gradients go through what replaces those that are not finite, and cells are counted otherwise."""
-    book = codebook.gaussian((300, 5), 6, 1e-5, 3)
+    book = codebook.draw_gaussian_codebook((300, 5), 6, 1e-5, 3)
     gradients = torch.randn(40, 305, generator=torch.Generator().manual_seed(0))
     for spoilt in (gradients, torch.where(torch.arange(40)[:, None] == 7, math.nan, gradients)):
         expected = encoder_of(book, counted=counted).encode(spoilt)
         with monkeypatch.context() as patched:
             patched.setattr(engine, "one_size", lambda device: True)
-            patched.setattr(ranks, "counted", ranks.added_up)
+            patched.setattr(ranks, "count_numbers", ranks.added_up)
             encoder = encoder_of(book, counted=counted)
             assert torch.equal(encoder.encode(spoilt), expected)
             assert torch.equal(encoder.sum([spoilt]), encoder_of(book, counted=counted).sum([spoilt]))

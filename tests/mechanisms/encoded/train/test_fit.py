@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from dprecipe.data.load import load as load_records
 from dprecipe.faults import DataFault, RunFailed
-from dprecipe.mechanisms.encoded.codebook import CodebookError, fitted, fitted_in_batches
+from dprecipe.mechanisms.encoded.codebook import CodebookError, fit_codebook, fitted_in_batches
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.mechanisms.encoded.train import fit as module
-from dprecipe.mechanisms.encoded.train.fit import fit, public_records
+from dprecipe.mechanisms.encoded.train.fit import make_codebook, public_records
 from dprecipe.models.build import build
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.root import Recipe
@@ -64,9 +64,9 @@ def gradients(found: Recipe) -> NDArray[np.float32]:
 @pytest.mark.parametrize("groups", ["model", "layer"])
 def test_codewords_are_the_sorted_gradients_of_the_public_records(groups: str) -> None:
     found, spec = recipe(f"mechanism.groups={groups}")
-    made = fit(found, spec, Path(), 1000, Path())
+    made = make_codebook(found, spec, Path(), 1000, Path())
     sizes = (sum(SIZES),) if groups == "model" else SIZES
-    direct = fitted(gradients(found), sizes)
+    direct = fit_codebook(gradients(found), sizes)
     assert made.codebook.sizes == sizes
     assert made.codebook.words == direct.words == 359
     for one, other in zip(made.codebook.groups, direct.groups, strict=True):
@@ -75,20 +75,22 @@ def test_codewords_are_the_sorted_gradients_of_the_public_records(groups: str) -
 
 def test_fewer_codewords_are_a_draw_with_the_public_seed() -> None:
     found, spec = recipe()
-    some, again = fit(found, spec, Path(), 20, Path()), fit(found, spec, Path(), 20, Path())
+    some, again = make_codebook(found, spec, Path(), 20, Path()), make_codebook(found, spec, Path(), 20, Path())
     assert some.codebook.words == 20
     assert some.codebook.digest == again.codebook.digest
-    every = fit(found, spec, Path(), 359, Path()).codebook.whole[0]
+    every = make_codebook(found, spec, Path(), 359, Path()).codebook.whole[0]
     held = {row.tobytes() for row in every}
     assert all(row.tobytes() in held for row in some.codebook.whole[0])
     first_twenty = {row.tobytes() for row in every[:20]}
     assert {row.tobytes() for row in some.codebook.whole[0]} != first_twenty
     other, spec = recipe("runtime.seed=1")
-    assert fit(other, spec, Path(), 20, Path()).codebook.digest != some.codebook.digest
+    assert make_codebook(other, spec, Path(), 20, Path()).codebook.digest != some.codebook.digest
 
 
 def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (fit(*recipe(f"runtime.physical_batch={size}"), Path(), 50, Path()).codebook for size in (7, 512))
+    one, other = (
+        make_codebook(*recipe(f"runtime.physical_batch={size}"), Path(), 50, Path()).codebook for size in (7, 512)
+    )
     np.testing.assert_allclose(one.groups[0].levels, other.groups[0].levels, atol=2e-5)
     held: list[int] = []
     real = module.fitted_in_batches
@@ -98,14 +100,14 @@ def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.Monk
         lambda batches, sizes: real((held.append(len(batch)) or batch for batch in batches), sizes),
     )
     monkeypatch.setattr(module, "HELD", 3 * sum(SIZES) + 1)
-    few = fit(*recipe(), Path(), 50, Path()).codebook
+    few = make_codebook(*recipe(), Path(), 50, Path()).codebook
     np.testing.assert_allclose(few.groups[0].levels, other.groups[0].levels, atol=2e-5)
     assert held == [3] * 16 + [2]
 
 
 def test_batches_are_one_array() -> None:
     vectors = np.random.default_rng(0).standard_normal((30, 400))
-    whole = fitted(vectors, [390, 10])
+    whole = fit_codebook(vectors, [390, 10])
     assert fitted_in_batches(iter(np.split(vectors, [1, 17])), [390, 10]).digest == whole.digest
     assert fitted_in_batches([vectors[:0], vectors], [390, 10]).digest == whole.digest
 
@@ -113,7 +115,7 @@ def test_batches_are_one_array() -> None:
 def test_extreme_values_keep_their_shape() -> None:
     vectors = np.random.default_rng(0).random((3, 50))
     for factor in (1e-300, 1e300):
-        assert fitted(vectors * factor, [50]).digest == fitted(vectors, [50]).digest
+        assert fit_codebook(vectors * factor, [50]).digest == fit_codebook(vectors, [50]).digest
 
 
 def test_too_many_batches_are_refused_while_they_come() -> None:
@@ -156,20 +158,20 @@ def no_biases(monkeypatch: pytest.MonkeyPatch, scale: float = 1.0) -> None:
 
 def test_records_without_a_gradient_are_left_out(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_biases(monkeypatch)
-    made = fit(*recipe(text=NPZ), records, 1000, records)
+    made = make_codebook(*recipe(text=NPZ), records, 1000, records)
     assert (made.codebook.words, made.without_gradient) == (5, 5)
 
 
 def test_without_any_gradient_there_is_no_codebook(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_biases(monkeypatch, float("nan"))
     with pytest.raises(RunFailed, match="none of 10 public records"):
-        fit(*recipe(text=NPZ), records, 1000, records)
+        make_codebook(*recipe(text=NPZ), records, 1000, records)
 
 
 def test_the_training_file_under_another_name_is_not_public(records: Path) -> None:
     (records / "train.npz").hardlink_to(records / "test.npz")
     with pytest.raises(DataFault, match="same file"):
-        fit(*recipe(text=NPZ), records, 1000, records)
+        make_codebook(*recipe(text=NPZ), records, 1000, records)
 
 
 @pytest.mark.parametrize(
@@ -185,5 +187,5 @@ def test_records_that_are_not_public_are_refused(old: str, new: str, path: str) 
     (finding,) = public_records(found.data)
     assert (finding.code, finding.path, finding.is_error) == ("P130", path, True)
     with pytest.raises(DataFault, match="public"):
-        fit(found, spec, Path(), 10, Path())
+        make_codebook(found, spec, Path(), 10, Path())
     assert list(public_records(recipe()[0].data)) == []

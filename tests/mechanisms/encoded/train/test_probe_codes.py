@@ -11,13 +11,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch import Tensor, nn  # noqa: E402
 
-from dprecipe.mechanisms.encoded.codebook import Codebook, gaussian  # noqa: E402
+from dprecipe.mechanisms.encoded.codebook import Codebook, draw_gaussian_codebook  # noqa: E402
 from dprecipe.mechanisms.encoded.train import probe_codes  # noqa: E402
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum  # noqa: E402
 from dprecipe.training.engine import clipped_sum  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, per_record_gradients  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
-from dprecipe.training.probe.program import examine  # noqa: E402
+from dprecipe.training.probe.program import examine_module  # noqa: E402
 
 NORM = 0.01
 
@@ -25,7 +25,7 @@ NORM = 0.01
 # Of two classes the gradients of the last layer are tied in pairs, and rounding decides between their ranks.
 @pytest.fixture(params=[[16, 10], [31]], ids=["two classes, layers", "three classes, model"])
 def codebook(request: pytest.FixtureRequest) -> Codebook:
-    return gaussian(request.param, 5, 1e-5, 0)
+    return draw_gaussian_codebook(request.param, 5, 1e-5, 0)
 
 
 def network(classes: int) -> nn.Module:
@@ -37,7 +37,7 @@ def failed(codebook: Codebook, encoder: Encoder | None = None) -> set[str]:
     encoder = Encoder(codebook, NORM, torch.device("cpu")) if encoder is None else encoder
     classes = 2 if encoder.dimension == 26 else 3
     tests = probe_codes.encoding_tests(encoder, codebook, NORM)
-    checks = examine(network(classes), cross_entropy, (3,), classes, per_record_gradients, tests)
+    checks = examine_module(network(classes), cross_entropy, (3,), classes, per_record_gradients, tests)
     return {check.id for check in checks if not check.passed}
 
 
@@ -65,9 +65,9 @@ def test_a_box_that_is_a_hair_larger_than_accounted_is_found(codebook: Codebook)
 
 
 def test_another_codebook_is_found() -> None:
-    wide, narrow = gaussian([26], 200, 1e-5, 0), gaussian([26], 1, 1e-5, 1)
+    wide, narrow = draw_gaussian_codebook([26], 200, 1e-5, 0), draw_gaussian_codebook([26], 1, 1e-5, 1)
     tests = probe_codes.encoding_tests(Encoder(wide, NORM, torch.device("cpu")), narrow, NORM)
-    checks = examine(network(2), cross_entropy, (3,), 2, per_record_gradients, tests)
+    checks = examine_module(network(2), cross_entropy, (3,), 2, per_record_gradients, tests)
     assert "encoded_sum" in {check.id for check in checks if not check.passed}
 
 

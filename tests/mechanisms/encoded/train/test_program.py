@@ -29,7 +29,7 @@ from dprecipe.training.gate import Gate, law_of
 from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.records import Store
 from dprecipe.training.run import run
-from dprecipe.training.stepwise import fit
+from dprecipe.training.stepwise import fit_steps
 from dprecipe.training.watch import lightning
 
 RECIPE = """\
@@ -56,7 +56,7 @@ Make = Callable[..., tuple[Plan, NoisySteps]]
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Make]:
-    """The small recipe's program over 40 made-up records, with known secrets."""
+    """The small recipe's program over 40 synthetic records, with known secrets."""
     opened = []
 
     def make(*overrides: str) -> tuple[Plan, NoisySteps]:
@@ -105,12 +105,12 @@ class Seen(lightning.Callback):
 
 
 def ran(module: NoisySteps, seen: Seen) -> Seen:
-    fit(module, seen, torch.device("cpu"), module.steps_left)
+    fit_steps(module, seen, torch.device("cpu"), module.steps_left)
     assert len(seen.moves) == 6
     return seen
 
 
-def test_without_denoising_a_step_is_the_noisy_sum_over_the_public_lot(
+def test_without_denoising_a_step_is_the_noisy_sum_over_the_public_batch(
     program: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, module = program()
@@ -176,19 +176,19 @@ def test_scales_of_layers_are_taken_off_before_the_noise_and_put_back_after(
 def test_a_unit_keeps_its_slot_and_joins_no_other(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     made, module = program("mechanism.microbatch=5")
     assert made.room.slots == 2
-    lots: list[tuple[Any, Any]] = []
-    real = Store.lot
+    batches: list[tuple[Any, Any]] = []
+    real = Store.batch
 
     def seeing(store: Store, units: Any, seed: int, groups: Any = None) -> Any:
-        lots.append((units, groups))
+        batches.append((units, groups))
         return real(store, units, seed, groups)
 
-    monkeypatch.setattr(Store, "lot", seeing)
+    monkeypatch.setattr(Store, "batch", seeing)
     seen = ran(module, Seen(monkeypatch))
     slot_of: dict[int, int] = {}
     sums = module._sums
     assert isinstance(sums, train.Encoding)
-    for (units, groups), clean in zip(lots, seen.clean, strict=True):
+    for (units, groups), clean in zip(batches, seen.clean, strict=True):
         assert clean.bound == 2 * 2.0
         assert (np.diff(groups) >= 0).all()
         for unit, group in zip(units.tolist(), groups.tolist(), strict=True):

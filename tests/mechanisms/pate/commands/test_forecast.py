@@ -11,7 +11,7 @@ import pytest
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.commands import forecast as module
 from dprecipe.mechanisms.pate.commands import simulate
-from dprecipe.mechanisms.pate.commands.forecast import Forecast, forecast
+from dprecipe.mechanisms.pate.commands.forecast import Forecast, forecast_plan
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.theory import vote_analysis, votes
@@ -43,14 +43,14 @@ def planned(*overrides: str) -> Plan:
 def forecast_of(*overrides: str) -> Forecast:
     recipe = read_text(FINE, overrides=overrides).recipe
     assert isinstance(recipe.mechanism, Pate)
-    return forecast(planned(*overrides), recipe.mechanism, Facts.of(recipe), Agreement(), 0, lambda what: None)
+    return forecast_plan(planned(*overrides), recipe.mechanism, Facts.of(recipe), Agreement(), 0, lambda what: None)
 
 
 @pytest.mark.parametrize("overrides", [(), (GNMAX, FEW), (LNMAX, FEW)])
 def test_costs_are_those_of_the_analysis(overrides: tuple[str, ...]) -> None:
     found, made = forecast_of(*overrides), planned(*overrides)
-    counts_QM = simulate.counts(100, 10, made.room.queries, Agreement(), 0)
-    expected = vote_analysis.analyse(counts_QM, voting_of(made), 1e-5)
+    counts_QM = simulate.simulate_counts(100, 10, made.room.queries, Agreement(), 0)
+    expected = vote_analysis.analyse_votes(counts_QM, voting_of(made), 1e-5)
     assert found.costs.papers == pytest.approx(expected.expected_cost.classic.value, rel=1e-12)
     assert found.costs.bound == pytest.approx(expected.bound.improved.value, rel=1e-12)
     assert found.costs.exact == (None if expected.exact is None else pytest.approx(expected.exact.improved.value))
@@ -73,7 +73,7 @@ def test_the_run_ends_where_its_filter_does() -> None:
     assert found.stop.reason == "filter"
     selection = found.voting.selection
     assert selection is not None
-    counts_QM = simulate.counts(100, 10, 200, Agreement(), 0)
+    counts_QM = simulate.simulate_counts(100, 10, 200, Agreement(), 0)
     pass_Q = np.exp(votes.log_pass(counts_QM.max(axis=1), selection)[0])
     random = np.random.default_rng(1)
     check, answer = 1 / 40**2, 2 / 20**2

@@ -11,11 +11,11 @@ from dprecipe.mechanisms.pate.commands import simulate, suggest
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensitivity
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitiser
-from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 
 DELTA = 1e-5
-SMALL = Voting(200, 5, "gaussian", 15.0, Selection(120, 40))
-LARGE = Voting(1050, 5, "gaussian", 60.0, Selection(600, 250))
+SMALL = Voting(200, 5, "gaussian", 15.0, VoteSelection(120, 40))
+LARGE = Voting(1050, 5, "gaussian", 60.0, VoteSelection(600, 250))
 CONSTANTS = Sanitiser(15.0, 0.02, 12.0, 10.0, 1e-6)
 
 
@@ -23,8 +23,8 @@ def silent(_: str) -> None: ...
 
 
 def test_the_sensitivity_of_few_teachers_is_that_of_a_run() -> None:
-    table_ST = vote_sensitivity.local(vote_sensitivity.costs(SMALL, 8.0))
-    assert suggest.local(SMALL, 8.0, 1) == pytest.approx(table_ST, rel=1e-12)
+    table_ST = vote_sensitivity.local_sensitivities(vote_sensitivity.query_costs(SMALL, 8.0))
+    assert suggest.local_sensitivity(SMALL, 8.0, 1) == pytest.approx(table_ST, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,18 @@ def test_the_sensitivity_of_few_teachers_is_that_of_a_run() -> None:
 def test_what_is_expected_is_what_runs_publish_on_average(voting: Voting, constants: Sanitiser) -> None:
     """4,000 releases of the run's own value and sensitivity, unclipped: within six standard errors, and 1 % for the
     coarser table."""
-    counts_QM = simulate.counts(voting.teachers, voting.classes, 60, Agreement(0.9, 1.0), 5)
-    found = suggest.sums(counts_QM, voting, constants.order).published(constants, voting, 60, DELTA)
+    counts_QM = simulate.simulate_counts(voting.teachers, voting.classes, 60, Agreement(0.9, 1.0), 5)
+    found = suggest.simulate_sums(counts_QM, voting, constants.order).published(constants, voting, 60, DELTA)
     pairs = vote_sensitivity.two_largest(counts_QM)
-    value = float(vote_sensitivity.cost(*pairs, voting, constants.order).sum())
-    table_ST = vote_sensitivity.local(vote_sensitivity.costs(voting, constants.order))
+    value = float(vote_sensitivity.query_cost(*pairs, voting, constants.order).sum())
+    table_ST = vote_sensitivity.local_sensitivities(vote_sensitivity.query_costs(voting, constants.order))
     log_smooth = vote_sensitivity.log_smooth(vote_sensitivity.at_distances(table_ST, *pairs), constants.smoothness)
     draws = np.random.default_rng(6).standard_normal((4_000, 2)).tolist()
-    releases = [sanitise.release(value, log_smooth, constants, *pair) for pair in draws]
+    releases = [sanitise.release_cost(value, log_smooth, constants, *pair) for pair in draws]
     epsilons = [sanitise.upper_bound(one, constants, DELTA).epsilon for one in releases]
     assert found.total == pytest.approx(value, rel=1e-12)
     quiet = replace(releases[0], value=value, log_sensitivity=-99.0)
-    most = float(vote_analysis.independent(voting, 60, 60, [constants.order])[0])
+    most = float(vote_analysis.independent_rdp(voting, 60, 60, [constants.order])[0])
     assert found.epsilon < sanitise.upper_bound(replace(quiet, value=most), constants, DELTA).epsilon  # not clipped
     noise = found.epsilon - sanitise.upper_bound(quiet, constants, DELTA).epsilon
     error = 6 * np.std(epsilons) / np.sqrt(len(epsilons))
@@ -58,14 +58,14 @@ def test_what_is_expected_is_what_runs_publish_on_average(voting: Voting, consta
 
 
 def test_no_constants_nearby_are_better() -> None:
-    counts_QM = simulate.counts(200, 5, 100, Agreement(0.8, 1.0), 7)
-    best = suggest.suggest(counts_QM, SMALL, 100, DELTA, 1e-6, 30.0, silent)
+    counts_QM = simulate.simulate_counts(200, 5, 100, Agreement(0.8, 1.0), 7)
+    best = suggest.suggest_constants(counts_QM, SMALL, 100, DELTA, 1e-6, 30.0, silent)
 
     def expected(constants: Sanitiser) -> float:
-        return suggest.sums(counts_QM, SMALL, constants.order).published(constants, SMALL, 100, DELTA).epsilon
+        return suggest.simulate_sums(counts_QM, SMALL, constants.order).published(constants, SMALL, 100, DELTA).epsilon
 
     at_best = expected(best)
-    most = float(vote_analysis.independent(SMALL, 100, 100, [best.order])[0])
+    most = float(vote_analysis.independent_rdp(SMALL, 100, 100, [best.order])[0])
     assert at_best < most  # else all constants are as good
     for name in ("order", "smoothness", "value_multiplier", "sensitivity_multiplier"):
         for factor in (0.6, 1.2):
@@ -76,8 +76,10 @@ def test_no_constants_nearby_are_better() -> None:
 
 
 def test_more_queries_are_the_same_ones_again() -> None:
-    counts_QM = simulate.counts(200, 5, 50, Agreement(), 8)
-    once = suggest.sums(counts_QM, SMALL, 15.0).published(CONSTANTS, SMALL, 100, DELTA)
-    twice = suggest.sums(np.concatenate([counts_QM, counts_QM]), SMALL, 15.0).published(CONSTANTS, SMALL, 100, DELTA)
+    counts_QM = simulate.simulate_counts(200, 5, 50, Agreement(), 8)
+    once = suggest.simulate_sums(counts_QM, SMALL, 15.0).published(CONSTANTS, SMALL, 100, DELTA)
+    twice = suggest.simulate_sums(np.concatenate([counts_QM, counts_QM]), SMALL, 15.0).published(
+        CONSTANTS, SMALL, 100, DELTA
+    )
     assert once.epsilon == pytest.approx(twice.epsilon, rel=1e-12)
     assert once.deviation == pytest.approx(twice.deviation, rel=1e-12)

@@ -17,10 +17,10 @@ from dprecipe.cli import main as cli
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.commands import votes as module
-from dprecipe.mechanisms.pate.commands.forecast import Forecast, forecast
+from dprecipe.mechanisms.pate.commands.forecast import Forecast, forecast_plan
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
-from dprecipe.mechanisms.pate.commands.votes import verdict, votes
-from dprecipe.mechanisms.pate.commands.votes_plot import plot
+from dprecipe.mechanisms.pate.commands.votes import describe_verdict, forecast_votes
+from dprecipe.mechanisms.pate.commands.votes_plot import plot_votes
 from dprecipe.mechanisms.pate.commands.votes_schema import votes_schema
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.planning.make import plan
@@ -51,11 +51,13 @@ MANY = [
 def made(*overrides: str) -> Forecast:
     loaded = read(FINE, overrides)
     assert isinstance(loaded.recipe.mechanism, Pate)
-    return forecast(plan(loaded), loaded.recipe.mechanism, Facts.of(loaded.recipe), Agreement(), 0, lambda what: None)
+    return forecast_plan(
+        plan(loaded), loaded.recipe.mechanism, Facts.of(loaded.recipe), Agreement(), 0, lambda what: None
+    )
 
 
 def test_what_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
-    votes(FINE)
+    forecast_votes(FINE)
     out = capsys.readouterr().out
     assert out.startswith("example: confident_gnmax on simulated votes of 100 teachers for 10 classes\n")
     assert "50% to 100% of the teachers agree on a query, uniformly (seed 0); no data was read\n" in out
@@ -73,10 +75,12 @@ def test_what_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_suggested_block_is_one_that_a_recipe_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    votes(FINE, [FEW, "budget.epsilon=auto"])
+    forecast_votes(FINE, [FEW, "budget.epsilon=auto"])
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  sanitize: "))
     block = line.removeprefix("  sanitize: ")
-    votes(FINE, [FEW, "budget.epsilon=auto", "mechanism.analysis=data_dependent", f"mechanism.sanitize={block}"])
+    forecast_votes(
+        FINE, [FEW, "budget.epsilon=auto", "mechanism.analysis=data_dependent", f"mechanism.sanitize={block}"]
+    )
     out = capsys.readouterr().out
     assert "by the recipe's constants\n" in out
     assert "With the recipe's constants ε = " in out
@@ -87,23 +91,23 @@ def test_thousands_of_teachers_make_it_pay() -> None:
     assert found.pays
     assert found.release is not None
     assert found.release.published.epsilon < found.worst_case
-    words = verdict(found)
+    words = describe_verdict(found)
     assert words.startswith("Publishing a data-dependent ε would pay.\n")
     assert "its constants must be chosen before them" in words
     assert "Do not rely" not in words
     few = replace(found, voting=replace(found.voting, teachers=999))
-    assert "Do not rely on it: below about 1,000 teachers" in verdict(few)
+    assert "Do not rely on it: below about 1,000 teachers" in describe_verdict(few)
     dear = replace(found, suggested=replace(found.release, worst_case=None, stop=None))
     assert not dear.pays
-    assert verdict(dear).startswith("Publishing a data-dependent ε does not fit this budget")
+    assert describe_verdict(dear).startswith("Publishing a data-dependent ε does not fit this budget")
     published = replace(found.release.published, epsilon=found.worst_case)
     equal = replace(found, suggested=replace(found.release, published=published))
-    assert verdict(equal).startswith("Publishing a data-dependent ε does not pay.")
-    assert "That is the rule" not in verdict(equal)
+    assert describe_verdict(equal).startswith("Publishing a data-dependent ε does not pay.")
+    assert "That is the rule" not in describe_verdict(equal)
 
 
 def test_interactive_runs_are_told_of_their_first_round(capsys: pytest.CaptureFixture[str]) -> None:
-    votes(FINE, [INTERACTIVE])
+    forecast_votes(FINE, [INTERACTIVE])
     out = capsys.readouterr().out
     assert "first round only, 100 of 200 queries" in out
     assert "sanitize:" not in out
@@ -111,7 +115,7 @@ def test_interactive_runs_are_told_of_their_first_round(capsys: pytest.CaptureFi
 
 
 def test_without_a_check_there_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    votes(FINE, [GNMAX, FEW], out=tmp_path)
+    forecast_votes(FINE, [GNMAX, FEW], out=tmp_path)
     out = capsys.readouterr().out
     assert "threshold" not in out
     assert "  answered        100.0% of the queries\n" in out
@@ -124,7 +128,7 @@ def test_the_document_fits_its_schema_and_is_what_is_written(
     overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "deep" / "votes"
-    votes(FINE, overrides, output="json", out=out)
+    forecast_votes(FINE, overrides, output="json", out=out)
     written = capsys.readouterr().out
     document = json.loads(written)
     Draft202012Validator(votes_schema()).validate(document)
@@ -138,9 +142,9 @@ def test_the_document_fits_its_schema_and_is_what_is_written(
 def test_seed_and_agreement_count(capsys: pytest.CaptureFixture[str]) -> None:
     found = {}
     for name, agreement, seed in (("one", (0.5, 1.0), 0), ("again", (0.5, 1.0), 0), ("two", (0.5, 1.0), 1)):
-        votes(FINE, [FEW], agreement, seed, "json")
+        forecast_votes(FINE, [FEW], agreement, seed, "json")
         found[name] = json.loads(capsys.readouterr().out)["data_dependent"]
-    votes(FINE, [FEW], (0.9, 1.0), 0, "json")
+    forecast_votes(FINE, [FEW], (0.9, 1.0), 0, "json")
     agreed = json.loads(capsys.readouterr().out)["data_dependent"]
     assert found["one"] == found["again"] != found["two"]
     assert agreed["bound"] < found["one"]["bound"]
@@ -148,7 +152,7 @@ def test_seed_and_agreement_count(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_plot_stays_inside_its_frame() -> None:
     for found in (made(FEW), made(GNMAX, FEW), made(INTERACTIVE, FEW)):
-        svg = ElementTree.fromstring(plot(found))
+        svg = ElementTree.fromstring(plot_votes(found))
         width, height = float(svg.attrib["width"]), float(svg.attrib["height"])
         lines = list(svg.iter("{http://www.w3.org/2000/svg}polyline"))
         assert len(lines) == 2 + 2 * (found.voting.selection is not None) + (found.release is not None)
@@ -163,18 +167,18 @@ def test_the_plot_stays_inside_its_frame() -> None:
 
 def test_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(UsageFault, match="unknown format"):
-        votes(FINE, output="xml")
+        forecast_votes(FINE, output="xml")
     with pytest.raises(UsageFault, match=r"no share of teachers lies between 0\.9 and 0\.5"):
-        votes(FINE, agreement=(0.9, 0.5))
+        forecast_votes(FINE, agreement=(0.9, 0.5))
     with pytest.raises(UsageFault, match="-1 is no seed"):
-        votes(FINE, seed=-1)
+        forecast_votes(FINE, seed=-1)
     (tmp_path / "file").touch()
     with pytest.raises(UsageFault, match="can't be written"):
-        votes(FINE, out=tmp_path / "file")
+        forecast_votes(FINE, out=tmp_path / "file")
     with pytest.raises(UsageFault, match="mechanism dpsgd has no votes"):
-        votes(FINE.parents[1] / "recipes" / "fine.yaml")
+        forecast_votes(FINE.parents[1] / "recipes" / "fine.yaml")
     with pytest.raises(PlanRefused) as refused:
-        votes(FINE, ["budget.epsilon=0.01"])
+        forecast_votes(FINE, ["budget.epsilon=0.01"])
     assert all(finding.place is not None for finding in refused.value.findings)
 
 
@@ -183,7 +187,7 @@ def test_signs_of_life_come_after_some_time(
 ) -> None:
     clock = iter([0.0, 1.0, 2.5, 3.0])
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock, 3.0)))
-    votes(FINE, [GNMAX, FEW])
+    forecast_votes(FINE, [GNMAX, FEW])
     assert capsys.readouterr().err == "now costs of the votes\n"
 
 

@@ -23,10 +23,10 @@ MARGIN = 2 * exact_votes.MARGIN
 @pytest.mark.parametrize("record", GOLDEN["own_exact_gnmax"], ids=lambda r: str(r["counts"]))
 def test_golden_figures(record):
     counts, sigma, orders = record["counts"], record["sigma"], record["orders"]
-    got = exact_votes.gnmax([counts], sigma, orders)[0]
+    got = exact_votes.exact_gnmax_rdp([counts], sigma, orders)[0]
     np.testing.assert_allclose(exact_votes.log_probabilities(counts, sigma), record["logprobs"], rtol=1e-10)
     np.testing.assert_allclose(got, record["exact_rdp_sup_over_one_vote_moves"], rtol=1e-9, atol=GRID_NOISE)
-    np.testing.assert_allclose(votes.gnmax(votes.log_error([counts], "gaussian", sigma), sigma, orders)[0],
+    np.testing.assert_allclose(votes.gnmax_rdp(votes.log_error([counts], "gaussian", sigma), sigma, orders)[0],
                                record["theorem6"], rtol=1e-9)  # fmt: skip
     assert np.all(got <= np.array(record["ind"]))
     if "mpmath" in record:
@@ -38,7 +38,7 @@ def test_golden_figures(record):
 @pytest.mark.parametrize("record", GOLDEN["own_confident_per_query"], ids=lambda r: r["hist"])
 def test_golden_figures_at_more_orders(record):
     counts = GOLDEN["histograms"][record["hist"]]
-    got = exact_votes.gnmax([counts], record["sigma2"], NINE)[0]
+    got = exact_votes.exact_gnmax_rdp([counts], record["sigma2"], NINE)[0]
     np.testing.assert_allclose(got, record["own_exact_gnmax"], rtol=1e-9, atol=GRID_NOISE)
 
 
@@ -80,7 +80,7 @@ def oracle(counts, sigma, orders):
 def test_against_40_digits(counts, sigma):
     orders = np.array([1.01, 2.0, 8.0])
     want = oracle(counts, sigma, orders)
-    got = exact_votes.gnmax([counts], sigma, orders)[0]
+    got = exact_votes.exact_gnmax_rdp([counts], sigma, orders)[0]
     assert np.all(got >= want)
     excess = np.expm1((orders - 1) * want)
     with_rounding = np.log1p((np.sqrt(excess) + 2 * orders * exact_votes.ROUNDING) ** 2) / (orders - 1)
@@ -111,7 +111,7 @@ def test_it_is_the_largest_divergence_over_all_moves(teachers, classes, sigma):
     every = [c for c in itertools.product(range(teachers + 1), repeat=classes) if sum(c) == teachers]
     every = [c for c in every if list(c) == sorted(c)]
     orders = np.array([1.5, 2.0, 4.0, 12.0])
-    got = exact_votes.gnmax(every, sigma, orders.tolist())
+    got = exact_votes.exact_gnmax_rdp(every, sigma, orders.tolist())
     for counts, rdp in zip(every, got, strict=True):
         p = integrated(counts, sigma)
         largest = np.zeros(len(orders))
@@ -127,17 +127,17 @@ def test_it_is_the_largest_divergence_over_all_moves(teachers, classes, sigma):
 @settings(max_examples=60, deadline=None)
 def test_it_is_at_most_the_bound_and_does_not_know_names(counts, sigma, random):
     orders = list(votes.ORDERS[::6])
-    got = exact_votes.gnmax([counts, random.sample(counts, len(counts))], sigma, orders)
+    got = exact_votes.exact_gnmax_rdp([counts, random.sample(counts, len(counts))], sigma, orders)
     assert np.all(got[0] == got[1])
     assert np.all(got[0] >= 0)
-    assert np.all(got[0] <= votes.gnmax(votes.log_error([counts], "gaussian", sigma), sigma, orders)[0])
+    assert np.all(got[0] <= votes.gnmax_rdp(votes.log_error([counts], "gaussian", sigma), sigma, orders)[0])
     assert np.all(np.diff(got[0]) >= -1e-9 * got[0][1:] - 1e-18)
 
 
 def test_each_histogram_is_done_once_and_progress_is_told():
     told = []
     counts = [[5, 1, 0], [0, 5, 1], [6, 0, 0], [1, 0, 5]]
-    got = exact_votes.gnmax(counts, 2.0, [2.0, 3.0], lambda done, total: told.append((done, total)))
+    got = exact_votes.exact_gnmax_rdp(counts, 2.0, [2.0, 3.0], lambda done, total: told.append((done, total)))
     assert told == [(1, 2), (2, 2)]
     assert np.all(got[0] == got[1])
     assert np.all(got[0] == got[3])
@@ -146,11 +146,11 @@ def test_each_histogram_is_done_once_and_progress_is_told():
 
 def test_out_of_reach_the_older_bound_serves():
     for counts, sigma in [([10**6, 0], 1.0), ([300, 0], 0.01)]:
-        bound = votes.gnmax(votes.log_error([counts], "gaussian", sigma), sigma, NINE)
-        np.testing.assert_array_equal(exact_votes.gnmax([counts], sigma, NINE), bound)
+        bound = votes.gnmax_rdp(votes.log_error([counts], "gaussian", sigma), sigma, NINE)
+        np.testing.assert_array_equal(exact_votes.exact_gnmax_rdp([counts], sigma, NINE), bound)
         with pytest.raises(ValueError, match="too large"):
             exact_votes.log_probabilities(counts, sigma)
-    high = exact_votes.gnmax([[20, 5]], 2.0, [2.0, 1e5])[0]
+    high = exact_votes.exact_gnmax_rdp([[20, 5]], 2.0, [2.0, 1e5])[0]
     assert high[0] < 2.0 / 4
     assert high[1] == 1e5 / 4
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from dprecipe.mechanisms.pate.theory import sanitise, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitiser
-from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "pate.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("record", GOLDEN["gnss"], ids=lambda r: f"{r['order']}-{r['lambda_beta']}-{r['sigma_ss']}")
 def test_golden_costs_of_noise_by_smooth_sensitivity(record):
-    got = sanitise.gnss([record["order"]], record["beta"], record["sigma_ss"])[0]
+    got = sanitise.gnss_rdp([record["order"]], record["beta"], record["sigma_ss"])[0]
     assert got == pytest.approx(record["exact_tight"], rel=1e-9)
     if "mpmath_quadrature_of_worst_pair" in record:
         assert got == pytest.approx(float(record["mpmath_quadrature_of_worst_pair"]), rel=1e-9)
@@ -28,7 +28,7 @@ def test_golden_costs_of_noise_by_smooth_sensitivity(record):
 
 def test_the_published_formula_is_too_small():
     record = next(row for row in GOLDEN["reference_pitfalls"] if row["id"] == "gnss_theorem23")
-    got = sanitise.gnss([16.5], 0.48 / 16.5, 7.753)[0]
+    got = sanitise.gnss_rdp([16.5], 0.48 / 16.5, 7.753)[0]
     assert got == pytest.approx(record["true_worst_pair"], rel=1e-6)
     assert got > 4 * record["reference_returns"]
 
@@ -63,7 +63,7 @@ def normals(order, shift, scale, other):
 def test_no_pair_of_values_and_scales_costs_more(order, share, multiplier, ratio, shift):
     """Scales within exp(±β), values within the smaller; `share` of the largest β that order allows."""
     beta = share * math.log(order / (order - 1)) / 2
-    cost = sanitise.gnss([order], beta, multiplier)[0]
+    cost = sanitise.gnss_rdp([order], beta, multiplier)[0]
     smaller = min(1.0, math.exp(ratio * beta))
     got = normals(order, shift * smaller / multiplier, math.exp(ratio * beta), 1.0)
     assert got <= cost * (1 + 1e-9) + 1e-12
@@ -72,14 +72,14 @@ def test_no_pair_of_values_and_scales_costs_more(order, share, multiplier, ratio
 @given(st.floats(1.05, 40), st.floats(0.01, 0.98), st.floats(0.5, 30))
 def test_the_worst_pair_costs_as_much(order, share, multiplier):
     beta = share * math.log(order / (order - 1)) / 2
-    cost = sanitise.gnss([order], beta, multiplier)[0]
+    cost = sanitise.gnss_rdp([order], beta, multiplier)[0]
     assert normals(order, 1 / multiplier, math.exp(beta), 1.0) == pytest.approx(cost, rel=1e-9)
     assert cost >= order / (2 * multiplier**2)
-    assert cost <= sanitise.gnss([order], beta * 1.01, multiplier)[0]
+    assert cost <= sanitise.gnss_rdp([order], beta * 1.01, multiplier)[0]
 
 
 def test_beyond_some_order_the_cost_is_infinite():
-    got = sanitise.gnss([2.0, 10.0, 11.0, 12.0, 1000.0], 0.05, 5.0)
+    got = sanitise.gnss_rdp([2.0, 10.0, 11.0, 12.0, 1000.0], 0.05, 5.0)
     assert np.isfinite(got[:2]).all()
     assert np.all(got[2:] == math.inf)
     assert np.all(np.diff(got[:2]) > 0)
@@ -90,9 +90,9 @@ CONSTANTS = Sanitiser(12.0, 0.03, 9.0, 12.0, 0.05)
 
 def test_what_is_published_costs_what_is_claimed():
     """F~ and μ~ of all pairs of neighbours of a small ensemble, in both directions, by quadrature."""
-    voting = Voting(7, 3, "gaussian", 1.5, Selection(4.0, 2.0))
-    table = vote_sensitivity.costs(voting, CONSTANTS.order)
-    local = vote_sensitivity.local(table)
+    voting = Voting(7, 3, "gaussian", 1.5, VoteSelection(4.0, 2.0))
+    table = vote_sensitivity.query_costs(voting, CONSTANTS.order)
+    local = vote_sensitivity.local_sensitivities(table)
     cells = np.argwhere(~np.isnan(table))
     value, smooth = {}, {}
     for cell in map(tuple, cells.tolist()):
@@ -118,7 +118,7 @@ def test_the_upper_bound_fails_no_more_often_than_it_says():
     generator = np.random.default_rng(7)
     value, log_smooth, trials = 0.6, math.log(0.02), 10_000
     noise = generator.standard_normal((trials, 2))
-    published = [sanitise.release(value, log_smooth, CONSTANTS, *row) for row in noise]
+    published = [sanitise.release_cost(value, log_smooth, CONSTANTS, *row) for row in noise]
     below = sum(p.log_sensitivity < log_smooth for p in published)
     spread = 5 * math.sqrt(trials * 0.05 * 0.95)
     assert abs(below - 0.05 * trials) < spread

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dprecipe.mechanisms.pate.theory import vote_analysis, vote_sensitivity, votes
-from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 from dprecipe.privacy import gdp
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "pate.json").read_text(encoding="utf-8"))
@@ -17,7 +17,7 @@ real = pytest.mark.skipif(
     "DPRECIPE_DATA" not in os.environ or not FILE.is_file(), reason="$DPRECIPE_DATA names no folder with the votes"
 )
 FIRST = np.array(GOLDEN["mnist_cnn6_first100"])
-MNIST = Voting(250, 10, "gaussian", 40.0, Selection(200, 150.0))
+MNIST = Voting(250, 10, "gaussian", 40.0, VoteSelection(200, 150.0))
 
 
 def votes_of(name, queries=640):
@@ -38,7 +38,7 @@ TABLE = [
 @pytest.mark.parametrize(("name", "answers", "expected", "bound", "exact", "independent", "everything"), TABLE)
 def test_real_mnist(name, answers, expected, bound, exact, independent, everything):
     counts = votes_of(name)
-    got = vote_analysis.analyse(counts, MNIST, 1e-5, answers=answers)
+    got = vote_analysis.analyse_votes(counts, MNIST, 1e-5, answers=answers)
     assert got.queries == 640
     assert round(got.expected_answers) == answers
     assert round(got.answers_deviation, 1) == 12.3
@@ -52,7 +52,7 @@ def test_real_mnist(name, answers, expected, bound, exact, independent, everythi
         assert figures(got.exact) == pytest.approx(exact, abs=5.1e-4)
     for value, want in zip((*figures(got.independent), got.independent_gdp), independent, strict=True):
         assert want is None or value == pytest.approx(want, abs=5.1e-3)
-    plain = vote_analysis.analyse(counts, Voting(250, 10, "gaussian", 40.0), 1e-5, exact=False)
+    plain = vote_analysis.analyse_votes(counts, Voting(250, 10, "gaussian", 40.0), 1e-5, exact=False)
     assert figures(plain.bound) == pytest.approx(everything, abs=5.1e-3)
 
 
@@ -64,12 +64,12 @@ def test_golden_figures_of_real_votes():
         for delta in (1e-5, 1e-8):
             plain = Voting(250, 10, "gaussian", record["sigma2"])
             for voting, part, key in ((MNIST, "expected_cost", "confident_expected"), (plain, "bound", "gnmax_all")):
-                got = vote_analysis.analyse(counts, voting, delta, exact=False, orders=long)
+                got = vote_analysis.analyse_votes(counts, voting, delta, exact=False, orders=long)
                 want = record[key][f"delta={delta}"]
                 converted = getattr(got, part)
                 assert [converted.classic.value, converted.classic.order] == pytest.approx(want["classic"], abs=1e-9)
                 assert [converted.improved.value, converted.improved.order] == pytest.approx(want["cks"], abs=1e-9)
-        assert vote_analysis.analyse(counts, MNIST, 1e-5, exact=False).expected_answers == pytest.approx(
+        assert vote_analysis.analyse_votes(counts, MNIST, 1e-5, exact=False).expected_answers == pytest.approx(
             record["expected_answered"], rel=1e-9
         )
 
@@ -81,7 +81,7 @@ def test_answers_of_the_paper():
         counts = votes_of(name, 2000)
         passed = np.exp(votes.log_pass(counts.max(axis=1), MNIST.selection)[0])
         assert int(np.argmax(passed.cumsum() >= 286)) + 1 == queries
-        got = vote_analysis.analyse(counts[:queries], MNIST, 1e-5, exact=False).expected_cost
+        got = vote_analysis.analyse_votes(counts[:queries], MNIST, 1e-5, exact=False).expected_cost
         assert (got.classic.value, got.improved.value) == pytest.approx(costs, abs=5.1e-4)
 
 
@@ -90,9 +90,9 @@ def test_golden_sensitivities_of_real_votes():
     record = GOLDEN["own_two_stat"]
     want, order = record["mnist_cnn6_first640"], record["order"]
     pairs = vote_sensitivity.two_largest(votes_of("cnn6"))
-    table = vote_sensitivity.costs(MNIST, order)
+    table = vote_sensitivity.query_costs(MNIST, order)
     assert table[pairs].sum() == pytest.approx(want["F"], rel=1e-9)
-    ls = vote_sensitivity.at_distances(vote_sensitivity.local(table), *pairs)
+    ls = vote_sensitivity.at_distances(vote_sensitivity.local_sensitivities(table), *pairs)
     for d, value in want["LS_at"].items():
         assert ls[int(d)] == pytest.approx(value, rel=1e-7)
     for scaled, value in want["smooth"].items():
@@ -102,7 +102,7 @@ def test_golden_sensitivities_of_real_votes():
 
 def test_currencies_are_in_their_order():
     told = []
-    got = vote_analysis.analyse(
+    got = vote_analysis.analyse_votes(
         FIRST, MNIST, 1e-5, orders=votes.ORDERS[::4], progress=lambda done, total: told.append((done, total))
     )
     assert told[-1][0] == told[-1][1] == len(np.unique(np.sort(FIRST, axis=1), axis=0))
@@ -117,7 +117,9 @@ def test_currencies_are_in_their_order():
 
 
 def test_fewer_answers_cost_less_whatever_the_data():
-    few, all_ = (vote_analysis.analyse(FIRST, MNIST, 1e-5, answers=answers, exact=False) for answers in (10, None))
+    few, all_ = (
+        vote_analysis.analyse_votes(FIRST, MNIST, 1e-5, answers=answers, exact=False) for answers in (10, None)
+    )
     assert few.independent_gdp < all_.independent_gdp
     assert few.independent_gdp == gdp.epsilon(np.sqrt(100 / 150**2 + 2 * 10 / 40**2), 1e-5)
     assert few.independent.improved.value < all_.independent.improved.value
@@ -125,7 +127,7 @@ def test_fewer_answers_cost_less_whatever_the_data():
 
 
 def test_laplace_votes_have_no_gaussian_figures():
-    got = vote_analysis.analyse(FIRST, Voting(250, 10, "laplace", 20.0), 1e-5)
+    got = vote_analysis.analyse_votes(FIRST, Voting(250, 10, "laplace", 20.0), 1e-5)
     assert got.exact is None
     assert got.independent_gdp is None
     assert got.expected_answers == 100
@@ -133,26 +135,26 @@ def test_laplace_votes_have_no_gaussian_figures():
     assert got.expected_cost == got.bound  # nothing is left to chance
     assert got.bound.classic.value < got.independent.classic.value
     with pytest.raises(ValueError, match="no Gaussian"):
-        vote_analysis.mu(Voting(250, 10, "laplace", 20.0), 1, 1)
+        vote_analysis.independent_mu(Voting(250, 10, "laplace", 20.0), 1, 1)
 
 
 def test_along_one_run_at_one_order():
     """Every selection and what was answered: between the selections alone and both everywhere."""
     order, answered = 16.0, np.arange(100) % 2 == 0
-    checks = votes.check(FIRST.max(axis=1), MNIST.selection, [order]).sum()
-    answers = votes.answer(FIRST, MNIST, [order])[:, 0]
+    checks = votes.check_rdp(FIRST.max(axis=1), MNIST.selection, [order]).sum()
+    answers = votes.answer_rdp(FIRST, MNIST, [order])[:, 0]
     got = vote_analysis.realised_epsilon(FIRST, answered, MNIST, 1e-5, order)
     assert got == pytest.approx(checks + answers[answered].sum() + np.log(1e5) / 15, rel=1e-12)
     scores = np.full((100, 10), 0.1)
     statistic = (FIRST - 250 * scores).max(axis=1)
     other = vote_analysis.realised_epsilon(FIRST, answered, MNIST, 1e-5, order, statistic_Q=statistic)
-    assert other == pytest.approx(got + votes.check(statistic, MNIST.selection, [order]).sum() - checks, rel=1e-12)
+    assert other == pytest.approx(got + votes.check_rdp(statistic, MNIST.selection, [order]).sum() - checks, rel=1e-12)
 
 
 def test_input_is_checked():
     with pytest.raises(ValueError, match="of 240 teachers"):
-        vote_analysis.analyse(FIRST, Voting(240, 10, "gaussian", 40.0), 1e-5)
+        vote_analysis.analyse_votes(FIRST, Voting(240, 10, "gaussian", 40.0), 1e-5)
     for answers, delta in ((101, 1e-5), (-1, 1e-5), (3, 0.0), (3, float("nan"))):
         with pytest.raises(ValueError, match="expected answers"):
-            vote_analysis.analyse(FIRST, MNIST, delta, answers=answers)
-    assert vote_analysis.analyse(FIRST[:0], MNIST, 1e-5).expected_answers == 0
+            vote_analysis.analyse_votes(FIRST, MNIST, delta, answers=answers)
+    assert vote_analysis.analyse_votes(FIRST[:0], MNIST, 1e-5).expected_answers == 0

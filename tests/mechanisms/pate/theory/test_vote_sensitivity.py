@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprecipe.mechanisms.pate.theory import vote_sensitivity, votes
-from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "pate.json").read_text(encoding="utf-8"))
 TWO = GOLDEN["own_two_stat"]
-MNIST = Voting(TWO["N"], TWO["m"], "gaussian", TWO["sigma2"], Selection(TWO["T"], TWO["sigma1"]))
+MNIST = Voting(TWO["N"], TWO["m"], "gaussian", TWO["sigma2"], VoteSelection(TWO["T"], TWO["sigma1"]))
 
 
 def test_golden_entries():
-    table = vote_sensitivity.costs(MNIST, TWO["order"])
-    local = vote_sensitivity.local(table)
+    table = vote_sensitivity.query_costs(MNIST, TWO["order"])
+    local = vote_sensitivity.local_sensitivities(table)
     for entry in TWO["entries"]:
         first, second = np.array([entry["n1"]]), np.array([entry["n2"]])
-        assert vote_sensitivity.possible(first, second, MNIST)[0]
+        assert vote_sensitivity.is_possible(first, second, MNIST)[0]
         assert vote_sensitivity.log_error(first, second, MNIST)[0] == pytest.approx(entry["logq_bound"], rel=1e-10)
         assert table[first[0], second[0]] == pytest.approx(entry["g"], rel=1e-9)
         assert local[first[0], second[0]] == pytest.approx(entry["ls0"], rel=1e-7)
@@ -33,15 +33,15 @@ def test_golden_entries():
 def test_hardly_any_noise():
     """Two teachers' difference here is all there is, and the reference code sees none."""
     record = next(row for row in GOLDEN["reference_pitfalls"] if row["id"] == "ls_vs_core_beta_mismatch_small_sigma")
-    table = vote_sensitivity.costs(Voting(10, 3, "gaussian", 0.5), 1.5)
-    assert vote_sensitivity.local(table)[5, 5] >= record["brute_force_of_core_rdp_gaussian"] * (1 - 1e-9)
+    table = vote_sensitivity.query_costs(Voting(10, 3, "gaussian", 0.5), 1.5)
+    assert vote_sensitivity.local_sensitivities(table)[5, 5] >= record["brute_force_of_core_rdp_gaussian"] * (1 - 1e-9)
 
 
 SMALL = [
     Voting(teachers, classes, family, multiplier, selection)
     for teachers, classes in ((8, 3), (7, 4), (9, 2))
     for family, multiplier in (("gaussian", 1.5), ("gaussian", 6.0), ("laplace", 1.0))
-    for selection in (None, Selection(5.0, 2.0))
+    for selection in (None, VoteSelection(5.0, 2.0))
 ]
 named = pytest.mark.parametrize("voting", SMALL, ids=lambda v: f"{v.teachers}-{v.classes}-{v.family}-{v.multiplier}")
 
@@ -60,10 +60,10 @@ def neighbours(counts):
 @named
 def test_the_table_is_the_largest_cost_of_all_histograms_with_a_pair(voting):
     order = 4.0
-    table = vote_sensitivity.costs(voting, order)
+    table = vote_sensitivity.query_costs(voting, order)
     largest = defaultdict(float)
     for counts in histograms(voting):
-        cost = votes.bound([counts], voting, [order])[0, 0]
+        cost = votes.bound_rdp([counts], voting, [order])[0, 0]
         largest[counts[:2]] = max(largest[counts[:2]], cost)
     assert {tuple(pair) for pair in np.argwhere(~np.isnan(table)).tolist()} == set(largest)
     for pair, cost in largest.items():
@@ -72,8 +72,8 @@ def test_the_table_is_the_largest_cost_of_all_histograms_with_a_pair(voting):
 
 @named
 def test_sensitivities_cover_all_data_sets_within_a_distance(voting):
-    table = vote_sensitivity.costs(voting, 4.0)
-    local = vote_sensitivity.local(table)
+    table = vote_sensitivity.query_costs(voting, 4.0)
+    local = vote_sensitivity.local_sensitivities(table)
     changes = {
         counts: max(abs(table[counts[:2]] - table[other[:2]]) for other in neighbours(counts))
         for counts in histograms(voting)
@@ -113,8 +113,8 @@ def test_one_teacher_changes_no_more_than_is_claimed(random, voting, beta):
     ballots[: random.randrange(voting.teachers)] = random.randrange(voting.classes)
     other = ballots.copy()
     other[random.randrange(voting.teachers)] = random.choices(range(voting.classes), k=queries)
-    table = vote_sensitivity.costs(voting, 3.0)
-    local = vote_sensitivity.local(table)
+    table = vote_sensitivity.query_costs(voting, 3.0)
+    local = vote_sensitivity.local_sensitivities(table)
     sums, smooths, sensitivities = [], [], []
     for data in (ballots, other):
         counts = np.stack([np.bincount(column, minlength=voting.classes) for column in data.T])
@@ -123,7 +123,7 @@ def test_one_teacher_changes_no_more_than_is_claimed(random, voting, beta):
         sums.append(table[pairs].sum())
         sensitivities.append(ls)
         smooths.append(vote_sensitivity.log_smooth(ls, beta))
-        assert sums[-1] >= votes.bound(counts, voting, [3.0]).sum() * (1 - 1e-12)
+        assert sums[-1] >= votes.bound_rdp(counts, voting, [3.0]).sum() * (1 - 1e-12)
         assert smooths[-1] >= math.log(max(ls[0], vote_sensitivity.SMALLEST))
     assert abs(sums[0] - sums[1]) <= min(sensitivities[0][0], sensitivities[1][0]) * (1 + 1e-12)
     assert abs(smooths[0] - smooths[1]) <= beta * (1 + 1e-12)
@@ -143,16 +143,16 @@ def test_a_constant_cost_has_the_smallest_sensitivity():
 
 def test_a_table_beyond_all_measure_is_refused():
     with pytest.raises(ValueError, match="the most is"):
-        vote_sensitivity.costs(Voting(10**6, 10, "gaussian", 100.0), 2.0)
+        vote_sensitivity.query_costs(Voting(10**6, 10, "gaussian", 100.0), 2.0)
 
 
 def test_thousands_of_teachers():
     """Cells of the table worked out by hand, and squares of it against the naive ones."""
-    voting = Voting(2000, 150, "gaussian", 60.0, Selection(1200, 500.0))
-    table = vote_sensitivity.costs(voting, 20.0)
-    local = vote_sensitivity.local(table)
+    voting = Voting(2000, 150, "gaussian", 60.0, VoteSelection(1200, 500.0))
+    table = vote_sensitivity.query_costs(voting, 20.0)
+    local = vote_sensitivity.local_sensitivities(table)
     for counts in ([1700, 200, 100, *[0] * 147], [800, 700, 500, *[0] * 147], [1000, 100, *[100] * 9, *[0] * 139]):
-        assert table[counts[0], counts[1]] == pytest.approx(votes.bound([counts], voting, [20.0])[0, 0], rel=1e-9)
+        assert table[counts[0], counts[1]] == pytest.approx(votes.bound_rdp([counts], voting, [20.0])[0, 0], rel=1e-9)
     pairs = [(1700, 200), (800, 700), (1000, 100), (2000, 0)]
     got = vote_sensitivity.at_distances(local, *np.array(pairs).T)
     for d in (0, 1, 2, 3, 17, 64, 65, 500, 1999):

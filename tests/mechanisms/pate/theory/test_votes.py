@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dprecipe.mechanisms.pate.theory import vote_analysis, votes
-from dprecipe.mechanisms.pate.theory.votes import Selection, Voting
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 from dprecipe.privacy import conversion, gdp
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "pate.json").read_text(encoding="utf-8"))
@@ -44,13 +44,13 @@ def close(got, want, rel=1e-9):
 def test_gnmax(record):
     log_q = votes.log_error(histogram(record), "gaussian", record["sigma"])
     close(log_q, [float(record["logq_mpmath"])], rel=1e-10)
-    close(votes.gnmax(log_q, record["sigma"], NINE)[0], [float(value) for value in record["rdp_dep_mpmath"]])
+    close(votes.gnmax_rdp(log_q, record["sigma"], NINE)[0], [float(value) for value in record["rdp_dep_mpmath"]])
     close(votes.independent_answer(Voting(250, 10, "gaussian", record["sigma"]), NINE), record["rdp_ind"])
 
 
 @pytest.mark.parametrize("record", records("rdp_gaussian_grid"))
 def test_theorem_6(record):
-    close(votes.gnmax(np.array([record["logq"]]), record["sigma"], NINE)[0], record["rdp"])
+    close(votes.gnmax_rdp(np.array([record["logq"]]), record["sigma"], NINE)[0], record["rdp"])
 
 
 @pytest.mark.parametrize("record", records("lnmax_single"))
@@ -58,17 +58,17 @@ def test_lnmax(record):
     scale = record["laplace_scale_b"]
     log_q = votes.log_error(histogram(record), "laplace", scale)
     close(log_q, [record["logq"]], rel=1e-10)
-    close(votes.lnmax(log_q, scale, NINE)[0], record["rdp"])
+    close(votes.lnmax_rdp(log_q, scale, NINE)[0], record["rdp"])
     # the moments of 2017, l D_(l+1), computed there without logarithms: digits are lost where they are small
-    moments = votes.lnmax(log_q, scale, range(2, 10))[0] * np.arange(1, 9)
+    moments = votes.lnmax_rdp(log_q, scale, range(2, 10))[0] * np.arange(1, 9)
     np.testing.assert_allclose(moments, record["logmgf_2017_l1to8"], rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.parametrize("record", records("threshold_single"))
 def test_selection(record):
-    selection = Selection(record["T"], record["sigma1"])
+    selection = VoteSelection(record["T"], record["sigma1"])
     close(votes.log_pass([record["max"]], selection)[0], [record["log_pr_answered"]], rel=1e-10)
-    got = votes.check([record["max"]], selection, NINE)[0]
+    got = votes.check_rdp([record["max"]], selection, NINE)[0]
     close(got, record["own_exact_bernoulli"])
     close(votes.independent_check(selection, NINE), record["rdp_ind"])
     sound = record.get("own_rdp_with_logcdf", record["rdp_dep"])  # the reference's own bound, where it is one
@@ -78,16 +78,16 @@ def test_selection(record):
 @pytest.mark.parametrize("record", records("own_confident_per_query"))
 def test_selection_and_answer_together(record):
     counts = histogram(record)
-    selection = Selection(record["T"], record["sigma1"])
+    selection = VoteSelection(record["T"], record["sigma1"])
     voting = Voting(250, 10, "gaussian", record["sigma2"], selection)
     close(np.exp(votes.log_pass(counts.max(axis=1), selection)[0]), [record["pr_answered"]])
-    close(votes.check(counts.max(axis=1), selection, NINE)[0], record["own_exact_threshold"])
-    close(votes.answer(counts, voting, NINE)[0], record["ref_step2"])
+    close(votes.check_rdp(counts.max(axis=1), selection, NINE)[0], record["own_exact_threshold"])
+    close(votes.answer_rdp(counts, voting, NINE)[0], record["ref_step2"])
     close(votes.expected_cost(counts, voting, NINE), record["ref_expected_cost"])
-    bound = votes.bound(counts, voting, NINE)[0]
+    bound = votes.bound_rdp(counts, voting, NINE)[0]
     close(bound, record["own_rigorous_mixture_thm6"])
     assert np.all(bound <= np.array(record["sup_step1_plus_step2"]) * (1 + 1e-12))
-    exact = votes.bound(counts, voting, NINE, answer_QA=np.array([record["own_exact_gnmax"]]))[0]
+    exact = votes.bound_rdp(counts, voting, NINE, answer_QA=np.array([record["own_exact_gnmax"]]))[0]
     close(exact, record["own_rigorous_mixture_exact"])
 
 
@@ -130,13 +130,13 @@ def test_sequences_of_gnmax(record):
     want = record["mechs"]["gnmax"]
     voting = Voting(record["N"], record["m"], "gaussian", want["sigma"])
     close(votes.log_error(counts, "gaussian", want["sigma"]).sum(), want["sum_logq"], rel=1e-10)
-    close(votes.bound(counts, voting, NINE).sum(axis=0), want["rdp9"])
-    assert_epsilons(want["eps_grid9"], votes.bound(counts, voting, NINE).sum(axis=0), NINE)
-    assert_epsilons(want["eps_long"], votes.bound(counts, voting, LONG).sum(axis=0))
-    independent = vote_analysis.independent(voting, len(counts), len(counts), LONG)
+    close(votes.bound_rdp(counts, voting, NINE).sum(axis=0), want["rdp9"])
+    assert_epsilons(want["eps_grid9"], votes.bound_rdp(counts, voting, NINE).sum(axis=0), NINE)
+    assert_epsilons(want["eps_long"], votes.bound_rdp(counts, voting, LONG).sum(axis=0))
+    independent = vote_analysis.independent_rdp(voting, len(counts), len(counts), LONG)
     assert_epsilons(want["eps_long_ind"], independent)
     for delta in DELTAS:
-        mu = vote_analysis.mu(voting, len(counts), len(counts))
+        mu = vote_analysis.independent_mu(voting, len(counts), len(counts))
         assert gdp.epsilon(mu, delta) == pytest.approx(want["own_gdp_ind"][f"delta={delta}"], abs=1e-9)
 
 
@@ -144,7 +144,7 @@ def test_sequences_of_gnmax(record):
 def test_sequences_of_confident_gnmax(record):
     counts, _ = drawn(record)
     want = record["mechs"]["confident"]
-    selection = Selection(want["T"], want["sigma1"])
+    selection = VoteSelection(want["T"], want["sigma1"])
     voting = Voting(record["N"], record["m"], "gaussian", want["sigma2"], selection)
     pass_Q = np.exp(votes.log_pass(counts.max(axis=1), selection)[0])
     assert pass_Q.sum() == pytest.approx(want["expected_answered"], rel=1e-9)
@@ -155,18 +155,18 @@ def test_sequences_of_confident_gnmax(record):
     assert_epsilons(want["eps_long_expected"], votes.expected_cost(counts, voting, LONG))
     answered = uniforms(record["seed"] + 1000, len(counts)) < pass_Q
     assert hashlib.sha256(answered.astype(np.uint8).tobytes()).hexdigest() == want["answered_mask_sha256_uint8"]
-    close(votes.answer(counts[answered], voting, NINE).sum(axis=0), want["rdp9_step2_realised"])
+    close(votes.answer_rdp(counts[answered], voting, NINE).sum(axis=0), want["rdp9_step2_realised"])
     # the golden totals charge the selections as Theorem 6 does; ours are exact
-    checks = votes.expected_cost(counts, voting, LONG) - pass_Q @ votes.answer(counts, voting, LONG)
-    assert_epsilons(want["eps_long_realised"], checks + votes.answer(counts[answered], voting, LONG).sum(axis=0))
+    checks = votes.expected_cost(counts, voting, LONG) - pass_Q @ votes.answer_rdp(counts, voting, LONG)
+    assert_epsilons(want["eps_long_realised"], checks + votes.answer_rdp(counts[answered], voting, LONG).sum(axis=0))
     assert np.all(
-        votes.realised(counts, answered, voting, LONG)
-        <= checks + votes.answer(counts[answered], voting, LONG).sum(axis=0)
+        votes.realised_rdp(counts, answered, voting, LONG)
+        <= checks + votes.answer_rdp(counts[answered], voting, LONG).sum(axis=0)
     )
-    independent = vote_analysis.independent(voting, len(counts), want["answered"], LONG)
+    independent = vote_analysis.independent_rdp(voting, len(counts), want["answered"], LONG)
     assert_epsilons(want["eps_long_ind"], independent)
     for delta in DELTAS:
-        mu = vote_analysis.mu(voting, len(counts), want["answered"])
+        mu = vote_analysis.independent_mu(voting, len(counts), want["answered"])
         assert gdp.epsilon(mu, delta) == pytest.approx(want["own_gdp_ind"][f"delta={delta}"], abs=1e-9)
 
 
@@ -181,7 +181,7 @@ def test_sequences_of_interactive_gnmax(record):
     scores = np.repeat(((1 - sure) / (classes - 1))[:, None], classes, axis=1)
     scores[np.arange(queries), predicted] = sure
     statistic = (counts - teachers * scores).max(axis=1)
-    selection = Selection(want["T"], want["sigma1"])
+    selection = VoteSelection(want["T"], want["sigma1"])
     voting = Voting(teachers, classes, "gaussian", want["sigma2"], selection)
     pass_Q = np.exp(votes.log_pass(statistic, selection)[0])
     assert pass_Q.sum() == pytest.approx(want["expected_answered_unrounded"], rel=1e-9)
@@ -192,8 +192,8 @@ def test_sequences_of_interactive_gnmax(record):
         want["eps_long_expected"],
         votes.expected_cost(counts, voting, LONG, statistic_Q=rounded),
     )
-    both = votes.check(statistic, selection, NINE) + votes.answer(counts, voting, NINE)
-    assert np.all(votes.bound(counts, voting, NINE, statistic_Q=statistic) <= both * (1 + 1e-12))
+    both = votes.check_rdp(statistic, selection, NINE) + votes.answer_rdp(counts, voting, NINE)
+    assert np.all(votes.bound_rdp(counts, voting, NINE, statistic_Q=statistic) <= both * (1 + 1e-12))
 
 
 @pytest.mark.parametrize("record", records("sequences"))
@@ -201,11 +201,11 @@ def test_sequences_of_lnmax(record):
     counts, _ = drawn(record)
     want = record["mechs"]["lnmax_core"]
     voting = Voting(record["N"], record["m"], "laplace", want["b"])
-    close(votes.bound(counts, voting, NINE).sum(axis=0), want["rdp9"])
-    assert_epsilons(want["eps_long"], votes.bound(counts, voting, LONG).sum(axis=0))
+    close(votes.bound_rdp(counts, voting, NINE).sum(axis=0), want["rdp9"])
+    assert_epsilons(want["eps_long"], votes.bound_rdp(counts, voting, LONG).sum(axis=0))
     if "lnmax_2017" in record["mechs"]:
         old = record["mechs"]["lnmax_2017"]
-        rdp = votes.bound(counts, Voting(record["N"], record["m"], "laplace", 1 / old["gamma"]), range(2, 10)).sum(
+        rdp = votes.bound_rdp(counts, Voting(record["N"], record["m"], "laplace", 1 / old["gamma"]), range(2, 10)).sum(
             axis=0
         )
         close(rdp * np.arange(1, 9), old["total_logmgf_l1to8"])
@@ -230,24 +230,24 @@ def pitfall(name):
 
 
 def test_integer_orders_are_orders():
-    got = votes.lnmax(np.array([-0.1]), 2 / 0.1, [2, 4, 8])[0]
+    got = votes.lnmax_rdp(np.array([-0.1]), 2 / 0.1, [2, 4, 8])[0]
     close(got, pitfall("int_orders_rdp_pure_eps")["correct"])
 
 
 def test_a_selection_that_surely_passes_is_not_free():
-    got = votes.check([250], Selection(0, 1.0), [256.0])[0, 0]
+    got = votes.check_rdp([250], VoteSelection(0, 1.0), [256.0])[0, 0]
     assert got >= pitfall("threshold_underflow")["lower_bound_on_truth"] * (1 - 1e-9)
 
 
 def test_theorem_3_of_2017_only_under_its_condition():
-    got = votes.lnmax(np.array([math.log(0.45694242136999524)]), 2.0, [2.0])[0, 0]
+    got = votes.lnmax_rdp(np.array([math.log(0.45694242136999524)]), 2.0, [2.0])[0, 0]
     assert got == min(0.5 * 1 * 2, 1)
 
 
 def test_the_statistic_is_not_rounded():
     """Rounding half to even takes 0.5 and 1.5, one vote apart, to 0 and 2."""
     assert [round(0.5), round(1.5)] == pitfall("round_half_even")["reference_returns"]
-    got = votes.log_pass([0.5, 1.5], Selection(1.0, 2.0))[0]
+    got = votes.log_pass([0.5, 1.5], VoteSelection(1.0, 2.0))[0]
     np.testing.assert_allclose(got, stats.norm.logcdf([-0.25, 0.25]), rtol=1e-14)
 
 
@@ -310,7 +310,7 @@ CASES = [
     for teachers, classes in SMALL
     for family, multipliers in (("gaussian", (0.8, 2.0, 8.0)), ("laplace", (0.4, 1.0, 6.0)))
     for multiplier in multipliers
-    for selection in (None, Selection(4.0, 0.7), Selection(2.0, 4.0))
+    for selection in (None, VoteSelection(4.0, 0.7), VoteSelection(2.0, 4.0))
 ]
 
 
@@ -321,7 +321,7 @@ def test_no_pair_of_neighbours_exceeds_the_claims(voting):
     if voting.selection is not None:
         everywhere = everywhere + votes.independent_check(voting.selection, ORDERS)
     every = histograms(voting.teachers, voting.classes)
-    here = dict(zip(every, votes.bound(every, voting, ORDERS), strict=True))
+    here = dict(zip(every, votes.bound_rdp(every, voting, ORDERS), strict=True))
     errors = dict(zip(every, votes.log_error(every, voting.family, voting.multiplier), strict=True))
     pairs = 0
     for counts in every:
@@ -340,17 +340,17 @@ def test_the_bound_is_one_sided():
     """The reverse divergence does exceed it: whoever claims symmetry is wrong."""
     voting = Voting(6, 3, "gaussian", 0.8)
     counts, other = (6, 0, 0), (5, 1, 0)
-    bound = votes.bound([counts], voting, [2.0])[0, 0]
+    bound = votes.bound_rdp([counts], voting, [2.0])[0, 0]
     assert renyi(outcomes(counts, voting), outcomes(other, voting), 2.0) <= bound
     assert renyi(outcomes(other, voting), outcomes(counts, voting), 2.0) > 1.5 * bound
 
 
 def test_selection_against_many_digits():
     for statistic, selection, order in [
-        (1000, Selection(3500, 1500.0), 1.5),
-        (4000, Selection(1000, 500.0), 2.0),
-        (12.25, Selection(10, 3.0), 1.01),
-        (250, Selection(0, 5.0), 900.0),
+        (1000, VoteSelection(3500, 1500.0), 1.5),
+        (4000, VoteSelection(1000, 500.0), 2.0),
+        (12.25, VoteSelection(10, 3.0), 1.01),
+        (250, VoteSelection(0, 5.0), 900.0),
     ]:
         with mp.workdps(600):
 
@@ -360,7 +360,7 @@ def test_selection_against_many_digits():
             a, p = mp.mpf(order), bit(statistic)
             both = [bit(statistic - 1), bit(statistic + 1)]
             want = max(mp.log(p**a * q ** (1 - a) + (1 - p) ** a * (1 - q) ** (1 - a)) / (a - 1) for q in both)
-        assert votes.check([statistic], selection, [order])[0, 0] == pytest.approx(float(want), rel=1e-11)
+        assert votes.check_rdp([statistic], selection, [order])[0, 0] == pytest.approx(float(want), rel=1e-11)
 
 
 # What must hold for any votes
@@ -372,7 +372,7 @@ def ensembles(draw):
     counts = draw(st.lists(st.integers(0, 400), min_size=classes, max_size=classes).filter(any))
     family = draw(st.sampled_from(["gaussian", "laplace"]))
     selection = draw(
-        st.one_of(st.none(), st.builds(Selection, st.floats(0, 500), st.floats(0.3, 300))),
+        st.one_of(st.none(), st.builds(VoteSelection, st.floats(0, 500), st.floats(0.3, 300))),
     )
     return counts, Voting(sum(counts), classes, family, draw(st.floats(0.3, 200)), selection)
 
@@ -383,14 +383,14 @@ MANY = list(votes.ORDERS)
 @given(ensembles())
 def test_bounds_are_at_most_the_independent_ones_and_grow_with_the_order(ensemble):
     counts, voting = ensemble
-    bound = votes.bound([counts], voting, MANY)[0]
-    answer = votes.answer([counts], voting, MANY)[0]
+    bound = votes.bound_rdp([counts], voting, MANY)[0]
+    answer = votes.answer_rdp([counts], voting, MANY)[0]
     assert np.all(bound >= 0)
     assert np.all(np.isfinite(bound))
     assert np.all(answer <= votes.independent_answer(voting, MANY) * (1 + 1e-14))
     limit = answer
     if voting.selection is not None:
-        check = votes.check([max(counts)], voting.selection, MANY)[0]
+        check = votes.check_rdp([max(counts)], voting.selection, MANY)[0]
         assert np.all(check <= votes.independent_check(voting.selection, MANY) * (1 + 1e-10))
         limit = check + answer
     assert np.all(bound <= limit * (1 + 1e-10))
@@ -401,7 +401,9 @@ def test_bounds_are_at_most_the_independent_ones_and_grow_with_the_order(ensembl
 def test_names_of_classes_do_not_matter(ensemble, random):
     counts, voting = ensemble
     other = random.sample(counts, len(counts))
-    np.testing.assert_allclose(votes.bound([counts], voting, NINE), votes.bound([other], voting, NINE), rtol=1e-9)
+    np.testing.assert_allclose(
+        votes.bound_rdp([counts], voting, NINE), votes.bound_rdp([other], voting, NINE), rtol=1e-9
+    )
 
 
 @given(ensembles())
@@ -412,7 +414,7 @@ def test_a_wider_gap_costs_no_more(ensemble):
     if counts[-2] == 0:
         return
     wider = [*counts[:-2], counts[-2] - 1, counts[-1] + 1]
-    before, after = (votes.answer([c], voting, NINE)[0] for c in (counts, wider))
+    before, after = (votes.answer_rdp([c], voting, NINE)[0] for c in (counts, wider))
     assert np.all(after <= before * (1 + 1e-12))
 
 
@@ -420,7 +422,7 @@ def test_a_wider_gap_costs_no_more(ensemble):
 def test_the_bound_grows_with_the_error(sigma, log_q, more):
     """So an upper bound of the error may be used."""
     log_qs = np.array([log_q - more, log_q])
-    for rows in (votes.gnmax(log_qs, sigma, NINE), votes.lnmax(log_qs, sigma, NINE)):
+    for rows in (votes.gnmax_rdp(log_qs, sigma, NINE), votes.lnmax_rdp(log_qs, sigma, NINE)):
         assert np.all(rows[0] <= rows[1] * (1 + 1e-12))
 
 
@@ -428,7 +430,7 @@ def test_the_bound_grows_with_the_error(sigma, log_q, more):
 @settings(max_examples=50)
 def test_conversions_of_a_bound(ensemble):
     counts, voting = ensemble
-    rdp = votes.bound([counts], voting, MANY)[0]
+    rdp = votes.bound_rdp([counts], voting, MANY)[0]
     assert conversion.epsilon(MANY, rdp, 1e-5).value <= conversion.epsilon(MANY, rdp, 1e-5, "classic").value
 
 
@@ -436,7 +438,7 @@ def test_conversions_of_a_bound(ensemble):
 def test_hopeless_underflow_is_not_certainty(gap, sigma):
     log_q = votes.log_error([[gap, 0]], "gaussian", sigma)
     assert np.isfinite(log_q[0])
-    bound = votes.gnmax(log_q, sigma, [2.0, 1e12])[0]
+    bound = votes.gnmax_rdp(log_q, sigma, [2.0, 1e12])[0]
     assert bound[0] == 0.0
     assert bound[1] == 1e12 / sigma**2
 
@@ -446,7 +448,7 @@ def test_hopeless_underflow_is_not_certainty(gap, sigma):
 
 def test_counts_are_checked():
     voting = Voting(5, 3, "gaussian", 1.0)
-    np.testing.assert_array_equal(votes.counted([[3.0, 2.0, 0.0]], voting), [[3, 2, 0]])
+    np.testing.assert_array_equal(votes.check_counts([[3.0, 2.0, 0.0]], voting), [[3, 2, 0]])
     for counts, message in [
         ([[3, 2]], "3 classes"),
         ([3, 2, 0], "3 classes"),
@@ -456,7 +458,7 @@ def test_counts_are_checked():
         ([[math.nan, 5, 0]], "whole counts >= 0"),
     ]:
         with pytest.raises(ValueError, match=message):
-            votes.counted(counts, voting)
+            votes.check_counts(counts, voting)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
@@ -464,9 +466,9 @@ def test_scales_are_checked(bad):
     with pytest.raises(ValueError, match="multiplier"):
         Voting(5, 3, "gaussian", bad)
     with pytest.raises(ValueError, match="multiplier"):
-        Selection(3.0, bad)
+        VoteSelection(3.0, bad)
     with pytest.raises(ValueError, match="threshold"):
-        Selection(math.nan if bad <= 0 else bad * math.inf, 1.0)
+        VoteSelection(math.nan if bad <= 0 else bad * math.inf, 1.0)
     with pytest.raises(ValueError, match="family"):
         Voting(5, 3, "cauchy", 1.0)
     with pytest.raises(ValueError, match="classes"):
@@ -474,7 +476,7 @@ def test_scales_are_checked(bad):
 
 
 def test_nothing_asked_costs_nothing():
-    voting = Voting(5, 3, "gaussian", 1.0, Selection(3.0, 1.0))
+    voting = Voting(5, 3, "gaussian", 1.0, VoteSelection(3.0, 1.0))
     nothing = np.zeros((0, 3), dtype=int)
-    assert votes.bound(nothing, voting, NINE).shape == (0, 9)
-    assert np.all(votes.realised(nothing, [], voting, NINE) == 0)
+    assert votes.bound_rdp(nothing, voting, NINE).shape == (0, 9)
+    assert np.all(votes.realised_rdp(nothing, [], voting, NINE) == 0)

@@ -15,12 +15,12 @@ import pytest
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import NOTHING
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
-from dprecipe.mechanisms.pate.theory.filter import spent
+from dprecipe.mechanisms.pate.theory.filter import filter_spent
 from dprecipe.mechanisms.pate.train import ballot as module
 from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot
 from dprecipe.privacy import accountants
-from dprecipe.privacy.events import total
+from dprecipe.privacy.events import count_events
 from dprecipe.privacy.ledger import LedgerWriter, read
 
 Opened = Callable[..., Any]
@@ -56,10 +56,10 @@ def test_what_the_filter_leaves_is_charged_at_the_end(booth: Opened) -> None:
     ballot.put(range(200))
     made.spending.charge_rest()
     limit = made.plan.room.filter_limit
-    assert spent(made.spending.charged) == pytest.approx(limit, rel=1e-9)
+    assert filter_spent(made.spending.charged) == pytest.approx(limit, rel=1e-9)
     assert not made.spending.holds(made.plan.events[:1])
     made.spending.charge_rest()  # a run that is resumed after that
-    assert spent(made.spending.charged) == pytest.approx(limit, rel=1e-9)
+    assert filter_spent(made.spending.charged) == pytest.approx(limit, rel=1e-9)
     budget = made.plan.budget
     told = accountants.epsilon(made.spending.charged, budget.delta, budget.neighbouring, budget.accountant)
     assert told <= made.plan.guarantee.epsilon * (1 + 1e-6)
@@ -96,7 +96,7 @@ def test_the_run_stops_before_the_filter_is_exceeded_and_not_earlier(
     made = booth("confident", 4000, "budget.epsilon=0.4")
     ballot = made.open()
     ballot.put(range(4000))
-    limit, square = made.plan.room.filter_limit, spent(made.spending.charged)
+    limit, square = made.plan.room.filter_limit, filter_spent(made.spending.charged)
     assert ballot.stop_reason == "budget"
     assert square <= limit * (1 + 1e-12) < square + 1 / 30**2 + 2 / 20**2
 
@@ -132,7 +132,7 @@ def test_a_stop_between_blocks(booth: Opened) -> None:
     assert again.outcomes.tolist() == ballot.outcomes.tolist()
     again.put(range(200))
     assert again.outcomes[:8].tolist() == ballot.outcomes[:8].tolist()
-    assert (again.answered, total(made.spending.charged)) == (200, 200)
+    assert (again.answered, count_events(made.spending.charged)) == (200, 200)
 
 
 @pytest.mark.parametrize("aggregator", ALL)
@@ -219,7 +219,7 @@ def test_a_crash_at_any_step_forgets_nothing_and_pays_for_all(
                 charges[charge.event] += charge.count
             assert drawn <= charges  # nothing is drawn that was not paid
     assert ballot.stop_reason in ("completed", "budget")
-    assert total(charge for charge in read(made.folder / "ledger.jsonl").charges) >= ballot.answered
+    assert count_events(charge for charge in read(made.folder / "ledger.jsonl").charges) >= ballot.answered
 
 
 def test_what_a_crash_took_is_paid_again_while_the_budget_lasts(booth: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def test_what_a_crash_took_is_paid_again_while_the_budget_lasts(booth: Opened, m
     assert ballot.lost
     ballot.put(range(100))
     assert (ballot.stop_reason, ballot.answered) == ("budget", 98)
-    assert total(made.spending.charged) == 100
+    assert count_events(made.spending.charged) == 100
     roomy = booth("gnmax", 100, "budget.epsilon=30")
     with monkeypatch.context() as patch:
         patch.setattr(AnswersFile, "append", lambda self, entry, head: (_ for _ in ()).throw(Crash()))
@@ -241,7 +241,7 @@ def test_what_a_crash_took_is_paid_again_while_the_budget_lasts(booth: Opened, m
             roomy.open().put(range(100))
     ballot = roomy.open()
     ballot.put(range(100))
-    assert (ballot.stop_reason, ballot.answered, total(roomy.spending.charged)) == ("completed", 100, 102)
+    assert (ballot.stop_reason, ballot.answered, count_events(roomy.spending.charged)) == ("completed", 100, 102)
 
 
 def test_a_torn_last_line_is_cut_and_asked_anew(booth: Opened) -> None:

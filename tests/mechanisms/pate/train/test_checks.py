@@ -48,7 +48,7 @@ def test_the_partition_passes() -> None:
     ],
 )
 def test_a_partition_that_moves_others_is_refused(monkeypatch: pytest.MonkeyPatch, dealing: Any) -> None:
-    monkeypatch.setattr(checks, "parts", dealing)
+    monkeypatch.setattr(checks, "deal_parts", dealing)
     with pytest.raises(RunFailed, match="one teacher each"):
         checks.parts_disjoint(7)
 
@@ -72,13 +72,13 @@ def test_teachers_that_learn_from_their_own_part_pass(digits: Planned, model: st
 
 
 def test_teachers_that_share_anything_are_refused(digits: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, real = digits(), checks.votes
+    plan, real = digits(), checks.collect_votes
 
     def normalised(told: Any, group: Any, parts: Any, take: Any, queries: Any, device: Any) -> Any:
         everyone, _ = take(parts.order)
         return real(told, group, parts, lambda i: (take(i)[0] - everyone.mean(0), take(i)[1]), queries, device)
 
-    monkeypatch.setattr(checks, "votes", normalised)
+    monkeypatch.setattr(checks, "collect_votes", normalised)
     with pytest.raises(RunFailed, match="changed another's votes"):
         checks.one_vote(lesson_of(plan, teachers_of(plan)), CPU)
 

@@ -12,7 +12,7 @@ linear_model = pytest.importorskip("sklearn.linear_model")
 
 from dprecipe.faults import RunFailed  # noqa: E402
 from dprecipe.mechanisms.pate.train import fitted  # noqa: E402
-from dprecipe.mechanisms.pate.train.fitted import fit  # noqa: E402
+from dprecipe.mechanisms.pate.train.fitted import fit_model  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest  # noqa: E402
 
@@ -48,7 +48,7 @@ def test_a_forest_predicts_exactly_what_scikit_learn_does(classes: int, bounds: 
     names["max_features"] = bounds.get("max_features", "sqrt")
     theirs = ensemble.RandomForestClassifier(25, random_state=7, **names).fit(features, labels)
     asked = np.vstack([features, records(classes, 2000, 1)[0]])
-    ours = logits(fit(model, features, labels, classes, 7), asked)
+    ours = logits(fit_model(model, features, labels, classes, 7), asked)
     chances = theirs.predict_proba(asked)
     # A logarithm of numpy's depends on where in an array the number stands, by a unit of the last place.
     np.testing.assert_array_max_ulp(ours, np.log(np.maximum(chances, 1e-12)), 1)
@@ -62,7 +62,7 @@ def test_boosting_scores_what_scikit_learn_does(classes: int) -> None:
         features, labels
     )
     asked = np.vstack([features, records(classes, 2000, 1)[0]])
-    ours = logits(fit(BOOSTED, features, labels, classes, 7), asked)
+    ours = logits(fit_model(BOOSTED, features, labels, classes, 7), asked)
     np.testing.assert_array_equal(ours.argmax(1), theirs.predict(asked))
     scores = ours[:, 1] - ours[:, 0] if classes == 2 else ours
     np.testing.assert_allclose(scores, theirs.decision_function(asked), rtol=0, atol=1e-12)
@@ -72,7 +72,7 @@ def test_boosting_scores_what_scikit_learn_does(classes: int) -> None:
 def test_logistic_regression_scores_what_scikit_learn_does(classes: int) -> None:
     features, labels = records(classes)
     theirs = linear_model.LogisticRegression(C=1.0, max_iter=1000).fit(features.astype(float), labels)
-    module = fit(LOGISTIC, features, labels, classes, 7)
+    module = fit_model(LOGISTIC, features, labels, classes, 7)
     ours = logits(module, features)
     scores = ours[:, 1] - ours[:, 0] if classes == 2 else ours
     np.testing.assert_allclose(scores, theirs.decision_function(features), rtol=0, atol=1e-5)
@@ -87,7 +87,7 @@ def test_thresholds_between_neighbours_in_single_precision() -> None:
     theirs = ensemble.RandomForestClassifier(25, random_state=0).fit(grid[:, None], labels)
     thresholds = np.concatenate([member.tree_.threshold for member in theirs.estimators_])
     assert (thresholds.astype(np.float32) != thresholds).any()
-    module = fit(FOREST, grid[:, None], labels, 2, 0)
+    module = fit_model(FOREST, grid[:, None], labels, 2, 0)
     np.testing.assert_array_equal(logits(module, grid[:, None]).argmax(1), theirs.predict(grid[:, None]))
 
 
@@ -95,8 +95,8 @@ def test_thresholds_between_neighbours_in_single_precision() -> None:
 def test_classes_that_a_part_does_not_have_are_never_voted_for(model) -> None:
     features, labels = records(2)
     for names in ([0, 4], [3, 1]):
-        ours = logits(fit(model, features, np.asarray(names)[labels], 6, 0), features)
-        alone = logits(fit(model, features, labels if names[0] < names[1] else 1 - labels, 2, 0), features)
+        ours = logits(fit_model(model, features, np.asarray(names)[labels], 6, 0), features)
+        alone = logits(fit_model(model, features, labels if names[0] < names[1] else 1 - labels, 2, 0), features)
         assert np.isfinite(ours).all()
         np.testing.assert_array_equal(ours.argmax(1), np.sort(names)[alone.argmax(1)])
         absent = np.setdiff1d(np.arange(6), names)
@@ -113,7 +113,7 @@ def test_a_part_without_two_classes_votes_a_constant(model, shape: tuple[int, ..
         (features[:5], np.full(5, 2), 2),
         (broken[:5], np.arange(5) % 3, 0),
     ):
-        ours = logits(fit(model, part, labels, 3, 0), features)
+        ours = logits(fit_model(model, part, labels, 3, 0), features)
         assert np.isfinite(ours).all()
         assert (ours.argmax(1) == vote).all()
 
@@ -124,8 +124,8 @@ def test_records_that_are_not_finite_are_left_out(model) -> None:
     broken = features.copy()
     broken[3, 0], broken[8, 5], broken[9, 8] = np.nan, np.inf, -np.inf
     left = np.setdiff1d(np.arange(len(features)), [3, 8, 9])
-    ours = logits(fit(model, broken, labels, 3, 0), features)
-    np.testing.assert_array_equal(ours, logits(fit(model, features[left], labels[left], 3, 0), features))
+    ours = logits(fit_model(model, broken, labels, 3, 0), features)
+    np.testing.assert_array_equal(ours, logits(fit_model(model, features[left], labels[left], 3, 0), features))
 
 
 @by_kind
@@ -133,7 +133,7 @@ def test_records_that_are_not_finite_are_left_out(model) -> None:
 def test_features_of_any_size_make_finite_logits(model, scale: float) -> None:
     features, labels = records(3)
     features = (features - np.float32(0.5)) * np.float32(scale)
-    module = fit(model, features, labels, 3, 0)
+    module = fit_model(model, features, labels, 3, 0)
     assert np.isfinite(logits(module, features)).all()
     assert model is LOGISTIC or module.flaw() is None
 
@@ -141,23 +141,23 @@ def test_features_of_any_size_make_finite_logits(model, scale: float) -> None:
 def test_boosting_that_runs_away_stays_above_a_class_without_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Learning at full rate, scores leave all bounds (10^14 was seen); each round's part is bounded here."""
     features, labels = records(2, 30)
-    whole = logits(fit(BOOSTED, features, labels, 2, 0), features)
-    monkeypatch.setattr(fitted, "MOST_STEP", 1e-3)
-    cut = logits(fit(BOOSTED, features, labels, 2, 0), features)
+    whole = logits(fit_model(BOOSTED, features, labels, 2, 0), features)
+    monkeypatch.setattr(fitted, "MAX_STEP", 1e-3)
+    cut = logits(fit_model(BOOSTED, features, labels, 2, 0), features)
     assert np.ptp(whole, axis=0).max() > 0.5
     assert np.ptp(cut, axis=0).max() <= 2 * 12.01 * 1e-3
     monkeypatch.undo()
-    assert 10_000 * fitted.MOST_STEP < -fitted.ABSENT / 2
+    assert 10_000 * fitted.MAX_STEP < -fitted.ABSENT / 2
 
 
 @by_kind
 def test_the_seed_decides_and_nothing_else(model) -> None:
     features, labels = records(3)
     np.random.seed(1)
-    one = logits(fit(model, features, labels, 3, 2**40 + 5), features)
+    one = logits(fit_model(model, features, labels, 3, 2**40 + 5), features)
     np.random.seed(2)
-    np.testing.assert_array_equal(one, logits(fit(model, features, labels, 3, 5), features))
-    other = logits(fit(model, features, labels, 3, 6), features)
+    np.testing.assert_array_equal(one, logits(fit_model(model, features, labels, 3, 5), features))
+    other = logits(fit_model(model, features, labels, 3, 6), features)
     assert np.array_equal(one, other) == (model is not FOREST)
 
 
@@ -170,17 +170,17 @@ def test_logistic_regression_that_has_not_converged_says_nothing(monkeypatch: py
         linear_model.LogisticRegression(max_iter=2).fit(features, labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(LOGISTIC, features, labels, 3, 0)
+        fit_model(LOGISTIC, features, labels, 3, 0)
 
 
 def test_no_depth_is_beyond_what_a_module_evaluates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitted, "MOST_LEVELS", 3)
+    monkeypatch.setattr(fitted, "MAX_LEVELS", 3)
     features, labels = records(3)
     for model in (FOREST, RandomForest(kind="random_forest", trees=2, max_depth=50), BOOSTED):
-        module = fit(model, features, labels, 3, 0)
-        monkeypatch.setattr("dprecipe.models.zoo.forest.MOST_LEVELS", 3)
+        module = fit_model(model, features, labels, 3, 0)
+        monkeypatch.setattr("dprecipe.models.zoo.forest.MAX_LEVELS", 3)
         assert module.flaw() is None
-        monkeypatch.setattr("dprecipe.models.zoo.forest.MOST_LEVELS", 2)
+        monkeypatch.setattr("dprecipe.models.zoo.forest.MAX_LEVELS", 2)
         assert module.flaw() == "it has more than 2 levels"
 
 
@@ -188,5 +188,5 @@ def test_no_depth_is_beyond_what_a_module_evaluates(monkeypatch: pytest.MonkeyPa
 def test_without_scikit_learn_it_is_said_how_to_install_it(model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     with pytest.raises(RunFailed, match="scikit-learn, which is not installed") as caught:
-        fit(model, *records(3), 3, 0)
+        fit_model(model, *records(3), 3, 0)
     assert "pip install 'dprecipe[train]'" in caught.value.remedy

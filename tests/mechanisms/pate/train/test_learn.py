@@ -12,7 +12,14 @@ import torch
 from dprecipe.language.training import Adam, LearningRateSchedule, Sgd
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train import learn
-from dprecipe.mechanisms.pate.train.learn import Lesson, Parts, alone, repeatable, together, votes
+from dprecipe.mechanisms.pate.train.learn import (
+    DealtParts,
+    Lesson,
+    collect_votes,
+    make_repeatable,
+    take_single_votes,
+    take_votes_together,
+)
 
 CPU = torch.device("cpu")
 LOGISTIC: dict[str, Any] = {"kind": "logistic_regression"}
@@ -49,13 +56,13 @@ class Class:
         self.features = generator.random((len(self.dealt), *shape), dtype=np.float32)
         self.labels = generator.integers(3, size=len(self.dealt))
         self.queries = np.random.default_rng(1).random((40, *shape), dtype=np.float32)
-        self.parts = Parts.of(self.dealt, 8)
+        self.parts = DealtParts.of(self.dealt, 8)
 
     def take(self, numbers: Any) -> Any:
         return self.features[numbers], self.labels[numbers]
 
     def votes(self, told: Lesson, teachers: Any = range(8)) -> Any:
-        return votes(told, teachers, self.parts, self.take, self.queries, CPU)
+        return collect_votes(told, teachers, self.parts, self.take, self.queries, CPU)
 
 
 def flat(module: torch.nn.Module) -> torch.Tensor:
@@ -63,7 +70,7 @@ def flat(module: torch.nn.Module) -> torch.Tensor:
 
 
 def test_parts_are_disjoint_and_whole() -> None:
-    parts = Parts.of(np.array([2, 0, 2, 2, 0]), 4)
+    parts = DealtParts.of(np.array([2, 0, 2, 2, 0]), 4)
     assert [parts[i].tolist() for i in range(len(parts))] == [[1, 4], [], [0, 2, 3], []]
 
 
@@ -74,7 +81,9 @@ def test_together_is_alone_to_rounding(model: dict[str, Any], optimizer: Adam | 
     room = Class(tuple(told.shape))
     pupils = [[learn._Pupil(told, i, *room.take(room.parts[i]), CPU) for i in range(1, 8)] for _ in range(2)]
     started = [flat(pupil.module).clone() for pupil in pupils[0]]
-    trained = zip((alone(told, pupil) for pupil in pupils[0]), together(told, pupils[1]), strict=True)
+    trained = zip(
+        (take_single_votes(told, pupil) for pupil in pupils[0]), take_votes_together(told, pupils[1]), strict=True
+    )
     for initial, (one, both) in zip(started, trained, strict=True):
         moved = (flat(one) - initial).norm()
         # Of Adam's first steps, the sign of a gradient that is hardly there may be rounding.
@@ -101,7 +110,7 @@ def test_nothing_passes_between_teachers(model: dict[str, Any], optimizer: Any, 
     if others == "removed":
         kept = mine | (np.arange(len(mine)) % 2 == 0)
         room.features, room.labels = room.features[kept], room.labels[kept]
-        room.parts = Parts.of(room.dealt[kept], 8)
+        room.parts = DealtParts.of(room.dealt[kept], 8)
     else:
         room.features[~mine] = np.nan if others == "not a number" else 5 - room.features[~mine]
         room.labels[~mine] = (room.labels[~mine] + 1) % 3
@@ -126,16 +135,16 @@ def test_who_can_not_learn_votes_for_one_class(model: dict[str, Any], optimizer:
 def test_as_many_learn_together_whether_a_part_is_empty_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the first record of a part would change the shape, and so the rounding, of what the others compute."""
     groups: list[int] = []
-    real = learn.together
+    real = learn.take_votes_together
 
     def counted(told: Lesson, pupils: Any) -> Any:
         groups.append(len(pupils))
         return real(told, pupils)
 
-    monkeypatch.setattr(learn, "together", counted)
+    monkeypatch.setattr(learn, "take_votes_together", counted)
     told, room = lesson(MLP), Class()
     before = room.votes(told)
-    room.parts = Parts.of(np.where(np.arange(len(room.dealt)) == 0, 0, room.dealt), 8)
+    room.parts = DealtParts.of(np.where(np.arange(len(room.dealt)) == 0, 0, room.dealt), 8)
     after = room.votes(told)
     assert groups == [8, 8]
     assert not before[0].any()
@@ -211,9 +220,9 @@ def test_logits_that_are_no_numbers_are_no_votes() -> None:
             return logits
 
     queries = np.zeros((30, 2), np.float32)
-    assert (learn.predictions(Broken(), queries, 7, CPU) == 2).all()
+    assert (learn.predict_labels(Broken(), queries, 7, CPU) == 2).all()
     queries[29] = 1
-    assert not learn.predictions(Broken(), queries, 7, CPU).any()
+    assert not learn.predict_labels(Broken(), queries, 7, CPU).any()
 
 
 def test_teachers_on_a_gpu_are_trained_by_kernels_that_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,14 +235,19 @@ def test_teachers_on_a_gpu_are_trained_by_kernels_that_repeat(monkeypatch: pytes
         return cudnn.deterministic, cudnn.benchmark, strict, torch.is_deterministic_algorithms_warn_only_enabled()
 
     before = told()
-    with repeatable(CPU):
+    with make_repeatable(CPU):
         assert told() == before
-    with repeatable(torch.device("cuda")):
+    with make_repeatable(torch.device("cuda")):
         assert told() == (True, False, True, True)
     assert told() == before
     asked = []
-    monkeypatch.setattr(learn, "repeatable", lambda device: asked.append(device) or repeatable(device))
-    learn.votes(
-        lesson(LOGISTIC), [], Parts.of(np.zeros(0, np.int64), 1), lambda _: pytest.fail("none"), np.zeros((1, 3)), CPU
+    monkeypatch.setattr(learn, "make_repeatable", lambda device: asked.append(device) or make_repeatable(device))
+    learn.collect_votes(
+        lesson(LOGISTIC),
+        [],
+        DealtParts.of(np.zeros(0, np.int64), 1),
+        lambda _: pytest.fail("none"),
+        np.zeros((1, 3)),
+        CPU,
     )
     assert asked == [CPU]

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.pate.train.partition import held_key, parts
+from dprecipe.mechanisms.pate.train.partition import deal_parts, held_key
 
 KEY = bytes(range(32))
 
@@ -19,33 +19,33 @@ KEY = bytes(range(32))
 def test_a_part_is_the_keyed_hash_of_the_identity() -> None:
     names = ["0", "1", "patient-7", "ü"]
     expected = [int.from_bytes(hmac.digest(KEY, name.encode(), hashlib.sha256)[:8], "big") % 250 for name in names]
-    assert parts(names, KEY, 250).tolist() == expected
+    assert deal_parts(names, KEY, 250).tolist() == expected
 
 
 @pytest.mark.parametrize("count", [2, 10, 250])
 def test_parts_are_uniform(count: int) -> None:
     # A fixed key: the statistic is one number. Over keys, a uniform partition fails with probability 1e-6.
-    sizes = np.bincount(parts(map(str, range(100_000)), KEY, count), minlength=count)
+    sizes = np.bincount(deal_parts(map(str, range(100_000)), KEY, count), minlength=count)
     assert stats.chisquare(sizes).pvalue > 1e-6
 
 
 def test_parts_of_neighbouring_identities_are_independent() -> None:
-    dealt = parts(map(str, range(100_001)), KEY, 10)
+    dealt = deal_parts(map(str, range(100_001)), KEY, 10)
     pairs = np.bincount(10 * dealt[:-1] + dealt[1:], minlength=100)
     assert stats.chisquare(pairs).pvalue > 1e-6  # fails with probability 1e-6 over keys
 
 
 def test_another_key_is_another_partition() -> None:
-    one, other = (parts(map(str, range(10_000)), key, 10) for key in (KEY, bytes(32)))
+    one, other = (deal_parts(map(str, range(10_000)), key, 10) for key in (KEY, bytes(32)))
     # Equal parts are binomial with mean 1000 and standard deviation 30: 6 of them, once in 500 million times.
     assert abs((one == other).sum() - 1000) < 180
 
 
 def test_a_unit_that_is_removed_added_or_renamed_moves_no_other() -> None:
     names = [f"user-{i}" for i in range(500)]
-    before = dict(zip(names, parts(names, KEY, 20), strict=True))
+    before = dict(zip(names, deal_parts(names, KEY, 20), strict=True))
     for changed in (names[:100] + names[101:], ["new", *names], names[::-1], [*names[:7], "renamed", *names[8:]]):
-        after = dict(zip(changed, parts(changed, KEY, 20), strict=True))
+        after = dict(zip(changed, deal_parts(changed, KEY, 20), strict=True))
         assert all(before[name] == part for name, part in after.items() if name in before)
 
 

@@ -20,7 +20,7 @@ from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
-from dprecipe.mechanisms.pate.theory.filter import spent
+from dprecipe.mechanisms.pate.theory.filter import filter_spent
 from dprecipe.mechanisms.pate.train import fitted, program, student, taught, vat
 from dprecipe.mechanisms.pate.train import run as train
 from dprecipe.mechanisms.plan import Plan
@@ -177,7 +177,9 @@ def test_records_from_python_have_to_fit(digits: Planned, votes_plan: Planned, t
 def test_records_are_dealt_by_their_names(digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dealt: list[Any] = []
     monkeypatch.setattr(
-        program.Parts, "of", staticmethod(lambda parts, teachers: (dealt.append(parts), REAL_PARTS(parts, teachers))[1])
+        program.DealtParts,
+        "of",
+        staticmethod(lambda parts, teachers: (dealt.append(parts), REAL_PARTS(parts, teachers))[1]),
     )
     records = of_digits()
     names = [f"name {number // 2}" for number in range(1000)]
@@ -189,7 +191,7 @@ def test_records_are_dealt_by_their_names(digits: Planned, tmp_path: Path, monke
     assert not (by_number[::2] == by_number[1::2]).all()
 
 
-REAL_PARTS = program.Parts.of
+REAL_PARTS = program.DealtParts.of
 
 
 def test_records_of_a_unit_stay_together(tmp_path: Path, votes_plan: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,7 +413,7 @@ def test_the_filters_limit_is_the_claim_however_little_was_answered(votes_plan: 
         plan = votes_plan("confident", 60, "mechanism.aggregator.selection.noise.multiplier=2")
         done = run(plan, tmp_path / f"run-{name}", data_root=root)
         charges = read(tmp_path / f"run-{name}" / "private" / "ledger.jsonl").charges
-        assert spent(charges) == pytest.approx(plan.room.filter_limit, rel=1e-9)
+        assert filter_spent(charges) == pytest.approx(plan.room.filter_limit, rel=1e-9)
         assert done.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-5)
         assert sum(c.count for c in charges if isinstance(c.event, NoisyThreshold)) == 60
         answered = sum(c.count for c in charges if isinstance(c.event, NoisyMax))

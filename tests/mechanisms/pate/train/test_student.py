@@ -15,7 +15,7 @@ from dprecipe.data.schema import Data
 from dprecipe.data.sources.digits import Digits
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Training
-from dprecipe.mechanisms.pate.train.student import BATCH, length, train
+from dprecipe.mechanisms.pate.train.student import BATCH, student_steps, train_student
 from dprecipe.models.build import build
 from dprecipe.models.schema import Cnn, Mlp
 
@@ -49,12 +49,12 @@ def weights(module: nn.Module | None) -> torch.Tensor:
 def trained(spec: Training, seed: int = 0, **changes: Any) -> torch.Tensor:
     features, labels, public = made_up()
     given = {"features": features, "labels": labels, "public": public} | changes
-    return weights(train(network(), **given, spec=spec, seed=seed, device=CPU))
+    return weights(train_student(network(), **given, spec=spec, seed=seed, device=CPU))
 
 
 def test_nothing_private_is_among_its_arguments() -> None:
     public = {"features", "labels", "public"}
-    assert set(inspect.signature(train).parameters) == {
+    assert set(inspect.signature(train_student).parameters) == {
         "model", *public, "spec", "seed", "device", "progress", "stop"
     }  # fmt: skip
 
@@ -87,7 +87,7 @@ def test_layers_that_draw(semi: dict[str, Any] | None) -> None:
         torch.manual_seed(0)
         module = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 10))
         spec = training(batch_size=len(labels), semi_supervised=semi)
-        student = train(module, features, labels, public, spec, seed, CPU)
+        student = train_student(module, features, labels, public, spec, seed, CPU)
         assert student is not None
         assert not student.training
         found.append(weights(student))
@@ -123,10 +123,12 @@ def test_progress_and_stop() -> None:
     features, labels, public = made_up()
     seen: list[tuple[int, int]] = []
     given = (features, labels, public, training(), 0, CPU)
-    assert train(network(), *given, lambda done, steps: seen.append((done, steps))) is not None
+    assert train_student(network(), *given, lambda done, steps: seen.append((done, steps))) is not None
     assert seen == [(step, 12) for step in range(1, 13)]
     del seen[:]
-    assert train(network(), *given, lambda done, steps: seen.append((done, steps)), lambda: len(seen) == 4) is None
+    assert (
+        train_student(network(), *given, lambda done, steps: seen.append((done, steps)), lambda: len(seen) == 4) is None
+    )
     assert len(seen) == 4
 
 
@@ -135,7 +137,7 @@ def test_the_average_is_what_is_released() -> None:
     iterates: list[torch.Tensor] = []
     module = network()
     spec = training(average={"kind": "tail", "fraction": 0.25})
-    found = train(module, features, labels, public, spec, 0, CPU, lambda *_: iterates.append(weights(module)))
+    found = train_student(module, features, labels, public, spec, 0, CPU, lambda *_: iterates.append(weights(module)))
     assert torch.allclose(weights(found), torch.stack(iterates[-3:]).mean(0), atol=1e-6)
     assert not torch.allclose(weights(found), iterates[-1], atol=1e-4)
 
@@ -146,12 +148,12 @@ def test_small_numbers_are_as_before_afterwards() -> None:
 
 
 def test_lengths() -> None:
-    assert length(training(), 20, 1000).steps == 12
+    assert student_steps(training(), 20, 1000).steps == 12
     epochs = {"steps": None, "epochs": 3}
-    assert length(training(**epochs), 20, 1000).steps == 3 * math.ceil(20 / 8)
-    assert length(training(**epochs, batch_size=None), 100, 1000).steps == 3 * math.ceil(100 / BATCH)
-    assert length(training(**epochs, semi_supervised=VAT | {"batch_size": 64}), 20, 1000).steps == 3 * 16
-    assert length(training(steps=None, epochs=0.01), 20, 1000).steps == 1
+    assert student_steps(training(**epochs), 20, 1000).steps == 3 * math.ceil(20 / 8)
+    assert student_steps(training(**epochs, batch_size=None), 100, 1000).steps == 3 * math.ceil(100 / BATCH)
+    assert student_steps(training(**epochs, semi_supervised=VAT | {"batch_size": 64}), 20, 1000).steps == 3 * 16
+    assert student_steps(training(steps=None, epochs=0.01), 20, 1000).steps == 1
 
 
 SETS = Data(train=Digits(source="digits", split="train"), test=Digits(source="digits", split="test"), size=1438)
@@ -177,7 +179,7 @@ def accuracy(seed: int, wrong: float = 0.0, **keys: Any) -> float:
     bad = generator.choice(100, round(100 * wrong), replace=False)
     given[bad] = (given[bad] + generator.integers(1, 10, len(bad))) % 10
     spec = training(steps=300, batch_size=32, **keys)
-    module = train(network(seed), features[answered], given, features, spec, seed, CPU)
+    module = train_student(network(seed), features[answered], given, features, spec, seed, CPU)
     assert module is not None
     with torch.no_grad():
         return float((module(torch.from_numpy(held_out)).argmax(1).numpy() == truth).mean())
@@ -209,7 +211,7 @@ def test_a_network_for_images_learns_from_moved_ones() -> None:
     images = np.kron(features[:60], np.ones((1, 1, 2, 2), np.float32))  # 16×16
     module = build(Cnn(kind="cnn", preset="lenet-norm"), (1, 16, 16), 10, 0)
     spec = training(steps=40, batch_size=16, augment={}, semi_supervised=VAT | {"batch_size": 16})
-    student = train(module, images, labels[:60], images, spec, 0, CPU)
+    student = train_student(module, images, labels[:60], images, spec, 0, CPU)
     assert student is not None
     with torch.no_grad():
         found = student(torch.from_numpy(images)).argmax(1).numpy()

@@ -19,7 +19,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.language.training import Adam
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train import pool, teachers
-from dprecipe.mechanisms.pate.train.learn import Lesson, Parts
+from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson
 from dprecipe.mechanisms.pate.train.pool import Pool
 from dprecipe.mechanisms.pate.train.vote_store import VoteStore
 from dprecipe.mechanisms.pate.train.worker import Job
@@ -36,7 +36,7 @@ class Class:
         self.features = generator.random((90, 1, 16, 16), dtype=np.float32)
         self.labels = generator.integers(3, size=90)
         self.queries = generator.random((QUERIES, 1, 16, 16), dtype=np.float32)
-        self.parts = Parts.of(np.arange(90) % TEACHERS, TEACHERS)
+        self.parts = DealtParts.of(np.arange(90) % TEACHERS, TEACHERS)
         self.store = VoteStore(folder / "teachers", QUERIES, 3)
         training = TeacherTraining(steps=steps, batch_size=8, optimizer=Adam(kind="adam", lr=0.01))
         self.lesson = Lesson(
@@ -55,7 +55,7 @@ class Class:
         return self.features[numbers], self.labels[numbers]
 
     def train(self, stop: Any = lambda: False) -> Any:
-        return teachers.train(self.lesson, self.parts, self.take, self.queries, self.store, CPU, stop)
+        return teachers.train_teachers(self.lesson, self.parts, self.take, self.queries, self.store, CPU, stop)
 
 
 @pytest.fixture
@@ -66,8 +66,10 @@ def room(tmp_path: Path) -> Class:
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The teachers that are trained in this process from here on."""
     seen: list[int] = []
-    real = teachers.votes
-    monkeypatch.setattr(teachers, "votes", lambda told, group, *rest: (seen.extend(group), real(told, group, *rest))[1])
+    real = teachers.collect_votes
+    monkeypatch.setattr(
+        teachers, "collect_votes", lambda told, group, *rest: (seen.extend(group), real(told, group, *rest))[1]
+    )
     return seen
 
 
@@ -107,7 +109,7 @@ def test_processes_of_their_own_make_the_same_teachers(tmp_path: Path, monkeypat
         room.store.folder.parent.mkdir()
     expected = here.train()
     monkeypatch.setattr(teachers, "PATIENCE", -1.0)
-    monkeypatch.setattr(teachers, "cpus", lambda: 2)
+    monkeypatch.setattr(teachers, "count_cpus", lambda: 2)
     seen = trained(monkeypatch)
     leftover = there.store.folder / ".work"
     leftover.mkdir(parents=True)
@@ -121,7 +123,7 @@ def test_processes_of_their_own_make_the_same_teachers(tmp_path: Path, monkeypat
 
 def test_a_process_that_fails_says_why(room: Class, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teachers, "PATIENCE", -1.0)
-    monkeypatch.setattr(teachers, "cpus", lambda: 2)
+    monkeypatch.setattr(teachers, "count_cpus", lambda: 2)
     monkeypatch.setattr(pool, "COMMAND", "import sys; sys.exit('no such thing')")
     with pytest.raises(RunFailed, match="no such thing"):
         room.train()
@@ -209,11 +211,11 @@ def waiting(seconds: float) -> Iterator[None]:
 
 
 def test_cpus_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 1 <= pool.cpus() <= (os.cpu_count() or 1)
+    assert 1 <= pool.count_cpus() <= (os.cpu_count() or 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
     for limit, expected in (("max 100000", 64), ("200000 100000", 2), ("50000 100000", 1)):
         monkeypatch.setattr(Path, "read_text", lambda self, encoding="", limit=limit: limit)
-        assert pool.cpus() == expected
+        assert pool.count_cpus() == expected
 
 
 def test_many_classes_take_wider_numbers(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from dprecipe.language.training import Vat
-from dprecipe.mechanisms.pate.train.vat import adversarial, divergence, unsupervised_loss
+from dprecipe.mechanisms.pate.train.vat import find_adversarial_shift, measure_divergence, unsupervised_loss
 from dprecipe.models.build import build
 from dprecipe.models.schema import Cnn, Mlp
 
@@ -41,8 +41,8 @@ def log_p(module: nn.Module, x: Tensor) -> Tensor:
 def test_divergence_is_that_of_two_distributions() -> None:
     p, q = torch.tensor([[0.7, 0.2, 0.1]]), torch.tensor([[0.1, 0.3, 0.6]])
     expected = sum(a * math.log(a / b) for a, b in ((0.7, 0.1), (0.2, 0.3), (0.1, 0.6)))
-    assert float(divergence(p.log(), q.log() + 5)) == pytest.approx(expected, rel=1e-5)
-    assert float(divergence(p.log(), p.log() - 2)) == pytest.approx(0, abs=1e-6)
+    assert float(measure_divergence(p.log(), q.log() + 5)) == pytest.approx(expected, rel=1e-5)
+    assert float(measure_divergence(p.log(), p.log() - 2)) == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -50,13 +50,13 @@ def test_the_adversarial_direction_beats_random_ones(seed: int) -> None:
     """For nearly all records, and by far on average: in 64 dimensions a random direction is almost orthogonal."""
     module, x = network(seed), images(64, seed)
     p = log_p(module, x)
-    found = adversarial(module, x, p, vat(), generator(seed))
+    found = find_adversarial_shift(module, x, p, vat(), generator(seed))
     assert torch.allclose(found.flatten(1).norm(dim=1), torch.full((64,), 0.5), rtol=1e-4)
     drawn = torch.randn((20, *x.shape), generator=generator(seed + 100))
     drawn = 0.5 * drawn / drawn.flatten(2).norm(dim=2).view(20, 64, 1, 1, 1)
     with torch.no_grad():
-        worst = divergence(p, module(x + found))
-        random = torch.stack([divergence(p, module(x + one)) for one in drawn])
+        worst = measure_divergence(p, module(x + found))
+        random = torch.stack([measure_divergence(p, module(x + one)) for one in drawn])
     assert (worst > random.mean(0)).float().mean() > 0.95
     assert worst.mean() > 3 * random.mean()
 
@@ -68,11 +68,11 @@ def test_more_iterations_come_closer_to_the_steepest_direction() -> None:
     p = log_p(module, x)
 
     def alignment(iterations: int) -> float:
-        found = adversarial(module, x, p, vat(power_iterations=iterations, xi=1e-3), generator(1))
+        found = find_adversarial_shift(module, x, p, vat(power_iterations=iterations, xi=1e-3), generator(1))
         total = 0.0
         for i in range(len(x)):
             hessian = torch.autograd.functional.hessian(
-                lambda r, i=i: divergence(p[i : i + 1], module(x[i : i + 1] + r.view(1, *SHAPE)))[0],
+                lambda r, i=i: measure_divergence(p[i : i + 1], module(x[i : i + 1] + r.view(1, *SHAPE)))[0],
                 torch.zeros(64, dtype=torch.float64),
             )
             top = torch.linalg.eigh(hessian).eigenvectors[:, -1]
@@ -87,7 +87,7 @@ def test_the_search_leaves_the_weights_gradients_alone() -> None:
     module, x = network(), images()
     module(x).sum().backward()
     before = [parameter.grad.clone() for parameter in module.parameters()]
-    adversarial(module, x, log_p(module, x), vat(power_iterations=3), generator())
+    find_adversarial_shift(module, x, log_p(module, x), vat(power_iterations=3), generator())
     assert all(torch.equal(a, p.grad) for a, p in zip(before, module.parameters(), strict=True))
     assert not x.requires_grad
 
@@ -98,9 +98,9 @@ def test_the_loss_reaches_every_weight_and_takes_the_given_prediction_as_it_is()
     found = [parameter.grad.clone() for parameter in module.parameters()]
     assert all(grad.abs().sum() > 0 for grad in found)
     p = log_p(module, x)
-    worst = x + adversarial(module, x, p, vat(), generator())
+    worst = x + find_adversarial_shift(module, x, p, vat(), generator())
     module.zero_grad()
-    divergence(p, module(worst)).mean().backward()
+    measure_divergence(p, module(worst)).mean().backward()
     for grad, parameter in zip(found, module.parameters(), strict=True):
         assert torch.allclose(grad, parameter.grad, atol=1e-6)
 
@@ -120,7 +120,7 @@ def test_moved_images_shall_be_predicted_like_the_image() -> None:
     module, x = network(), images()
     tiny = vat(radius=1e-6, entropy=0)
     assert unsupervised_loss(module, x, tiny, generator()).item() == pytest.approx(0, abs=1e-6)
-    expected = divergence(log_p(module, x), module(x.flip(3))).mean()
+    expected = measure_divergence(log_p(module, x), module(x.flip(3))).mean()
     found = unsupervised_loss(module, x, tiny, generator(), lambda images: images.flip(3))
     assert found.item() == pytest.approx(expected.item(), rel=1e-4)
 
@@ -139,7 +139,7 @@ def test_saturated_predictions_give_a_change_of_the_right_length_and_a_finite_gr
     module, x = network(), images()
     with torch.no_grad():
         module[-1].weight.mul_(1e6)
-    found = adversarial(module, x, log_p(module, x), vat(), generator())
+    found = find_adversarial_shift(module, x, log_p(module, x), vat(), generator())
     assert torch.allclose(found.flatten(1).norm(dim=1), torch.full((32,), 0.5), rtol=1e-4)
     unsupervised_loss(module, x, vat(), generator()).backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in module.parameters())

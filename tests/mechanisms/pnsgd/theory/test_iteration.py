@@ -34,8 +34,8 @@ def each_its_own(shift, contraction_, noise):
     )
 
 
-def one(stages, lots, first, stop):
-    return float(iteration.mu(stages, lots, ints(first), ints(stop))[0])
+def one(stages, batches, first, stop):
+    return float(iteration.iteration_mu(stages, batches, ints(first), ints(stop))[0])
 
 
 def single(i):
@@ -70,11 +70,11 @@ def test_reference_value_of_the_best_start():
 @pytest.mark.parametrize("c", [0.98, 0.99, 0.995])
 def test_the_closed_form_of_cyclic_batches(c):
     """Bok, Su & Altschuler 2024: of a record in the last batch of each of E epochs of l batches."""
-    lots, passes, s = 20, 15, 0.3
-    x = c ** (lots * (passes - 1))
-    squared = 1 + c ** (2 * lots - 2) * (1 - c * c) / (1 - c**lots) ** 2 * (1 - x) / (1 + x)
-    stages = alike(lots * passes, s / FAR, c, 1 / FAR)
-    mus = [one(stages, lots, position, lots * passes) for position in range(1, lots + 1)]
+    batches, passes, s = 20, 15, 0.3
+    x = c ** (batches * (passes - 1))
+    squared = 1 + c ** (2 * batches - 2) * (1 - c * c) / (1 - c**batches) ** 2 * (1 - x) / (1 + x)
+    stages = alike(batches * passes, s / FAR, c, 1 / FAR)
+    mus = [one(stages, batches, position, batches * passes) for position in range(1, batches + 1)]
     assert mus[-1] == pytest.approx(s * math.sqrt(squared), rel=1e-11)
     assert mus == sorted(mus)  # the last place is the worst
 
@@ -112,26 +112,26 @@ def test_a_quadratic_programme_finds_the_same_on_random_schedules():
     rng = np.random.default_rng(0)
     won_by_diameter = 0
     for _ in range(40):
-        steps, lots = int(rng.integers(1, 9)), int(rng.integers(1, 5))
-        first = int(rng.integers(1, min(lots, steps) + 1))
+        steps, batches = int(rng.integers(1, 9)), int(rng.integers(1, 5))
+        first = int(rng.integers(1, min(batches, steps) + 1))
         m, nu, s = rng.uniform(0.6, 1, steps), rng.uniform(0.3, 1, steps), rng.uniform(0.1, 1, steps)
         diameter = float(rng.choice([0.4, 1.5, 50.0]))
         used = np.zeros(steps)
-        used[first - 1 :: lots] = s[first - 1 :: lots]
-        got = one(each_its_own(s / diameter, m, nu / diameter), lots, first, steps)
+        used[first - 1 :: batches] = s[first - 1 :: batches]
+        got = one(each_its_own(s / diameter, m, nu / diameter), batches, first, steps)
         assert got == pytest.approx(programme(used, m, nu, diameter), rel=1e-6)
-        won_by_diameter += got < 0.999 * one(each_its_own(s / FAR, m, nu / FAR), lots, first, steps)
+        won_by_diameter += got < 0.999 * one(each_its_own(s / FAR, m, nu / FAR), batches, first, steps)
     assert won_by_diameter >= 5
 
 
 def test_stages_cut_in_two_are_the_same_stage():
     whole = alike(60, 0.02, 0.97, 0.1)
     cut = Stages(ints(13, 7, 40), *(np.full(3, v) for v in (0.02, 0.97, 0.1)))
-    for lots in (1, 4, 17, 60):
-        first, stop = (grid.reshape(-1) for grid in np.meshgrid(np.arange(1, lots + 1), np.arange(40, 61)))
+    for batches in (1, 4, 17, 60):
+        first, stop = (grid.reshape(-1) for grid in np.meshgrid(np.arange(1, batches + 1), np.arange(40, 61)))
         kept = first <= stop
-        a = iteration.mu(whole, lots, first[kept], stop[kept])
-        assert iteration.mu(cut, lots, first[kept], stop[kept]) == pytest.approx(a, rel=1e-11)
+        a = iteration.iteration_mu(whole, batches, first[kept], stop[kept])
+        assert iteration.iteration_mu(cut, batches, first[kept], stop[kept]) == pytest.approx(a, rel=1e-11)
 
 
 def test_a_block_of_places_is_no_better_than_any_of_them():
@@ -140,13 +140,13 @@ def test_a_block_of_places_is_no_better_than_any_of_them():
         stages = Stages(
             rng.integers(1, 9, 5), rng.uniform(0.01, 0.3, 5), rng.uniform(0.8, 1, 5), rng.uniform(0.05, 0.3, 5)
         )
-        steps, lots = int(stages.steps.sum()), 6
-        if steps < lots:
+        steps, batches = int(stages.steps.sum()), 6
+        if steps < batches:
             continue
-        rest = steps % lots
-        low, high = (1, rest) if rest and rng.random() < 0.5 else (rest + 1, lots)
-        together = iteration.mu(stages, lots, ints(high), ints(steps), ints(high - low))[0]
-        assert max(one(stages, lots, p, steps) for p in range(low, high + 1)) <= together * (1 + 1e-11)
+        rest = steps % batches
+        low, high = (1, rest) if rest and rng.random() < 0.5 else (rest + 1, batches)
+        together = iteration.iteration_mu(stages, batches, ints(high), ints(steps), ints(high - low))[0]
+        assert max(one(stages, batches, p, steps) for p in range(low, high + 1)) <= together * (1 + 1e-11)
 
 
 def test_nothing_underflows_over_a_long_run():
@@ -161,8 +161,8 @@ def test_a_map_that_forgets_leaves_nothing():
 
 
 def test_rungs():
-    assert iteration.ladder(0, 5, 2.0).tolist() == [0]
-    assert iteration.ladder(20, 2, 1.5).tolist() == [0, 1, 2, 3, 5, 8, 12, 18, 20]
+    assert iteration.geometric_ladder(0, 5, 2.0).tolist() == [0]
+    assert iteration.geometric_ladder(20, 2, 1.5).tolist() == [0, 1, 2, 3, 5, 8, 12, 18, 20]
 
 
 def test_the_largest_of_a_range():
@@ -170,4 +170,4 @@ def test_the_largest_of_a_range():
     for size in (1, 2, 3, 7, 8, 33):
         values, (first, last) = rng.uniform(size=size), np.sort(rng.integers(0, size, (2, 200)), axis=0)
         want = [values[a : b + 1].max() for a, b in zip(first, last, strict=True)]
-        assert iteration.largest(values, first, last).tolist() == want
+        assert iteration.largest_over(values, first, last).tolist() == want

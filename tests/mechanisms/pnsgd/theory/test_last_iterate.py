@@ -16,8 +16,8 @@ from dprecipe.privacy import gdp
 RECORDS = json.loads((Path(__file__).parents[3] / "golden" / "pnsgd.json").read_text())
 
 
-def descent(stages, size, order="sequential", stop="last", family="gaussian", lot=1):
-    return ProjectedDescent("replace_one", family, size, lot, order, stop, tuple(stages))
+def descent(stages, size, order="sequential", stop="last", family="gaussian", batch=1):
+    return ProjectedDescent("replace_one", family, size, batch, order, stop, tuple(stages))
 
 
 def of(inputs, sigma=None, order="sequential"):
@@ -185,7 +185,7 @@ class Setting:
         self.family = ("gaussian", "laplace")[seed % 2]
         low, high = [(-1.0, 1.0), (-0.5, 0.5), (3.0, 4.5)][seed // 2 % 3]
         self.chain = Chain(self.family, low, high, many)
-        self.lots = int(rng.integers(1, 6))
+        self.batches = int(rng.integers(1, 6))
         self.stop = ("last", "random")[int(rng.random() < 0.25)]
         self.order = ("sequential", "permuted")[int(rng.random() < 0.35)]
         steps, pieces = int(rng.integers(1, 13)), 1 if self.stop == "random" else int(rng.integers(1, 4))
@@ -205,7 +205,7 @@ class Setting:
         self.drift = rng.uniform(-0.3, 0.3, steps) * width
         self.sign = rng.choice([-1, 1])
         self.start = int(rng.integers(len(self.chain.points)))
-        self.event = descent(self.stages, self.lots, self.order, self.stop, self.family)
+        self.event = descent(self.stages, self.batches, self.order, self.stop, self.family)
 
     @property
     def steps(self):
@@ -223,7 +223,7 @@ class Setting:
         """The masses of each iterate's cells on the two data sets, the record standing at `place`."""
         laws, pairs = [np.eye(len(self.chain.points))[self.start]] * 2, []
         for t in range(self.steps):
-            used, scale = t % self.lots == place - 1, self.scales[t]
+            used, scale = t % self.batches == place - 1, self.scales[t]
             maps = [self.mapped(t, used and side) for side in (0, 1)]
             pairs.append(tuple(laws[side] @ self.chain.masses(maps[side], scale) for side in (0, 1)))
             laws = [laws[side] @ self.chain.kernel(maps[side], scale) for side in (0, 1)]
@@ -241,8 +241,8 @@ class Setting:
         compared, worst = 0, 0.0
         epsilons = (0.0, 0.05, 0.3, 1.0, 2.0, 4.0)
         for epsilon in epsilons:
-            truths = [self.exact(place, epsilon) for place in range(1, self.lots + 1)]
-            whole = max(truths) if self.order == "sequential" else sum(truths) / self.lots
+            truths = [self.exact(place, epsilon) for place in range(1, self.batches + 1)]
+            whole = max(truths) if self.order == "sequential" else sum(truths) / self.batches
             claims = [
                 (last_iterate.delta(self.event, epsilon, name).value, whole) for name in last_iterate.bounds(self.event)
             ]
@@ -296,13 +296,13 @@ def simulated(event, moved, rng):
     """Last iterates (runs,) of a record that pulls by `moved`/0 at its uses, on [0, 1], started at the low end."""
     ends = np.cumsum([steps for steps, *_ in event.stages])
     y = np.zeros(RUNS)
-    place = rng.permuted(np.tile(np.arange(event.lots), (RUNS, 1)), axis=1)[:, 0] if event.order == "permuted" else 0
+    place = rng.permuted(np.tile(np.arange(event.batches), (RUNS, 1)), axis=1)[:, 0] if event.order == "permuted" else 0
     stops = rng.integers(1, event.steps + 1, RUNS) if event.stop == "random" else np.full(RUNS, event.steps)
     for t in range(event.steps):
         _, multiplier, m, diameter = event.stages[int(np.searchsorted(ends, t, side="right"))]
         scale = 1 / diameter
         draw = rng.normal if event.family == "gaussian" else rng.laplace
-        pull = np.where(t % event.lots == place, moved * scale / multiplier, 0.0)
+        pull = np.where(t % event.batches == place, moved * scale / multiplier, 0.0)
         y = np.where(t < stops, np.clip(m * y + pull + draw(0.0, scale, RUNS), 0.0, 1.0), y)
     return y
 
@@ -352,7 +352,7 @@ def alike(passes, reach, multiplier=1.0, contraction_=1.0, size=MANY, **more):
 EVENTS = [
     descent([(40, 1.0, 1.0, 1.0)], 40),
     descent([(100, 1.5, 0.95, 4.0)], 40, order="permuted"),
-    descent([(100, 1.5, 0.95, 4.0)], 90, order="permuted", lot=4),
+    descent([(100, 1.5, 0.95, 4.0)], 90, order="permuted", batch=4),
     descent([(90, 1.5, 1.0, 3.0)], 40, stop="random"),
     descent([(90, 1.5, 1.0, 3.0)], 40, order="permuted", stop="random"),
     descent([(30, 1.0, 1.0, 3.0), (25, 0.7, 0.9, 6.0), (40, 2.0, 0.98, 2.0)], 40),
@@ -378,7 +378,7 @@ def test_the_bounds_stand_in_order_and_fall_with_epsilon_and_with_noise(event):
     last = dict.fromkeys((*last_iterate.bounds(event), "renyi"), 1.0)
     noisier = descent(
         [(n, multiplier * 1.2, m, reach / 1.2) for n, multiplier, m, reach in event.stages],
-        event.size, event.order, event.stop, event.family, event.lot,
+        event.size, event.order, event.stop, event.family, event.batch,
     )  # fmt: skip
     for epsilon in (0.0, 0.1, 0.5, 1.0, 3.0):
         now = {name: last_iterate.delta(event, epsilon, name).value for name in last_iterate.bounds(event)}
@@ -412,7 +412,7 @@ def test_the_worst_place_and_the_mean_of_all_places():
 
 IN_ORDER = [
     descent([(40, 1.0, 1.0, 1.0)], 40),
-    descent([(100, 1.5, 0.95, 4.0)], 90, lot=4),
+    descent([(100, 1.5, 0.95, 4.0)], 90, batch=4),
     descent([(60, 2.5, 1.0, 3.0)], 40, family="laplace"),
     descent([(5, 1.0, 1.0, 3.0)], 8),
     descent([(30, 1.0, 1.0, 3.0), (25, 0.7, 0.9, 6.0), (40, 2.0, 0.98, 2.0)], 40),
@@ -454,21 +454,21 @@ def test_of_laplace_noise_no_bound_is_above_the_renyi_curve_near_the_largest_los
     )
 
 
-def test_a_short_last_lot_counts_as_its_share():
-    event = descent([(3, 1.0, 1.0, 50.0)], 7, "permuted", lot=3)
-    by_lot = [last_iterate.delta_at(descent(event.stages, 7, lot=3), p, 1.0, "iteration").value for p in (1, 4, 7)]
-    mean = (3 * by_lot[0] + 3 * by_lot[1] + by_lot[2]) / 7
+def test_a_short_last_batch_counts_as_its_share():
+    event = descent([(3, 1.0, 1.0, 50.0)], 7, "permuted", batch=3)
+    by_batch = [last_iterate.delta_at(descent(event.stages, 7, batch=3), p, 1.0, "iteration").value for p in (1, 4, 7)]
+    mean = (3 * by_batch[0] + 3 * by_batch[1] + by_batch[2]) / 7
     assert last_iterate.delta(event, 1.0, "iteration").value == pytest.approx(mean, rel=1e-10)
 
 
 def test_a_random_stop_in_a_random_order_is_the_mean_over_both():
-    event = descent([(11, 1.0, 0.98, 4.0)], 9, "permuted", "random", lot=2)
+    event = descent([(11, 1.0, 0.98, 4.0)], 9, "permuted", "random", batch=2)
     want = 0.0
     for stop in range(1, 12):
-        for lot in range(1, min(stop, 5) + 1):
-            first = descent([(stop, *event.stages[0][1:])], 9, lot=2)
-            share = 1 if lot == 5 else 2
-            want += share / 9 * last_iterate.delta_at(first, 2 * lot - 1, 0.7).value / 11
+        for batch in range(1, min(stop, 5) + 1):
+            first = descent([(stop, *event.stages[0][1:])], 9, batch=2)
+            share = 1 if batch == 5 else 2
+            want += share / 9 * last_iterate.delta_at(first, 2 * batch - 1, 0.7).value / 11
     assert last_iterate.delta(event, 0.7).value == pytest.approx(want, rel=1e-9)
 
 
@@ -484,7 +484,7 @@ def iteration_mus(event):
     ((steps, multiplier, m, reach),) = event.stages
     stages = iteration.Stages(*(np.array([v]) for v in (steps, 1 / (multiplier * reach), m, 1 / reach)))
     places = np.arange(1, event.size + 1)
-    return iteration.mu(stages, event.lots, places, np.full_like(places, steps))
+    return iteration.iteration_mu(stages, event.batches, places, np.full_like(places, steps))
 
 
 def test_gaussian_mu_bounds_every_epsilon_and_is_of_the_last_place():
@@ -499,8 +499,8 @@ def test_gaussian_mu_bounds_every_epsilon_and_is_of_the_last_place():
 
 def test_records_that_no_step_reads_cost_nothing():
     event = descent([(5, 1.0, 1.0, 3.0)], 40)
-    assert last_iterate.delta_at(event, 6, 0.0) == last_iterate.Bound(0.0, "no_amplification")
-    assert last_iterate.epsilon_at(event, 6, 1e-6) == last_iterate.Bound(0.0, "no_amplification")
+    assert last_iterate.delta_at(event, 6, 0.0) == last_iterate.NamedBound(0.0, "no_amplification")
+    assert last_iterate.epsilon_at(event, 6, 1e-6) == last_iterate.NamedBound(0.0, "no_amplification")
     assert last_iterate.delta_at(event, 5, 0.0).value > 0
 
 

@@ -1,4 +1,4 @@
-"""The second opinion on hidden runs: minorants by brute force, published figures, and the first opinion."""
+"""The cross-check on last-iterate releases: minorants by brute force, published figures, and the first opinion."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Stages = tuple[tuple[int, float, float, float], ...]
 
 
 def descent(
-    stages: Stages, size: int, lot: int = 1, order: str = "permuted", stop: str = "last", family: str = "gaussian"
+    stages: Stages, size: int, batch: int = 1, order: str = "permuted", stop: str = "last", family: str = "gaussian"
 ) -> ProjectedDescent:
-    return ProjectedDescent("replace_one", family, size, lot, order, stop, stages)
+    return ProjectedDescent("replace_one", family, size, batch, order, stop, stages)
 
 
-def brute_force(stages: Stages, lots: int, first: int) -> float:
+def brute_force(stages: Stages, batches: int, first: int) -> float:
     """μ by the definition of a minorant's slope at a point: the largest, over what is before, of the least after."""
     rows = [row for row in stages for _ in range(row[0])]
     contraction, noise = np.array([row[2] for row in rows]), np.array([1 / row[3] for row in rows])
-    used = np.array([t >= first and (t - first) % lots == 0 for t in range(1, len(rows) + 1)])
+    used = np.array([t >= first and (t - first) % batches == 0 for t in range(1, len(rows) + 1)])
     shift = np.where(used, noise / np.array([row[1] for row in rows]), 0.0)
     best = math.inf
     for start in range(-1, len(rows) - 1):
@@ -49,11 +49,11 @@ def test_isotonic_regression_and_a_formula_for_like_steps_give_the_minorant() ->
             (int(rng.integers(1, 8)), *(float(rng.uniform(*r)) for r in ((0.3, 3), (0.3, 1), (0.3, 8))))
             for _ in range(1 + round_ % 3)
         )
-        steps, lots = sum(row[0] for row in stages), int(rng.integers(1, 5))
-        first = int(rng.integers(1, min(lots, steps) + 1))
+        steps, batches = sum(row[0] for row in stages), int(rng.integers(1, 5))
+        first = int(rng.integers(1, min(batches, steps) + 1))
         cell = recheck.Cell(1.0, first, 0, steps)
-        run = recheck.Run(descent(stages, lots, order="sequential"), [cell])  # type: ignore[arg-type]
-        expected = brute_force(stages, lots, first)  # type: ignore[arg-type]
+        run = recheck.RecheckedRun(descent(stages, batches, order="sequential"), [cell])  # type: ignore[arg-type]
+        expected = brute_force(stages, batches, first)  # type: ignore[arg-type]
         assert run.mu_C[0] == pytest.approx(expected, rel=1e-9)
         assert run._mu(first, 0, steps) == pytest.approx(expected, rel=1e-9)
 
@@ -62,7 +62,7 @@ def test_isotonic_regression_and_a_formula_for_like_steps_give_the_minorant() ->
 def test_a_figure_of_the_paper_s_setting(position: int, expected: float) -> None:
     """σ = 2, L = 1, β = η = 0.5, ρ = 0, D = 1, 40 records, ε = 1."""
     cell = recheck.Cell(1.0, position, 0, 40)
-    run = recheck.Run(descent(((40, 1.0, 1.0, 1.0),), 40, order="sequential"), [cell])
+    run = recheck.RecheckedRun(descent(((40, 1.0, 1.0, 1.0),), 40, order="sequential"), [cell])
     assert run.total(1.0) == pytest.approx(expected, rel=5e-3)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pnsgd.certificate import CHECKS
-from dprecipe.mechanisms.pnsgd.constants import Proven, contraction, prove
+from dprecipe.mechanisms.pnsgd.constants import Proven, prove_constants, step_contraction
 from dprecipe.mechanisms.pnsgd.plan import PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
-from dprecipe.mechanisms.pnsgd.schema import Ball, Box
+from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint
 from dprecipe.mechanisms.pnsgd.train import checks, losses
 from dprecipe.mechanisms.pnsgd.train.descent import Noise, Objective, OnCpu
 from dprecipe.mechanisms.pnsgd.train.losses import loss_of
@@ -37,16 +37,20 @@ MODELS: list[tuple[Any, int]] = [
     (Location(kind="location"), 1),
     (Location(kind="location", threshold=0.3), 1),
 ]
-SETS = [Ball(kind="ball", radius=1.5), Box(kind="box", bound=0.7)]
+SETS = [BallConstraint(kind="ball", radius=1.5), BoxConstraint(kind="box", bound=0.7)]
 R = 2.0
 
 
 def case(
-    model: Any, classes: int, within: Ball | Box, relation: Neighbouring = Neighbouring.REPLACE_ONE, lot: int = 1
+    model: Any,
+    classes: int,
+    within: BallConstraint | BoxConstraint,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE,
+    batch: int = 1,
 ) -> tuple[Objective, dict[str, Any], tuple[Stage, ...]]:
     location = isinstance(model, Location)
     width = 0 if location else 5
-    proven = prove(model, width, classes, R, within, relation)
+    proven = prove_constants(model, width, classes, R, within, relation)
     stages = (Stage(10, 1.5 / proven.smoothness, 0.4), Stage(10, 0.5 / proven.smoothness, 2.0))
     objective = Objective(
         loss_of(model, classes), width, location or model.bias, R, 0.0 if location else model.l2,
@@ -57,11 +61,11 @@ def case(
         "moved": proven.moved,
         "smoothness": proven.smoothness,
         "strong_convexity": proven.strong_convexity,
-        "contraction": max(contraction(stage.learning_rate, proven) for stage in stages),
+        "contraction": max(step_contraction(stage.learning_rate, proven) for stage in stages),
         "largest_norm": proven.largest_norm,
         "diameter": proven.diameter,
-        "batch_size": lot,
-        "noise_family": "gaussian" if lot > 1 else "laplace",
+        "batch_size": batch,
+        "noise_family": "gaussian" if batch > 1 else "laplace",
     }
     return objective, settings, stages
 
@@ -70,21 +74,21 @@ def probed(objective: Objective, settings: dict[str, Any], stages: tuple[Stage, 
     relation = rest.get("relation", Neighbouring.REPLACE_ONE)
     names = ("largest_norm", "diameter", "lipschitz", "moved", "smoothness", "strong_convexity")
     proven = Proven(1, 1, *(settings[name] for name in names))
-    family, lot = settings["noise_family"], settings["batch_size"]
-    descent = PlannedDescent(relation.value, family, 1000, lot, "permuted", "last", proven)
+    family, batch = settings["noise_family"], settings["batch_size"]
+    descent = PlannedDescent(relation.value, family, 1000, batch, "permuted", "last", proven)
     contraction, seed = settings["contraction"], rest.get("seed", 0)
-    return checks.probe(objective, descent, contraction, stages, lambda: OnCpu(objective), seed=seed)
+    return checks.run_checks(objective, descent, contraction, stages, lambda: OnCpu(objective), seed=seed)
 
 
 @pytest.mark.parametrize("within", SETS, ids=lambda s: s.kind)
 @pytest.mark.parametrize(("model", "classes"), MODELS, ids=lambda m: getattr(m, "kind", ""))
 def test_proven_constants_pass_every_check(
-    model: Any, classes: int, within: Ball | Box, monkeypatch: pytest.MonkeyPatch
+    model: Any, classes: int, within: BallConstraint | BoxConstraint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "_noise_scale", lambda *_: checks.Check("noise_scale", "", True, ""))
-    for seed, lot in enumerate((1, 7, 200)):
+    for seed, batch in enumerate((1, 7, 200)):
         for relation in (Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT_ONE):
-            found = probed(*case(model, classes, within, relation, lot), relation=relation, seed=seed)
+            found = probed(*case(model, classes, within, relation, batch), relation=relation, seed=seed)
             assert {check.id for check in found} == CHECKS.keys()
             assert all(check.passed for check in found)
 
@@ -137,21 +141,21 @@ BROKEN: dict[str, tuple[int, Any, str, Any, str]] = {
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_engine_is_found(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lot, owner, name, by, message = BROKEN[broken]
-    engine = case(LOGISTIC, 2, SETS[0], lot=lot)
+    batch, owner, name, by, message = BROKEN[broken]
+    engine = case(LOGISTIC, 2, SETS[0], batch=batch)
     assert probed(*engine)
     monkeypatch.setattr(owner, name, by)
     with pytest.raises(RunFailed, match=message):
         probed(*engine)
 
 
-def test_the_divisor_of_a_short_lot_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    objective, settings, stages = case(LOGISTIC, 2, SETS[0], lot=4)
+def test_the_divisor_of_a_short_batch_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, settings, stages = case(LOGISTIC, 2, SETS[0], batch=4)
     honest = checks.Descent._gradient
 
     def own_divisor(self: Any, first: int, end: int) -> Any:
-        return honest(self, first, end) * (self._lot / (end - first))
+        return honest(self, first, end) * (self._batch / (end - first))
 
     monkeypatch.setattr(checks.Descent, "_gradient", own_divisor)
-    with pytest.raises(RunFailed, match="short lot keeps its divisor"):
+    with pytest.raises(RunFailed, match="short batch keeps its divisor"):
         probed(objective, settings, stages)

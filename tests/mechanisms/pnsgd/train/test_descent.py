@@ -57,15 +57,17 @@ def objective(loss: Loss = LOGISTIC, **changes: Any) -> Objective:
 
 
 def reference(
-    to: Objective, records: Source, stages: list[Stage], lot: int, noise: Noise, order: np.ndarray, stop: int
+    to: Objective, records: Source, stages: list[Stage], batch: int, noise: Noise, order: np.ndarray, stop: int
 ) -> Iterator[np.ndarray]:
     """The algorithm as it is written down, on rows whose norm the objective's bound does not reach, step by step."""
     x = np.hstack([records.features.astype(np.float64)[:, : to.width], np.ones((len(records), int(to.bias)))])
     y, w = to.loss.targets(records.labels), np.zeros(to.shape)
-    lots = [order[first : first + lot] for first in range(0, len(order), lot)]
+    batches = [order[first : first + batch] for first in range(0, len(order), batch)]
     for step, stage in enumerate([each for each in stages for _ in range(each.steps)][:stop]):
-        slopes = [(to.loss.slope(np.dot(x[i : i + 1], w.T), y[i : i + 1])[0], x[i]) for i in lots[step % len(lots)]]
-        mean = sum(np.multiply.outer(slope, row) if np.ndim(slope) else slope * row for slope, row in slopes) / lot
+        slopes = [
+            (to.loss.slope(np.dot(x[i : i + 1], w.T), y[i : i + 1])[0], x[i]) for i in batches[step % len(batches)]
+        ]
+        mean = sum(np.multiply.outer(slope, row) if np.ndim(slope) else slope * row for slope, row in slopes) / batch
         z = stage.noise_scale * noise.of(step, 1)[0].reshape(w.shape)
         w = w - stage.learning_rate * (mean + to.l2 * w + z)
         w = np.clip(w, -to.bound, to.bound) if to.bound else w * min(1.0, (to.radius or 0) / np.linalg.norm(w))
@@ -89,22 +91,22 @@ CASES: list[tuple[Loss, int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("numbers", [1 << 17, 60, 8], ids=lambda n: f"blocks of {n}")
-@pytest.mark.parametrize(("loss", "lot", "changes"), CASES, ids=lambda v: repr(v))
+@pytest.mark.parametrize(("loss", "batch", "changes"), CASES, ids=lambda v: repr(v))
 def test_every_step_is_the_one_written_down(
-    loss: Loss, lot: int, changes: dict[str, Any], numbers: int, monkeypatch: pytest.MonkeyPatch
+    loss: Loss, batch: int, changes: dict[str, Any], numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "NUMBERS", numbers)
     to, records = objective(loss, feature_norm=100.0, **changes), source(loss)
-    lots = -(-RECORDS // lot)
-    stages = [Stage(lots + 1, 0.5, 0.3), Stage(lots, 0.2, 0.3), Stage(lots, 0.2, 0.1)]
+    batches = -(-RECORDS // batch)
+    stages = [Stage(batches + 1, 0.5, 0.3), Stage(batches, 0.2, 0.3), Stage(batches, 0.2, 0.1)]
     steps, parameters = sum(stage.steps for stage in stages) - 1, math.prod(to.shape)
     state = State.fresh(to.shape, RECORDS, steps, Secrets(4), permuted=True, random_stop=False)
     assert state.order is not None
-    expected = reference(to, records, stages, lot, Noise(Law("gaussian"), Secrets(1), parameters), state.order, steps)
+    expected = reference(to, records, stages, batch, Noise(Law("gaussian"), Secrets(1), parameters), state.order, steps)
     descents = {
-        "numpy": Descent(to, stages, lot, records, Noise(Law("gaussian"), Secrets(1), parameters), state),
+        "numpy": Descent(to, stages, batch, records, Noise(Law("gaussian"), Secrets(1), parameters), state),
         "torch": Descent(
-            to, stages, lot, records, Noise(Law("gaussian"), Secrets(1), parameters),
+            to, stages, batch, records, Noise(Law("gaussian"), Secrets(1), parameters),
             State(np.zeros(to.shape), 0, steps, state.order), OnDevice(to, torch.device("cpu")),
         ),
     }  # fmt: skip
@@ -115,23 +117,23 @@ def test_every_step_is_the_one_written_down(
             assert np.abs(descent.state.iterate - w).max() < 1e-10, (name, step)
     assert all(descent.state.finished for descent in descents.values())
     whole = State(np.zeros(to.shape), 0, steps, state.order)
-    descent = Descent(to, stages, lot, records, Noise(Law("gaussian"), Secrets(1), parameters), whole)
+    descent = Descent(to, stages, batch, records, Noise(Law("gaussian"), Secrets(1), parameters), whole)
     while not whole.finished:
         descent.advance()
     assert np.abs(descent.state.iterate - descents["numpy"].state.iterate).max() < 1e-10
 
 
-@pytest.mark.parametrize(("loss", "lot"), [(Logistic(), 1), (Logistic(), 8), (Softmax(3), 4)])
+@pytest.mark.parametrize(("loss", "batch"), [(Logistic(), 1), (Logistic(), 8), (Softmax(3), 4)])
 @pytest.mark.parametrize("cut", [0, 1, 13, 40])
 def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
-    loss: Loss, lot: int, cut: int, monkeypatch: pytest.MonkeyPatch
+    loss: Loss, batch: int, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the same noise for the same step, to the last bit: blocks of 5 steps and more, cut anywhere."""
     to, records, stages = objective(loss), source(loss), [Stage(40, 0.5, 0.3), Stage(40, 0.4, 0.2)]
     monkeypatch.setattr(engine, "NUMBERS", 5 * math.prod(to.shape))
 
     def run(state: State, until: int) -> State:
-        descent = Descent(to, stages, lot, records, Noise(Law("gaussian"), Secrets(2), math.prod(to.shape)), state)
+        descent = Descent(to, stages, batch, records, Noise(Law("gaussian"), Secrets(2), math.prod(to.shape)), state)
         while descent.step < until:
             descent.advance(until - descent.step)
         return descent.state
@@ -143,13 +145,13 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
     assert (again.iterate == whole.iterate).all()
 
 
-@pytest.mark.parametrize(("lot", "changes"), [(1, {}), (1, {"radius": None, "bound": 0.1}), (8, {}), (47, {})])
+@pytest.mark.parametrize(("batch", "changes"), [(1, {}), (1, {"radius": None, "bound": 0.1}), (8, {}), (47, {})])
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=repr)
-def test_every_iterate_lies_in_the_set(loss: Loss, lot: int, changes: dict[str, Any]) -> None:
+def test_every_iterate_lies_in_the_set(loss: Loss, batch: int, changes: dict[str, Any]) -> None:
     to, stages = objective(loss, **changes), [Stage(200, 0.7, 1.0)]
     parameters = math.prod(to.shape)
     state = State(np.zeros(to.shape), 0, 200, None)
-    descent = Descent(to, stages, lot, source(loss), Noise(Law("gaussian"), Secrets(3), parameters), state)
+    descent = Descent(to, stages, batch, source(loss), Noise(Law("gaussian"), Secrets(3), parameters), state)
     reached = 0
     while not state.finished:
         descent.advance(1)
@@ -185,12 +187,12 @@ def test_the_projection_is_the_nearest_point(w: list[float], size: float, box: b
 
 
 @pytest.mark.parametrize("permuted", [False, True])
-@pytest.mark.parametrize("lot", [1, 8, 47])
-def test_a_pass_visits_each_record_once(lot: int, permuted: bool) -> None:
-    to, records, lots = objective(), source(), -(-RECORDS // lot)
-    state = State.fresh(to.shape, RECORDS, 3 * lots, Secrets(), permuted=permuted, random_stop=False)
+@pytest.mark.parametrize("batch", [1, 8, 47])
+def test_a_pass_visits_each_record_once(batch: int, permuted: bool) -> None:
+    to, records, batches = objective(), source(), -(-RECORDS // batch)
+    state = State.fresh(to.shape, RECORDS, 3 * batches, Secrets(), permuted=permuted, random_stop=False)
     descent = Descent(
-        to, [Stage(3 * lots, 0.1, 0.1)], lot, records, Noise(Law("gaussian"), Secrets(), FEATURES + 1), state
+        to, [Stage(3 * batches, 0.1, 0.1)], batch, records, Noise(Law("gaussian"), Secrets(), FEATURES + 1), state
     )
     ends = 0
     while not state.finished:
@@ -220,9 +222,9 @@ def test_orders_and_stops_are_uniform() -> None:
 
 
 @pytest.mark.parametrize("family", ["gaussian", "laplace"])
-@pytest.mark.parametrize("lot", [1, 4])
+@pytest.mark.parametrize("batch", [1, 4])
 def test_steps_get_independent_noise_of_their_stages_scale(
-    family: str, lot: int, monkeypatch: pytest.MonkeyPatch
+    family: str, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a step moves beyond its gradient, over -ησ. The distance of the empirical law passes 3.3/√n once in 10^9
     runs; a correlation of n pairs passes 6/√n as seldom (Laplace: its products have heavier tails, so 8/√n)."""
@@ -230,14 +232,14 @@ def test_steps_get_independent_noise_of_their_stages_scale(
     to, records, stages = objective(radius=1e9), source(), [Stage(1500, 0.5, 0.3), Stage(1500, 0.25, 2.0)]
     noise = Noise(Law(family), Secrets(), FEATURES + 1)
     state = State(np.zeros(to.shape), 0, 3000, None)
-    descent = Descent(to, stages, lot, records, noise, state)
+    descent = Descent(to, stages, batch, records, noise, state)
     drawn = []
     while not state.finished:
         w, step = descent.state.iterate, descent.step
-        stage, lots = stages[step // 1500], -(-RECORDS // lot)
-        first = step % lots * lot
-        x, y = to.rows(*records.batch(slice(first, first + lot)))
-        still = w * (1 - stage.learning_rate * to.l2) - stage.learning_rate / lot * to.gradient(w, x, y)
+        stage, batches = stages[step // 1500], -(-RECORDS // batch)
+        first = step % batches * batch
+        x, y = to.rows(*records.batch(slice(first, first + batch)))
+        still = w * (1 - stage.learning_rate * to.l2) - stage.learning_rate / batch * to.gradient(w, x, y)
         descent.advance(1)
         drawn.append((descent.state.iterate - still) / (stage.learning_rate * stage.noise_scale))
     z = np.array(drawn)

@@ -107,7 +107,7 @@ def test_the_event_is_on_disk_before_the_first_noise(
 ) -> None:
     plan, out = hidden(), tmp_path / "run"
     reserved: list[bool] = []
-    honest = descent.draw
+    honest = descent.draw_noise
 
     def watched(*arguments: Any) -> Any:
         path = out / "private" / "ledger.jsonl"
@@ -116,7 +116,7 @@ def test_the_event_is_on_disk_before_the_first_noise(
 
     program = train.prepare(plan, tmp_path, Given())
     monkeypatch.setattr(train, "prepare", lambda *_: program)  # the probe draws noise, onto nothing
-    monkeypatch.setattr(descent, "draw", watched)
+    monkeypatch.setattr(descent, "draw_noise", watched)
     run(plan, out)
     assert reserved
     assert all(reserved)
@@ -180,7 +180,7 @@ def test_a_rehearsal_reads_nothing_and_tries_everything(hidden: Planned, tmp_pat
     rehearsal = rehearse(plan)
     assert {check.id for check in rehearsal.checks} == CHECKS.keys()
     assert rehearsal.seconds > 0
-    assert "steps on made-up records" in rehearsal.done
+    assert "steps on synthetic records" in rehearsal.done
 
 
 def test_an_accelerator_is_asked_for_where_it_is_worth_it(hidden: Planned, monkeypatch: pytest.MonkeyPatch) -> None:

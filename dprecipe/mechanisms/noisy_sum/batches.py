@@ -1,4 +1,4 @@
-"""Lots: which units take part in a step. The event that is accounted is the event that draws.
+"""Batches: which units take part in a step. The event that is accounted is the event that draws.
 
 Guarantees: who is drawn depends on the secret stream, the event and the number of units; never on the data.
 
@@ -24,39 +24,39 @@ from dprecipe.noise.entropy import Stream
 from dprecipe.privacy.events import Event
 from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch
 
-Lot = NDArray[np.int64]
+UnitNumbers = NDArray[np.int64]
 
 
-def draw(event: Event, units: int, stream: Stream) -> Iterator[Lot]:
-    """The lots of one event: one for a sampled or full step, as many as it deals for an epoch.
+def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers]:
+    """The batches of one event: one for a sampled or full step, as many as it deals for an epoch.
 
-    Each lot holds increasing unit numbers in [0, units); it may be empty.
+    Each batch holds increasing unit numbers in [0, units); it may be empty.
     """
     match event.sampling():
         case PoissonBatch(q, None):
-            yield poisson(q, units, stream)
+            yield draw_poisson(q, units, stream)
         case PoissonBatch(q, int(cap)):
-            lot = poisson(q, units, stream)
-            yield lot if len(lot) <= cap else lot[subset(cap, len(lot), stream)]
+            batch = draw_poisson(q, units, stream)
+            yield batch if len(batch) <= cap else batch[draw_subset(cap, len(batch), stream)]
         case FixedSizeBatch(batch):
-            yield subset(batch, units, stream)
+            yield draw_subset(batch, units, stream)
         case EveryUnit():
             yield np.arange(units)
         case Partition(batches):
-            # Every unit is dealt on its own: adding one changes one lot and moves no other unit.
-            lot_of = stream.integers(batches, units)
-            order = np.argsort(lot_of, kind="stable")
-            ends = np.searchsorted(lot_of[order], np.arange(batches + 1))
+            # Every unit is dealt on its own: adding one changes one batch and moves no other unit.
+            batch_of = stream.integers(batches, units)
+            order = np.argsort(batch_of, kind="stable")
+            ends = np.searchsorted(batch_of[order], np.arange(batches + 1))
             for start, end in pairwise(ends):
                 yield order[start:end]
         case _:
-            raise TypeError(f"an event of kind {event.kind} draws no lot")
+            raise TypeError(f"an event of kind {event.kind} draws no batch")
 
 
-def poisson(q: float, units: int, stream: Stream) -> Lot:
+def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
     """Include each of `units` independently with probability `q`.
 
-    The gaps between included units are geometric, so the cost is that of the lot and not of the data set.
+    The gaps between included units are geometric, so the cost is that of the batch and not of the data set.
     """
     if q >= 1:
         return np.arange(units)
@@ -65,7 +65,7 @@ def poisson(q: float, units: int, stream: Stream) -> Lot:
     while last < units:
         expected = q * (units - last)
         count = int(expected + 6 * math.sqrt(expected) + 16)
-        # A gap beyond the data set ends the lot: cap it before the integer cast can overflow.
+        # A gap beyond the data set ends the batch: cap it before the integer cast can overflow.
         gaps = np.minimum(np.floor(np.log(stream.uniform(count)) / scale), units + 1.0)
         places = last + np.cumsum(gaps.astype(np.int64) + 1)
         chunks.append(places)
@@ -74,7 +74,7 @@ def poisson(q: float, units: int, stream: Stream) -> Lot:
     return included[included < units]
 
 
-def subset(count: int, units: int, stream: Stream) -> Lot:
+def draw_subset(count: int, units: int, stream: Stream) -> UnitNumbers:
     """A uniformly random subset of `count` of `units`, 0 <= count <= units, up to a bias of `units` / 2^64.
 
     Floyd's algorithm: for j = units - count … units - 1 take a number drawn from 0 … j, or j itself where that one is

@@ -1,4 +1,4 @@
-"""Capped lots, lots of one size and Laplace noise: golden figures, and all lots of a few units one by one."""
+"""Capped batches, batches of one size and Laplace noise: golden figures, and all batches of a few units one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dprecipe.mechanisms.encoded.events import Encoded
+from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.pate.events import NoisyMax
 from dprecipe.privacy import accountants, cross_check, curves
 from dprecipe.privacy.adjacency import Neighbouring
@@ -47,22 +47,22 @@ def hockey_stick(p: dict[float, float], q: dict[float, float], sigma: float, eps
     return float(np.maximum(density(p) - math.exp(epsilon) * density(q), 0).sum() * 2e-3)
 
 
-def sums(values: tuple[float, ...], lots: dict[tuple[int, ...], float]) -> dict[float, float]:
-    """Law of the sum over a random lot."""
+def sums(values: tuple[float, ...], batches: dict[tuple[int, ...], float]) -> dict[float, float]:
+    """Law of the sum over a random batch."""
     found: Counter[float] = Counter()
-    for lot, probability in lots.items():
-        found[sum(values[i] for i in lot)] += probability
+    for batch, probability in batches.items():
+        found[sum(values[i] for i in batch)] += probability
     return dict(found)
 
 
 def truncated(units: int, q: float, most: int) -> dict[tuple[int, ...], float]:
-    lots: Counter[tuple[int, ...]] = Counter()
+    batches: Counter[tuple[int, ...]] = Counter()
     for joined in itertools.chain.from_iterable(itertools.combinations(range(units), k) for k in range(units + 1)):
         probability = q ** len(joined) * (1 - q) ** (units - len(joined))
         kept = [joined] if len(joined) <= most else list(itertools.combinations(joined, most))
-        for lot in kept:
-            lots[lot] += probability / len(kept)
-    return dict(lots)
+        for batch in kept:
+            batches[batch] += probability / len(kept)
+    return dict(batches)
 
 
 def claimed(event: Event, relation: Neighbouring, epsilon: float, accountant: str = "pld") -> float:
@@ -71,10 +71,10 @@ def claimed(event: Event, relation: Neighbouring, epsilon: float, accountant: st
 
 @pytest.mark.parametrize("others", [(0, 0, 0), (1, 1, 1), (-1, -1, -1), (1, -1, 0)])
 @pytest.mark.parametrize(("q", "most", "sigma"), [(0.3, 1, 0.8), (0.6, 2, 1.2), (0.1, 2, 0.5)])
-def test_one_unit_more_or_another_one_where_lots_are_cut(
+def test_one_unit_more_or_another_one_where_batches_are_cut(
     others: tuple[float, ...], q: float, most: int, sigma: float
 ) -> None:
-    """All lots of three or four units: no hockey stick exceeds what is claimed."""
+    """All batches of three or four units: no hockey stick exceeds what is claimed."""
     without = sums(others, truncated(3, q, most))
     event = TruncatedPoissonGaussian(q, sigma, 3, most)
     plain = PoissonGaussian(q, sigma)
@@ -91,23 +91,23 @@ def test_one_unit_more_or_another_one_where_lots_are_cut(
         assert hockey_stick(one, other, sigma, epsilon) <= claimed(bigger, REPLACE, epsilon) + 2e-6
         assert bound <= claimed(event, ADD, epsilon, "rdp") + 1e-9
     if others == (-1, -1, -1) and q > 0.2:
-        assert worst > 1e-3  # the Poisson number would be no bound: a full lot loses one of the others
+        assert worst > 1e-3  # the Poisson number would be no bound: a full batch loses one of the others
 
 
 @pytest.mark.parametrize("others", [(0, 0, 0), (1, 1, 1), (1, -1, 0)])
-@pytest.mark.parametrize(("lot", "sigma"), [(1, 1.0), (2, 0.7), (3, 2.0)])
-def test_another_unit_where_lots_have_one_size(others: tuple[float, ...], lot: int, sigma: float) -> None:
-    """All lots of four units. With others that pull the other way, the bound of one step is attained."""
-    lots = {chosen: 1 / math.comb(4, lot) for chosen in itertools.combinations(range(4), lot)}
-    event = FixedSizeGaussian(4, lot, sigma)
+@pytest.mark.parametrize(("batch", "sigma"), [(1, 1.0), (2, 0.7), (3, 2.0)])
+def test_another_unit_where_batches_have_one_size(others: tuple[float, ...], batch: int, sigma: float) -> None:
+    """All batches of four units. With others that pull the other way, the bound of one step is attained."""
+    batches = {chosen: 1 / math.comb(4, batch) for chosen in itertools.combinations(range(4), batch)}
+    event = FixedSizeGaussian(4, batch, sigma)
     closest = math.inf
     for own, epsilon in itertools.product((-1, 1), EPSILONS):
-        p, q = sums((*others, own), lots), sums((*others, -own), lots)
+        p, q = sums((*others, own), batches), sums((*others, -own), batches)
         exact, bound = hockey_stick(p, q, sigma, epsilon), claimed(event, REPLACE, epsilon)
         assert exact <= bound + 2e-6
         assert bound <= claimed(event, REPLACE, epsilon, "rdp") + 1e-9
         closest = min(closest, bound - exact)
-    if others == (1, 1, 1) and lot == 1:
+    if others == (1, 1, 1) and batch == 1:
         assert closest < 1e-3
     assert accountants.epsilon([Charge(event, 1)], 1e-5, ADD, "pld") == math.inf
 
@@ -118,7 +118,7 @@ def independent(units: int, q: float) -> dict[tuple[int, ...], float]:
 
 @pytest.mark.parametrize("others", [(0, 0, 0), (1, 1, 1), (-1, -1, -1), (1, -1, 0)])
 @pytest.mark.parametrize(
-    ("lots", "event"),
+    ("batches", "event"),
     [
         (independent(4, 0.3), PoissonGaussian(0.3, 0.8)),
         (independent(4, 1.0), Gaussian(1.3)),
@@ -131,11 +131,11 @@ def independent(units: int, q: float) -> dict[tuple[int, ...], float]:
     ids=lambda value: getattr(value, "kind", ""),
 )
 def test_blanking_out_a_unit_in_its_place(
-    others: tuple[float, ...], lots: dict[tuple[int, ...], float], event: Event
+    others: tuple[float, ...], batches: dict[tuple[int, ...], float], event: Event
 ) -> None:
     """All batches of four units, one of which adds nothing: no hockey stick exceeds what is claimed."""
     for own, epsilon in itertools.product((-1, 1), EPSILONS):
-        one, blanked = sums((*others, own), lots), sums((*others, 0), lots)
+        one, blanked = sums((*others, own), batches), sums((*others, 0), batches)
         bound = claimed(event, BLANK, epsilon)
         for pair in ((one, blanked), (blanked, one)):
             assert hockey_stick(*pair, event.noise_multiplier, epsilon) <= bound + 2e-6
@@ -150,7 +150,7 @@ def test_a_record_that_moves_in_costs_more_than_one_that_leaves() -> None:
     assert hockey_stick(used, after, 1.0, 1.0) <= claimed(event, REPLACE, 1.0) + 2e-6
 
 
-CODE = Encoded(0.05, 1.0, "laplace", None, ((0.05, 10),), False, "sha256:" + "0" * 64)
+CODE = EncodedSum(0.05, 1.0, "laplace", None, ((0.05, 10),), False, "sha256:" + "0" * 64)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_goldens_of_training_without_replacement(record: dict) -> None:
 
 
 @pytest.mark.parametrize("record", of("truncated_poisson_eps"))
-def test_goldens_of_capped_lots(record: dict) -> None:
+def test_goldens_of_capped_batches(record: dict) -> None:
     i = record["inputs"]
     event = TruncatedPoissonGaussian(i["expected_batch"] / i["n"], i["sigma"], i["n"], i["max_batch"])
     found = accountants.epsilon([Charge(event, i["T"])], i["delta"], ADD, "pld")

@@ -1,0 +1,126 @@
+"""Batches: the event that is accounted is the event that draws."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from dprecipe.mechanisms.noisy_sum.batches import draw_batch, draw_poisson, draw_subset
+from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.privacy.noisy_sums import (
+    FixedSizeGaussian,
+    Gaussian,
+    PartitionedGaussian,
+    PoissonGaussian,
+    PoissonLaplace,
+    TruncatedPoissonGaussian,
+)
+
+
+def batches(event: object, units: int, index: int) -> list[np.ndarray]:
+    return list(draw_batch(event, units, Secrets(3).stream("sampling", index)))  # type: ignore[arg-type]
+
+
+def test_t2_a_poisson_event_draws_independent_inclusions() -> None:
+    """Counts, pairs and sizes over 4,000 batches of 50 units at q = 0.1; five standard errors each (6e-7)."""
+    q, units, repeats = 0.1, 50, 4000
+    included = np.zeros((repeats, units))
+    for i in range(repeats):
+        (batch,) = batches(PoissonGaussian(q, 1.0), units, i)
+        included[i, batch] = 1
+    assert np.all(np.abs(included.mean(0) - q) < 5 * math.sqrt(q * (1 - q) / repeats))
+    covariance = np.cov(included.T) - np.diag(included.var(0, ddof=1))
+    assert np.max(np.abs(covariance)) < 5.5 * q * (1 - q) / math.sqrt(repeats)  # of 1,225 pairs: 5e-5
+    # A fixed batch size would have no variance at all, a Poisson one has n q (1 - q).
+    sizes = included.sum(1)
+    assert abs(sizes.var() - units * q * (1 - q)) < 5 * units * q * (1 - q) * math.sqrt(2 / repeats) * 1.1
+    steps = (included[1:] - q) * (included[:-1] - q)
+    assert abs(steps.mean()) < 5 * q * (1 - q) / math.sqrt(steps.size)
+
+
+@pytest.mark.parametrize("q", [1e-6, 0.003, 0.5, 0.999999, 1.0])
+def test_batches_are_increasing_and_within_the_data(q: float) -> None:
+    for i in range(20):
+        batch = draw_poisson(q, 1000, Stream(i.to_bytes(32, "big")))
+        assert batch.dtype == np.int64
+        assert np.all(np.diff(batch) > 0)
+        assert len(batch) == 0 or (batch[0] >= 0 and batch[-1] < 1000)
+    if q == 1.0:
+        assert len(batch) == 1000
+
+
+def test_t10_an_empty_batch_stays_empty() -> None:
+    sizes = [len(draw_poisson(1e-4, 100, Stream(i.to_bytes(32, "big")))) for i in range(200)]
+    assert sizes.count(0) > 150
+
+
+def test_the_cost_is_that_of_the_batch() -> None:
+    """Ten billion units, a batch of about ten: a mask would not fit in memory."""
+    assert len(draw_poisson(1e-9, 10**10, Stream(bytes(32)))) < 40
+
+
+def test_t2_a_full_batch_holds_everyone() -> None:
+    (batch,) = batches(Gaussian(1.0), 17, 0)
+    assert batch.tolist() == list(range(17))
+
+
+def test_t2_shuffling_deals_every_unit_to_exactly_one_batch() -> None:
+    parts = batches(PartitionedGaussian(1.0, 8), 1000, 0)
+    assert len(parts) == 8
+    assert sorted(np.concatenate(parts).tolist()) == list(range(1000))
+    other = batches(PartitionedGaussian(1.0, 8), 1000, 1)
+    assert any(a.tolist() != b.tolist() for a, b in zip(parts, other, strict=True))
+
+
+def test_adding_a_unit_moves_no_other_unit_to_another_batch() -> None:
+    fewer, more = batches(PartitionedGaussian(1.0, 8), 1000, 5), batches(PartitionedGaussian(1.0, 8), 1001, 5)
+    assert [[u for u in batch if u < 1000] for batch in more] == [batch.tolist() for batch in fewer]
+
+
+def test_every_subset_of_one_size_is_equally_likely() -> None:
+    """20,000 batches of 3 of 6 units: 20 subsets, each within five standard errors (1e-5 for all)."""
+    repeats, found = 20_000, Counter[tuple[int, ...]]()
+    stream = Secrets(3).stream("sampling", 0)
+    for _ in range(repeats):
+        found[tuple(draw_subset(3, 6, stream).tolist())] += 1
+    assert len(found) == 20
+    assert all(list(batch) == sorted(set(batch)) for batch in found)
+    assert max(abs(count / repeats - 1 / 20) for count in found.values()) < 5 * math.sqrt(0.05 * 0.95 / repeats)
+
+
+def test_a_batch_of_a_fixed_size_has_it() -> None:
+    for units in (100, 99, 101):  # whatever is declared: one unit more or less than the event speaks of
+        (batch,) = batches(FixedSizeGaussian(100, 40, 1.0), units, units)
+        assert len(batch) == 40
+        assert np.all(np.diff(batch) > 0)
+        assert 0 <= batch[0] <= batch[-1] < units
+    assert draw_subset(0, 5, Secrets(3).stream("sampling", 1)).tolist() == []
+    assert draw_subset(5, 5, Secrets(3).stream("sampling", 1)).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_cut_batch_keeps_a_random_part() -> None:
+    """2,000 batches of 20 units at q = 0.5, cut to 8: no more than 8, as many as Poisson's below that, and every unit
+    as
+    often as any other, within five standard errors (1e-5 for all)."""
+    q, units, most, repeats = 0.5, 20, 8, 2000
+    included = np.zeros((repeats, units))
+    for i in range(repeats):
+        (batch,) = batches(TruncatedPoissonGaussian(q, 1.0, units, most), units, i)
+        (whole,) = batches(PoissonGaussian(q, 1.0), units, i)
+        assert len(batch) == min(len(whole), most)
+        assert np.all(np.diff(batch) > 0)
+        assert set(batch.tolist()) <= set(whole.tolist())
+        included[i, batch] = 1
+    rate = included.mean()
+    assert np.all(np.abs(included.mean(0) - rate) < 5 * math.sqrt(rate * (1 - rate) / repeats))
+
+
+def test_laplace_noise_draws_as_gaussian_noise_does() -> None:
+    (batch,) = batches(PoissonLaplace(0.2, 1.0), 1000, 5)
+    (same,) = batches(PoissonGaussian(0.2, 1.0), 1000, 5)
+    assert np.array_equal(batch, same)
+    (everybody,) = batches(PoissonLaplace(1.0, 1.0), 10, 5)
+    assert everybody.tolist() == list(range(10))
