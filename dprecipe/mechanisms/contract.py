@@ -345,4 +345,4 @@ class Mechanism:
         if not self.reads_files:
             return {}, []
         files = import_module(f"{self.package}.files")
-        return cast("tuple[Mapping[str, str], list[Finding]]", files.attachments(recipe, folder))
+        return cast("tuple[Mapping[str, str], list[Finding]]", files.read_attachments(recipe, folder))

@@ -89,8 +89,8 @@ def check_relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring == "add_or_remove_one":
         yield Finding(
             "P118",
-            f"batches of a fixed size have no guarantee for {facts.budget.neighbouring}: with one unit more every batch "
-            "is another",
+            f"batches of a fixed size have no guarantee for {facts.budget.neighbouring}: with one unit more every "
+            "batch is another",
             "set budget.neighbouring to replace_one or zero_out_one; or use scheme: poisson, which costs far less",
             "mechanism.sampling.scheme",
         )
