@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from dprecipe.data import step_checks
-from dprecipe.data.facts import column_facts, describe_layout, feature_shape, source_shape
+from dprecipe.data.facts import column_facts, feature_shape, model_shape, source_shape
 from dprecipe.data.schema import AnySource, Category, Data, Numeric, Source
 from dprecipe.data.sources.base import find_repeated
 from dprecipe.faults import Finding
@@ -132,7 +132,7 @@ def _features(train: Source, other: AnySource) -> tuple[tuple[str, object, objec
     """What of the features has to agree, by name, in both sources."""
     return (
         ("columns", _listed(train), _listed(other)),
-        ("shape", describe_layout(train.record_shape), describe_layout(other.record_shape)),
+        ("shape", model_shape(train.record_shape), model_shape(other.record_shape)),
     )
 
 

@@ -80,7 +80,7 @@ def feature_norm(data: Data) -> float | None:
 
 def source_shape(columns: Sequence[ColumnFacts], declared: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of one record as it is read: the encoded columns, or the declared array as models see it."""
-    return (sum(column.width for column in columns),) if columns else describe_layout(declared)
+    return (sum(column.width for column in columns),) if columns else model_shape(declared)
 
 
 def feature_shape(shape: tuple[int, ...], steps: Sequence[Step]) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ def count_scattering_coefficients(scales: int, angles: int) -> int:
     return 1 + scales * angles + angles**2 * scales * (scales - 1) // 2
 
 
-def describe_layout(shape: tuple[int, ...]) -> tuple[int, ...]:
+def model_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """A declared shape as models see it: channels first, one channel for grey images; vectors stay."""
     if len(shape) == 2:
         return (1, *shape)

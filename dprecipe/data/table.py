@@ -138,7 +138,7 @@ class Collector:
             DataFault: some were not what the recipe declares.
         """
         names = None if self._reading.name_column is None else tuple(self._names)
-        return Raw(np.concatenate(self._features), join_columns(self._labels), names)
+        return Raw(np.concatenate(self._features), join_labels(self._labels), names)
 
 
 @final
@@ -223,7 +223,7 @@ def _no_label(value: Value, row: int, where: _Where) -> bool:
     return empty
 
 
-def join_columns(parts: Sequence[Labels]) -> Labels:
+def join_labels(parts: Sequence[Labels]) -> Labels:
     """The labels of all chunks of a table; of none, as of public records."""
     return np.concatenate(parts) if parts else drop_labels(0)  # type: ignore[return-value]
 

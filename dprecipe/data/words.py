@@ -57,7 +57,7 @@ def wrong_kind(file: Path, start: bytes, expected: str) -> DataFault | None:
     return None
 
 
-def is_plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A column's name without capitals, blanks and marks between words."""
     return re.sub(r"[\W_]+", "", name).casefold()
 
@@ -71,12 +71,12 @@ class Header:
 
     @cached_property
     def _by_form(self) -> dict[str, str]:
-        return {form: name for name in self._names if (form := is_plain(name))}
+        return {form: name for name in self._names if (form := plain_name(name))}
 
     def nearest(self, name: str) -> str | None:
         """The name that was meant, if one is hardly different; of names in great number, or long ones, only one that
         is the same but for capitals and marks."""
-        form = is_plain(name)
+        form = plain_name(name)
         if form in self._by_form:
             return self._by_form[form]
         if len(self._by_form) > MAX_COMPARED or len(form) > MAX_COMPARED_LENGTH:
@@ -88,8 +88,8 @@ class Header:
 
 def separated_by(line: Sequence[str], names: Sequence[str], delimiter: str) -> str | None:
     """The delimiter that makes a header of a first line in which no declared name was found; None where none does."""
-    whole, wanted = delimiter.join(line), {is_plain(name) for name in names}
+    whole, wanted = delimiter.join(line), {plain_name(name) for name in names}
     for other in DELIMITERS:
-        if other != delimiter and wanted & {is_plain(part.strip('"')) for part in whole.split(other)}:
+        if other != delimiter and wanted & {plain_name(part.strip('"')) for part in whole.split(other)}:
             return other
     return None

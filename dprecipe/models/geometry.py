@@ -33,7 +33,7 @@ CNN_WINDOWS: dict[str, tuple[PoolWindow, ...]] = {
 """The windows that an image passes through, in order, by preset."""
 
 
-def spatial_shape(windows: Sequence[PoolWindow], size: int) -> int:
+def length_after(windows: Sequence[PoolWindow], size: int) -> int:
     """The length of one axis after all windows; 0 where one of them does not fit."""
     for window in windows:
         size = window.output(size)
@@ -44,7 +44,7 @@ def spatial_shape(windows: Sequence[PoolWindow], size: int) -> int:
 
 def smallest_size(preset: str) -> int:
     """The smallest height (and width) of an image that the preset accepts."""
-    return next(size for size in range(1, 1000) if spatial_shape(CNN_WINDOWS[preset], size) > 0)
+    return next(size for size in range(1, 1000) if length_after(CNN_WINDOWS[preset], size) > 0)
 
 
 GROUPS = 16
@@ -53,7 +53,7 @@ WIDE_RESNET_SMALLEST = 4
 """Height and width of an image: the last stage sees a quarter of them, and a group is more than one number."""
 
 
-def count_stages(depth: int, width: int) -> list[tuple[int, int, int, bool]]:
+def block_channels(depth: int, width: int) -> list[tuple[int, int, int, bool]]:
     """Of each block of a wide residual network: channels before and after, stride, and whether a stage begins."""
     blocks = []
     before = 16

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from dprecipe.models.geometry import CNN_WINDOWS, count_stages, spatial_shape
+from dprecipe.models.geometry import CNN_WINDOWS, block_channels, length_after
 from dprecipe.models.schema import (
     Cnn,
     GradientBoosting,
@@ -138,7 +138,7 @@ def _convolutional(preset: str, shape: tuple[int, ...], classes: int) -> Iterato
         channels = width
     for place, width in _NORMS.get(preset, ()):
         yield _layer(place, (width,))
-    before = channels * spatial_shape(windows, shape[1]) * spatial_shape(windows, shape[2])
+    before = channels * length_after(windows, shape[1]) * length_after(windows, shape[2])
     for place, after in _DENSE[preset]:
         yield _layer(place, (after or classes, before))
         before = after or classes
@@ -146,7 +146,7 @@ def _convolutional(preset: str, shape: tuple[int, ...], classes: int) -> Iterato
 
 def _wide(depth: int, width: int, channels: int, classes: int) -> Iterator[Shapes]:
     yield _layer(0, (16, channels, 3, 3))
-    blocks = count_stages(depth, width)
+    blocks = block_channels(depth, width)
     for number, (before, after, _, first) in enumerate(blocks, start=1):
         if first:
             yield _layer(f"{number}.around.1", (before,))

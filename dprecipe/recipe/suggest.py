@@ -9,7 +9,7 @@ from dprecipe.recipe.places import Spot
 from dprecipe.recipe.synonyms import Synonym, read_synonyms
 from dprecipe.recipe.vocabulary import Known, every_key, has_place, list_keys, list_kinds, tag_key
 from dprecipe.text.merge import TAGS
-from dprecipe.text.near import is_loose_match, nearest_word
+from dprecipe.text.near import loosen_word, nearest_word
 from dprecipe.text.tree import Mapping, Path, Scalar
 
 OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervised"})
@@ -24,7 +24,7 @@ def near_word(word: str, known: Collection[str]) -> str | None:
 
 def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
     """What another tool's name means in this recipe: what its mechanism says of it, else what is true of any."""
-    known, name = read_synonyms(), is_loose_match(key)
+    known, name = read_synonyms(), loosen_word(key)
     entries = (known.in_noise.get(name, ()) if "noise" in spot.path[:-1] else ()) or known.names.get(name, ())
     kind = _mechanism(tree)
     own = [entry for entry in entries if entry.mechanism == kind]

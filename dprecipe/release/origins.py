@@ -93,7 +93,7 @@ def module_text(tensors: Sequence[Tensor]) -> str:
     if not given:
         return f"{text}; no other tensor of it is released"
     many = f"{len(given)} tensors" if len(given) > 1 else "one tensor"
-    return f"{text}, and {many} released as they came, which no noisy step made: {list_words(given)}"
+    return f"{text}, and {many} released as they came, which no noisy step made: {list_tensors(given)}"
 
 
 def library_text(tensors: Sequence[Tensor]) -> str:
@@ -109,7 +109,7 @@ def library_text(tensors: Sequence[Tensor]) -> str:
     where = "the declared file" if rest[0].made_by == "file" else "the recipe's seed"
     hidden = rest[SHOWN:]
     more = f" and {len(hidden):,} more of {sum(map(_size, hidden)):,} numbers, listed under tensors" if hidden else ""
-    return f"{text}; no noisy step made these, which hold what {where} gives: {list_words(rest[:SHOWN])}{more}"
+    return f"{text}; no noisy step made these, which hold what {where} gives: {list_tensors(rest[:SHOWN])}{more}"
 
 
 def _size(tensor: Tensor) -> int:
@@ -121,7 +121,7 @@ def untouched_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [tensor for tensor in tensors if tensor.made_by == "python"]
 
 
-def list_words(tensors: Sequence[Tensor]) -> str:
+def list_tensors(tensors: Sequence[Tensor]) -> str:
     """Names and shapes. A name is somebody else's text: it is quoted and cut."""
     shown = [f"{_short(tensor.name)} {list(tensor.shape)}" for tensor in tensors[:SHOWN]]
     more = len(tensors) - len(shown)

@@ -78,6 +78,6 @@ OWN_WORD = "recorded by the run, not checked"
 """What a page says of what nobody can recompute."""
 
 
-def render_given(value: Any) -> str:
+def render_number(value: Any) -> str:
     """A number, or a dash."""
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else f"{value:,}"

@@ -23,7 +23,7 @@ from dprecipe.release.page import (
     escape_html,
     escape_lines,
     render_bullets,
-    render_given,
+    render_number,
     render_section,
     render_table,
 )
@@ -198,7 +198,7 @@ def _events(made: Predicate) -> str:
         events += f"<details><summary>Each phase of the schedule</summary>{each}</details>"
     accounting = render_table(
         ("accountant", "version", "kind of bound", "ε"),
-        [(row.name, row.version, row.bound, render_given(row.epsilon)) for row in made.accounting],
+        [(row.name, row.version, row.bound, render_number(row.epsilon)) for row in made.accounting],
     )
     unsettled = made.budget.events_reserved_unsettled
     note = (
@@ -230,8 +230,8 @@ def _charged(runs: Sequence[EventRun]) -> tuple[str, ...]:
 def _range(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     if not known or min(known) == max(known):
-        return render_given(known[0] if known else None)
-    return f"{render_given(min(known))} to {render_given(max(known))}"
+        return render_number(known[0] if known else None)
+    return f"{render_number(min(known))} to {render_number(max(known))}"
 
 
 def _event(run: EventRun) -> Event:

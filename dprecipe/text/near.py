@@ -10,14 +10,14 @@ CLOSE = 0.7
 
 def nearest_word(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str | None:
     """The known word a misspelt one is nearest to; None where none is near."""
-    names = {is_loose_match(name): name for name in known}
-    written = is_loose_match(word)
+    names = {loosen_word(name): name for name in known}
+    written = loosen_word(word)
     if written in names:
         return names[written]
     matches = difflib.get_close_matches(written, names, n=1, cutoff=cutoff)
     return names[matches[0]] if matches else None
 
 
-def is_loose_match(word: str) -> str:
+def loosen_word(word: str) -> str:
     """A word without what people write differently."""
     return word.lower().replace("-", "_").replace(" ", "_")

@@ -24,7 +24,7 @@ from dprecipe.privacy.events import take_first
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.progress import report_progress
 from dprecipe.training.engine.full_precision import in_full_precision
-from dprecipe.training.engine.sizes import is_out_of_memory, largest_size
+from dprecipe.training.engine.sizes import batch_size_bound, is_out_of_memory
 from dprecipe.training.gate import Gate
 from dprecipe.training.noisy_steps import Build
 from dprecipe.training.program import Synthetic
@@ -125,7 +125,7 @@ def made_up_step(
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")
-            units = min(store.units, most, math.ceil(largest_size(plan.room.largest_expected_batch)))
+            units = min(store.units, most, math.ceil(batch_size_bound(plan.room.largest_expected_batch)))
             with in_full_precision():
                 module.try_out(ticket, np.arange(units))
         finally:

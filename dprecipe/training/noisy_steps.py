@@ -24,7 +24,7 @@ from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
 from dprecipe.training.kept import TensorSnapshot
-from dprecipe.training.optimise import Average, decay_rate, learning_rate, optimizer_of
+from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
 from dprecipe.training.processes import Led, Processes, SingleProcess
 from dprecipe.training.records import Store, StoredBatch
 
@@ -168,7 +168,7 @@ class NoisySteps(lightning.LightningModule):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             parameter.grad.copy_(part)
-        decay_rate(spec, raw, lr)
+        apply_weight_decay(spec, raw, lr)
         before = None if linear or _is_one(factor) else [parameter.detach().clone() for parameter in trained]
         optimizer.step()  # type: ignore[union-attr]
         if before is not None:

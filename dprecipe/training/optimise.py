@@ -22,7 +22,7 @@ def optimizer_of(spec: Sgd | Adam, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=1.0, momentum=spec.momentum, nesterov=spec.nesterov)
 
 
-def decay_rate(spec: Sgd | Adam, optimizer: torch.optim.Optimizer, lr: float) -> None:
+def apply_weight_decay(spec: Sgd | Adam, optimizer: torch.optim.Optimizer, lr: float) -> None:
     """SGD's decoupled weight decay, before the step (AdamW does its own)."""
     if isinstance(spec, Sgd) and spec.weight_decay:
         with torch.no_grad():

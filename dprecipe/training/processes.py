@@ -110,7 +110,7 @@ class Together:
 
     def agree(self, answer: Callable[[], T]) -> T:
         box: list[Any] = [answer() if self.rank == 0 else None]
-        with wait_for_processes():
+        with reporting_unreachable():
             distributed.broadcast_object_list(box, src=0, group=self._objects, device=torch.device("cpu"))
         agreed: T = box[0]
         return agreed
@@ -121,14 +121,14 @@ class Together:
 
     def summed(self, value: Tensor) -> Tensor:
         total = value.to(self._device, copy=True)
-        with wait_for_processes():
+        with reporting_unreachable():
             distributed.all_reduce(total)
         return total.to(value.device)
 
     def released(self, noisy: Callable[[], Tensor], like: Tensor) -> Tensor:
         value = noisy() if self.rank == 0 else torch.empty_like(like, dtype=torch.float64)
         shared = value.to(self._device).contiguous()
-        with wait_for_processes():
+        with reporting_unreachable():
             distributed.broadcast(shared, src=0)
         return shared.to(value.device)
 
@@ -137,7 +137,7 @@ class Together:
 
     def check_same(self, what: str, value: object) -> None:
         held: list[Any] = [None] * self.count
-        with wait_for_processes():
+        with reporting_unreachable():
             distributed.all_gather_object(held, value, group=self._objects)
         other = next((rank for rank, result in enumerate(held) if result != held[0]), None)
         if other is not None:
@@ -192,18 +192,18 @@ def join_processes(device: torch.device) -> Processes:
     if not is_worker():
         return SingleProcess()
     if not distributed.is_initialized():
-        with wait_for_processes():
+        with reporting_unreachable():
             if device.type == "cuda":
                 torch.cuda.set_device(device)  # else every process of a machine takes its first GPU
                 distributed.init_process_group("cpu:gloo,cuda:nccl", timeout=PATIENCE)
             else:
                 distributed.init_process_group("gloo", timeout=PATIENCE)
-    with wait_for_processes():
+    with reporting_unreachable():
         return Together(device)
 
 
 @contextmanager
-def wait_for_processes() -> Iterator[None]:
+def reporting_unreachable() -> Iterator[None]:
     """What torch says of a process that can't be reached, as a fault."""
     try:
         yield

@@ -14,7 +14,7 @@ from torch import Tensor
 from dprecipe.data.records import Records
 from dprecipe.data.records import RecordSource as RecordSource
 from dprecipe.training.ahead import carry_to_device, one_ahead, pin_array, works_beside
-from dprecipe.training.engine.clipped_sum import BatchPart, count_of, physical_size
+from dprecipe.training.engine.clipped_sum import BatchPart, count_of, physical_slices
 from dprecipe.training.engine.several import FILLED
 from dprecipe.training.engine.sizes import keeps_records, one_size, room_for_records
 
@@ -127,7 +127,7 @@ class StoredBatch:
         return count_of(self.units, len(self.indices))
 
     def parts(self, size: int) -> Iterator[BatchPart]:
-        parts = list(physical_size(self.units, len(self.indices), size))
+        parts = list(physical_slices(self.units, len(self.indices), size))
         fetched = self.store.fetched(self.indices[part] for part, _ in parts)
         for (_, units), records in zip(parts, fetched, strict=True):
             yield self.store.made_of(records, units)

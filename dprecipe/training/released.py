@@ -11,7 +11,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.lora import LowRankLayer
 from dprecipe.release.facts import Dtype, MadeBy, ReleasedTensor
-from dprecipe.release.origins import list_words, untouched_tensors
+from dprecipe.release.origins import list_tensors, untouched_tensors
 
 DTYPES: dict[torch.dtype, Dtype] = {
     torch.bool: "BOOL",
@@ -98,8 +98,8 @@ def refuse_python_tensors(plan: Plan, module: nn.Module) -> None:
     result = untouched_tensors(tensors_of(module.state_dict(), trained_names(module), custom=True, from_file=False))
     if result:
         raise UsageFault(
-            f"the module from Python would release tensors that no noisy step makes: {list_words(result)}; the recipe "
-            "has runtime.python_tensors: refuse",
+            f"the module from Python would release tensors that no noisy step makes: {list_tensors(result)}; the "
+            "recipe has runtime.python_tensors: refuse",
             "train them, register buffers with persistent=False so that they are not released, or set "
             "runtime.python_tensors to declare, and the certificate names them",
         )

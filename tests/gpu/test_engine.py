@@ -19,7 +19,7 @@ from dprecipe.models.zoo.wide_resnet import wide_resnet
 from dprecipe.noise.entropy import Secrets
 from dprecipe.noise.laws import Law
 from dprecipe.training.engine import compiled
-from dprecipe.training.engine.bookkeeping import add_clipped, fill_store, find_plan, plan_of, shares_of
+from dprecipe.training.engine.bookkeeping import add_clipped, find_terms, pad_records, plan_of, shares_of
 from dprecipe.training.engine.clipped_sum import (
     BatchPart,
     clipped_sum,
@@ -28,11 +28,11 @@ from dprecipe.training.engine.clipped_sum import (
     per_record_gradients,
 )
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.clipping import layer_norms as layers_of
+from dprecipe.training.engine.clipping import layer_numbers as layers_of
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.reduced import HALF, Reduced
 from dprecipe.training.engine.taps import Unplanned
-from dprecipe.training.engine.ways import GradientStore, Weights, list_candidates, time_strategy
+from dprecipe.training.engine.ways import GradientStore, Weights, list_candidates, read_clock
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise import add_noise
 from dprecipe.training.probe.program import examine_module, run_probe
@@ -178,7 +178,7 @@ def test_12_a_gradient_has_the_same_bits_whoever_is_beside_it(gpu: torch.device,
     plan = plan_of(model, cross_entropy, batch.features, batch.labels, 64)
     seen = []
     for others in (64, 40, 6, 1):
-        features, labels = fill_store(batch.features[:others], 64), fill_store(batch.labels[:others], 64)
+        features, labels = pad_records(batch.features[:others], 64), pad_records(batch.labels[:others], 64)
         shares = shares_of(model, cross_entropy, features, labels, plan)
         squares = torch.stack([share.way.squares()[:1] for share in shares])
         seen.append((squares, per_record_gradients(model, cross_entropy, features, labels)[0]))
@@ -337,7 +337,7 @@ def test_27_the_way_taken_is_the_fastest(cuda: torch.device, positions: int, wid
     model.to(cuda)
     features, labels = torch.randn(64, positions, width, device=cuda), torch.zeros(64, dtype=torch.int64, device=cuda)
     plan = plan_of(model, cross_entropy, features, labels, 64, 1)
-    answered = find_plan(model, cross_entropy, features, labels, plan)
+    answered = find_terms(model, cross_entropy, features, labels, plan)
     terms = [term for call in answered for name, term in call if name == "0.weight"]
     size = width * width
     tried = list_candidates(terms, 64, size, features, plan.room, GradientStore())
@@ -346,9 +346,9 @@ def test_27_the_way_taken_is_the_fastest(cuda: torch.device, positions: int, wid
     total = torch.zeros(size, dtype=torch.float64, device=cuda)
     taken = dict.fromkeys(tried, math.inf)
     for name, making in [*tried.items()] * 5:
-        start = time_strategy(cuda)
+        start = read_clock(cuda)
         way = making()
         way.squares()
         way.add([total], weights)
-        taken[name] = min(taken[name], time_strategy(cuda) - start)
+        taken[name] = min(taken[name], read_clock(cuda) - start)
     assert taken[plan.ways["0.weight"]] <= 2 * min(taken.values()), taken

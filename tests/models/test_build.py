@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dprecipe.models.build import build  # noqa: E402
-from dprecipe.models.geometry import CNN_WINDOWS, smallest_size, spatial_shape  # noqa: E402
+from dprecipe.models.geometry import CNN_WINDOWS, length_after, smallest_size  # noqa: E402
 from dprecipe.models.schema import (  # noqa: E402
     Cnn,
     Location,
@@ -68,7 +68,7 @@ def test_presets_fit_any_image_from_the_smallest_on(preset: str, channels: int, 
     for height, width in ((least, least), (least + 1, least + 9), (40, 33)):
         module = build(cnn(preset), (channels, height, width), classes, 0)
         assert module(torch.zeros(2, channels, height, width)).shape == (2, classes)
-    assert spatial_shape(CNN_WINDOWS[preset], least - 1) == 0
+    assert length_after(CNN_WINDOWS[preset], least - 1) == 0
 
 
 def test_the_preset_for_scattering_reads_the_means_of_cells() -> None:

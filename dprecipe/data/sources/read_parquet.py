@@ -18,7 +18,7 @@ from dprecipe.data.images import decode_image
 from dprecipe.data.raw import Labels, Raw, Reading, channels_first, drop_labels, record_number
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
-from dprecipe.data.table import Collector, encode_labels, join_columns, name_texts
+from dprecipe.data.table import Collector, encode_labels, join_labels, name_texts
 from dprecipe.data.words import Header, wrong_kind
 from dprecipe.faults import DataFault
 
@@ -104,7 +104,7 @@ def _images(
             labels.append(encode_labels(values, label, place, problems, reading.tally))
         if named is not None:
             names += name_texts(_values(batch.column(named), named, file), named, place, problems)
-    return Raw(np.concatenate(pixels), join_columns(labels), None if named is None else tuple(names))
+    return Raw(np.concatenate(pixels), join_labels(labels), None if named is None else tuple(names))
 
 
 def _batches(

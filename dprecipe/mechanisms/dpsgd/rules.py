@@ -124,7 +124,7 @@ def check_batches(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 
 def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Every phase and every schedule ends where it says, in a run of a length it can know."""
-    wrong = list(phased.phase_lengths(spec.noise))
+    wrong = list(phased.check_phase_lengths(spec.noise))
     yield from wrong
     if wrong:
         return

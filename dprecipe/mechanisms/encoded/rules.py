@@ -204,7 +204,7 @@ def check_distributions(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def phase_lengths(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Every phase but the last says how long it lasts, once."""
-    yield from phased.phase_lengths(spec.noise)
+    yield from phased.check_phase_lengths(spec.noise)
 
 
 def phases_end(spec: Encoded, facts: Facts) -> Iterator[Finding]:

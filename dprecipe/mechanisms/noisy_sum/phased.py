@@ -8,7 +8,7 @@ from dprecipe.faults import Finding
 from dprecipe.mechanisms.noisy_sum.solve import MAX_STEPS
 
 
-def phase_lengths(noise: object) -> Iterator[Finding]:
+def check_phase_lengths(noise: object) -> Iterator[Finding]:
     """Every phase but the last of a list of them says how long it lasts, once (R262)."""
     if not isinstance(noise, tuple):
         return

@@ -110,7 +110,7 @@ class PateRun:
         return multiplier
 
     def _solved_queries(self, multiplier: float) -> int:
-        queries, pool = self.most_queries(multiplier), rules.check_query_pool(self.facts.data)
+        queries, pool = self.most_queries(multiplier), rules.count_pool(self.facts.data)
         if queries == 0:
             raise PlanRefused([self._overspent(multiplier, 1)])
         if pool is not None:

@@ -33,7 +33,7 @@ def check(spec: Pate, facts: Facts) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(spec, facts)]
 
 
-def check_query_pool(data: Data) -> int | None:
+def count_pool(data: Data) -> int | None:
     """How many public records there are; None where only the file knows."""
     records = None if data.public is None else data.public.records
     return None if records is None else records[1] - records[0]
@@ -45,7 +45,7 @@ def votes_match_the_records(spec: Pate, facts: Facts) -> Iterator[Finding]:
     if votes is None or votes.records is None:
         return
     first, end = votes.records
-    records = check_query_pool(facts.data)
+    records = count_pool(facts.data)
     if first >= end:
         yield Finding("R274", f"[{first}, {end}] holds no row of votes", "write [first, end) with first < end", path)
     elif records is not None and end - first != records:
@@ -157,7 +157,7 @@ def check_interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 def check_queries(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """As many queries as there can be, and no more answers than that."""
-    most, answers, records = spec.queries.max, spec.queries.answers, check_query_pool(facts.data)
+    most, answers, records = spec.queries.max, spec.queries.answers, count_pool(facts.data)
     if answers is not None and spec.selection is None:
         yield Finding(
             "R278",

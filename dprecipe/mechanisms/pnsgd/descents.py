@@ -46,9 +46,9 @@ class PnsgdRun:
 
     def __init__(self, spec: Pnsgd, facts: Facts) -> None:
         self.spec, self.facts = spec, facts
-        self.proven = list_declared(rules.check_derived_values(spec, facts), spec.constants)
-        self.batches, self.opening = rules.check_batches(spec, facts), rules.check_initial_point(spec, facts)
-        self.steps = rules.check_steps(spec, facts)
+        self.proven = list_declared(rules.derive_constants(spec, facts), spec.constants)
+        self.batches, self.opening = rules.count_batches(spec, facts), rules.opening_steps(spec, facts)
+        self.steps = rules.count_steps(spec, facts)
         self.phases = phases(spec.noise)
         self.family = self.phases[0][1].family
         self.budget, self.relation = facts.budget, Neighbouring(facts.budget.neighbouring)

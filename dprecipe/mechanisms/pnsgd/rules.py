@@ -37,7 +37,7 @@ def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
     return [*findings, *(list(check_proportions(spec, facts)) or constants_hold(spec, facts))]
 
 
-def check_derived_values(spec: Pnsgd, facts: Facts) -> Proven:
+def derive_constants(spec: Pnsgd, facts: Facts) -> Proven:
     """The constants of the recipe's loss, none of them rounded by the recipe. Needs `check_provable` and
     `check_bounded_features` to hold.
 
@@ -63,14 +63,14 @@ def count_batches(spec: Pnsgd, facts: Facts) -> int:
     return math.ceil(facts.size / spec.batch_size)
 
 
-def check_initial_point(spec: Pnsgd, facts: Facts) -> int:
+def opening_steps(spec: Pnsgd, facts: Facts) -> int:
     """Steps of all phases of noise but the last."""
     if not isinstance(spec.noise, tuple):
         return 0
     return sum(steps_of(phase.epochs, phase.steps, count_batches(spec, facts)) for phase in spec.noise[:-1])
 
 
-def check_steps(spec: Pnsgd, facts: Facts) -> int | None:
+def count_steps(spec: Pnsgd, facts: Facts) -> int | None:
     """Steps of the run; None: as many as the budget holds."""
     training = facts.training
     if training.epochs == "auto" or training.steps == "auto":
@@ -220,7 +220,7 @@ def one_parameter(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
         *check_bounded_features(spec, facts),
     ]:
         return
-    parameters = check_derived_values(spec, facts).parameters
+    parameters = derive_constants(spec, facts).parameters
     if parameters > 1:
         yield Finding(
             "P170",
@@ -240,7 +240,7 @@ def check_lengths(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
             "mechanism.batch_size",
         )
         return
-    count = check_steps(spec, facts)
+    count = count_steps(spec, facts)
     if count is not None and count > MAX_STEPS:
         field = "steps" if facts.training.steps is not None else "epochs"
         yield Finding(
@@ -250,10 +250,10 @@ def check_lengths(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
             f"training.{field}",
         )
         return
-    wrong = list(phased.phase_lengths(spec.noise))
+    wrong = list(phased.check_phase_lengths(spec.noise))
     yield from wrong
     if isinstance(spec.noise, tuple) and not wrong:
-        yield from phased.leave_something(check_initial_point(spec, facts), count)
+        yield from phased.leave_something(opening_steps(spec, facts), count)
 
 
 def moving_rate(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
@@ -283,7 +283,7 @@ def random_stop(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 def check_proportions(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """Numbers that can be multiplied."""
-    result, rate = check_derived_values(spec, facts), spec.learning_rate
+    result, rate = derive_constants(spec, facts), spec.learning_rate
     rates = (rate.from_, rate.to) if isinstance(rate, LearningRateSchedule) else (rate,)
     numbers = (result.diameter, result.largest_norm, result.lipschitz, result.moved, result.smoothness, *rates)
     low, high = _SANE
@@ -298,7 +298,7 @@ def check_proportions(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
 
 def constants_hold(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     """Declared constants belong to some loss, and promise no more than the model's; steps do not spread."""
-    result = check_derived_values(spec, facts)
+    result = derive_constants(spec, facts)
     errors = [*_contradictions(spec, result, facts), *_promises(spec, result)]
     yield from errors[:1] if errors and errors[0].code == "P160" else errors
     if not errors:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dprecipe.models.form import Form
 from dprecipe.models.modules.draws import SEEDS, shared_draws
-from dprecipe.models.modules.reads import watch_reads
+from dprecipe.models.modules.reads import find_reads
 from dprecipe.models.modules.seeded import draw_from, drawing_from
 
 IDS, MASK = "input_ids", "attention_mask"
@@ -174,7 +174,7 @@ def _by_single_records(module: nn.Module, form: Form) -> str:
     """Why records can't go through the module together, if so: one record would decide for the others."""
     records = _records(module, form)
     try:
-        reads = watch_reads(module, records)
+        reads = find_reads(module, records)
     except Exception:  # of the module, whose code is the user's
         return "it takes one record at a time" if isinstance(_tried(module, form, 1), Tensor) else ""
     return reads or shared_draws(module, (records, _records(module, form, MORE)))

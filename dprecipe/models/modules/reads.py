@@ -21,7 +21,7 @@ READING = frozenset(
 """What takes values out of a tensor without an operation that torch marks as such, or may."""
 
 
-def watch_reads(module: nn.Module, features: Tensor) -> str:
+def find_reads(module: nn.Module, features: Tensor) -> str:
     """Where the module reads values of records; empty where it reads none, or constants alone.
 
     Raises:

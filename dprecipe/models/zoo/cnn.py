@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from dprecipe.models.geometry import CNN_WINDOWS, PoolWindow, spatial_shape
+from dprecipe.models.geometry import CNN_WINDOWS, PoolWindow, length_after
 from dprecipe.models.schema import Cnn
 
 
@@ -135,5 +135,5 @@ def _convolution(channels: int, width: int, window: PoolWindow) -> nn.Conv2d:
 
 
 def _area(preset: str, shape: tuple[int, ...]) -> int:
-    height, width = (spatial_shape(CNN_WINDOWS[preset], size) for size in shape[1:])
+    height, width = (length_after(CNN_WINDOWS[preset], size) for size in shape[1:])
     return height * width

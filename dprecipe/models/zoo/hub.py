@@ -22,7 +22,7 @@ from dprecipe.faults import DataFault, RunFailed
 from dprecipe.libraries import importing_libraries
 from dprecipe.models.hub_config import Config, check_config
 from dprecipe.models.schema import Timm, Transformers
-from dprecipe.models.zoo.transformer import mark_padding, whole_sequence
+from dprecipe.models.zoo.transformer import mark_non_finite, to_tokens
 
 WEIGHTS = "model.safetensors"
 
@@ -61,13 +61,13 @@ class SequenceClassifier(nn.Module):
         self._padding = int(network.config.pad_token_id or 0)
 
     def forward(self, features: Tensor) -> Tensor:
-        tokens_BL = whole_sequence(features, self._tokens)
+        tokens_BL = to_tokens(features, self._tokens)
         places_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
         counts_BL = (tokens_BL != self._padding) | (places_L == 0)
         # As it is added to the scores: the library then makes no mask of its own, which might look at all records.
         mask_B1LL = torch.where(counts_BL, 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
         mask_B1LL = mask_B1LL.expand(-1, 1, len(places_L), -1)
-        return mark_padding(self.network(input_ids=tokens_BL, attention_mask=mask_B1LL).logits, features)
+        return mark_non_finite(self.network(input_ids=tokens_BL, attention_mask=mask_B1LL).logits, features)
 
     @property
     def prefix(self) -> str:

@@ -43,15 +43,15 @@ class TextTransformer(nn.Module):
             self.tokens.weight[PADDING].zero_()
 
     def forward(self, features: Tensor) -> Tensor:
-        tokens_BL = whole_sequence(features, self.tokens.num_embeddings)
+        tokens_BL = to_tokens(features, self.tokens.num_embeddings)
         place_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
-        counts_BL = read_tokens(tokens_BL)
+        counts_BL = padding_mask(tokens_BL)
         hidden_BLW = self.tokens(tokens_BL) + self.places(place_L)
         for layer in self.layers:
             hidden_BLW = layer(hidden_BLW, counts_BL)
         weights_BL1 = counts_BL.to(hidden_BLW)[..., None]
         mean_BW = (self.norm(hidden_BLW) * weights_BL1).sum(1) / weights_BL1.sum(1)
-        return mark_padding(self.head(mean_BW), features)
+        return mark_non_finite(self.head(mean_BW), features)
 
 
 @final
@@ -83,16 +83,16 @@ class Layer(nn.Module):
         return x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
 
-def whole_sequence(features: Tensor, vocabulary: int) -> Tensor:
+def to_tokens(features: Tensor, vocabulary: int) -> Tensor:
     """Any numbers as tokens, int64 from 0 to vocabulary - 1. What is not finite has to be marked afterwards."""
     return features.nan_to_num(PADDING).clamp(0, vocabulary - 1).long()
 
 
-def mark_padding(logits: Tensor, features: Tensor) -> Tensor:
+def mark_non_finite(logits: Tensor, features: Tensor) -> Tensor:
     """Logits of records that are not finite are NaN: no table shows what was looked up in it."""
     return logits + (0.0 * features).sum(1, keepdim=True)
 
 
-def read_tokens(tokens_BL: Tensor) -> Tensor:
+def padding_mask(tokens_BL: Tensor) -> Tensor:
     """Which places count: all that are not padding, and the first."""
     return (tokens_BL != PADDING) | (torch.arange(tokens_BL.shape[1], device=tokens_BL.device) == 0)

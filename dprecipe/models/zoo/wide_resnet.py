@@ -12,7 +12,7 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dprecipe.models.geometry import GROUPS, count_stages
+from dprecipe.models.geometry import GROUPS, block_channels
 from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.layers import StandardisedConv2d
 
@@ -20,7 +20,7 @@ from dprecipe.models.zoo.layers import StandardisedConv2d
 def wide_resnet(spec: WideResNet, channels: int, classes: int) -> nn.Sequential:
     """Images (B, channels, H, W) to logits (B, classes); 2.7 million parameters at depth 16 and width 4."""
     kind = StandardisedConv2d if spec.weight_standardisation else nn.Conv2d
-    blocks = [ResidualBlock(kind, *block) for block in count_stages(spec.depth, spec.width)]
+    blocks = [ResidualBlock(kind, *block) for block in block_channels(spec.depth, spec.width)]
     last = 64 * spec.width
     head = nn.Linear(last, classes)
     network = nn.Sequential(

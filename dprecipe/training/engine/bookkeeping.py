@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from dprecipe.models.modules.resting import rest_generators
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import layer_terms
-from dprecipe.training.engine.reduced import sum_tolerance
+from dprecipe.training.engine.reduced import gradient_tolerance
 from dprecipe.training.engine.sizes import is_out_of_memory, numbers_kept, one_size
 from dprecipe.training.engine.taps import Call, Dim, Places, Taps, Unplanned, buffers_apart, layers_of, trained_of
 from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term
@@ -39,7 +39,7 @@ from dprecipe.training.engine.ways import (
     at_once,
     choose_cheapest,
     list_candidates,
-    time_strategy,
+    read_clock,
 )
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -89,7 +89,7 @@ class GradientSource(Protocol):
     """Who makes the pass, or all of the sum, in the place of the eager engine."""
 
     def found(self, features: Tensor, labels: Tensor) -> Found:
-        """As `find_plan`."""
+        """As `find_terms`."""
 
     def add(
         self,
@@ -155,18 +155,18 @@ def add_clipped(
         return
     size = min(plan.most, math.ceil(least / labels[0].numel()))
     if count <= plan.most:
-        some = fill_store(features, size), fill_store(labels, size)
+        some = pad_records(features, size), pad_records(labels, size)
         _add(shares_of(model, loss, *some, plan, groups=groups), clipping, count, together, total_P, fresh=fresh)
         return
     sum_P = torch.zeros_like(total_P)  # all parts or none
     for start in range(0, count, plan.most):
         part = slice(start, min(start + plan.most, count))
-        some = fill_store(features[part], size), fill_store(labels[part], size)
+        some = pad_records(features[part], size), pad_records(labels[part], size)
         _add(shares_of(model, loss, *some, plan, groups=groups), clipping, part.stop - start, together, sum_P)
     total_P += sum_P
 
 
-def fill_store(tensor: Tensor, size: int) -> Tensor:
+def pad_records(tensor: Tensor, size: int) -> Tensor:
     """(max(N, size), …): with zeros behind the records, where there are fewer."""
     if len(tensor) >= size:
         return tensor
@@ -280,7 +280,7 @@ class Share:
     alone: bool = False
 
 
-def find_plan(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> Found:
+def find_terms(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> Found:
     """Terms by the names of the parameters that the losses reach, call by call."""
     names = {id(parameter): name for name, parameter in trained_of(model).items()}
     calls = run_pass(model, loss, features, labels, plan)
@@ -299,11 +299,11 @@ def shares_of(
     source: GradientSource | None = None,
 ) -> list[Share]:
     """The parameters that the losses reach, each once. `timed`: find out which way is the fastest to add so many."""
-    answered = find_plan(model, loss, features, labels, plan) if source is None else source.found(features, labels)
-    return share_stores(answered, model, len(labels), features.device, plan, groups=groups, timed=timed)
+    answered = find_terms(model, loss, features, labels, plan) if source is None else source.found(features, labels)
+    return shares_of_pass(answered, model, len(labels), features.device, plan, groups=groups, timed=timed)
 
 
-def share_stores(
+def shares_of_pass(
     found: Found,
     model: nn.Module,
     count: int,
@@ -430,10 +430,10 @@ def _faster_last(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor,
         return features.device.type == "cpu"
     times = {False: math.inf, True: math.inf}
     for last in [*times] * 3:
-        start = time_strategy(features.device)
+        start = read_clock(features.device)
         for share in shares_of(model, loss, features, labels, replace(plan, channels_last=last)):
             share.way.squares()
-        times[last] = min(times[last], time_strategy(features.device) - start)
+        times[last] = min(times[last], read_clock(features.device) - start)
     return times[True] < (MORE if features.device.type == "cpu" else 1.0) * times[False]
 
 
@@ -498,7 +498,7 @@ def _check(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan:
         for result, right in ((found_N, right_NP.norm(dim=1)), (torch.cat(totals), weights_N @ right_NP)):
             if (
                 not float((result - right).abs().max())
-                <= sum_tolerance(model, TOLERANCE) * float(right.abs().max()) + LOST * largest
+                <= gradient_tolerance(model, TOLERANCE) * float(right.abs().max()) + LOST * largest
             ):
                 raise Unplanned(f"the bookkeeping of {share.names[0]!r} does not equal plain backpropagation")
     for name, right_NP in expected.items():

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.bookkeeping import ALIKE, ALONE, add_clipped, describe_plan, fill_store, plan_of
+from dprecipe.training.engine.bookkeeping import ALIKE, ALONE, add_clipped, describe_plan, pad_records, plan_of
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.single import one_by_one
@@ -73,7 +73,7 @@ class BatchPart:
 
     def parts(self, size: int) -> Iterator[BatchPart]:
         """Batches of at most `size` records; a unit is never split, so one larger than that is a part of its own."""
-        for indices, units in physical_size(self.units, len(self.labels), size):
+        for indices, units in physical_slices(self.units, len(self.labels), size):
             yield BatchPart(self.features[indices], self.labels[indices], units)
 
 
@@ -202,7 +202,7 @@ def _by_unit(model: nn.Module, loss: Loss, part: BatchPart, least: int) -> Tenso
     count, size = len(part.labels), math.ceil(least / part.labels[0].numel())
     features, labels = part.features, part.labels
     if not one_by_one(model, loss, features, labels):
-        features, labels = fill_store(features, size), fill_store(labels, size)
+        features, labels = pad_records(features, size), pad_records(labels, size)
     grads_NP = per_record_gradients(model, loss, features, labels)[:count]
     return grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
 
@@ -261,7 +261,7 @@ def count_of(units: Tensor | None, records: int) -> int:
     return int(units.max()) + 1 if len(units) else 0
 
 
-def physical_size(units: Tensor | None, count: int, size: int) -> Iterator[tuple[slice, Tensor | None]]:
+def physical_slices(units: Tensor | None, count: int, size: int) -> Iterator[tuple[slice, Tensor | None]]:
     """Slices of at most `size` of `count` records, each with its units renumbered from 0; no unit is split."""
     if not count:
         return

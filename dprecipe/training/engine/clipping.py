@@ -86,7 +86,7 @@ class Clipping:
         return _each(parameters, [share * self.thresholds[group] for group in self.groups], [])
 
 
-def layer_norms(model: nn.Module) -> tuple[int, ...]:
+def layer_numbers(model: nn.Module) -> tuple[int, ...]:
     """The layer of each trained parameter, numbered from 0: parameters of one module are one layer."""
     owners = [name.rpartition(".")[0] for name, p in model.named_parameters() if p.requires_grad]
     numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}

@@ -1,6 +1,6 @@
 """The forward and the backward pass as one compiled program, for batches of a few sizes.
 
-A program is traced from what the eager engine does in its pass (`bookkeeping.find_plan`), so that it answers the same
+A program is traced from what the eager engine does in its pass (`bookkeeping.find_terms`), so that it answers the same
 terms: norms, clipping and sums are taken from them as ever, and what `ways` guarantees of them holds. Only numbers that
 belong to one record are compiled. A part of a batch is filled up with records of zeros to the size of a program, and
 they are cut off its answers before anything is taken of them.
@@ -41,13 +41,13 @@ from dprecipe.training.engine.bookkeeping import (
     made_up,
     plan_of,
     run_pass,
-    share_stores,
+    shares_of_pass,
 )
 from dprecipe.training.engine.compiled_check import check_equal, seconds
 from dprecipe.training.engine.compiled_program import At, Kept, Program, Uncompiled, Whole
 from dprecipe.training.engine.layers import layer_terms
 from dprecipe.training.engine.parts import Parts
-from dprecipe.training.engine.sizes import largest_size, size_for
+from dprecipe.training.engine.sizes import batch_size_bound, size_for
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.engine.terms import Products, Rows
 from dprecipe.training.engine.ways import Reserve, Small, Vectors, Weights
@@ -143,7 +143,7 @@ def _whole(
     device = features.device
 
     def shares(answers: Sequence[Tensor]) -> list[Share]:
-        return share_stores(program.terms(answers, program.size), model, program.size, device, plan)
+        return shares_of_pass(program.terms(answers, program.size), model, program.size, device, plan)
 
     def norms(*answers: Tensor) -> list[Tensor]:
         return [torch.stack([share.way.squares() for share in shares(answers)]).sum(0)]
@@ -359,7 +359,7 @@ class Passes:
         self._say("compiling the gradient engine, a minute or two")
         self._begun = True
         records = made_up(features, labels, size)
-        together = Reserve(max(size, math.ceil(largest_size(self._expected))), self._processes).together(size)
+        together = Reserve(max(size, math.ceil(batch_size_bound(self._expected))), self._processes).together(size)
         result = compiled_program(model, loss, *records, plan, self._compiler, together)
         check_equal(model, loss, *records, result)
         if self._mode == "auto":

@@ -17,11 +17,11 @@ from dprecipe.training.engine.bookkeeping import (
     Loss,
     add_clipped,
     plan_of,
-    share_stores,
+    shares_of_pass,
 )
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled_program import Program, Uncompiled, Whole
-from dprecipe.training.engine.reduced import sum_tolerance
+from dprecipe.training.engine.reduced import gradient_tolerance
 from dprecipe.training.engine.ways import Reserve, Weights
 
 TOLERANCE = 1e-4
@@ -81,7 +81,7 @@ def check_equal(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, 
         lost = LOST * max(float(sum_P.abs().max()) for sum_P in eager)
         moved = summed(given + MOVED * given.roll(1, -1), None) if given.is_floating_point() else eager
         kinks = max(_apart(before, after, lost) for before, after in zip(eager, moved, strict=True))
-        allowed = max(sum_tolerance(model, TOLERANCE), min(KINKS * kinks, MAX_DIFFERENCE))
+        allowed = max(gradient_tolerance(model, TOLERANCE), min(KINKS * kinks, MAX_DIFFERENCE))
         for compiled in (summed(given, one) for one in programs):
             for name, right, result in zip(names, eager, compiled, strict=True):
                 if not _apart(right, result, lost) <= allowed:
@@ -105,7 +105,7 @@ def _check_whole(
         if answer.is_floating_point() and len(answer) == size:
             answer[size // 2] = torch.nan
     exact = [answer.double() if answer.is_floating_point() else answer for answer in answers]
-    shares = share_stores(program.terms(exact, size), model, size, features.device, plan)
+    shares = shares_of_pass(program.terms(exact, size), model, size, features.device, plan)
     squares_N = torch.stack([share.way.squares() for share in shares]).sum(0)
     ratio_N = (whole.norms(*answers)[0] / squares_N)[torch.arange(size, device=features.device) != size // 2]
     if not (float(ratio_N.min()) >= 1 / ROUNDING and float(ratio_N.max()) <= 1 + TOLERANCE):

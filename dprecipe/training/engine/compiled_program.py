@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from dprecipe.training.engine.bookkeeping import (
     Found,
     Share,
-    fill_store,
+    pad_records,
     weigh_gradients,
 )
 from dprecipe.training.engine.clipping import Clipping
@@ -75,10 +75,10 @@ class Program:
         """What the layers keep, of records that are filled up to `size`."""
         held = [tensors[name].detach() for tensors, name in self.held]
         with torch.no_grad():
-            return self.compute(*held, fill_store(features, self.size), fill_store(labels, self.size))
+            return self.compute(*held, pad_records(features, self.size), pad_records(labels, self.size))
 
     def found(self, features: Tensor, labels: Tensor) -> Found:
-        """Terms by the names of parameters, as `bookkeeping.find_plan` has them, of at most `size` records."""
+        """Terms by the names of parameters, as `bookkeeping.find_terms` has them, of at most `size` records."""
         return self.terms(self.answers(features, labels), len(labels))
 
     def terms(self, answers: Sequence[Tensor], count: int) -> Found:
@@ -105,7 +105,7 @@ class Program:
             return False
         with torch.no_grad():
             answers = self.answers(features, labels)
-            weights_N = fill_store(
+            weights_N = pad_records(
                 weigh_gradients(whole.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size
             )
             if not reserve.holds(count, whole.together):  # in double precision, by the same weights

@@ -15,7 +15,7 @@ HALF = 0.05
 """Relative error of a gradient in bfloat16, by other ways to compute the same: eight bits, and sums of such."""
 
 
-def sum_tolerance(model: nn.Module, single: float) -> float:
+def gradient_tolerance(model: nn.Module, single: float) -> float:
     """The relative error by which gradients may differ where they are equal: `single`, or `HALF` if it is reduced."""
     return HALF if any(isinstance(layer, Reduced) for layer in model.modules()) else single
 

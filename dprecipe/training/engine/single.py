@@ -52,11 +52,11 @@ def one_by_one(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -
                 _batched(model, loss, *made_up(features, labels, 2))
             reasons[key] = ""
         except Exception as error:  # a model may raise anything; the loop then shows whether it is the model's fault
-            reasons[key] = shorten_units(error)
+            reasons[key] = shorten_error(error)
     return reasons[key]
 
 
-def shorten_units(error: BaseException, width: int = WIDTH) -> str:
+def shorten_error(error: BaseException, width: int = WIDTH) -> str:
     """What an error says, in one line that ends with a word."""
     return textwrap.shorten(f"{type(error).__name__}: {error}", width, placeholder=" …")
 

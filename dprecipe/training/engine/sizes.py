@@ -60,7 +60,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
 
 
-def largest_size(expected: float) -> float:
+def batch_size_bound(expected: float) -> float:
     """Few batches are larger, where so many records are expected."""
     return expected + SPREAD * math.sqrt(expected)
 
@@ -71,8 +71,8 @@ def size_for(expected: float, most: int) -> int:
     Batches of Poisson sampling are about as large as expected. Nearly all of them go in equal parts, of which only the
     last is filled up.
     """
-    parts = math.ceil(largest_size(expected) / most)
-    return min(most, STEP * math.ceil(largest_size(expected) / parts / STEP))
+    parts = math.ceil(batch_size_bound(expected) / most)
+    return min(most, STEP * math.ceil(batch_size_bound(expected) / parts / STEP))
 
 
 def size_on(device: torch.device, expected: float, most: int) -> int:

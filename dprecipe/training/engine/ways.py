@@ -359,15 +359,15 @@ def choose_cheapest(ways: dict[str, Making], weights: Weights, size: int) -> str
     total_P = weights.exact.new_zeros(size)
     times = dict.fromkeys(ways, float("inf"))
     for name, making in [*ways.items()] * 3:
-        start = time_strategy(total_P.device)
+        start = read_clock(total_P.device)
         way = making()
         way.squares()
         way.add([total_P], weights)
-        times[name] = min(times[name], time_strategy(total_P.device) - start)
+        times[name] = min(times[name], read_clock(total_P.device) - start)
     return min(times, key=times.__getitem__)
 
 
-def time_strategy(device: torch.device) -> float:
+def read_clock(device: torch.device) -> float:
     """Seconds, when all is done that was asked of the device. On a CPU those of this thread: what others do on the
     machine doesn't count."""
     if device.type == "cpu":

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dprecipe.faults import RunFailed
 from dprecipe.models.form import Form
-from dprecipe.training.engine.bookkeeping import fill_store
+from dprecipe.training.engine.bookkeeping import pad_records
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.engine.sizes import one_size
@@ -119,7 +119,7 @@ def _of_one_size(gradients_of: PerRecordGradients) -> PerRecordGradients:
     """Of as many records each time, as training has it where parts have one size."""
 
     def filled_up(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
-        return gradients_of(module, loss, fill_store(features, RECORDS), fill_store(labels, RECORDS))[: len(labels)]
+        return gradients_of(module, loss, pad_records(features, RECORDS), pad_records(labels, RECORDS))[: len(labels)]
 
     return filled_up
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.ways import time_strategy
+from dprecipe.training.engine.ways import read_clock
 from dprecipe.training.probe.case import ROUNDING, TOLERANCE, Case, Failed
 
 SECONDS = 4.0
@@ -45,9 +45,9 @@ def larger_batches(case: Case, largest: int) -> str:
     """
     with case.rest():
         device = case.features.device
-        started = time_strategy(device)  # of this thread: what others do on the machine doesn't count
+        started = read_clock(device)  # of this thread: what others do on the machine doesn't count
         case.outputs(case.features, case.labels)
-        each = (time_strategy(device) - started) / len(case.labels)
+        each = (read_clock(device) - started) / len(case.labels)
         wanted = probe_sizes(largest)
         seen, left = [], SECONDS
         for size in [largest, *wanted[:-1]]:  # the largest first, as long as there is time

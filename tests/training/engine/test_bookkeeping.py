@@ -19,7 +19,7 @@ from dprecipe.training.engine import bookkeeping, layers, sizes
 from dprecipe.training.engine.bookkeeping import add_clipped, describe_plan
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.clipping import layer_norms as clipped_layers
+from dprecipe.training.engine.clipping import layer_numbers as clipped_layers
 from dprecipe.training.engine.several import MeanLoss, Several
 from dprecipe.training.engine.taps import Taps, Unplanned
 from dprecipe.training.engine.terms import Lookups, Products, Rows

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, find_fallbacks, parameters_of, physical_size
+from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, find_fallbacks, parameters_of, physical_slices
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.ways import SLACK
 from dprecipe.training.losses import cross_entropy
@@ -108,7 +108,7 @@ def test_t10_an_empty_batch_is_exactly_zero_and_never_calls_the_model() -> None:
 
 def test_parts_never_split_a_unit_and_lose_nobody() -> None:
     units = torch.tensor([0] * 3 + [1] * 5 + [2] + [3] + [4] * 2)
-    parts = list(physical_size(units, len(units), 4))
+    parts = list(physical_slices(units, len(units), 4))
     assert [(part.start, part.stop) for part, _ in parts] == [(0, 3), (3, 8), (8, 12)]
     assert [numbers.tolist() for _, numbers in parts if numbers is not None] == [
         [0] * 3,

@@ -18,7 +18,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.training.engine import bookkeeping, compiled
 from dprecipe.training.engine.bookkeeping import made_up
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
-from dprecipe.training.engine.clipping import Clipping, layer_norms
+from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Mode, Passes, find_compiler
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.several import MeanLoss, Several
@@ -101,7 +101,7 @@ def test_sums_are_those_of_the_eager_engine_whatever_the_size_of_the_batch(name:
     passes = passes_of(model)
     for count in (21, 1, 16, 13, 24, 40):
         whole_batch = BatchPart(batch.features[:count], batch.labels[:count])
-        for clipping in (Clipping.flat(0.3), Clipping((0.2,) * (max(layer_norms(model)) + 1), layer_norms(model))):
+        for clipping in (Clipping.flat(0.3), Clipping((0.2,) * (max(layer_numbers(model)) + 1), layer_numbers(model))):
             expected = clipped_sum(model, cross_entropy, whole_batch, clipping, 512).value
             assert (
                 distance(clipped_sum(model, cross_entropy, whole_batch, clipping, 512, passes).value, expected) < 1e-5
@@ -127,7 +127,7 @@ def test_one_program_takes_all_records_however_many_they_are(monkeypatch: pytest
         for count in (first, *range(1, 61)):
             with monkeypatch.context() as patched:
                 if passes.remark:
-                    patched.setattr(bookkeeping, "find_plan", lambda *given: pytest.fail("an eager pass"))
+                    patched.setattr(bookkeeping, "find_terms", lambda *given: pytest.fail("an eager pass"))
                 whole_batch = BatchPart(batch.features[:count], batch.labels[:count])
                 calls.clear()
                 clipped_sum(model, cross_entropy, whole_batch, Clipping.flat(1.0), 512, passes)
@@ -160,7 +160,7 @@ def test_norms_and_sums_are_programs_too_where_layers_keep_no_more_than_vectors(
 
     passes = passes_of(model, compiler=counted)
     passes.source(batch.features, batch.labels, 512)
-    of_each_layer = Clipping((0.2, 0.2), layer_norms(model))
+    of_each_layer = Clipping((0.2, 0.2), layer_numbers(model))
     for whole_batch, clipping, programs in (
         (batch, Clipping.flat(0.3), 3),
         (batch, Clipping((0.3,), stability=0.01), 3),

@@ -198,7 +198,7 @@ def test_where_double_precision_is_slow_rows_are_taken(
     """Pairs of positions take products in double precision: on many a GPU 64 times as long. Both are tried there, by
     the clock, and either is sound."""
     time = [0.0]
-    monkeypatch.setattr(ways, "time_strategy", lambda device: time[0])
+    monkeypatch.setattr(ways, "read_clock", lambda device: time[0])
     real = getattr(ways, slow)
 
     class Slow(real):  # type: ignore[misc, valid-type]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dprecipe.data.records import Records
 from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import clipped_sum
-from dprecipe.training.engine.clipping import Clipping, layer_norms
+from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.several import FILLED, MeanLoss, Several
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.records import BatchOfSeveral, Store
@@ -52,7 +52,7 @@ def looped(net: nn.Module, of_units: list[list[tuple[Tensor, int]]], clipping: C
 CLIPPINGS = {
     "flat": Clipping.flat(CLIP),
     "l1": Clipping.flat(2.0, "l1"),
-    "per layer": Clipping((0.2, 0.1, 0.3), layer_norms(network())),
+    "per layer": Clipping((0.2, 0.1, 0.3), layer_numbers(network())),
 }
 
 

@@ -19,7 +19,7 @@ from dprecipe.models.modules.adapted import adapt_module  # noqa: E402
 from dprecipe.models.modules.seeded import drawing_from  # noqa: E402
 from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
-from dprecipe.training.engine.clipping import Clipping, layer_norms  # noqa: E402
+from dprecipe.training.engine.clipping import Clipping, layer_numbers  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
 from dprecipe.training.probe.program import examine_module, run_probe  # noqa: E402
 from dprecipe.training.probe.sums import clipping_tests  # noqa: E402
@@ -454,7 +454,7 @@ def test_t17_an_engine_that_leaves_a_parameter_unclipped_or_out() -> None:
     assert failed(with_layer(nn.Identity()), summed=unclipped) == {"clipped_sum", "clipped_sum_edges"}
 
 
-LAYERS = layer_norms(with_layer(nn.Identity()))
+LAYERS = layer_numbers(with_layer(nn.Identity()))
 CLIPPINGS = {
     "flat": Clipping.flat(0.1),
     "l1": Clipping.flat(0.1, "l1"),

@@ -18,7 +18,7 @@ from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_sum, find_fallbacks
-from dprecipe.training.engine.clipping import Clipping, layer_norms
+from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.several import MeanLoss, Several
@@ -58,7 +58,7 @@ def clipping_of(clip: PlannedClip, model: nn.Module, clip_norm: float, noise_mul
     """
     norm = clip.norm_kind
     if clip.mode == "per_layer":
-        groups = layer_norms(model)
+        groups = layer_numbers(model)
         count = max(groups) + 1
         relative = clip.norms
         if relative is None:

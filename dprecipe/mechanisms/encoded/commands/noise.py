@@ -47,7 +47,7 @@ def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "te
     if out is not None:
         _write(out, {})  # a folder that can't be written is known before the work
     loaded = read(recipe, overrides)
-    spec = is_comparable(loaded)
+    spec = as_encoding(loaded)
     facts = Facts.of(loaded.recipe, loaded.source.attachments)
     try:
         result = compare_distributions(spec, facts, _progress())
@@ -71,7 +71,7 @@ def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "te
         write_output(["", f"wrote {out / 'noise.json'} and {out / 'noise.svg'}"])
 
 
-def is_comparable(loaded: Loaded) -> Encoded:
+def as_encoding(loaded: Loaded) -> Encoded:
     """The recipe's mechanism as gradient encoding. Another whose steps all add Gaussian noise to a clipped sum becomes
     encoding with one codeword of its clip norm, which costs the same and can be accounted with any other noise.
 

@@ -23,7 +23,7 @@ from dprecipe.mechanisms.encoded.train.ranks import (
     by_sorting,
     spread_ranks,
 )
-from dprecipe.training.engine.bookkeeping import fill_store
+from dprecipe.training.engine.bookkeeping import pad_records
 from dprecipe.training.engine.clipped_sum import Batch, BatchPart, ClippedSum, Loss, parameters_of, per_unit_gradients
 from dprecipe.training.engine.sizes import free_bytes, one_size, widest_type
 
@@ -144,7 +144,7 @@ class Encoder:
         """(R, P) and where they start. Where parts have one size so have blocks: zeros follow the last gradients."""
         for start in range(0, len(grads_UP), self._rows):
             grads_RP = grads_UP[start : start + self._rows].to(self.device)
-            yield start, fill_store(grads_RP, self._rows) if one_size(self.device) else grads_RP
+            yield start, pad_records(grads_RP, self._rows) if one_size(self.device) else grads_RP
 
     def _encode(self, grads_RP: Tensor, encoded_RP: Tensor) -> None:
         bits_RP = grads_RP.abs().float().view(torch.int32)

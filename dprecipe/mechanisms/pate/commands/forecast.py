@@ -202,7 +202,7 @@ def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, se
     queries, interaction = _first_round(planned), planned.interaction
     report("simulated votes")
     counts_QM = simulate.simulate_counts(voting.teachers, voting.classes, min(queries, SIMULATED), agreement, seed)
-    right_Q = simulate.draw_plurality(counts_QM, voting)
+    right_Q = simulate.plurality_chance(counts_QM, voting)
     pass_Q = _pass(counts_QM, voting.selection)
     answered = float(pass_Q.mean())
     report("costs of the votes")
@@ -362,7 +362,7 @@ def _rows(plan: Plan, look: _Look, right_Q: Array, report: Report) -> tuple[Fore
         multiplier = None if there is None else there.answer.noise_multiplier
         if multiplier is not None and multiplier not in pluralities:
             voting = replace(look.voting, multiplier=multiplier)
-            pluralities[multiplier] = simulate.draw_plurality(look.counts, voting)
+            pluralities[multiplier] = simulate.plurality_chance(look.counts, voting)
         shares = {round(share * teachers, 6) for share in THRESHOLDS}
         for threshold in sorted(shares | {own.threshold} if here else shares):
             pass_Q = _pass(look.counts, VoteSelection(threshold, deviation))

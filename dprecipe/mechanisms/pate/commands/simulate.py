@@ -55,7 +55,7 @@ def simulate_counts(teachers: int, classes: int, queries: int, agreement: Agreem
     return votes_QM
 
 
-def draw_plurality(counts_QM: NDArray[np.int64], voting: Voting) -> Array:
+def plurality_chance(counts_QM: NDArray[np.int64], voting: Voting) -> Array:
     """Pr[the answer is the class with the most votes], should the query be answered: (Q,), to about 5e-4.
 
     With z the noise of that class, the mean over its quantiles of Π Pr[noise <= gap + z] over the other classes. Of

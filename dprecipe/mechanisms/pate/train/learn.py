@@ -36,7 +36,7 @@ from dprecipe.mechanisms.plan import Length
 from dprecipe.models.build import build
 from dprecipe.models.schema import LogisticRegression, Mlp, Model
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.optimise import decay_rate, learning_rate, optimizer_of
+from dprecipe.training.optimise import apply_weight_decay, learning_rate, optimizer_of
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -153,9 +153,7 @@ def _votes(
         # Without records too: how many rows are computed on decides how the others' sums are rounded.
         records = [take(part) if len(part := parts[teacher]) else _stand_in(lesson) for teacher in group]
         pupils = [_Pupil(lesson, teacher, *read, device) for teacher, read in zip(group, records, strict=True)]
-        learned = (
-            take_votes_together(lesson, pupils) if size > 1 else (take_single_votes(lesson, pupil) for pupil in pupils)
-        )
+        learned = train_together(lesson, pupils) if size > 1 else (train_alone(lesson, pupil) for pupil in pupils)
         for row, module in enumerate(learned, first):
             if held[row]:
                 voted[row] = predict_labels(module, queries, lesson.physical_batch, device)
@@ -194,7 +192,7 @@ class _Pupil:
         return (features if self._augment is None else self._augment(features)), labels
 
 
-def take_single_votes(lesson: Lesson, pupil: _Pupil) -> nn.Module:
+def train_alone(lesson: Lesson, pupil: _Pupil) -> nn.Module:
     """One teacher's network, trained."""
     module, training = pupil.module, _training(lesson)
     for optimizer in _steps(lesson, module):
@@ -205,8 +203,8 @@ def take_single_votes(lesson: Lesson, pupil: _Pupil) -> nn.Module:
     return module
 
 
-def take_votes_together(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
-    """The networks of several, trained at once: what `take_single_votes` makes of each, to rounding."""
+def train_together(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
+    """The networks of several, trained at once: what `train_alone` makes of each, to rounding."""
     training, shell = _training(lesson), pupils[0].module
     stacked, _ = stack_module_state([pupil.module for pupil in pupils])
     features = torch.cat([pupil.features for pupil in pupils])
@@ -269,5 +267,5 @@ def _steps(lesson: Lesson, module: nn.Module) -> Iterator[torch.optim.Optimizer]
 
 
 def _step(lesson: Lesson, optimizer: torch.optim.Optimizer) -> None:
-    decay_rate(_training(lesson).optimizer, optimizer, optimizer.param_groups[0]["lr"])
+    apply_weight_decay(_training(lesson).optimizer, optimizer, optimizer.param_groups[0]["lr"])
     optimizer.step()

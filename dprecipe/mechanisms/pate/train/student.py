@@ -24,7 +24,7 @@ from dprecipe.mechanisms.plan import Length
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.losses import generalised_cross_entropy
 from dprecipe.training.moves import augmentation_moves
-from dprecipe.training.optimise import Average, decay_rate, learning_rate, optimizer_of
+from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -35,7 +35,7 @@ LOOK = 100
 """Updates between two looks at whether the loss is still finite."""
 
 
-def student_steps(spec: Training, labelled: int, public: int) -> Length:
+def student_length(spec: Training, labelled: int, public: int) -> Length:
     """How long a student learns: an epoch is a pass over what it learns from, the public records if they all count."""
     semi = spec.semi_supervised
     size = labelled / (spec.batch_size or BATCH) if semi is None else public / semi.batch_size
@@ -83,7 +83,7 @@ def _trained(
     progress: Callable[[int, int], None],
     stop: Callable[[], bool],
 ) -> nn.Module | None:
-    semi, extent = spec.semi_supervised, student_steps(spec, len(labels), len(public))
+    semi, extent = spec.semi_supervised, student_length(spec, len(labels), len(public))
     optimizer, rate = optimizer_of(spec.descent, model), learning_rate(spec.descent, extent)
     average = Average(spec.average, extent.steps)
     generator = torch.Generator(device).manual_seed(seed)
@@ -109,7 +109,7 @@ def _trained(
             group["lr"] = lr
         optimizer.zero_grad()
         torch.autograd.backward(loss)
-        decay_rate(spec.descent, optimizer, lr)
+        apply_weight_decay(spec.descent, optimizer, lr)
         optimizer.step()
         average.take(step, model)
         progress(step + 1, extent.steps)

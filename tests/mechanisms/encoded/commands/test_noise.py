@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.encoded.commands import compare
 from dprecipe.mechanisms.encoded.commands import noise as module
-from dprecipe.mechanisms.encoded.commands.noise import compare_noise, is_comparable
+from dprecipe.mechanisms.encoded.commands.noise import as_encoding, compare_noise
 from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
 from dprecipe.noise.laws import Law
 from dprecipe.planning.make import plan
@@ -169,7 +169,7 @@ def test_wrong_use(recipe: Path, tmp_path: Path) -> None:
     loaded = read(recipe)
     other: Any = SimpleNamespace(kind="another")
     with pytest.raises(UsageFault, match="another has no choice of noise"):
-        is_comparable(replace(loaded, recipe=loaded.recipe.model_copy(update={"mechanism": other})))
+        as_encoding(replace(loaded, recipe=loaded.recipe.model_copy(update={"mechanism": other})))
 
 
 def test_signs_of_life_come_after_some_time(

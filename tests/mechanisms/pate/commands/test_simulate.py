@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dprecipe.mechanisms.pate.commands.simulate import Agreement, draw_plurality, simulate_counts
+from dprecipe.mechanisms.pate.commands.simulate import Agreement, plurality_chance, simulate_counts
 from dprecipe.mechanisms.pate.theory import exact_votes
 from dprecipe.mechanisms.pate.theory.votes import Voting
 
@@ -52,7 +52,7 @@ def test_how_often_the_plurality_answers_gaussian() -> None:
     voting = Voting(60, 4, "gaussian", 10.0)
     votes_QM = np.array([[40, 10, 5, 5], [16, 15, 15, 14], [20, 20, 10, 10], [0, 0, 60, 0]])
     exact = [math.exp(exact_votes.log_probabilities(row, 10.0)[row.argmax()]) for row in votes_QM]
-    assert draw_plurality(votes_QM, voting) == pytest.approx(exact, abs=5e-4)
+    assert plurality_chance(votes_QM, voting) == pytest.approx(exact, abs=5e-4)
 
 
 def test_how_often_the_plurality_answers_laplace() -> None:
@@ -60,7 +60,7 @@ def test_how_often_the_plurality_answers_laplace() -> None:
     gaps = np.array([0, 2, 10, 30])
     votes_QM = np.stack([(30 + gaps) // 2, (30 - gaps) // 2], axis=1)
     expected = 1 - (2 + gaps / 5) * np.exp(-gaps / 5) / 4
-    assert draw_plurality(votes_QM, Voting(30, 2, "laplace", 5.0)) == pytest.approx(expected, abs=1e-3)
+    assert plurality_chance(votes_QM, Voting(30, 2, "laplace", 5.0)) == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("shares", [(0.9, 0.5), (-0.1, 1.0), (0.5, 1.1), (math.nan, 1.0)])

@@ -17,8 +17,8 @@ from dprecipe.mechanisms.pate.train.learn import (
     Lesson,
     collect_votes,
     make_repeatable,
-    take_single_votes,
-    take_votes_together,
+    train_alone,
+    train_together,
 )
 
 CPU = torch.device("cpu")
@@ -81,9 +81,7 @@ def test_together_is_alone_to_rounding(model: dict[str, Any], optimizer: Adam | 
     room = Class(tuple(told.shape))
     pupils = [[learn._Pupil(told, i, *room.take(room.parts[i]), CPU) for i in range(1, 8)] for _ in range(2)]
     started = [flat(pupil.module).clone() for pupil in pupils[0]]
-    trained = zip(
-        (take_single_votes(told, pupil) for pupil in pupils[0]), take_votes_together(told, pupils[1]), strict=True
-    )
+    trained = zip((train_alone(told, pupil) for pupil in pupils[0]), train_together(told, pupils[1]), strict=True)
     for initial, (one, both) in zip(started, trained, strict=True):
         moved = (flat(one) - initial).norm()
         # Of Adam's first steps, the sign of a gradient that is hardly there may be rounding.
@@ -135,13 +133,13 @@ def test_who_can_not_learn_votes_for_one_class(model: dict[str, Any], optimizer:
 def test_as_many_learn_together_whether_a_part_is_empty_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the first record of a part would change the shape, and so the rounding, of what the others compute."""
     groups: list[int] = []
-    real = learn.take_votes_together
+    real = learn.train_together
 
     def counted(told: Lesson, pupils: Any) -> Any:
         groups.append(len(pupils))
         return real(told, pupils)
 
-    monkeypatch.setattr(learn, "take_votes_together", counted)
+    monkeypatch.setattr(learn, "train_together", counted)
     told, room = lesson(MLP), Class()
     before = room.votes(told)
     room.parts = DealtParts.of(np.where(np.arange(len(room.dealt)) == 0, 0, room.dealt), 8)

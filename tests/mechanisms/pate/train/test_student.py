@@ -15,7 +15,7 @@ from dprecipe.data.schema import Data
 from dprecipe.data.sources.digits import Digits
 from dprecipe.faults import RunFailed
 from dprecipe.language.training import Training
-from dprecipe.mechanisms.pate.train.student import BATCH, student_steps, train_student
+from dprecipe.mechanisms.pate.train.student import BATCH, student_length, train_student
 from dprecipe.models.build import build
 from dprecipe.models.schema import Cnn, Mlp
 
@@ -148,12 +148,12 @@ def test_small_numbers_are_as_before_afterwards() -> None:
 
 
 def test_lengths() -> None:
-    assert student_steps(training(), 20, 1000).steps == 12
+    assert student_length(training(), 20, 1000).steps == 12
     epochs = {"steps": None, "epochs": 3}
-    assert student_steps(training(**epochs), 20, 1000).steps == 3 * math.ceil(20 / 8)
-    assert student_steps(training(**epochs, batch_size=None), 100, 1000).steps == 3 * math.ceil(100 / BATCH)
-    assert student_steps(training(**epochs, semi_supervised=VAT | {"batch_size": 64}), 20, 1000).steps == 3 * 16
-    assert student_steps(training(steps=None, epochs=0.01), 20, 1000).steps == 1
+    assert student_length(training(**epochs), 20, 1000).steps == 3 * math.ceil(20 / 8)
+    assert student_length(training(**epochs, batch_size=None), 100, 1000).steps == 3 * math.ceil(100 / BATCH)
+    assert student_length(training(**epochs, semi_supervised=VAT | {"batch_size": 64}), 20, 1000).steps == 3 * 16
+    assert student_length(training(steps=None, epochs=0.01), 20, 1000).steps == 1
 
 
 SETS = Data(train=Digits(source="digits", split="train"), test=Digits(source="digits", split="test"), size=1438)
