@@ -206,7 +206,7 @@ def check_width(plan: Plan, records: RecordSource) -> None:
         DataFault: they have not.
     """
     features, _ = records.batch(slice(0, 1))
-    found, declared_width = math.prod(features.shape[1:]), facts(plan.data).width
+    found, declared_width = math.prod(features.shape[1:]), describe_data(plan.data).width
     if found != declared_width:
         raise DataFault(
             f"a training record has {found} features, the recipe declares {declared_width}",

@@ -174,7 +174,7 @@ run.probe = lambda plan, probed=run.probe: (probed(plan), setattr({owner}, {name
 """
 """Of its own program nothing but where it dies, once it was tried."""
 MOMENTS = {
-    "before its noise": ("run", "draw_noise", ["open", "reserve", "open", "carry", "settle", "close"]),
+    "before its noise": ("run", "draw_spherical_noise", ["open", "reserve", "open", "carry", "settle", "close"]),
     "before its release": ("Attempt", "publish", ["open", "reserve", "settle", "close", "open", "close"]),
 }
 
@@ -199,7 +199,7 @@ import numpy as np
 from scipy import stats
 from output_perturbation.events import NoisyMinimum
 from output_perturbation.plan import own_plan
-from output_perturbation.train.run import draw_noise, minimise, read_rows
+from output_perturbation.train.run import draw_spherical_noise, minimise, read_rows
 from dprecipe.data.records import Records
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
@@ -223,7 +223,7 @@ for name, charges in {"one": [one], "many": [Charge(one.event, 20)], "company": 
 found["unknown"] = accountants.epsilon([one], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld") == float("inf")
 found["blanked"] = accountants.epsilon([one], 1e-5, Neighbouring.ZERO_OUT_ONE, "pld")
 stream, (count, draws) = Secrets().stream("noise", 0), (30, 20_000)
-noise = np.array([draw_noise(0.5, stream, count) for _ in range(draws)])
+noise = np.array([draw_spherical_noise(0.5, stream, count) for _ in range(draws)])
 norms = np.linalg.norm(noise, axis=1)
 found["norms"] = stats.kstest(norms / 0.5, stats.gamma(count).cdf).statistic
 along = (noise[:, 0] / norms + 1) / 2

@@ -14,21 +14,21 @@ import torch
 from numpy.typing import NDArray
 
 from dprecipe import durable
-from dprecipe.data.facts import facts
+from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
-from dprecipe.noise.draws import draw, gaussian
+from dprecipe.noise.draws import draw_gaussian, draw_noise
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.noise.laws import Law
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.training.attempt import opened
+from dprecipe.training.attempt import open_attempt
 from dprecipe.training.draft import check_publishable
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe.program import Check
-from dprecipe.training.program import Sets, Synthetic, check_width, declared
-from dprecipe.training.provenance import Provenance, private_of
+from dprecipe.training.program import Sets, Synthetic, check_width, declared_records
+from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
 from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
@@ -66,11 +66,11 @@ def minimise(own: OutputPerturbationPlan, rows_ND: Floats, labels_N: NDArray[np.
     return w_CD
 
 
-def draw_noise(scale: float, stream: Stream, count: int) -> Floats:
+def draw_spherical_noise(scale: float, stream: Stream, count: int) -> Floats:
     """Density ∝ exp(-‖b‖ / scale) in `count` dimensions: a direction of no preference, and a norm that is a sum of
     `count` exponential draws."""
-    direction = gaussian(stream, count)
-    norm = float(np.abs(draw(Law("laplace"), stream, count)).sum())
+    direction = draw_gaussian(stream, count)
+    norm = float(np.abs(draw_noise(Law("laplace"), stream, count)).sum())
     return direction * (scale * norm / float(np.linalg.norm(direction)))
 
 
@@ -80,7 +80,7 @@ def probe(plan: Plan) -> tuple[Check, ...]:
     Raises:
         RunFailed: one does not hold.
     """
-    own, classes = own_plan(plan), facts(plan.data).classes
+    own, classes = own_plan(plan), describe_data(plan.data).classes
     rows, labels = read_rows(own, Synthetic(plan))
     other = labels.copy()
     other[0] = (other[0] + 1) % classes
@@ -92,7 +92,7 @@ def probe(plan: Plan) -> tuple[Check, ...]:
     allowed = own.smoothness * own.lipschitz / own.l2 * (1 - own.l2 / own.smoothness) ** own.descent_steps + 1e-12
     apart, count, draws = float(np.linalg.norm(w - v)), w.size, 400
     stream = Secrets().stream("noise", 0)
-    noise = np.array([draw_noise(own.noise_scale, stream, count) for _ in range(draws)]) / own.noise_scale
+    noise = np.array([draw_spherical_noise(own.noise_scale, stream, count) for _ in range(draws)]) / own.noise_scale
     norm, drift = np.linalg.norm(noise, axis=1).mean() / count, np.linalg.norm(noise.mean(0)) / count
     spread = 6 / np.sqrt(draws)
     measured = {
@@ -114,7 +114,7 @@ class Program:
     """What a run needs besides its ledger."""
 
     sets: Sets
-    provenance: Provenance
+    provenance: RunProvenance
 
 
 @final
@@ -124,21 +124,23 @@ class MinimumRunner(Runner[Program]):
     def prepare(self, plan: Plan, root: Path, given: Given) -> Program:
         if given.model is not None or given.public is not None:
             raise UsageFault("nothing is proved of a model from Python, nor asked of public records", "leave them out")
-        checks, sets = probe(plan), declared(plan, root, given)
+        checks, sets = probe(plan), declared_records(plan, root, given)
         check_width(plan, sets.train)
-        provenance = Provenance(checks, torch.device("cpu"), data="python" if sets.from_python else "recipe")
+        provenance = RunProvenance(checks, torch.device("cpu"), data="python" if sets.from_python else "recipe")
         check_publishable(plan, provenance)
         return Program(sets, provenance)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
         own, event, kept = own_plan(plan), plan.events[0].event, folder.private / "minimum.npy"
-        public, records = facts(plan.data), program.sets.train
+        public, records = describe_data(plan.data), program.sets.train
 
         def check(before: Ledger | None) -> None:
             if before is not None and before.settled and not kept.is_file():
                 raise RunFailed(f"the event was settled, and {kept} is gone", "start anew in another folder")
 
-        with opened(plan, folder, start, program.provenance, {"commitment": private_of(records)}, check) as attempt:
+        with open_attempt(
+            plan, folder, start, program.provenance, {"commitment": private_of(records)}, check
+        ) as attempt:
             before = attempt.ledger.before
             if before is None or not before.settled:
                 if before is not None and before.unsettled:
@@ -146,8 +148,10 @@ class MinimumRunner(Runner[Program]):
                 else:
                     attempt.ledger.reserve(event, 1)
                 w_CD = minimise(own, *read_rows(own, records), public.classes)
-                w_CD += draw_noise(own.noise_scale, attempt.secrets.stream("noise", 0), w_CD.size).reshape(w_CD.shape)
-                with durable.replacing(kept) as file:
+                w_CD += draw_spherical_noise(own.noise_scale, attempt.secrets.stream("noise", 0), w_CD.size).reshape(
+                    w_CD.shape
+                )
+                with durable.replacing_file(kept) as file:
                     np.save(file, w_CD, allow_pickle=False)
                 attempt.ledger.settle(event, 1)
             attempt.ledger.close("completed")
