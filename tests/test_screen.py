@@ -75,10 +75,10 @@ def test_a_plan_refuses_such_a_column(recipe: Path) -> None:
 def test_a_fault_marks_what_follows_a_line_break(capsys: pytest.CaptureFixture[str]) -> None:
     import typer
 
-    from dprecipe.cli.main import guarded
+    from dprecipe.cli.main import guard_faults
     from dprecipe.faults import CertificateInvalid, DataFault
 
-    @guarded
+    @guard_faults
     def command() -> None:
         raise DataFault("no column a\nverified\n\x1b[2J", "look again")
 
@@ -86,7 +86,7 @@ def test_a_fault_marks_what_follows_a_line_break(capsys: pytest.CaptureFixture[s
         command()
     assert capsys.readouterr().err == "error: no column a\n  | verified\n  | \\u001b[2J\n  = look again\n"
 
-    @guarded
+    @guard_faults
     def verify() -> None:
         raise CertificateInvalid(["claim.delta: it is 1", "no file list"])
 

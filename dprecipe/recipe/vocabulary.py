@@ -16,7 +16,7 @@ from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, child_node
 
 Word = str | int | bool
 
-REFUSED = frozenset({"gradients", "position", "clean_sum", "batch", "released", "plain"})
+REFUSED = frozenset({"gradients", "position", "clean_sum", "realised_batch", "released", "plain"})
 """Words that are known only so that they can be refused with a reason: no message offers them."""
 
 

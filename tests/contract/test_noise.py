@@ -50,10 +50,10 @@ def test_t6_noise_that_meets_votes_is_drawn_after_its_event_is_reserved() -> Non
     for name in ("ballot.py", "analysis.py"):
         tree = ast.parse((VOTES / name).read_text(encoding="utf-8"))
         for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-            if drawn := calls(function, "noise", "gaussian"):
+            if drawn := calls(function, "noise", "draw_gaussian"):
                 drawing.append(function.name)
                 assert min(calls(function, "reserve")) < min(drawn), function.name
-    assert sorted(drawing) == ["_answer", "_check", "sanitised"]
+    assert sorted(drawing) == ["_answer", "_check", "release_sanitised_cost"]
 
 
 def test_t6_a_hidden_run_descends_after_its_event_is_reserved_or_carried_on() -> None:

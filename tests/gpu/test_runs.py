@@ -139,12 +139,12 @@ DRIVER = textwrap.dedent(
     import sys
     import torch
     from dprecipe.training import processes as module
-    from dprecipe.training.processes import join, leave
+    from dprecipe.training.processes import join_processes, leave_processes
 
     device, backend = torch.device(sys.argv[2]), sys.argv[3]
     if backend == "gloo":  # two processes on one GPU, which nccl refuses
         module.distributed.init_process_group("gloo")
-    processes = join(device)
+    processes = join_processes(device)
     if backend == "gloo":
         processes._device = torch.device("cpu")
     part = processes.part(torch.tensor([0, 2, 4]).numpy())  # one process has none of them
@@ -158,7 +158,7 @@ DRIVER = textwrap.dedent(
     assert total.device == noisy.device == device, (total.device, noisy.device)
     with open(f"{sys.argv[1]}/{processes.rank}", "w") as file:
         file.write(f"{total.tolist()} {noisy.tolist()} {agreed}")
-    leave()
+    leave_processes()
     """
 )
 SEVERAL = [("gloo", 1)] + ([("nccl", 2)] if torch.cuda.is_available() and torch.cuda.device_count() > 1 else [])

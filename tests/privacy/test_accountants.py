@@ -252,9 +252,9 @@ def test_renyi_needs_no_scipy():
     code = (
         "import sys; from dprecipe.privacy import accountants as a; from dprecipe.privacy.events import Charge;"
         "from dprecipe.privacy.noisy_sums import PoissonGaussian;"
-        "from dprecipe.mechanisms.encoded.events import Encoded;"
+        "from dprecipe.mechanisms.encoded.events import EncodedSum;"
         "from dprecipe.privacy.adjacency import Neighbouring as N;"
-        "code = Encoded(.01, 1., 'student_t', 9., ((.1, 50), (.2, 5)), False, 'sha256:' + '0' * 64);"
+        "code = EncodedSum(.01, 1., 'student_t', 9., ((.1, 50), (.2, 5)), False, 'sha256:' + '0' * 64);"
         "[a.epsilon([Charge(e, 9)], 1e-5, n, 'rdp') for n in N for e in (PoissonGaussian(.01, 1.), code)];"
         "bad = {'scipy', 'torch', 'dp_accounting'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
     )

@@ -157,7 +157,7 @@ REMEMBERED = (
     (accountants, "profile"),
     (calibrate, "_cost"),
     (claim, "gaussian_bound"),
-    (cross_check, "opinion"),
+    (cross_check, "ask_library"),
 )
 _MEMORY: dict[Any, Any] = {}
 

@@ -56,7 +56,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
-from dprecipe.models.file import describe
+from dprecipe.models.file import describe_file
 from dprecipe.planning.make import plan
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
@@ -85,23 +85,23 @@ facts = RunFacts(
 
 def write(where):
     save_file({name: np.ones(shape, np.float32) for name, shape in due.items()}, where / "model.safetensors")
-    (where / "model.json").write_bytes(to_bytes(describe(made.model, made.data)))
+    (where / "model.json").write_bytes(to_bytes(describe_file(made.model, made.data)))
     (where / "hint.txt").write_text("add noise once\\n")
 
-folder.publish(out / "release", made, read(ledger), facts, [{"step": 1, "accuracy": 0.9, "loss": 0.4}], write)
+folder.publish_draft(out / "release", made, read(ledger), facts, [{"step": 1, "accuracy": 0.9, "loss": 0.4}], write)
 print(json.dumps(made.guarantee.epsilon))
 """
 VERIFIED = """
 import json, sys
 from pathlib import Path
-from dprecipe.cli.verify import lines
+from dprecipe.cli.verify import verified_lines
 from dprecipe.faults import CertificateInvalid
 from dprecipe.release.verify import verify
 
 found = []
 for release in sys.argv[1:]:
     try:
-        found.append([True, lines(verify(Path(release)))])
+        found.append([True, verified_lines(verify(Path(release)))])
     except CertificateInvalid as invalid:
         found.append([False, list(invalid.failures)])
 print(json.dumps(found))

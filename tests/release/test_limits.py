@@ -55,8 +55,8 @@ def test_waiting_costs_nothing() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "left"),
     [
-        (rebuild, "rebuild", "its plan, what its events cost, what its files say, its ledger"),
-        (recompute, "check", "what its events cost, what its files say, its ledger"),
+        (rebuild, "rebuild_predicate", "its plan, what its events cost, what its files say, its ledger"),
+        (recompute, "recompute_numbers", "what its events cost, what its files say, its ledger"),
     ],
 )
 def test_what_was_not_recomputed_is_said(
@@ -101,8 +101,8 @@ def test_a_lack_of_memory_is_no_other_opinion(finished: Any, monkeypatch: pytest
 @LINUX
 def test_memory_is_bounded() -> None:
     code = (
-        "import numpy as np\nfrom dprecipe.release.limits import bounded\n"
-        "with bounded(None, 256 << 20):\n"
+        "import numpy as np\nfrom dprecipe.release.limits import bound_resources\n"
+        "with bound_resources(None, 256 << 20):\n"
         "    kept = np.ones(16 << 20)\n"  # 128 MiB
         "    try:\n        np.ones(64 << 20)\n    except MemoryError:\n        print('bounded')\n"
         "print(len(np.ones(64 << 20)) >> 20)\n"

@@ -159,9 +159,9 @@ DRIVER = textwrap.dedent(
     import torch
     from dprecipe.faults import UsageFault
     from dprecipe.noise.entropy import Secrets
-    from dprecipe.training.processes import join, leave
+    from dprecipe.training.processes import join_processes, leave_processes
 
-    processes = join(torch.device("cpu"))
+    processes = join_processes(torch.device("cpu"))
     asked = []
     answer = processes.agree(lambda: asked.append(1) or processes.rank)
     part = processes.part(np.array([0, 2, 3, 4, 5, 9])).tolist()
@@ -177,7 +177,7 @@ DRIVER = textwrap.dedent(
     with open(f"{sys.argv[1]}/{processes.rank}.json", "w") as file:
         told = [len(asked), answer, part, value.tolist(), total.tolist(), noisy.tolist(), seed, other]
         json.dump(told, file)
-    leave()
+    leave_processes()
     """
 )
 

@@ -114,7 +114,7 @@ def check_microbatches(spec: Encoded, facts: Facts) -> Iterator[Finding]:
 
 def public_divisor(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """How many units joined is private."""
-    if spec.divide_by == "batch":
+    if spec.divide_by == "realised_batch":
         yield Finding(
             "P134",
             "dividing by the realised batch size would use how many records joined, which is private",

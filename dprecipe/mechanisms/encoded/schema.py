@@ -88,8 +88,8 @@ class Encoded(Block):
     group_noise: tuple[Relative, ...] | None = Field(
         None, description="relative scale of the noise in each layer; needs `groups: layer`"
     )
-    divide_by: Literal["expected_batch", "batch"] = Field(
-        "expected_batch", description="`batch`, the realised size, is refused: it is private"
+    divide_by: Literal["expected_batch", "realised_batch"] = Field(
+        "expected_batch", description="`realised_batch` is refused: who joined is private"
     )
 
     @property

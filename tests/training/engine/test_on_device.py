@@ -190,7 +190,7 @@ def positions() -> tuple[nn.Module, Tensor, Tensor]:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize(("slow", "chosen"), [("Ghost", ("kept", "twice")), ("Kept", ("ghost",))])
+@pytest.mark.parametrize(("slow", "chosen"), [("Ghost", ("kept", "twice")), ("StoredGradients", ("ghost",))])
 @pytest.mark.parametrize("expected", [60.0, 60_000.0])
 def test_where_double_precision_is_slow_rows_are_taken(
     slow: str, chosen: tuple[str, ...], expected: float, monkeypatch: pytest.MonkeyPatch

@@ -204,8 +204,8 @@ def test_no_torch() -> None:
     code = f"""
 import sys
 from pathlib import Path
-from dprecipe.mechanisms.pate.commands.votes import votes
-votes(Path({str(FINE)!r}), [{FEW!r}])
+from dprecipe.mechanisms.pate.commands.votes import forecast_votes
+forecast_votes(Path({str(FINE)!r}), [{FEW!r}])
 assert not {{"torch", "sklearn", "matplotlib"}} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
