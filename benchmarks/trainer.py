@@ -24,7 +24,7 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read
 from dprecipe.training.gate import Gate
 from dprecipe.training.noisy_steps import NoisySteps
-from dprecipe.training.program import Program, Sets, Synthetic, prepare
+from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, prepare
 from dprecipe.training.records import Store
 from dprecipe.training.runner import runner_of
 from dprecipe.training.stepwise import fit_steps
@@ -68,21 +68,21 @@ class Timed(Watch):
             self.clock.tick()
 
 
-def built(plan: Plan, program: Program, folder: Path, steps: int) -> NoisySteps:
+def built(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> NoisySteps:
     ledger = LedgerWriter(folder / f"{time.monotonic_ns()}.jsonl", plan.digest)
     gate = Gate(take_first(plan.events, steps), plan.budget, ledger, Secrets(1))
     module: NoisySteps = runner_of(plan).build(plan, program.model, program.store, gate, Secrets(1))
     return module
 
 
-def trained(plan: Plan, program: Program, folder: Path, steps: int) -> float:
+def trained(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> float:
     """Seconds a step under the trainer."""
     module, watch = built(plan, program, folder, steps), Timed(plan)
     fit_steps(module, watch, program.device, steps)
     return watch.clock.seconds
 
 
-def bare(plan: Plan, program: Program, folder: Path, steps: int) -> float:
+def bare(plan: Plan, program: StepwiseProgram, folder: Path, steps: int) -> float:
     """Seconds a step in a loop that does nothing else."""
     module, clock = built(plan, program, folder, steps), Clock()
     module.optimizers = module.configure_optimizers  # type: ignore[method-assign, assignment]

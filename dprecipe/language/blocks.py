@@ -33,13 +33,19 @@ class Runtime(Block):
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal[32, "bf16"] = Field(
-        32, description="of the forward and backward pass: single, or `bf16` where torch mixes it in; for `dpsgd`"
+        32,
+        description="of the forward and backward pass: single, or `bf16` where torch mixes it in; "
+        "not every mechanism takes it",
     )
     compile: Literal["auto", True, False] = Field(
-        "auto", description="compile the gradient's pass: `auto` where a run is long and gains by it; for `dpsgd`"
+        "auto",
+        description="compile the gradient's pass: `auto` where a run is long and gains by it; "
+        "not every mechanism takes it",
     )
     physical_batch: PositiveInt = Field(512, description="records held in memory at once")
-    processes: PositiveInt = Field(1, description="of this machine that run it together, one a GPU; for `dpsgd`")
+    processes: PositiveInt = Field(
+        1, description="of this machine that run it together, one a GPU; not every mechanism takes it"
+    )
     seed: NonNegativeInt = Field(
         0, description="of the model's initial weights; never of sampling, augmentation or noise"
     )

@@ -65,7 +65,7 @@ class Sets:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StepwiseProgram:
     """What a run needs besides its ledger."""
 
     model: nn.Module
@@ -99,7 +99,7 @@ def prepare(
     records: Callable[[], Sets],
     model: nn.Module | None = None,
     given: object | None = None,
-) -> Program:
+) -> StepwiseProgram:
     """Build the model, probe the program on synthetic records, and only then bring in its records.
 
     `tests`: what the probe asks of the mechanism's sums. `given`: training records from Python. Their shape, the type
@@ -136,7 +136,7 @@ def prepare(
     sets = records()
     store = Store(sets.train, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
     config = built.config if isinstance(built, SequenceClassifier) and model is None else None
-    return Program(built, model is not None, store, sets, data_facts, device, checks, initial, config)
+    return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config)
 
 
 def form_of(plan: Plan, public: DataFacts, built: nn.Module, given: object | None = None) -> Form:

@@ -42,7 +42,7 @@ from dprecipe.training.memory_check import check_memory
 from dprecipe.training.noisy_steps import Build, NoisySteps
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import Led, Processes, join_processes
-from dprecipe.training.program import Program, Sets, Synthetic, declared_records
+from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, declared_records
 from dprecipe.training.program import prepare as program_of
 from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
@@ -53,14 +53,14 @@ from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
 @final
 @dataclass(frozen=True, slots=True)
-class StepwiseRunner(Runner[Program]):
+class StepwiseRunner(Runner[StepwiseProgram]):
     """The runner of every mechanism that steps on noisy sums, given its module and what tests it."""
 
     build: Build
     tests: Callable[[Plan, nn.Module], SumTests]
     """What the probe asks of its sums."""
 
-    def prepare(self, plan: Plan, root: Path, given: Given) -> Program:
+    def prepare(self, plan: Plan, root: Path, given: Given) -> StepwiseProgram:
         """The program of a plan, on its own records or those that were given: see `training.program.prepare`."""
         if given.public is not None:
             raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
@@ -72,7 +72,7 @@ class StepwiseRunner(Runner[Program]):
         check_publishable(plan, program.provenance, tensors)
         return program
 
-    def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
+    def attempt(self, plan: Plan, folder: RunFolder, program: StepwiseProgram, start: Start) -> Run:
         """Train from where the folder is to the end of the plan or of the budget, and publish."""
         processes, part = processes_of(plan, program), mechanism_of(plan.mechanism).certificate
         state: dict[str, Any] | None = None
@@ -115,7 +115,7 @@ class StepwiseRunner(Runner[Program]):
         done = attempt.publish(finished)
         return processes.agree(lambda: done)
 
-    def follow(self, plan: Plan, program: Program) -> Run:
+    def follow(self, plan: Plan, program: StepwiseProgram) -> Run:
         """Take part in an attempt that another process leads; what it made of it.
 
         Raises:
@@ -162,7 +162,7 @@ def say_moved(module: NoisySteps) -> None:
         )
 
 
-def kept_of(program: Program) -> TensorSnapshot | None:
+def kept_of(program: StepwiseProgram) -> TensorSnapshot | None:
     """What a module from Python is now, before this attempt's first step; of our own no code writes anywhere."""
     return TensorSnapshot(program.model) if program.custom_model else None
 
@@ -172,7 +172,7 @@ def answered_by_the_leader() -> Any:
     raise RunFailed("internal fault: a process that is led was asked", "please report this")
 
 
-def processes_of(plan: Plan, program: Program) -> Processes:
+def processes_of(plan: Plan, program: StepwiseProgram) -> Processes:
     """The processes of this run, once all of them hold the same plan, weights and records.
 
     Raises:
@@ -196,7 +196,7 @@ def digest_of(arrays: Iterable[NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def watch_of(plan: Plan, folder: RunFolder, program: Program, curve: SpentCurve, ledger: LedgerWriter) -> Watch:
+def watch_of(plan: Plan, folder: RunFolder, program: StepwiseProgram, curve: SpentCurve, ledger: LedgerWriter) -> Watch:
     """The callback that shows, scores and saves, into the run's own folder."""
     held_out = None
     if program.sets.test is not None:

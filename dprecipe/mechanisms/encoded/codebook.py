@@ -14,9 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,26 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.privacy.events import MAX_ROWS
+from dprecipe.mechanisms.encoded.box import LEVELS, MAX_DIMENSION, MAX_WORDS, GradientBox
 from dprecipe.privacy.rounding import round_up
 
-LEVELS = 256
 TOP = 65535
 """The largest level of a codeword, as a whole number."""
-MAX_WORDS = 100_000
 PART = 2_000
 """Codewords that are worked on at once."""
-MAX_DIMENSION = 10**9
 MAX_TABLE = 1 << 26
 """Bytes of a codebook's table."""
-UNREADABLE = (
-    *(OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error),
-)
-"""What reading an archive of arrays can raise when it is not what it says; arrays declare how large they are."""
-MAX_FILE = 1 << 30
-"""Bytes that a codebook file may unpack to."""
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class CodebookError(ValueError):
@@ -71,103 +57,6 @@ class CodewordGroup:
     def counts(self) -> NDArray[np.int64]:
         """(K,): how many ranks each level holds."""
         return np.diff(np.append(self.ranks, self.size))
-
-
-Shifts = tuple[tuple[float, int], ...]
-"""(bound of a magnitude, how many coordinates have it), bounds increasing."""
-
-
-@dataclass(frozen=True)
-class GradientBox:
-    """All that accounting needs to know of a codebook: the envelope of its codewords, which bounds them all.
-
-    `groups`: for each group its size and the envelope there, in units of the codeword norm.
-    Source: divergences grow with each |coordinate| (docs/encoding.md, the box).
-    """
-
-    digest: str
-    words: int
-    groups: tuple[tuple[int, Shifts], ...]
-
-    @property
-    def dimension(self) -> int:
-        return sum(size for size, _ in self.groups)
-
-    @property
-    def length(self) -> float:
-        """L2 norm of the envelope, rounded up; that of a codeword is 1."""
-        return round_up(
-            math.sqrt(math.fsum(count * bound * bound for _, table in self.groups for bound, count in table))
-        )
-
-    def shifts(self, scales: Sequence[float] | None = None) -> tuple[float, Shifts]:
-        """The L2 norm of a codeword, and the envelope over it; both rounded up.
-
-        `scales`: of the noise in each group relative to the others. What is bounded then is the code divided by
-        them, coordinate by coordinate, and its norm is that of the envelope.
-
-        Guarantees: at most `MAX_ROWS` bounds; where many layers have more, neighbours are rounded up to one.
-        """
-        scales = [1.0] * len(self.groups) if scales is None else scales
-        counted: dict[float, int] = {}
-        for (_, table), scale in zip(self.groups, scales, strict=True):
-            for bound, count in table:
-                counted[bound / scale] = counted.get(bound / scale, 0) + count
-        norm = 1.0
-        if any(scale != 1 for scale in scales):
-            norm = round_up(math.sqrt(math.fsum(count * bound * bound for bound, count in counted.items())))
-        rounded: dict[float, int] = {}
-        for digits in range(7, 0, -1):
-            rounded = {}
-            for bound, count in counted.items():
-                key = round_up(bound / norm, digits)
-                rounded[key] = rounded.get(key, 0) + count
-            if len(rounded) <= MAX_ROWS:
-                break
-        return norm, tuple(sorted(rounded.items()))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "digest": self.digest,
-            "words": self.words,
-            "groups": [{"size": size, "bounds": [list(pair) for pair in table]} for size, table in self.groups],
-        }
-
-    @staticmethod
-    def of_json(content: Any) -> GradientBox:
-        """Read `to_json`; the input is untrusted.
-
-        Raises:
-            ValueError: it is no such thing.
-        """
-        try:
-            groups = tuple(
-                (_whole(group["size"]), tuple((float(bound), _whole(count)) for bound, count in group["bounds"]))
-                for group in content["groups"]
-            )
-            box = GradientBox(str(content["digest"]), _whole(content["words"]), groups)
-        except (KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"not the summary of a codebook: {error}") from None
-        if not _DIGEST.fullmatch(box.digest):
-            raise ValueError("not the summary of a codebook: it has no digest")
-        if box.words > MAX_WORDS:
-            raise ValueError("not the summary of a codebook: too many codewords")
-        squares = 0.0
-        for size, table in groups:
-            bounds = [bound for bound, _ in table]
-            if not (
-                0 < size == sum(count for _, count in table)
-                and size <= MAX_DIMENSION
-                and len(table) <= LEVELS + 1
-                and all(count > 0 for _, count in table)
-                and all(0 <= bound <= 1 for bound in bounds)
-                and bounds == sorted(set(bounds))
-            ):
-                raise ValueError("the summary of a codebook does not add up")
-            squares += math.fsum(count * bound * bound for bound, count in table)
-        if not 1 - 1e-5 <= squares <= MAX_WORDS:  # no envelope is shorter than its codewords
-            raise ValueError("the summary of a codebook does not add up")
-        return box
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +120,7 @@ class Codebook:
         return GradientBox(self.digest, self.words, tuple(groups))
 
     def save(self, path: Path) -> None:
-        """Write a file that `load` reads."""
+        """Write a file that `codebook_files.load_codebook` reads."""
         content: dict[str, NDArray[Any]] = {"sizes": np.array(self.sizes, dtype=np.int64)}
         for index, (ranks, table) in enumerate(zip(self.ranks, self.whole, strict=True)):
             content |= {f"ranks_{index}": ranks, f"levels_{index}": table}
@@ -254,7 +143,7 @@ def draw_gaussian_codebook(sizes: Sequence[int], words: int, floor: float, seed:
     from scipy import special
 
     tables_ranks = [rank_starts(size) for size in sizes]
-    _held(words, sum(map(len, tables_ranks)), sum(sizes))
+    _check_limits(words, sum(map(len, tables_ranks)), sum(sizes))
     random = np.random.Generator(np.random.PCG64(seed))
     drawn = []
     for size, ranks in zip(sizes, tables_ranks, strict=True):
@@ -292,9 +181,9 @@ def fitted_in_batches(batches: Iterable[NDArray[np.floating[Any]]], sizes: Seque
     levels: list[list[NDArray[np.float64]]] = [[] for _ in sizes]
     words = 0
     for codewords in batches:
-        _of_length(codewords, sizes)
+        check_shape(codewords, sizes)
         words += len(codewords)
-        _held(words, sum(map(len, ranks)), sum(sizes))
+        _check_limits(words, sum(map(len, ranks)), sum(sizes))
         for row_D in codewords:
             magnitudes_D = np.abs(row_D).astype(np.float64)
             magnitudes_D /= magnitudes_D.max() or 1.0  # squares of extreme values would leave the range
@@ -307,76 +196,6 @@ def fitted_in_batches(batches: Iterable[NDArray[np.floating[Any]]], sizes: Seque
     if not words:
         raise CodebookError("shape", "not one codeword")
     return _of_levels(tuple(sizes), ranks, [np.stack(table) for table in levels])
-
-
-def load(path: Path, sizes: Sequence[int]) -> Codebook:
-    """A codebook file: one that `Codebook.save` wrote, or an array `codewords` (n, D), magnitudes ascending.
-
-    Raises:
-        CodebookError: not such a file, of other sizes, signed, or unsorted.
-    """
-    arrays = _arrays(path)
-    if "codewords" in arrays:
-        codewords = arrays["codewords"]
-        if codewords.dtype.kind != "f":
-            raise CodebookError("file", f"{path.name}: codewords have to be floating-point numbers")
-        _ascending(codewords, sizes)
-        return fit_codebook(codewords, sizes)
-    try:
-        result = tuple(int(size) for size in arrays["sizes"])
-        ranks = tuple(np.asarray(arrays[f"ranks_{i}"], dtype=np.int64) for i in range(len(result)))
-        tables = tuple(arrays[f"levels_{i}"] for i in range(len(result)))
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise CodebookError("file", f"{path.name} holds neither codewords nor levels") from None
-    if result != tuple(sizes):
-        raise CodebookError(
-            "shape",
-            f"{path.name} is for groups of {_listed(result)} coordinates, this recipe needs {_listed(sizes)}",
-        )
-    words = len(tables[0]) if tables[0].ndim else 0
-    for size, firsts, table in zip(result, ranks, tables, strict=True):
-        expected = rank_starts(size)
-        if (
-            not words
-            or table.dtype != np.uint16
-            or table.shape != (words, len(expected))
-            or not np.array_equal(firsts, expected)
-        ):
-            raise CodebookError("file", f"{path.name}: tables of the wrong kind or shape")
-        if (table[:, 1:] < table[:, :-1]).any():
-            raise CodebookError("unsorted", f"{path.name}: a codeword that does not ascend")
-    if not all(any(table[i].any() for table in tables) for i in range(words)):
-        raise CodebookError("file", f"{path.name}: a codeword of zeros")
-    return Codebook(result, ranks, tables)
-
-
-def _whole(value: Any) -> int:
-    """A count of JSON, and nothing that merely turns into one."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise TypeError(f"expected a count, got {value!r}")
-    return value
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        if not path.is_file():
-            raise CodebookError("file", f"there is no file {path.name} in {path.parent.name or 'this folder'}")
-        if not zipfile.is_zipfile(path):
-            raise CodebookError("file", f"{path.name} is no archive of arrays (.npz)")
-        with zipfile.ZipFile(path) as archive:
-            # What the archive says of its sizes is what is read of it.
-            unpacked = sum(member.file_size for member in archive.infolist())
-        if unpacked > MAX_FILE:
-            raise CodebookError("file", f"{path.name} unpacks to {unpacked:,} bytes; the most is {MAX_FILE:,}")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except CodebookError:
-        raise
-    except UNREADABLE:
-        raise CodebookError("file", f"{path.name} is damaged, or holds more than arrays") from None
-    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise CodebookError("file", f"{path.name} holds more than arrays")
-    return arrays
 
 
 def rank_starts(size: int) -> NDArray[np.int64]:
@@ -413,7 +232,7 @@ def _in_parts(words: int) -> list[slice]:
     return [slice(start, min(start + PART, words)) for start in range(0, words, PART)]
 
 
-def _of_length(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
+def check_shape(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
     if codewords.ndim != 2 or codewords.shape[1] != sum(sizes):
         raise CodebookError(
             "shape", f"expected codewords of {sum(sizes):,} coordinates, got an array of shape {codewords.shape}"
@@ -422,23 +241,6 @@ def _of_length(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
         raise CodebookError("shape", "codewords with values that are not finite")
 
 
-def _ascending(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
-    _of_length(codewords, sizes)
-    if (codewords < 0).any():
-        raise CodebookError("signed", "a codeword has negative entries: it would bound nothing useful")
-    start = 0
-    for size in sizes:
-        part = codewords[:, start : start + size]
-        if (part[:, 1:] < part[:, :-1]).any():
-            raise CodebookError("unsorted", "a codeword does not ascend: it is matched rank by rank")
-        start += size
-
-
-def _held(words: int, levels: int, dimension: int) -> None:
+def _check_limits(words: int, levels: int, dimension: int) -> None:
     if dimension > MAX_DIMENSION or words > MAX_WORDS or 2 * words * levels > MAX_TABLE:
         raise CodebookError("shape", f"{words:,} codewords of {levels:,} levels are more than a codebook may hold")
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    shown = " + ".join(f"{size:,}" for size in sizes[:6]) or "no"
-    return shown if len(sizes) <= 6 else f"{shown} + …"

@@ -26,13 +26,14 @@ def read_attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list
     spec = recipe.mechanism
     if not isinstance(spec, Encoded) or not isinstance(spec.codebook, FileCodebook):
         return {}, []
-    from dprecipe.mechanisms.encoded.codebook import CodebookError, load
+    from dprecipe.mechanisms.encoded.codebook import CodebookError
+    from dprecipe.mechanisms.encoded.codebook_files import load_codebook
 
     if not _has_a_model(recipe):
         return {}, []  # the checks of data and model say why
     sizes = groups_of(spec, Facts.of(recipe))
     try:
-        findings = load(folder / spec.codebook.path, sizes)
+        findings = load_codebook(folder / spec.codebook.path, sizes)
     except CodebookError as error:
         return {}, [_finding(error)]
     return {ATTACHMENT: canonical_json(findings.box.to_json())}, []
@@ -44,14 +45,15 @@ def codebook_of(plan: EncodedPlan, folder: Path) -> Codebook:
     Raises:
         RunFailed: its file is gone, or no longer the one that was planned with.
     """
-    from dprecipe.mechanisms.encoded.codebook import CodebookError, draw_gaussian_codebook, load
+    from dprecipe.mechanisms.encoded.codebook import CodebookError, draw_gaussian_codebook
+    from dprecipe.mechanisms.encoded.codebook_files import load_codebook
 
     chosen = plan.codebook
     try:
         if isinstance(chosen, GaussianCodebook):
             gaussian_codebook = draw_gaussian_codebook(plan.groups, plan.words, chosen.floor, chosen.seed)
         else:
-            gaussian_codebook = load(folder / chosen.path, plan.groups)
+            gaussian_codebook = load_codebook(folder / chosen.path, plan.groups)
     except CodebookError as error:
         raise RunFailed(str(error), "put the codebook back, or plan again") from None
     if gaussian_codebook.digest != plan.digest:

@@ -24,7 +24,7 @@ from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
 if TYPE_CHECKING:
-    from dprecipe.mechanisms.encoded.codebook import GradientBox, Shifts
+    from dprecipe.mechanisms.encoded.box import GradientBox, Shifts
 
 
 def box_of(spec: Encoded, facts: Facts) -> GradientBox:
@@ -58,7 +58,7 @@ def _drawn(sizes: tuple[int, ...], words: int, floor: float, seed: int) -> Gradi
 
 @lru_cache(maxsize=8)
 def box_of_text(text: str) -> GradientBox:
-    from dprecipe.mechanisms.encoded.codebook import GradientBox
+    from dprecipe.mechanisms.encoded.box import GradientBox
 
     box = GradientBox.of_json(json.loads(text))
     if canonical_json(box.to_json()) != text:

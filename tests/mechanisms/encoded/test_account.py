@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from dprecipe.faults import Finding, PlanRefused, RecipeError
-from dprecipe.mechanisms.encoded.codebook import GradientBox, draw_gaussian_codebook, rank_starts
+from dprecipe.mechanisms.encoded.box import GradientBox
+from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook, rank_starts
 from dprecipe.mechanisms.encoded.plan import ATTACHMENT
 from dprecipe.mechanisms.plan import canonical_json
 from dprecipe.planning import rules

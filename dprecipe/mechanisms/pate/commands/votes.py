@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.pate.commands.forecast import Forecast, ForecastRelease, ForecastRow, Stop, forecast_plan
+from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
+from dprecipe.mechanisms.pate.commands.forecast_document import Forecast, ForecastRelease, ForecastRow, Stop
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.commands.votes_plot import plot_votes
 from dprecipe.mechanisms.pate.schema import Pate

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from dprecipe.mechanisms.drawing import CAP, INK, LINE, MARK, SOFT
-from dprecipe.mechanisms.pate.commands.forecast import Forecast
+from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
 
 LEFT, WIDTH, HEIGHT, TOP, BOTTOM, RIGHT = 60, 420, 200, 70, 60, 30
 GREEN = "#15803d"

@@ -32,7 +32,7 @@ MAX_EPSILONS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class PositionDelta:
     """δ at one ε of the records at one place."""
 
     epsilon: float
@@ -52,7 +52,7 @@ class PositionRow:
     epsilon: float | None
     """At the budget's δ; None: infinite."""
     bound: str
-    at: tuple[At, ...]
+    at: tuple[PositionDelta, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Curve:
     plan: Plan
     event: ProjectedDescent
     rows: tuple[PositionRow, ...]
-    own: tuple[At, ...]
+    own: tuple[PositionDelta, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The document `dprecipe.positions/v1`, but for the schema and the recipe."""
@@ -154,7 +154,7 @@ def _paper_contraction(plan: Plan) -> float | None:
         return None
 
 
-def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: float | None) -> At:
+def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: float | None) -> PositionDelta:
     """δ at ε, of a position or of the event as a whole."""
 
     def asked(bound: str | None) -> last_iterate.NamedBound:
@@ -166,7 +166,7 @@ def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: fl
     compared = {}
     if position is not None and paper is not None:
         compared = comparison_at(event, position, epsilon, paper)
-    return At(
+    return PositionDelta(
         epsilon,
         _up(least.value),
         least.name,
@@ -179,7 +179,7 @@ def _up(value: float) -> float:
     return min(1.0, rounding.round_up(value))
 
 
-def _without_comparisons(at: At) -> dict[str, Any]:
+def _without_comparisons(at: PositionDelta) -> dict[str, Any]:
     return {key: value for key, value in asdict(at).items() if key != "comparisons"}
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from dprecipe.cli.validate import check
 from dprecipe.faults import PlanRefused, RecipeError, RunFailed, UsageFault
-from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook, load
+from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
+from dprecipe.mechanisms.encoded.codebook_files import load_codebook
 from dprecipe.mechanisms.encoded.commands.codebook import codebook
 from dprecipe.mechanisms.encoded.files import codebook_of
 from dprecipe.planning.make import plan
@@ -58,7 +59,7 @@ def test_from_the_recipe_to_the_plan(recipe: Path, book: Path, capsys: pytest.Ca
     codebook(recipe, book, size=40)
     said = capsys.readouterr().out
     assert "40 codewords of 650 coordinates in 1 group, from as many public records" in said
-    made = load(book, [650])
+    made = load_codebook(book, [650])
     assert f"digest {made.digest}" in said
     assert sorted(path.name for path in book.parent.iterdir()) == ["one.npz"]
     findings, _ = check(recipe)
@@ -108,7 +109,7 @@ def test_nothing_is_overwritten_unasked(recipe: Path, book: Path) -> None:
         codebook(recipe, book)
     assert book.read_bytes() == b"mine"
     codebook(recipe, book, size=3, force=True)
-    assert load(book, [650]).words == 3
+    assert load_codebook(book, [650]).words == 3
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.commands import forecast as module
-from dprecipe.mechanisms.pate.commands import simulate
-from dprecipe.mechanisms.pate.commands.forecast import Forecast, forecast_plan
+from dprecipe.mechanisms.pate.commands import forecast_tables, simulate
+from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
+from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.theory import vote_analysis, votes
@@ -103,7 +104,7 @@ def test_rows_are_the_recipe_with_another_check() -> None:
     (own,) = (row for row in found.rows if row.chosen)
     assert (own.threshold, own.deviation, own.multiplier) == (60, 40, 20)
     assert (own.answered, own.right, own.stop) == (found.answered, found.right, found.stop)
-    assert len(found.rows) == 4 * len(module.THRESHOLDS)
+    assert len(found.rows) == 4 * len(forecast_tables.THRESHOLDS)
     other = "mechanism.aggregator.selection.noise.multiplier=25"
     expected = planned(FEW, "budget.epsilon=auto", other, "mechanism.aggregator.selection.threshold=75")
     (row,) = (row for row in found.rows if (row.threshold, row.deviation) == (75, 25))

@@ -17,7 +17,8 @@ from dprecipe.cli import main as cli
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.commands import votes as module
-from dprecipe.mechanisms.pate.commands.forecast import Forecast, forecast_plan
+from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
+from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
 from dprecipe.mechanisms.pate.commands.votes import describe_verdict, forecast_votes
 from dprecipe.mechanisms.pate.commands.votes_plot import plot_votes

@@ -1,0 +1,104 @@
+"""Other plans of a recipe on the same simulated votes: what is answered, what is right, and where the run ends.
+
+Axes: Q queries, M classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.faults import PlanRefused
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.pate import account
+from dprecipe.mechanisms.pate.commands import suggest
+from dprecipe.mechanisms.pate.commands.forecast_document import ForecastRelease, Stop
+from dprecipe.mechanisms.pate.plan import PatePlan
+from dprecipe.mechanisms.pate.schema import Pate, SmoothSensitivity
+from dprecipe.mechanisms.pate.theory import votes
+from dprecipe.mechanisms.pate.theory.sanitise import Sanitiser
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
+from dprecipe.privacy import accountants, rounding
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.divergence import Array
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """Other plans of the recipe, on the same simulated votes."""
+
+    spec: Pate
+    facts: Facts
+    counts: NDArray[np.int64]
+    voting: Voting
+    queries: int
+    answered: float
+
+    def planned(self, spec: Pate) -> tuple[PatePlan | None, float | None]:
+        """A plan and its ε; None where it is refused."""
+        budget = self.facts.budget
+        try:
+            plan = account.plan(spec, self.facts).plan
+        except PlanRefused:
+            return None, None
+        relation = Neighbouring(budget.neighbouring)
+        epsilon = accountants.epsilon(plan.events, budget.delta, relation, budget.accountant)
+        return plan, rounding.round_up(epsilon)
+
+    def release(self, constants: Sanitiser) -> ForecastRelease:
+        """What publishing with these constants is expected to bring, in the plan that does."""
+        sanitize = SmoothSensitivity(
+            method="smooth_sensitivity",
+            order=constants.order,
+            beta=constants.smoothness,
+            multiplier=constants.value_multiplier,
+            scale_multiplier=constants.sensitivity_multiplier,
+            delta=constants.failure,
+        )
+        spec = self.spec.model_copy(update={"analysis": "data_dependent", "sanitize": sanitize})
+        plan, worst = self.planned(spec)
+        voting, queries, stop = self.voting, self.queries, None
+        if plan is not None:  # what the recipe leaves to be solved comes out differently
+            voting = replace(voting, multiplier=plan.answer.noise_multiplier)
+            queries = plan.queries
+            stop = expect_stop(plan, queries, self.answered)
+        sums = suggest.simulate_sums(self.counts, voting, constants.order)
+        return ForecastRelease(sums.published(constants, voting, queries, self.facts.budget.delta), worst, stop)
+
+
+def count_first_round(plan: PatePlan) -> int:
+    """The queries of which nothing is known but the votes: all, or those of an interactive run's first round."""
+    queries, interaction = plan.queries, plan.interaction
+    return queries if interaction is None else max(1, round(queries / interaction.rounds))
+
+
+def pass_chances(counts_QM: NDArray[np.int64], selection: VoteSelection | None) -> Array:
+    """Pr[the query is answered]: (Q,)."""
+    if selection is None:
+        return np.ones(len(counts_QM))
+    chances_Q: Array = np.exp(votes.log_pass(counts_QM.max(axis=1), selection)[0])
+    return chances_Q
+
+
+def share_right(pass_Q: Array, right_Q: Array) -> float | None:
+    """Of the answers, how many are right; None where hardly one is given."""
+    total = float(pass_Q.sum())
+    return float(pass_Q @ right_Q) / total if total > 1e-6 else None
+
+
+def expect_stop(plan: PatePlan, queries: int, answered: float) -> Stop:
+    """Where the mean spend has used the filter up; the last query needs room for its check and its answer."""
+    most = float(plan.answers)
+    ends = {"queries": float(queries), "answers": most / answered if answered > 0 else math.inf}
+    if plan.check is not None and plan.filter_limit is not None:
+        check, answer = 1 / plan.check.noise_multiplier**2, 2 / plan.answer.noise_multiplier**2
+        left = plan.filter_limit * (1 + 1e-9) - check - answer
+        ends["filter"] = 1 + math.floor(left / (check + answered * answer)) if left >= 0 else 0.0
+    reason = min(ends, key=lambda name: ends[name])
+    return Stop(ends[reason], min(answered * ends[reason], most), reason, ends.get("filter"))

@@ -1,0 +1,187 @@
+"""What a forecast says: costs, where a run ends, the tables, and all of it as the document `dprecipe.votes/v1`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dprecipe.mechanisms.pate.commands.simulate import Agreement
+from dprecipe.mechanisms.pate.commands.suggest import PublishedCost
+from dprecipe.mechanisms.pate.theory.votes import Voting
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """ε of all queries, at the budget's δ. `papers` is the literature's expected cost, no bound, classic conversion;
+    `bound` is one, by a theorem; `exact` the same by integration, None where there are too many classes for that."""
+
+    papers: float
+    bound: float
+    exact: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where a run is expected to end, as means. `reason`: `filter`, it holds no more; `answers`, there are as many as
+    were asked for; `queries`, all were put. `held` is how many queries the filter alone would let through."""
+
+    queries: float
+    answers: float
+    reason: str
+    held: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRelease:
+    """A data-dependent ε that may be published, and what publishing it makes of the run: None where no plan with it
+    keeps the budget."""
+
+    published: PublishedCost
+    worst_case: float | None
+    stop: Stop | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRow:
+    """The recipe with a threshold and a noise of the check. Nothing is known of what can't be planned, nor of answers
+    where there are none."""
+
+    threshold: float
+    deviation: float
+    chosen: bool
+    """It is the recipe's own."""
+    answered: float
+    multiplier: float | None
+    right: float | None
+    stop: Stop | None
+    worst_case: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastPoint:
+    """ε of a plan for `queries` queries. What is sanitised has the constants of `Forecast.release`."""
+
+    queries: int
+    worst_case: float
+    data_dependent: float
+    sanitised: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What to expect. `answered` is a share of the queries, `right` the share of answers that are the class with the
+    most votes. `worst_case` is the claim of the recipe, `unpublished` that of the recipe without `sanitize`."""
+
+    aggregator: str
+    voting: Voting
+    agreement: Agreement
+    seed: int
+    delta: float
+    planned: int
+    queries: int
+    """Of which the simulation is: all that are planned, or those of the first round."""
+    answered: float
+    right: float
+    stop: Stop
+    worst_case: float
+    unpublished: float
+    costs: Costs
+    own: ForecastRelease | None
+    suggested: ForecastRelease | None
+    rows: tuple[ForecastRow, ...]
+    thresholds: tuple[tuple[float, float, float | None], ...]
+    """(threshold, answered, right) with the recipe's noise, finer than the rows."""
+    points: tuple[ForecastPoint, ...]
+
+    @property
+    def release(self) -> ForecastRelease | None:
+        """The recipe's own, else what is suggested."""
+        return self.own or self.suggested
+
+    @property
+    def pays(self) -> bool:
+        """Whether what may be published is expected to be smaller than what is claimed without it."""
+        result = self.release
+        return result is not None and result.worst_case is not None and result.published.epsilon < self.unpublished
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of the document `dprecipe.votes/v1`."""
+        selection = self.voting.selection
+        return {
+            "aggregator": self.aggregator,
+            "teachers": self.voting.teachers,
+            "classes": self.voting.classes,
+            "noise_multiplier": self.voting.multiplier,
+            "threshold": None if selection is None else selection.threshold,
+            "selection_multiplier": None if selection is None else selection.multiplier,
+            "simulated": {"agreement": [self.agreement.low, self.agreement.high], "seed": self.seed},
+            "delta": self.delta,
+            "planned": self.planned,
+            "queries": self.queries,
+            "answered": self.answered,
+            "right": self.right,
+            "stop": _stop_json(self.stop),
+            "worst_case": _finite(self.worst_case),
+            "unpublished": _finite(self.unpublished),
+            "data_dependent": {
+                "papers": _finite(self.costs.papers),
+                "bound": _finite(self.costs.bound),
+                "exact": _finite(self.costs.exact),
+            },
+            "sanitised": _release_json(self.own),
+            "suggested": _release_json(self.suggested),
+            "rows": [
+                {
+                    "threshold": row.threshold,
+                    "selection_multiplier": row.deviation,
+                    "chosen": row.chosen,
+                    "noise_multiplier": row.multiplier,
+                    "answered": row.answered,
+                    "right": row.right,
+                    "stop": _stop_json(row.stop),
+                    "worst_case": _finite(row.worst_case),
+                }
+                for row in self.rows
+            ],
+            "points": [
+                {
+                    "queries": point.queries,
+                    "worst_case": _finite(point.worst_case),
+                    "data_dependent": _finite(point.data_dependent),
+                    "sanitised": _finite(point.sanitised),
+                }
+                for point in self.points
+            ],
+            "pays": self.pays,
+        }
+
+
+def _stop_json(stop: Stop | None) -> dict[str, Any] | None:
+    return None if stop is None else asdict(stop)
+
+
+def _release_json(release: ForecastRelease | None) -> dict[str, Any] | None:
+    if release is None:
+        return None
+    result = release.published
+    chosen = result.constants
+    return {
+        "order": chosen.order,
+        "beta": chosen.smoothness,
+        "multiplier": chosen.value_multiplier,
+        "scale_multiplier": chosen.sensitivity_multiplier,
+        "failure": chosen.failure,
+        "epsilon": _finite(result.epsilon),
+        "delta": result.delta,
+        "deviation": _finite(result.deviation),
+        "total": _finite(result.total),
+        "cost": _finite(result.cost),
+        "worst_case": _finite(release.worst_case),
+        "stop": _stop_json(release.stop),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,112 @@
+"""The tables of a forecast: over thresholds, over the check's noise, and ε over the number of queries.
+
+Axes: Q queries, M classes, A orders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.mechanisms.pate.commands import simulate, suggest
+from dprecipe.mechanisms.pate.commands.alternatives import (
+    Alternatives,
+    Report,
+    count_first_round,
+    expect_stop,
+    pass_chances,
+    share_right,
+)
+from dprecipe.mechanisms.pate.commands.forecast_document import Forecast, ForecastPoint, ForecastRow
+from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
+from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.schema import Pate
+from dprecipe.mechanisms.pate.theory import votes
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.privacy import accountants, conversion
+from dprecipe.privacy.divergence import Array
+from dprecipe.privacy.events import Charge
+
+THRESHOLDS = tuple(round(0.5 + 0.05 * i, 2) for i in range(10))
+"""What the table has beside the recipe's: shares of the teachers that have to agree."""
+DEVIATIONS = (0.25, 0.5, 0.75)
+"""And standard deviations of the check's noise, as shares of the teachers."""
+POINTS = 12
+
+
+def tabulate_rows(plan: Plan, look: Alternatives, right_Q: Array, report: Report) -> tuple[ForecastRow, ...]:
+    """The table over thresholds and the check's noise; empty where every query is answered."""
+    own = look.voting.selection
+    if own is None:
+        return ()
+    rows: list[ForecastRow] = []
+    teachers, pluralities = look.voting.teachers, {look.voting.multiplier: right_Q}
+    for deviation in sorted({own.multiplier, *(round(share * teachers, 6) for share in DEVIATIONS)}):
+        report(f"thresholds with noise {deviation:g} of the check")
+        here = deviation == own.multiplier
+        result, worst = look.planned(_with_deviation(look.spec, deviation))
+        there = pate_plan(plan) if here else result
+        if here:
+            worst = plan.guarantee.epsilon
+        multiplier = None if there is None else there.answer.noise_multiplier
+        if multiplier is not None and multiplier not in pluralities:
+            voting = replace(look.voting, multiplier=multiplier)
+            pluralities[multiplier] = simulate.plurality_chance(look.counts, voting)
+        shares = {round(share * teachers, 6) for share in THRESHOLDS}
+        for threshold in sorted(shares | {own.threshold} if here else shares):
+            pass_Q = pass_chances(look.counts, VoteSelection(threshold, deviation))
+            answered, right, stop = float(pass_Q.mean()), None, None
+            if there is not None and multiplier is not None:
+                right = share_right(pass_Q, pluralities[multiplier])
+                stop = expect_stop(there, count_first_round(there), answered)
+            chosen = here and threshold == own.threshold
+            rows.append(ForecastRow(threshold, deviation, chosen, answered, multiplier, right, stop, worst))
+    return tuple(rows)
+
+
+def _with_deviation(spec: Pate, deviation: float) -> Pate:
+    """The recipe with another noise of the check."""
+    selection = spec.selection
+    if selection is None:
+        return spec
+    noise = selection.noise.model_copy(update={"multiplier": deviation})
+    selection = selection.model_copy(update={"noise": noise})
+    return spec.model_copy(update={"aggregator": spec.aggregator.model_copy(update={"selection": selection})})
+
+
+def tabulate_thresholds(
+    counts_QM: NDArray[np.int64], voting: Voting, right_Q: Array
+) -> tuple[tuple[float, float, float | None], ...]:
+    if voting.selection is None:
+        return ()
+    results = []
+    for threshold in np.linspace(0.3, 1.1, 41) * voting.teachers:
+        pass_Q = pass_chances(counts_QM, VoteSelection(float(threshold), voting.selection.multiplier))
+        results.append((float(threshold), float(pass_Q.mean()), share_right(pass_Q, right_Q)))
+    return tuple(results)
+
+
+def tabulate_points(
+    plan: Plan, made: Forecast, counts_QM: NDArray[np.int64], bound_A: Array, report: Report
+) -> tuple[ForecastPoint, ...]:
+    """ε against queries; the worst case never above the plan's, for there its run would stop."""
+    voting, budget, release = made.voting, plan.budget, made.release
+    sums = None if release is None else suggest.simulate_sums(counts_QM, voting, release.published.constants.order)
+    answer = NoisyMax(voting.family, voting.multiplier)
+    released = [charge for charge in plan.events if isinstance(charge.event, SanitisedCost)]
+    points = []
+    for queries in sorted({max(1, round(made.queries * i / POINTS)) for i in range(1, POINTS + 1)}):
+        report(f"ε of {queries:,} queries")
+        charges = [Charge(answer, min(queries, pate_plan(plan).answers)), *released]
+        if voting.selection is not None:
+            charges.append(Charge(NoisyThreshold(voting.selection.multiplier), queries))
+        worst = accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant)
+        sanitised = None
+        if sums is not None and release is not None:
+            sanitised = sums.published(release.published.constants, voting, queries, budget.delta).epsilon
+        data = conversion.epsilon(votes.ORDERS, queries * bound_A, budget.delta).value
+        points.append(ForecastPoint(queries, min(worst, made.worst_case), data, sanitised))
+    return tuple(points)
