@@ -19,7 +19,7 @@ from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.models.zoo.cnn import PRESETS
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, per_record_gradients
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.losses import cross_entropy
@@ -38,7 +38,7 @@ def steps(name: str) -> dict[str, Callable[[], object]]:
     batch = BatchPart(torch.randn(BATCH, *shape), torch.randint(10, (BATCH,)))
     parameters = sum(p.numel() for p in net.parameters())
     encoder = Encoder(draw_gaussian_codebook((parameters,), WORDS, 1e-5, 0), 1.0, torch.device("cpu"))
-    noisy, law = torch.randn(parameters, dtype=torch.float64), Law("student_t", 9.0)
+    noisy, distribution = torch.randn(parameters, dtype=torch.float64), Distribution("student_t", 9.0)
 
     def gradients(part: BatchPart) -> torch.Tensor:
         return per_record_gradients(net, cross_entropy, part.features, part.labels)
@@ -54,7 +54,7 @@ def steps(name: str) -> dict[str, Callable[[], object]]:
         "encoded": lambda: encoded_sum(net, cross_entropy, batch, encoder, physical),
         "  gradients": lambda: [gradients(part) for part in batch.parts(physical)],
         "  encoding": lambda: encoder.sum(kept() for _ in range(BATCH // physical)),
-        "  denoising": lambda: kolmogorov_smirnov(noisy, law, 1.0),
+        "  denoising": lambda: kolmogorov_smirnov(noisy, distribution, 1.0),
     }
 
 

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.models.zoo.wide_resnet import wide_resnet
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 from dprecipe.training.engine.bookkeeping import channels_last, describe_plan
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
@@ -122,7 +122,7 @@ def steps(name: str) -> dict[str, Callable[[], None]]:
         def step() -> None:
             summed = total()
             if noise:
-                summed = add_noise(summed, Law("gaussian"), CLIP, secrets.stream("noise", next(drawn)))
+                summed = add_noise(summed, Distribution("gaussian"), CLIP, secrets.stream("noise", next(drawn)))
             summed.div_(case.batch)
             start = 0
             for parameter in net.parameters():

@@ -34,8 +34,8 @@ from torch import Tensor, nn
 from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.models.zoo.wide_resnet import wide_resnet
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 from dprecipe.training import noise
 from dprecipe.training.chacha import Keystream
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
@@ -161,7 +161,7 @@ def step_of(case: Case, way: str, device: torch.device, steps: int) -> Step:
             else:
                 total = clipped_sum(model, cross_entropy, batch, clipping, case.part, passes).value
         with named("noise"):
-            add_noise(total, Law("gaussian"), CLIP, secrets.stream("noise", number))
+            add_noise(total, Distribution("gaussian"), CLIP, secrets.stream("noise", number))
         with named("optimiser"):
             total.div_(case.batch)
             start = 0
@@ -252,18 +252,18 @@ def timed(work: Callable[[], object], device: torch.device, repeats: int = 5) ->
 def noise_of(count: int, device: torch.device) -> dict[str, float]:
     """Nanoseconds a number. From where on noise that is made there takes less than noise that is copied,
     `noise.MIN_ON_DEVICE` should be."""
-    zeros, law = torch.zeros(count, dtype=torch.float64, device=device), Law("gaussian")
+    zeros, distribution = torch.zeros(count, dtype=torch.float64, device=device), Distribution("gaussian")
     blocks, key = min(math.ceil(12 * (count // 2) / 64), 1 << 20), bytes(range(32))
 
-    def added(law: Law, least: int) -> None:
+    def added(distribution: Distribution, least: int) -> None:
         with mock.patch.object(noise, "MIN_ON_DEVICE", least):
-            add_noise(zeros, law, 1.0, Secrets().stream("noise", 1))
+            add_noise(zeros, distribution, 1.0, Secrets().stream("noise", 1))
 
     works: dict[str, tuple[Callable[[], object], float]] = {
-        "made there": (lambda: added(law, 0), count),
-        "copied": (lambda: added(law, count + 1), count),
-        "laplace, made there": (lambda: added(Law("laplace"), 0), count),
-        "laplace, copied": (lambda: added(Law("laplace"), count + 1), count),
+        "made there": (lambda: added(distribution, 0), count),
+        "copied": (lambda: added(distribution, count + 1), count),
+        "laplace, made there": (lambda: added(Distribution("laplace"), 0), count),
+        "laplace, copied": (lambda: added(Distribution("laplace"), count + 1), count),
         "keystream": (lambda: Keystream(key, device).next(blocks), blocks * 64 / 6),
         "randn": (lambda: torch.randn(count, dtype=torch.float64, device=device), count),
     }

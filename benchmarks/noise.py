@@ -17,14 +17,14 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 from dprecipe.training.noise import add_noise, onto_lattice
 
 SECONDS = 15.0
 """For all ways at one size."""
-GAUSSIAN, LAPLACE = Law("gaussian"), Law("laplace")
+GAUSSIAN, LAPLACE = Distribution("gaussian"), Distribution("laplace")
 
 
 def ways(count: int) -> dict[str, Callable[[], object]]:

@@ -21,8 +21,8 @@ from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Noise, Objective, OnCpu, State, Where
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic
 from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 
 RECORDS = {100: 40_000, 1000: 8_000}
 """Of a round, by their features: enough for a second."""
@@ -54,7 +54,7 @@ def seconds(width: int, batch: int, where: Callable[[Objective], Where] | None) 
     records = Records(features, generator.integers(2, size=count))
     objective = Objective(Logistic(), width, True, 1.0, 0.01, 2.0, None)
     steps = -(-count // batch)
-    noise = Noise(Law("gaussian"), Secrets(), width + 1)
+    noise = Noise(Distribution("gaussian"), Secrets(), width + 1)
     state = State.fresh(objective.shape, count, steps, Secrets(), permuted=True, random_stop=False)
     start = time.perf_counter()
     if where is None:

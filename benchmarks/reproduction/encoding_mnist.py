@@ -1,4 +1,4 @@
-"""MNIST at one ε: DP-SGD beside gradient encoding, with two noise laws, with and without denoising.
+"""MNIST at one ε: DP-SGD beside gradient encoding, with two noise distributions, with and without denoising.
 
 Learning rates are chosen on the last 10,000 training images, by one run each over the same number of candidates for
 every method; then each method trains on all 60,000 and is scored on the test images, once for each seed. Finished runs

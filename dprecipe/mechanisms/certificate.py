@@ -22,7 +22,7 @@ F = TypeVar("F", bound=MechanismFacts)
 N = TypeVar("N")
 """What accountants compute for the room's own statement."""
 
-NOISE_SCALE = {"noise_scale": "noise drawn by the gate has the planned law, scale and symmetry"}
+NOISE_SCALE = {"noise_scale": "noise drawn by the gate has the planned distribution, scale and symmetry"}
 """The check of every mechanism whose noise the gate draws."""
 LAST_DIGIT = 1.1e-5
 """One unit of the sixth significant digit, relative, at its largest."""

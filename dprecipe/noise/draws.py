@@ -7,16 +7,16 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Stream
-from dprecipe.noise.laws import Law
 
 # Draws in blocks that stay in the cache.
 BLOCK = 1 << 15
 _BELOW = np.uint64(2**63 - 1)
 
 
-def draw_noise(law: Law, stream: Stream, count: int) -> NDArray[np.float64]:
-    """`count` independent draws of a law of scale 1, float64.
+def draw_noise(distribution: Distribution, stream: Stream, count: int) -> NDArray[np.float64]:
+    """`count` independent draws of a distribution of scale 1, float64.
 
     Every family is an exact transformation of uniforms with 63 bits, so the only thing that ends its tails is the
     uniform nearest to 0; what lies beyond has these probabilities:
@@ -29,17 +29,19 @@ def draw_noise(law: Law, stream: Stream, count: int) -> NDArray[np.float64]:
     Source: Laplace, Cauchy and hyperbolic secant: inversion of the distribution function of |X|. Student's t: Bailey
     1994. Variance-gamma with whole λ: Kotz, Kozubowski & Podgórski 2001, section 2.3.
     """
-    if law.family == "gaussian":
+    if distribution.family == "gaussian":
         return draw_gaussian(stream, count)
     out = np.empty(count)
     for start in range(0, count, BLOCK):
         block = out[start : start + BLOCK]
-        if law.family == "student_t":
-            block[:] = _student_t(cast(float, law.shape), stream, len(block))
-        elif law.family == "variance_gamma":
-            block[:] = sum(_inverted("laplace", stream, len(block)) for _ in range(int(cast(float, law.shape))))
+        if distribution.family == "student_t":
+            block[:] = _student_t(cast(float, distribution.shape), stream, len(block))
+        elif distribution.family == "variance_gamma":
+            block[:] = sum(
+                _inverted("laplace", stream, len(block)) for _ in range(int(cast(float, distribution.shape)))
+            )
         else:
-            block[:] = _inverted(law.family, stream, len(block))
+            block[:] = _inverted(distribution.family, stream, len(block))
     return out
 
 

@@ -11,11 +11,11 @@ FAMILIES = ("gaussian", "laplace", "student_t", "cauchy", "variance_gamma", "sec
 
 MIN_DF, MAX_DF = 0.5, 1000.0
 MAX_LAMBDA = 8
-"""Variance-gamma laws with whole λ are sums of λ Laplace variables, with a density of elementary functions."""
+"""Variance-gamma distributions with whole λ are sums of λ Laplace variables, with a density of elementary functions."""
 
 
 def check(family: str, shape: float | None) -> None:
-    """Whether there is such a law.
+    """Whether there is such a distribution.
 
     Raises:
         ValueError: unknown family, a shape where none belongs, none where one does, or one out of range.

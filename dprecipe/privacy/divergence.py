@@ -1,4 +1,4 @@
-"""Rényi divergences of laws with finitely many outcomes, without cancellation.
+"""Rényi divergences of distributions with finitely many outcomes, without cancellation.
 
 D_α(P‖Q) = log(1 + x) / (α-1), where the excess x = Σ q (r^α - 1 - α(r-1)), r = p/q, is a sum of terms that are not
 negative: log-probabilities of a few correct digits give a divergence of nearly as many, however small it is.

@@ -44,7 +44,7 @@ from dprecipe.language.base import PositiveInt
 from dprecipe.privacy.adjacency import Neighbouring
 
 if TYPE_CHECKING:
-    from dprecipe.noise.laws import Law
+    from dprecipe.noise.distributions import Distribution
     from dprecipe.privacy.curves import Array
     from dprecipe.privacy.loss import LossPair
     from dprecipe.privacy.profile import Profile
@@ -200,7 +200,7 @@ class Event:
         """Which units take part; None where it is no noisy sum over a batch."""
         return None
 
-    def noise_law(self) -> Law | None:
+    def noise_distribution(self) -> Distribution | None:
         """The distribution of the noise on each coordinate, at unit scale; None where it is no noisy sum."""
         return None
 

@@ -22,7 +22,7 @@ from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, Noi
 from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch, Sampling
 
 if TYPE_CHECKING:
-    from dprecipe.noise.laws import Law
+    from dprecipe.noise.distributions import Distribution
     from dprecipe.privacy.curves import Array
     from dprecipe.privacy.loss import Loss, LossPair
 
@@ -33,10 +33,10 @@ class GaussianEvent(Event):
     __slots__ = ()
     noise_multiplier: float
 
-    def noise_law(self) -> Law:
-        from dprecipe.noise.laws import Law
+    def noise_distribution(self) -> Distribution:
+        from dprecipe.noise.distributions import Distribution
 
-        return Law("gaussian")
+        return Distribution("gaussian")
 
 
 @register_event
@@ -329,10 +329,10 @@ class PoissonLaplace(Event):
     def cross_check(self) -> Question:
         return NoisyBox(self.box)
 
-    def noise_law(self) -> Law:
-        from dprecipe.noise.laws import Law
+    def noise_distribution(self) -> Distribution:
+        from dprecipe.noise.distributions import Distribution
 
-        return Law("laplace")
+        return Distribution("laplace")
 
     @property
     def norm(self) -> NormKind:

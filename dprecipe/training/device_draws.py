@@ -13,13 +13,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.training.chacha import BLOCK, Keystream
 
 _BELOW = 2**63 - 1
 
 
-def draw_from(law: Law, blocks: Keystream, count: int) -> Tensor:
+def draw_from(distribution: Distribution, blocks: Keystream, count: int) -> Tensor:
     """(count,) float64: independent draws of a distribution of scale 1, on the device of the keystream.
 
     Guarantees: each draw has words of its own; what is left of the last block is never used.
@@ -27,16 +27,16 @@ def draw_from(law: Law, blocks: Keystream, count: int) -> Tensor:
     Raises:
         ValueError: the family is the normal one, which `training.noise` makes, or the keystream is used up.
     """
-    if law.family == "gaussian":
+    if distribution.family == "gaussian":
         raise ValueError("normal noise is not made here")
-    if law.family == "student_t":
-        return _student_t(cast(float, law.shape), _words(blocks, count), _words(blocks, count))
-    if law.family == "variance_gamma":
+    if distribution.family == "student_t":
+        return _student_t(cast(float, distribution.shape), _words(blocks, count), _words(blocks, count))
+    if distribution.family == "variance_gamma":
         total = _inverted("laplace", _words(blocks, count))
-        for _ in range(1, int(cast(float, law.shape))):
+        for _ in range(1, int(cast(float, distribution.shape))):
             total += _inverted("laplace", _words(blocks, count))
         return total
-    return _inverted(law.family, _words(blocks, count))
+    return _inverted(distribution.family, _words(blocks, count))
 
 
 def _words(blocks: Keystream, count: int) -> Tensor:

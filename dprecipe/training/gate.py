@@ -29,8 +29,8 @@ from torch import Tensor
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import PlanBudget
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, count_events, run_lengths
@@ -45,16 +45,16 @@ LEDGER_SHARE = 0.01
 LONGEST_BLOCK = 64
 
 
-def law_of(event: Event) -> Law:
+def distribution_of(event: Event) -> Distribution:
     """The distribution of an event's noise, at unit scale.
 
     Raises:
         RunFailed: the event is no noisy sum.
     """
-    law = event.noise_law()
-    if law is None:
+    distribution = event.noise_distribution()
+    if distribution is None:
         raise RunFailed(f"internal fault: a {event.kind} is no noisy sum", "please report this")
-    return law
+    return distribution
 
 
 def multiplier_of(event: Event) -> float:
@@ -63,7 +63,7 @@ def multiplier_of(event: Event) -> float:
     Raises:
         RunFailed: the event is no noisy sum, or one of several multipliers.
     """
-    law_of(event)
+    distribution_of(event)
     (multiplier,) = event.multipliers
     return multiplier
 
@@ -145,7 +145,7 @@ class Gate:
         """The clipped sum plus noise: (P,) float64, where the sum is (but on the CPU, if it is on Apple's processor,
         which has no float64); the sum is overwritten. Each ticket is good for the releases of its event.
 
-        Guarantees: the noise has the event's law at scale `noise_multiplier` × the sum's own sensitivity (for
+        Guarantees: the noise has the event's distribution at scale `noise_multiplier` × the sum's own sensitivity (for
         Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release
         uses; the result is on a lattice that does not depend on the sum (`training.noise`).
         """
@@ -157,7 +157,9 @@ class Gate:
         stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
         value = clipped.value.detach().to(widest_type(clipped.value.device), torch.float64)
-        return add_noise(value, law_of(ticket.event), scale.to(value) if isinstance(scale, Tensor) else scale, stream)
+        return add_noise(
+            value, distribution_of(ticket.event), scale.to(value) if isinstance(scale, Tensor) else scale, stream
+        )
 
     def close(self, interrupted: bool = False) -> StopReason:
         """Settle what ran and end the attempt on record; says why it ended."""

@@ -12,16 +12,18 @@ bits of a result tell them apart (Mironov 2012). Here a result is a multiple of 
    other rounding after x and z have met, so nothing else that depends on x. A zero has no sign. (z is the product of
    the draw and the scale, rounded or, where a processor multiplies and adds at once, as a GPU does, exact. No compiler
    may see what adds and subtracts the same number: `onto_lattice`.)
-2. *So all that is left of floating point is the law of z*, and of that the probabilities of intervals of length g, each
+2. *So all that is left of floating point is the distribution of z*, and of that the probabilities of intervals of
+length g, each
    of which gives one result. (For |x + z| up to 2^30 scales; farther out doubles are coarser than that, and 1 holds
    all the same.) A normal z is sqrt(-2 log u) cos θ, or sin θ, of a u of 63 bits, finest near 0, and a θ of 32. With
    θ = 0 or π alone, neighbouring u give z that are 2^-63 / (u |z|) apart: less than g up to |z| = 7.8, so that each
    interval up to there holds a draw. Given any θ, z rises or falls with u, so that an interval has its probability
-   to 2^-62, one u at each end, and to what double precision moves its ends; of what the normal law gives it this is
-   a part of 2^-27 up to |z| = 4 and of 2^-13 up to 6. The mean over 2^32 angles is that over all of them, but next to
-   0, where few angles give the sine or the cosine that it takes: an interval with an end within 2^-27 of 0 may have
-   2^-32 more or less, a part of 2^-10. Beyond 7.8, which a draw passes with probability 6e-15, an interval has about
-   2^74 φ(z) of the 2^95 pairs (u, θ), φ being the normal density: 2^26 at 8, and 2^14 at 9. The last draw is at 9.4.
+   to 2^-62, one u at each end, and to what double precision moves its ends; of what the normal distribution gives it
+   this is a part of 2^-27 up to |z| = 4 and of 2^-13 up to 6. The mean over 2^32 angles is that over all of them, but
+   next to 0, where few angles give the sine or the cosine that it takes: an interval with an end within 2^-27 of 0 may
+   have 2^-32 more or less, a part of 2^-10. Beyond 7.8, which a draw passes with probability 6e-15, an interval has
+   about 2^74 φ(z) of the 2^95 pairs (u, θ), φ being the normal density: 2^26 at 8, and 2^14 at 9. The last draw is at
+   9.4.
 
 For the other families, which `dprecipe.noise.draws` makes from a u of as many bits, and `training.device_draws` on a
 GPU, each interval holds a draw up to 29
@@ -49,9 +51,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
-from dprecipe.noise.laws import Law
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.device_draws import draw_from
 
@@ -71,8 +73,8 @@ Adding = Callable[[Tensor, float | Tensor], None]
 """Adds noise of a scale, one for all numbers or one for each, to a vector."""
 
 
-def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) -> Tensor:
-    """Add noise of this law and scale (one for each number, where it is a tensor) to a float64 sum, in place.
+def add_noise(value_P: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream) -> Tensor:
+    """Add noise of this distribution and scale (one for each number, where it is a tensor) to a float64 sum, in place.
 
     `value_P`: (P,) float64. `scale`: in the units of the sum; of Gaussian noise, its standard deviation. No number at
     all: nothing is drawn. A scale of zero is a fault, and no sum comes back without noise.
@@ -91,9 +93,11 @@ def add_noise(value_P: Tensor, law: Law, scale: float | Tensor, stream: Stream) 
         lattice_spacing(float(scale.min())), lattice_spacing(float(scale.max()))  # raises where one has no lattice
     with _LOCK:
         if device.type != "cpu":
-            _in_chunks(value_P, scale, CHUNK << 6, _elsewhere(law, stream, device, size))
-        elif law.family != "gaussian":
-            _in_chunks(value_P, scale, CHUNK, _drawn(lambda count: torch.from_numpy(draw_noise(law, stream, count))))
+            _in_chunks(value_P, scale, CHUNK << 6, _elsewhere(distribution, stream, device, size))
+        elif distribution.family != "gaussian":
+            _in_chunks(
+                value_P, scale, CHUNK, _drawn(lambda count: torch.from_numpy(draw_noise(distribution, stream, count)))
+            )
         else:
             chunks = math.ceil(size / CHUNK)
             threads = max(1, min(torch.get_num_threads(), chunks // LEAST))
@@ -157,15 +161,15 @@ _EXPONENT = 0x7FF << 52
 """Where a double has its exponent."""
 
 
-def _elsewhere(law: Law, stream: Stream, device: torch.device, size: int) -> Adding:
+def _elsewhere(distribution: Distribution, stream: Stream, device: torch.device, size: int) -> Adding:
     """To `size` numbers on another device, at most `CHUNK` << 6 at a time."""
     if size < MIN_ON_DEVICE:
-        return _drawn(lambda count: _copied(law, stream, count, device))
-    if law.family == "gaussian":
+        return _drawn(lambda count: _copied(distribution, stream, count, device))
+    if distribution.family == "gaussian":
         return _on_device(stream, device, min(CHUNK << 6, size))
     stream.shared(())  # nobody else draws from it
     blocks = Keystream(stream.key, device)
-    return _drawn(lambda count: draw_from(law, blocks, count))
+    return _drawn(lambda count: draw_from(distribution, blocks, count))
 
 
 def _drawn(draws: Callable[[int], Tensor]) -> Adding:
@@ -181,16 +185,16 @@ def _drawn(draws: Callable[[int], Tensor]) -> Adding:
     return add
 
 
-def _copied(law: Law, stream: Stream, count: int, device: torch.device) -> Tensor:
+def _copied(distribution: Distribution, stream: Stream, count: int, device: torch.device) -> Tensor:
     """Draws of scale 1, from the CPU, as they are: onto the lattice goes nothing but their sum with a value. The device
     is not waited for; what it still copies, torch does not use again."""
     drawn = torch.zeros(count, dtype=torch.float64, pin_memory=device.type == "cuda")
-    if law.family == "gaussian":
+    if distribution.family == "gaussian":
         add = _on_cpu(stream, _room(drawn.device, min(CHUNK, count)))
         for part in torch.split(drawn, CHUNK):
             add(part, 1.0)
     else:
-        drawn.copy_(torch.from_numpy(draw_noise(law, stream, count)))
+        drawn.copy_(torch.from_numpy(draw_noise(distribution, stream, count)))
     return drawn.to(device, non_blocking=True)
 
 

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.noise.laws import Law
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.sizes import widest_type
-from dprecipe.training.gate import Gate, law_of, multiplier_of
+from dprecipe.training.gate import Gate, distribution_of, multiplier_of
 from dprecipe.training.noise import MIN_ON_DEVICE
 from dprecipe.training.probe.program import Check
 
@@ -35,7 +35,7 @@ ERRORS = 6.0
 
 
 def noise_scale(plan: Plan, device: torch.device) -> Check:
-    """Every noise of the plan, added to zeros, has the planned law and scale, and both signs.
+    """Every noise of the plan, added to zeros, has the planned distribution and scale, and both signs.
 
     The zeros are on `device`: noise is made where the sum is. Where that is no CPU, the keystream that noise is made of
     there is compared with OpenSSL's first; and there are few of them, and many, for whose noise is made otherwise.
@@ -45,14 +45,14 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
     Raises:
         RunFailed: it does not.
     """
-    noises = {(law_of(c.event), multiplier_of(c.event), c.event.norm): Charge(c.event, 1) for c in plan.events}
+    noises = {(distribution_of(c.event), multiplier_of(c.event), c.event.norm): Charge(c.event, 1) for c in plan.events}
     place = widest_type(device)
     if place.type != "cpu":
         keystream_known(place)
     counts = (DRAWS,) if place.type == "cpu" else (DRAWS, max(DRAWS, MIN_ON_DEVICE))
     check = check_lattice(
-        (_drawn(plan, charge, place, count), law, scale)
-        for (law, scale, _), charge in noises.items()
+        (_drawn(plan, charge, place, count), distribution, scale)
+        for (distribution, scale, _), charge in noises.items()
         for count in counts
     )
     if place.type == "cpu":
@@ -79,15 +79,18 @@ def keystream_known(device: torch.device) -> None:
             )
 
 
-def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Law, float]]) -> Check:
-    """The check of noise that was drawn, some number of draws at a time, each with its law and scale.
+def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Distribution, float]]) -> Check:
+    """The check of noise that was drawn, some number of draws at a time, each with its distribution and scale.
 
     Raises:
-        RunFailed: one is not of its law.
+        RunFailed: one is not of its distribution.
     """
     measured = [_measured(*drawn) for drawn in draws]
     return Check(
-        "noise_scale", "noise drawn by the gate has the planned law, scale and symmetry", True, "; ".join(measured)
+        "noise_scale",
+        "noise drawn by the gate has the planned distribution, scale and symmetry",
+        True,
+        "; ".join(measured),
     )
 
 
@@ -104,16 +107,17 @@ def _drawn(plan: Plan, charge: Charge, device: torch.device, count: int) -> NDAr
     return drawn
 
 
-def _measured(drawn: NDArray[np.float64], law: Law, scale: float) -> str:
+def _measured(drawn: NDArray[np.float64], distribution: Distribution, scale: float) -> str:
     count = len(drawn)
     # Magnitudes show an error of the scale best: by about a half of it.
     sizes = np.sort(np.abs(drawn)) / scale
-    expected = 2 * law.cdf(sizes) - 1
+    expected = 2 * distribution.cdf(sizes) - 1
     ranks = np.arange(count)
     distance = float(max((expected - ranks / count).max(), ((ranks + 1) / count - expected).max()))
     positive = float((drawn > 0).mean())
     measured = (
-        f"{law.family}: distance {distance:.5f} from the planned law over {count:,} draws, {positive:.2%} positive"
+        f"{distribution.family}: distance {distance:.5f} from the planned distribution over {count:,} draws, "
+        f"{positive:.2%} positive"
     )
     if not (distance < DISTANCE / math.sqrt(count) and abs(positive - 0.5) < ERRORS * 0.5 / math.sqrt(count)):
         raise RunFailed(f"the noise is not what the plan says: {measured}", "don't trust this installation")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
 from dprecipe.noise.families import FAMILIES, SHAPED
-from dprecipe.noise.laws import Law
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8"))["$defs"]
@@ -71,17 +71,17 @@ def test_every_mechanism_has_tests_a_recipe_a_starter_and_a_page(kind: str) -> N
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_noise_family_has_a_distribution_a_sampler_a_block_and_tests(family: str) -> None:
-    law = Law(family, 2.0 if family in SHAPED else None)
-    drawn_N = draw_noise(law, Stream(b"draws for the test of extending!"), COUNT)
+    distribution = Distribution(family, 2.0 if family in SHAPED else None)
+    drawn_N = draw_noise(distribution, Stream(b"draws for the test of extending!"), COUNT)
     below = float((drawn_N < 1.0).mean())
-    assert abs(below - float(law.cdf(1.0))) < 5 * (0.25 / COUNT) ** 0.5
+    assert abs(below - float(distribution.cdf(1.0))) < 5 * (0.25 / COUNT) ** 0.5
     blocks = [
         name for name, body in SCHEMA.items() if body.get("properties", {}).get("family", {}).get("const") == family
     ]
     assert {name for name in blocks if name.endswith("Noise")}
     assert {name for name in blocks if name.endswith("Phase")}
     for name in (
-        "tests/noise/test_laws.py",
+        "tests/noise/test_distributions.py",
         "tests/noise/test_draws.py",
         "tests/training/test_noise.py",
         "tests/privacy/box/test_moments.py",

@@ -247,7 +247,7 @@ print(json.dumps(found))
 """
 
 
-def test_its_event_composes_and_its_noise_is_its_law(recipe: Path) -> None:
+def test_its_event_composes_and_its_noise_is_its_distribution(recipe: Path) -> None:
     done = python(LAW, str(recipe))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

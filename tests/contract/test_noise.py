@@ -1,4 +1,4 @@
-"""Laws 1 and 2 in the package's own text: one place draws noise, and it is behind the ledger."""
+"""Distributions 1 and 2 in the package's own text: one place draws noise, and it is behind the ledger."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.models.zoo.layers import StandardisedConv2d
 from dprecipe.models.zoo.wide_resnet import wide_resnet
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 from dprecipe.training.engine import compiled
 from dprecipe.training.engine.bookkeeping import add_clipped, find_terms, pad_records, plan_of, shares_of
 from dprecipe.training.engine.clipped_sum import (
@@ -242,7 +242,7 @@ def test_19_nobody_else_waits(cuda: torch.device) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 64, passes).value
-            add_noise(found, Law("gaussian"), 1.0, stream)
+            add_noise(found, Distribution("gaussian"), 1.0, stream)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     waited = [Path(w.filename).name for w in caught if "synchroniz" in str(w.message)]
@@ -261,7 +261,7 @@ def test_20_no_copy_of_all_numbers_crosses_the_bus(cuda: torch.device, tmp_path:
         clipping = Clipping((0.3,), counted=10.0)
         summed = clipped_sum(model, cross_entropy, batch, clipping, 64, passes)
         assert isinstance(summed.bound, Tensor)
-        add_noise(summed.value, Law("gaussian"), summed.bound * 1.0, Secrets().stream("noise", number))
+        add_noise(summed.value, Distribution("gaussian"), summed.bound * 1.0, Secrets().stream("noise", number))
 
     step(1)
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.noise.laws import Law
 from dprecipe.training import noise
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.device_draws import draw_from
@@ -28,15 +28,22 @@ from dprecipe.training.noise_check import keystream_known, noise_scale
 from dprecipe.training.precision_check import MAX_ERROR, single_precision
 
 pytestmark = pytest.mark.gpu
-GAUSSIAN = Law("gaussian")
-LAWS = [GAUSSIAN, Law("laplace"), Law("student_t", 9.0), Law("cauchy"), Law("variance_gamma", 2.0), Law("sech")]
+GAUSSIAN = Distribution("gaussian")
+DISTRIBUTIONS = [
+    GAUSSIAN,
+    Distribution("laplace"),
+    Distribution("student_t", 9.0),
+    Distribution("cauchy"),
+    Distribution("variance_gamma", 2.0),
+    Distribution("sech"),
+]
 ON_DEVICE = CHUNK << 6
 
 
-def distance(drawn: NDArray[np.float64], law: Law) -> float:
+def distance(drawn: NDArray[np.float64], distribution: Distribution) -> float:
     """√n × the Kolmogorov–Smirnov distance: above 3.3 once in a billion times."""
     ordered, count = np.sort(drawn), len(drawn)
-    expected = law.cdf(ordered)
+    expected = distribution.cdf(ordered)
     ranks = np.arange(count)
     return math.sqrt(count) * float(max((expected - ranks / count).max(), ((ranks + 1) / count - expected).max()))
 
@@ -77,13 +84,13 @@ def test_02_the_noise_check_measures_the_device(
 
 
 @pytest.mark.parametrize("count", [50_000, 100_000])  # copied, and made there
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
 @pytest.mark.parametrize("each", [False, True])
-def test_03_results_are_on_the_lattice(gpu: torch.device, each: bool, law: Law, count: int) -> None:
+def test_03_results_are_on_the_lattice(gpu: torch.device, each: bool, distribution: Distribution, count: int) -> None:
     scales = torch.tensor([0.3, 1.7, 900.0], dtype=torch.float64).repeat_interleave(count)
     value = torch.randn(len(scales), dtype=torch.float64, device=gpu) * 100
     scale = scales.to(gpu) if each else 1.7
-    result = add_noise(value, law, scale, Secrets().stream("noise", 1)).cpu()
+    result = add_noise(value, distribution, scale, Secrets().stream("noise", 1)).cpu()
     spacings = torch.tensor([lattice_spacing(float(s)) for s in (scales if each else [1.7])], dtype=torch.float64)
     steps = result / spacings
     assert torch.equal(steps, steps.round())
@@ -106,12 +113,14 @@ def test_04_every_chunk_has_the_distribution(gpu: torch.device, count: int) -> N
         assert not np.array_equal(one[:least], other[:least])
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
 @pytest.mark.parametrize("count", [1, 1001, MIN_ON_DEVICE - 1])
-def test_05_noise_of_few_numbers_is_that_of_the_cpu(gpu: torch.device, law: Law, count: int) -> None:
+def test_05_noise_of_few_numbers_is_that_of_the_cpu(gpu: torch.device, distribution: Distribution, count: int) -> None:
     """But for a few sums that a product in one step with them rounds to a neighbour on the lattice."""
     found, expected = (
-        add_noise(torch.zeros(count, dtype=torch.float64, device=device), law, 0.7, Secrets(5).stream("noise", 1)).cpu()
+        add_noise(
+            torch.zeros(count, dtype=torch.float64, device=device), distribution, 0.7, Secrets(5).stream("noise", 1)
+        ).cpu()
         for device in (gpu, torch.device("cpu"))
     )
     apart = (found - expected).abs() / lattice_spacing(0.7)
@@ -119,19 +128,21 @@ def test_05_noise_of_few_numbers_is_that_of_the_cpu(gpu: torch.device, law: Law,
     assert int((apart > 0).sum()) <= 3
 
 
-@pytest.mark.parametrize("law", LAWS[1:], ids=lambda law: law.family)
-def test_05_other_families_have_their_distribution_and_their_words(gpu: torch.device, law: Law) -> None:
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS[1:], ids=lambda distribution: distribution.family)
+def test_05_other_families_have_their_distribution_and_their_words(
+    gpu: torch.device, distribution: Distribution
+) -> None:
     """Of many numbers they are made on the device, from the words that the CPU would take for them."""
     count = 1 << 15
-    made = draw_from(law, Keystream(bytes(range(32)), gpu), count)
+    made = draw_from(distribution, Keystream(bytes(range(32)), gpu), count)
     assert made.device == gpu
     np.testing.assert_allclose(
-        made.cpu().numpy(), draw_noise(law, Stream(bytes(range(32))), count), rtol=1e-11, atol=1e-12
+        made.cpu().numpy(), draw_noise(distribution, Stream(bytes(range(32))), count), rtol=1e-11, atol=1e-12
     )
     zeros = torch.zeros(2 * ON_DEVICE + 7, dtype=torch.float64, device=gpu)
-    drawn = add_noise(zeros, law, 1.0, Secrets().stream("noise", 3)).cpu().numpy()
+    drawn = add_noise(zeros, distribution, 1.0, Secrets().stream("noise", 3)).cpu().numpy()
     for chunk in (drawn[:ON_DEVICE:9], drawn[ON_DEVICE : 2 * ON_DEVICE : 9]):
-        assert distance(chunk, law) < 3.3
+        assert distance(chunk, distribution) < 3.3
     assert not np.array_equal(drawn[:ON_DEVICE], drawn[ON_DEVICE : 2 * ON_DEVICE])
 
 

@@ -16,7 +16,7 @@ from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_vot
 from dprecipe.mechanisms.pnsgd.train.descent import Objective, OnCpu
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic, Loss, Softmax, Squared
 from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 
 pytestmark = pytest.mark.gpu
 CPU = torch.device("cpu")
@@ -58,9 +58,9 @@ def test_21_an_encoder_waits_for_nobody(cuda: torch.device, size: int) -> None:
 def test_21_a_noisy_sum_is_sorted_where_it_is(gpu: torch.device, groups: tuple[int, ...] | None) -> None:
     """And the factor has the bits that it has on the CPU."""
     noisy = 1.7 * torch.randn(100_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.3
-    for law in (Law("gaussian"), Law("laplace")):
-        found = kolmogorov_smirnov(noisy.to(gpu), law, 1.3, groups, shrink=True)
-        assert found == kolmogorov_smirnov(noisy, law, 1.3, groups, shrink=True)
+    for distribution in (Distribution("gaussian"), Distribution("laplace")):
+        found = kolmogorov_smirnov(noisy.to(gpu), distribution, 1.3, groups, shrink=True)
+        assert found == kolmogorov_smirnov(noisy, distribution, 1.3, groups, shrink=True)
 
 
 def lesson(model: dict[str, object], shape: tuple[int, ...]) -> Lesson:

@@ -1,4 +1,4 @@
-"""Draws against their law, on a fixed key: each bound is passed by chance with the probability given."""
+"""Draws against their distribution, on a fixed key: each bound is passed by chance with the probability given."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import BLOCK, draw_gaussian, draw_noise
 from dprecipe.noise.entropy import Stream
-from dprecipe.noise.laws import Law
 
 COUNT = 400_001
-LAWS = [
-    Law("gaussian"),
-    Law("laplace"),
-    *(Law("student_t", df) for df in (0.5, 2.5, 9.0, 1000.0)),
-    Law("cauchy"),
-    *(Law("variance_gamma", float(n)) for n in (1, 2, 5, 8)),
-    Law("sech"),
+DISTRIBUTIONS = [
+    Distribution("gaussian"),
+    Distribution("laplace"),
+    *(Distribution("student_t", df) for df in (0.5, 2.5, 9.0, 1000.0)),
+    Distribution("cauchy"),
+    *(Distribution("variance_gamma", float(n)) for n in (1, 2, 5, 8)),
+    Distribution("sech"),
 ]
 
 
@@ -60,72 +60,82 @@ def test_any_count(count: int) -> None:
     assert len(np.unique(values)) == count
 
 
-@pytest.fixture(scope="module", params=LAWS, ids=lambda law: f"{law.family}-{law.shape}")
-def drawn(request: pytest.FixtureRequest) -> tuple[Law, np.ndarray]:
+@pytest.fixture(
+    scope="module", params=DISTRIBUTIONS, ids=lambda distribution: f"{distribution.family}-{distribution.shape}"
+)
+def drawn(request: pytest.FixtureRequest) -> tuple[Distribution, np.ndarray]:
     key = f"{request.param.family} {request.param.shape}".encode().ljust(32, b".")
     return request.param, draw_noise(request.param, Stream(key), COUNT)
 
 
-def test_every_sampler_draws_from_its_law(drawn: tuple[Law, np.ndarray]) -> None:
+def test_every_sampler_draws_from_its_distribution(drawn: tuple[Distribution, np.ndarray]) -> None:
     """Kolmogorov–Smirnov, and Anderson–Darling, which weighs the tails: 1e-9 each.
 
     The latter beyond z by chance: sqrt(3/(π z)) exp(-z), as Σ Z_j²/(j(j+1)) has it.
     """
-    law, draws = drawn
+    distribution, draws = drawn
     ordered, n = np.sort(draws), len(draws)
-    below, above = law.cdf(ordered), law.cdf(-ordered)
+    below, above = distribution.cdf(ordered), distribution.cdf(-ordered)
     ranks = np.arange(1, n + 1)
     distance = max(np.max(ranks / n - below), np.max(below - (ranks - 1) / n))
     assert distance < math.sqrt(math.log(2 / 1e-9) / 2 / n)
     assert -n - np.mean((2 * ranks - 1) * (np.log(below) + np.log(above[::-1]))) < 19.3
 
 
-def test_both_tails_of_every_sampler(drawn: tuple[Law, np.ndarray]) -> None:
+def test_both_tails_of_every_sampler(drawn: tuple[Distribution, np.ndarray]) -> None:
     """Counts beyond a level are binomial: each of eight is out of bounds with probability 1e-9."""
-    law, draws = drawn
+    distribution, draws = drawn
     for tail in (1e-1, 1e-2, 1e-3, 1e-4):
         level = 1.0
-        while law.cdf(-level) > tail:
+        while distribution.cdf(-level) > tail:
             level *= 1.1
-        low, high = binom.ppf([5e-10, 1 - 5e-10], COUNT, float(law.cdf(-level)))
+        low, high = binom.ppf([5e-10, 1 - 5e-10], COUNT, float(distribution.cdf(-level)))
         for side in (draws, -draws):
             assert low <= np.count_nonzero(side > level) <= high
 
 
-def test_moments_of_every_sampler(drawn: tuple[Law, np.ndarray]) -> None:
-    """Six standard errors each, 2e-9, where the law has the moments that they need."""
-    law, draws = drawn
-    variance = law.standard_deviation**2
+def test_moments_of_every_sampler(drawn: tuple[Distribution, np.ndarray]) -> None:
+    """Six standard errors each, 2e-9, where the distribution has the moments that they need."""
+    distribution, draws = drawn
+    variance = distribution.standard_deviation**2
     if not math.isfinite(variance):
         return
     assert abs(draws.mean()) < 6 * math.sqrt(variance / COUNT)
-    assert abs(np.abs(draws).mean() - law.mean_absolute) < 6 * math.sqrt((variance - law.mean_absolute**2) / COUNT)
-    if law.shape != 2.5:
+    assert abs(np.abs(draws).mean() - distribution.mean_absolute) < 6 * math.sqrt(
+        (variance - distribution.mean_absolute**2) / COUNT
+    )
+    if distribution.shape != 2.5:
         squares = draws**2
         assert abs(squares.mean() - variance) < 6 * squares.std() / math.sqrt(COUNT)
 
 
-def test_no_draw_of_any_sampler_tells_of_its_neighbours(drawn: tuple[Law, np.ndarray]) -> None:
+def test_no_draw_of_any_sampler_tells_of_its_neighbours(drawn: tuple[Distribution, np.ndarray]) -> None:
     """Correlations of P(X <= x) and of P(|X| <= |x|), whose variance is 1/12: six standard errors, 2e-9."""
-    law, draws = drawn
-    for uniform in (law.cdf(draws) - 0.5, 0.5 - 2 * law.cdf(-np.abs(draws))):
+    distribution, draws = drawn
+    for uniform in (distribution.cdf(draws) - 0.5, 0.5 - 2 * distribution.cdf(-np.abs(draws))):
         for lag in (1, 2, BLOCK):
             assert abs(np.mean(uniform[:-lag] * uniform[lag:])) < 6 / 12 / math.sqrt(COUNT)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.family}-{law.shape}")
-def test_any_count_of_any_law(law: Law) -> None:
+@pytest.mark.parametrize(
+    "distribution", DISTRIBUTIONS, ids=lambda distribution: f"{distribution.family}-{distribution.shape}"
+)
+def test_any_count_of_any_distribution(distribution: Distribution) -> None:
     for count in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1):
-        values = draw_noise(law, Stream(bytes(32)), count)
+        values = draw_noise(distribution, Stream(bytes(32)), count)
         assert values.shape == (count,)
         assert values.dtype == np.float64
         assert np.isfinite(values).all()
         assert len(np.unique(values)) == count
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.family}-{law.shape}")
-def test_the_ends_of_the_uniforms_reach_as_far_as_documented(monkeypatch: pytest.MonkeyPatch, law: Law) -> None:
-    shape = law.shape or 1.0
+@pytest.mark.parametrize(
+    "distribution", DISTRIBUTIONS, ids=lambda distribution: f"{distribution.family}-{distribution.shape}"
+)
+def test_the_ends_of_the_uniforms_reach_as_far_as_documented(
+    monkeypatch: pytest.MonkeyPatch, distribution: Distribution
+) -> None:
+    shape = distribution.shape or 1.0
     reach = {
         "gaussian": 9.4,
         "laplace": 44.3,
@@ -133,11 +143,11 @@ def test_the_ends_of_the_uniforms_reach_as_far_as_documented(monkeypatch: pytest
         "cauchy": 1.1e19,
         "variance_gamma": 44.3 * shape,
         "sech": 44.6,
-    }[law.family]
+    }[distribution.family]
     extremes = []
     for word in (0, 2**64 - 1):
         monkeypatch.setattr(Stream, "words", lambda self, count, w=word: np.full(count, w, dtype=np.uint64))
-        extremes.append(abs(float(draw_noise(law, Stream(bytes(32)), 1)[0])))
+        extremes.append(abs(float(draw_noise(distribution, Stream(bytes(32)), 1)[0])))
     assert reach <= max(extremes) < math.inf
 
 
@@ -145,4 +155,4 @@ def test_the_sign_comes_from_the_first_bit(monkeypatch: pytest.MonkeyPatch) -> N
     for word, sign in [(0, -1.0), (2**63 - 1, -1.0), (2**63, 1.0), (2**64 - 1, 1.0)]:
         monkeypatch.setattr(Stream, "words", lambda self, count, w=word: np.full(count, w, dtype=np.uint64))
         for family in ("laplace", "cauchy", "sech"):
-            assert math.copysign(1.0, float(draw_noise(Law(family), Stream(bytes(32)), 1)[0])) == sign
+            assert math.copysign(1.0, float(draw_noise(Distribution(family), Stream(bytes(32)), 1)[0])) == sign

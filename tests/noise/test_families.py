@@ -1,4 +1,4 @@
-"""Which noise laws there are."""
+"""Which noise distributions there are."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def test_the_ends_of_the_ranges_belong_to_them(family: str, shape: float) -> Non
         ("variance_gamma", math.nan),
     ],
 )
-def test_what_is_no_law(family: str, shape: float | None) -> None:
+def test_what_is_no_distribution(family: str, shape: float | None) -> None:
     with pytest.raises(ValueError, match=r"family|shape|df|λ"):
         check(family, shape)

@@ -127,14 +127,14 @@ def test_nonsense_budgets_are_refused(epsilon):
         calibrate.calibrate_count(Gaussian(1.0), epsilon, 1e-5, ADD, "pld")
 
 
-LAWS = [("laplace", None), ("student_t", 9.0), ("student_t", 1.5), ("cauchy", None), ("variance_gamma", 3.0)]
+DISTRIBUTIONS = [("laplace", None), ("student_t", 9.0), ("student_t", 1.5), ("cauchy", None), ("variance_gamma", 3.0)]
 
 
 def codes(number, seed):
-    """Random encoded runs: dimensions, laws, rates, lengths, budgets; both relations and accountants."""
+    """Random encoded runs: dimensions, distributions, rates, lengths, budgets; both relations and accountants."""
     draw = random.Random(seed)
     for index in range(number):
-        family, shape = draw.choice(LAWS)
+        family, shape = draw.choice(DISTRIBUTIONS)
         dimension = int(10 ** draw.uniform(0, 5))
         shifts = ((dimension**-0.5 * 0.8, dimension), (min(1.0, 3 * dimension**-0.5), 1 + dimension // 40))
         q = draw.choice([1.0, 10 ** draw.uniform(-3, -0.5), 10 ** draw.uniform(-3, -0.5)])

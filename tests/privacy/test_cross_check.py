@@ -92,7 +92,7 @@ def code(family, shape, shifts, q=0.02, scale=1.0, exchanged=False):
     return EncodedSum(q, scale, family, shape, shifts, exchanged, "sha256:" + "0" * 64)
 
 
-LAWS = [
+DISTRIBUTIONS = [
     ("laplace", None),
     ("student_t", 9.0),
     ("student_t", 0.7),
@@ -100,8 +100,12 @@ LAWS = [
     ("variance_gamma", 3.0),
     ("sech", None),
 ]
-FEW_LAWS = [LAWS[0], LAWS[-1], *(pytest.param(*law, marks=pytest.mark.slow) for law in LAWS[1:-1])]
-"""Where a law takes seconds: the others are slow tests."""
+FEW_LAWS = [
+    DISTRIBUTIONS[0],
+    DISTRIBUTIONS[-1],
+    *(pytest.param(*distribution, marks=pytest.mark.slow) for distribution in DISTRIBUTIONS[1:-1]),
+]
+"""Where a distribution takes seconds: the others are slow tests."""
 FEW, MANY = ((0.2, 7), (0.5, 2)), ((0.002, 20_000), (0.01, 3000), (0.04, 30))
 
 
@@ -120,7 +124,7 @@ def test_two_independent_distributions_of_codes_agree(family, shape, shifts):
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_codes_among_other_events_and_other_laws(relation):
+def test_codes_among_other_events_and_other_distributions(relation):
     charges = [Charge(code("laplace", None, FEW), 300), Charge(code("sech", None, MANY, scale=2.0), 500)]
     charges += [Charge(PoissonGaussian(0.01, 1.0), 500), Charge(Gaussian(5.0), 2)]
     codes_agree(charges, relation, "dp_accounting.pld", 5e-4)

@@ -115,7 +115,7 @@ shifts = st.lists(
     max_size=30,
     unique_by=lambda pair: pair[0],
 ).map(lambda pairs: tuple(sorted(pairs)))
-laws = st.one_of(
+distributions = st.one_of(
     st.sampled_from([("laplace", None), ("cauchy", None), ("sech", None)]),
     st.tuples(st.just("student_t"), st.floats(0.5, 1000)),
     st.tuples(st.just("variance_gamma"), st.integers(1, 8).map(float)),
@@ -123,11 +123,11 @@ laws = st.one_of(
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(st.floats(1e-12, 1), st.floats(1e-6, 1e6), laws, shifts, st.booleans(), st.integers(0, MAX_VALUE))
-def test_any_encoded_event_survives(q, scale, law, table, exchanged, count):
+@given(st.floats(1e-12, 1), st.floats(1e-6, 1e6), distributions, shifts, st.booleans(), st.integers(0, MAX_VALUE))
+def test_any_encoded_event_survives(q, scale, distribution, table, exchanged, count):
     if table[-1][0] == 0:
         table = ((1.0, 1),)
-    charge = Charge(EncodedSum(q, scale, *law, table, exchanged, DIGEST), count)
+    charge = Charge(EncodedSum(q, scale, *distribution, table, exchanged, DIGEST), count)
     assert charge_from_json(json.loads(json.dumps(charge.to_json()))) == charge
 
 

@@ -1,4 +1,4 @@
-"""Privacy-loss distributions on a grid: domination, masses kept, sampling of any law."""
+"""Privacy-loss distributions on a grid: domination, masses kept, sampling of any distribution."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_sampling_a_gaussian_pmf_agrees_with_its_closed_form(q):
         assert truth - 1e-12 <= got <= truth * 1.001 + 2e-9 + 1e-2 * step * q
 
 
-def test_sampling_any_law_a_three_point_pair():
+def test_sampling_any_distribution_a_three_point_pair():
     p, q_masses, rate = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5]), 0.3
     base = losses.from_atoms(np.log(p / q_masses), p, 1e-3)
     mixture = (1 - rate) * q_masses + rate * p

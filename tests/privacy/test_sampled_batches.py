@@ -38,7 +38,7 @@ def of(kind: str) -> list[dict]:
 
 
 def hockey_stick(p: dict[float, float], q: dict[float, float], sigma: float, epsilon: float) -> float:
-    """E_γ between two mixtures of normal laws, {mean: weight}, by the midpoint rule: 1e-6 here."""
+    """E_γ between two mixtures of normal distributions, {mean: weight}, by the midpoint rule: 1e-6 here."""
     x_N = np.arange(-12 * sigma - 4, 12 * sigma + 4, 2e-3)
 
     def density(mixture: dict[float, float]) -> np.ndarray:
@@ -48,7 +48,7 @@ def hockey_stick(p: dict[float, float], q: dict[float, float], sigma: float, eps
 
 
 def sums(values: tuple[float, ...], batches: dict[tuple[int, ...], float]) -> dict[float, float]:
-    """Law of the sum over a random batch."""
+    """Distribution of the sum over a random batch."""
     found: Counter[float] = Counter()
     for batch, probability in batches.items():
         found[sum(values[i] for i in batch)] += probability
@@ -239,14 +239,14 @@ def test_one_coordinate_with_all_of_the_norm_is_worst(split: tuple[float, ...]) 
     """The loss of shifts τ_j is Σ (2 U_j - τ_j), U_j = min(max(x_j, 0), τ_j): all of it on a grid, by convolution."""
     h = 1e-3
 
-    def law(tau: float) -> np.ndarray:
+    def distribution(tau: float) -> np.ndarray:
         masses_N = math.sinh(h / 2) * np.exp(-h * np.arange(round(tau / h) + 1))
         masses_N[0], masses_N[-1] = (1 - math.exp(-h / 2) / 2), math.exp(-tau + h / 2) / 2
         return masses_N
 
-    whole, parts = law(sum(split)), np.ones(1)
+    whole, parts = distribution(sum(split)), np.ones(1)
     for tau in split:
-        parts = np.convolve(parts, law(tau))
+        parts = np.convolve(parts, distribution(tau))
     losses_N = 2 * h * np.arange(len(whole)) - sum(split)
     for epsilon in np.linspace(0, sum(split), 30):
         gain_N = np.maximum(np.exp(losses_N) - math.exp(epsilon), 0)

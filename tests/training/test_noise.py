@@ -1,4 +1,5 @@
-"""Noise that is added to sums: its law, its streams, its lattice. Keys are fixed; each bound is passed by chance with
+"""Noise that is added to sums: its distribution, its streams, its lattice. Keys are fixed; each bound is passed by
+chance with
 the probability given."""
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ from scipy.special import ndtr
 from scipy.stats import binom
 from torch import Tensor
 
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
-from dprecipe.noise.laws import Law
 from dprecipe.training import noise
 from dprecipe.training.chacha import Keystream
 from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, lattice_spacing, onto_lattice
 
-GAUSSIAN = Law("gaussian")
-LAWS = [GAUSSIAN, Law("laplace"), Law("student_t", 9.0), Law("cauchy"), Law("variance_gamma", 2.0), Law("sech")]
+GAUSSIAN = Distribution("gaussian")
+DISTRIBUTIONS = [
+    GAUSSIAN,
+    Distribution("laplace"),
+    Distribution("student_t", 9.0),
+    Distribution("cauchy"),
+    Distribution("variance_gamma", 2.0),
+    Distribution("sech"),
+]
 COUNT = 1_000_001
 SCALE = 0.37
 
@@ -30,8 +38,10 @@ def stream(name: str) -> Stream:
     return Stream(name.encode().ljust(32, b"."))
 
 
-def added(value: Tensor, law: Law = GAUSSIAN, scale: float | Tensor = SCALE, name: str = "noise") -> Tensor:
-    return add_noise(value.double().clone(), law, scale, stream(name))
+def added(
+    value: Tensor, distribution: Distribution = GAUSSIAN, scale: float | Tensor = SCALE, name: str = "noise"
+) -> Tensor:
+    return add_noise(value.double().clone(), distribution, scale, stream(name))
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +49,13 @@ def draws() -> np.ndarray:
     return added(torch.zeros(COUNT)).numpy() / SCALE
 
 
-def distance(draws: np.ndarray, law: Law) -> float:
+def distance(draws: np.ndarray, distribution: Distribution) -> float:
     ordered, n = np.sort(draws), len(draws)
-    below = law.cdf(ordered)
+    below = distribution.cdf(ordered)
     return float(max(np.max(np.arange(1, n + 1) / n - below), np.max(below - np.arange(n) / n)))
 
 
-def test_the_law_is_the_normal_one(draws: np.ndarray) -> None:
+def test_the_distribution_is_the_normal_one(draws: np.ndarray) -> None:
     """Kolmogorov–Smirnov over a million draws: 1e-9."""
     assert distance(draws, GAUSSIAN) < math.sqrt(math.log(2 / 1e-9) / 2 / COUNT)
 
@@ -110,11 +120,13 @@ def test_every_word_of_the_stream_is_used_for_one_pair_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
-@pytest.mark.parametrize("law", [GAUSSIAN, Law("laplace")], ids=lambda law: law.family)
-def test_any_count(law: Law, count: int) -> None:
+@pytest.mark.parametrize(
+    "distribution", [GAUSSIAN, Distribution("laplace")], ids=lambda distribution: distribution.family
+)
+def test_any_count(distribution: Distribution, count: int) -> None:
     """Every number is moved, also the last one of an odd count; a draw is 0 on the lattice with probability 4e-7."""
     value = torch.full((count,), 5.0, dtype=torch.float64)
-    result = add_noise(value, law, SCALE, stream(f"{count}"))
+    result = add_noise(value, distribution, SCALE, stream(f"{count}"))
     assert result is value
     assert result.shape == (count,)
     assert bool(torch.isfinite(result).all())
@@ -162,21 +174,21 @@ def test_in_any_mode(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(add_noise(torch.zeros(count, dtype=torch.float64), GAUSSIAN, SCALE, stream("mode")), expected)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
-def test_every_family_has_its_law_and_its_scale(law: Law) -> None:
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
+def test_every_family_has_its_distribution_and_its_scale(distribution: Distribution) -> None:
     """Kolmogorov–Smirnov over 100,000 draws: 1e-9."""
-    values = (added(torch.full((100_000,), 3.0), law, SCALE, law.family) - 3.0).numpy() / SCALE
-    assert distance(values, law) < math.sqrt(math.log(2 / 1e-9) / 2 / len(values))
+    values = (added(torch.full((100_000,), 3.0), distribution, SCALE, distribution.family) - 3.0).numpy() / SCALE
+    assert distance(values, distribution) < math.sqrt(math.log(2 / 1e-9) / 2 / len(values))
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
 @pytest.mark.parametrize("scale", [1e-12, 0.37, 1.0, 3e5])
-def test_results_of_two_sums_are_on_one_lattice(law: Law, scale: float) -> None:
+def test_results_of_two_sums_are_on_one_lattice(distribution: Distribution, scale: float) -> None:
     """And of no coarser one: the last three bits of their numbers are evenly spread. Six standard errors each: 2e-9."""
     step = lattice_spacing(scale)
     assert 2.0**-21 < step / scale <= 2.0**-20
     for value in (torch.zeros(40_000), torch.linspace(-3, 1 / 3, 40_000) * scale, torch.full((40_000,), 0.1 * scale)):
-        steps = added(value, law, scale) / step
+        steps = added(value, distribution, scale) / step
         assert torch.equal(steps, steps.round())
         near = steps[steps.abs() < 2**50].long()
         classes = np.bincount((near % 8).numpy(), minlength=8) / len(near)
@@ -220,7 +232,7 @@ def test_a_large_sum_keeps_its_noise() -> None:
 
 
 def test_each_coordinate_has_its_own_scale() -> None:
-    """Two layers, and one number after them, over several chunks: the law of each, at 1e-9."""
+    """Two layers, and one number after them, over several chunks: the distribution of each, at 1e-9."""
     scale = torch.cat((torch.full((150_000,), 0.2), torch.full((100_001,), 5.0), torch.full((1,), 300.0))).double()
     result = added(torch.ones(250_002), GAUSSIAN, scale)
     for part, size in ((slice(0, 150_000), 0.2), (slice(150_000, 250_001), 5.0)):
@@ -230,12 +242,12 @@ def test_each_coordinate_has_its_own_scale() -> None:
         assert torch.equal(steps, steps.round())
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
-def test_each_coordinate_has_the_lattice_of_its_own_scale(law: Law) -> None:
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
+def test_each_coordinate_has_the_lattice_of_its_own_scale(distribution: Distribution) -> None:
     """A lattice of a far smaller scale has points between the draws: then two sums tell themselves apart."""
     scales = (1e-6, 2.0, 37.0, math.nextafter(64.0, 0), 64.0)
     scale = torch.tensor(scales, dtype=torch.float64).repeat_interleave(1000)
-    result = added(torch.linspace(-3, 1 / 3, 5000), law, scale).view(5, 1000)
+    result = added(torch.linspace(-3, 1 / 3, 5000), distribution, scale).view(5, 1000)
     for part, size in zip(result, scales, strict=True):
         steps = part / lattice_spacing(size)
         assert torch.equal(steps, steps.round())
@@ -270,47 +282,51 @@ def test_a_device_s_own_keystream_makes_the_same_noise(count: int) -> None:
         noise._on_device(given, device, count)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
 @pytest.mark.parametrize("count", [1, 2, 7, CHUNK + 1, MIN_ON_DEVICE - 1])
-def test_noise_of_few_numbers_is_the_cpu_s_copied(law: Law, count: int) -> None:
+def test_noise_of_few_numbers_is_the_cpu_s_copied(distribution: Distribution, count: int) -> None:
     """What a sum on CUDA gets, made here: for few numbers the draws of the CPU, to which nothing was done."""
     expected = torch.zeros(count, dtype=torch.float64)
     given = stream("few")
-    if law.family == "gaussian":
+    if distribution.family == "gaussian":
         for part in torch.split(expected, CHUNK):
             noise._on_cpu(given, noise._Room(torch.device("cpu"), CHUNK))(part, 1.0)
     else:
-        expected += torch.from_numpy(draw_noise(law, given, count))
+        expected += torch.from_numpy(draw_noise(distribution, given, count))
     found, given = torch.zeros(count, dtype=torch.float64), stream("few")
-    noise._elsewhere(law, given, torch.device("cpu"), count)(found, 1.0)
+    noise._elsewhere(distribution, given, torch.device("cpu"), count)(found, 1.0)
     assert torch.equal(found, expected)
     with pytest.raises(ValueError, match="only before anything"):
         given.shared(())  # the device draws nothing more from it
     scale = torch.linspace(0.5, 2.0, count, dtype=torch.float64)
     each = torch.zeros(count, dtype=torch.float64)
-    noise._elsewhere(law, stream("few"), torch.device("cpu"), count)(each, scale)
+    noise._elsewhere(distribution, stream("few"), torch.device("cpu"), count)(each, scale)
     torch.testing.assert_close(each, expected * scale, rtol=1e-15, atol=0)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
-def test_noise_of_many_numbers_is_made_on_the_device(law: Law, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
+def test_noise_of_many_numbers_is_made_on_the_device(
+    distribution: Distribution, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For a count from `MIN_ON_DEVICE` on, whatever the numbers are; its stream is nobody else's then."""
     monkeypatch.setattr(noise, "_copied", lambda *given: pytest.fail("drawn on the CPU"))
     for start in (0.0, math.nan):
         value, given = torch.full((MIN_ON_DEVICE,), start, dtype=torch.float64), stream("many")
-        noise._in_chunks(value, SCALE, CHUNK << 6, noise._elsewhere(law, given, torch.device("cpu"), len(value)))
+        noise._in_chunks(
+            value, SCALE, CHUNK << 6, noise._elsewhere(distribution, given, torch.device("cpu"), len(value))
+        )
         with pytest.raises(ValueError, match="was shared"):
             given.words(1)
         if start == 0.0:
             steps = value / lattice_spacing(SCALE)
             assert torch.equal(steps, steps.round())
-            assert distance(value.numpy() / SCALE, law) < math.sqrt(math.log(2 / 1e-9) / 2 / len(value))
+            assert distance(value.numpy() / SCALE, distribution) < math.sqrt(math.log(2 / 1e-9) / 2 / len(value))
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.family)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
 @pytest.mark.parametrize("count", [1, 1000, MIN_ON_DEVICE])
 def test_a_sum_elsewhere_is_noised_onto_the_lattice_of_the_cpu(
-    law: Law, count: int, monkeypatch: pytest.MonkeyPatch
+    distribution: Distribution, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`add_noise` as for a sum on CUDA: the numbers are those of the CPU, but for a few that round to a neighbour."""
 
@@ -327,16 +343,18 @@ def test_a_sum_elsewhere_is_noised_onto_the_lattice_of_the_cpu(
     monkeypatch.setattr(
         noise,
         "_elsewhere",
-        lambda law, stream, device, size: asked.append(device.type) or real(law, stream, torch.device("cpu"), size),
+        lambda distribution, stream, device, size: (
+            asked.append(device.type) or real(distribution, stream, torch.device("cpu"), size)
+        ),
     )
     start = torch.linspace(-3, 1 / 3, count, dtype=torch.float64)
     value = start.clone().as_subclass(Elsewhere)
-    found = add_noise(value, law, SCALE, stream("both")).as_subclass(Tensor)
+    found = add_noise(value, distribution, SCALE, stream("both")).as_subclass(Tensor)
     assert asked == ["meta"]
     steps = found / lattice_spacing(SCALE)
     assert torch.equal(steps, steps.round())
     if count < MIN_ON_DEVICE:
-        apart = (found - add_noise(start, law, SCALE, stream("both"))).abs() / lattice_spacing(SCALE)
+        apart = (found - add_noise(start, distribution, SCALE, stream("both"))).abs() / lattice_spacing(SCALE)
         assert float(apart.max()) <= 1
         assert int((apart > 0).sum()) <= 1
 

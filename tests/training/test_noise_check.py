@@ -10,8 +10,8 @@ from torch import Tensor
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Stream
-from dprecipe.noise.laws import Law
 from dprecipe.training.chacha import Keystream
 from dprecipe.training.noise import MIN_ON_DEVICE, add_noise
 from dprecipe.training.noise_check import DRAWS, keystream_known, noise_scale
@@ -22,15 +22,15 @@ CPU = torch.device("cpu")
 def test_sound_noise_passes(small: Callable[..., Plan]) -> None:
     check = noise_scale(small(), CPU)
     assert check.passed
-    assert "from the planned law" in check.measured
+    assert "from the planned distribution" in check.measured
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.97, 1.03])
 def test_t13_noise_of_another_scale_stops_the_run(
     small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, scale: float
 ) -> None:
-    def wrong(value: Tensor, law: Law, right: float, stream: Stream) -> Tensor:
-        return add_noise(value, law, right, stream) * scale
+    def wrong(value: Tensor, distribution: Distribution, right: float, stream: Stream) -> Tensor:
+        return add_noise(value, distribution, right, stream) * scale
 
     monkeypatch.setattr("dprecipe.training.gate.add_noise", wrong)
     with pytest.raises(RunFailed, match="not what the plan says"):
@@ -38,8 +38,8 @@ def test_t13_noise_of_another_scale_stops_the_run(
 
 
 def test_noise_with_a_mean_stops_the_run(small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    def moved(value: Tensor, law: Law, scale: float, stream: Stream) -> Tensor:
-        return add_noise(value, law, scale, stream) + 0.1
+    def moved(value: Tensor, distribution: Distribution, scale: float, stream: Stream) -> Tensor:
+        return add_noise(value, distribution, scale, stream) + 0.1
 
     monkeypatch.setattr("dprecipe.training.gate.add_noise", moved)
     with pytest.raises(RunFailed, match="positive"):
@@ -54,9 +54,9 @@ def test_noise_is_drawn_on_the_device_of_the_run(
     for few numbers alone, or for many, whose noise is made otherwise."""
     asked: list[tuple[str, torch.dtype, int]] = []
 
-    def elsewhere(value: Tensor, law: Law, scale: float, stream: Stream) -> Tensor:
+    def elsewhere(value: Tensor, distribution: Distribution, scale: float, stream: Stream) -> Tensor:
         asked.append((value.device.type, value.dtype, value.numel()))
-        drawn = add_noise(torch.zeros(value.shape, dtype=value.dtype), law, scale, stream)
+        drawn = add_noise(torch.zeros(value.shape, dtype=value.dtype), distribution, scale, stream)
         return drawn if value.device.type == "cpu" or (value.numel() < MIN_ON_DEVICE) != few else 1.1 * drawn
 
     monkeypatch.setattr("dprecipe.training.gate.add_noise", elsewhere)

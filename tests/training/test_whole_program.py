@@ -164,14 +164,16 @@ def ran(folder: Path, *overrides: str, seed: int = 1, records: Records | None = 
 # The tests of distributions: each raises a false alarm with probability LEVEL.
 
 
-def assert_within(value: float, law: Any, what: str) -> None:
+def assert_within(value: float, distribution: Any, what: str) -> None:
     """`value` is no more extreme than `LEVEL` allows."""
-    tail = 2 * min(float(law.cdf(value)), float(law.sf(value)))
-    assert tail > LEVEL, f"{what}: {value:g}, beyond which are {tail:.1e} of {law.mean():g} ± {law.std():g}"
+    tail = 2 * min(float(distribution.cdf(value)), float(distribution.sf(value)))
+    assert tail > LEVEL, (
+        f"{what}: {value:g}, beyond which are {tail:.1e} of {distribution.mean():g} ± {distribution.std():g}"
+    )
 
 
 def assert_white(normal_TP: Floats, what: str) -> None:
-    """Independent standard normal numbers, as far as their scale, their law and their pairs show.
+    """Independent standard normal numbers, as far as their scale, their distribution and their pairs show.
 
     Pairs at every distance up to half of the run: of neighbouring coordinates, of the halves that a Box–Muller
     transform gives, of steps. A sum of n products of independent normals is nearly normal; its largest is taken over
@@ -344,9 +346,9 @@ def test_truncated_poisson_never_takes_more_than_its_cap(tmp_path: Path) -> None
     joined_TN = included(seen)
     sizes = joined_TN.sum(1)
     assert sizes.max() == 16
-    law = stats.binom(SIZE, 0.1)
-    assert_within((sizes == 16).sum(), stats.binom(300, law.sf(15)), "full batches")
-    assert_within((sizes <= 9).sum(), stats.binom(300, law.cdf(9)), "small batches")
+    distribution = stats.binom(SIZE, 0.1)
+    assert_within((sizes == 16).sum(), stats.binom(300, distribution.sf(15)), "full batches")
+    assert_within((sizes <= 9).sum(), stats.binom(300, distribution.cdf(9)), "small batches")
     # Who is dropped does not depend on who it is: all records join alike.
     mean = joined_TN.mean()
     spread = (joined_TN.sum(0) - 300 * mean) / math.sqrt(300 * mean * (1 - mean))

@@ -128,7 +128,7 @@ def _denoising(denoise: KolmogorovSmirnov | None) -> str:
         return "none"
     each = "one factor" if denoise.per == "model" else "one factor for each group"
     less = ", less what pure noise gives" if denoise.shrink else ""
-    return f"steps are scaled by the Kolmogorov-Smirnov distance of the noisy sum from the noise law{less}, {each}"
+    return f"steps are scaled by the Kolmogorov-Smirnov distance of the noisy sum from its noise alone{less}, {each}"
 
 
 PART = EncodedCertificate()

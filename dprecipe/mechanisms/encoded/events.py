@@ -19,7 +19,7 @@ from dprecipe.privacy.questions import NoisyBox, Question
 from dprecipe.privacy.sampling import PoissonBatch, Sampling
 
 if TYPE_CHECKING:
-    from dprecipe.noise.laws import Law
+    from dprecipe.noise.distributions import Distribution
     from dprecipe.privacy.curves import Array
     from dprecipe.privacy.loss import LossPair
 
@@ -32,11 +32,12 @@ _ROWS_A_LINE = 64
 @dataclass(frozen=True, slots=True)
 class EncodedSum(Event):
     """Each unit takes part independently with probability `sampling_rate` (1: all do); its encoded gradient lies in
-    a box, and noise of a symmetric law that falls with distance is added to each coordinate of the sum.
+    a box, and noise of a symmetric distribution that falls with distance is added to each coordinate of the sum.
 
     `shifts` is the box: (bound of a coordinate's magnitude over the sensitivity, how many coordinates), bounds
-    increasing; which coordinate has which bound depends on the unit. `noise_multiplier` is the law's scale over the
-    same sensitivity, the codeword norm. `family` and `shape` name the law (`dprecipe.noise.laws`).
+    increasing; which coordinate has which bound depends on the unit. `noise_multiplier` is the distribution's scale
+    over the same sensitivity, the codeword norm. `family` and `shape` name the distribution
+    (`dprecipe.noise.distributions`).
 
     `exchanged`: a unit does not add its own code but exchanges the code of its micro-batch for another. Both lie in
     the half of the box, in arrangements of their own, and the sensitivity is twice the codeword norm.
@@ -50,7 +51,8 @@ class EncodedSum(Event):
 
     kind: ClassVar[str] = "encoded"
     cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
-    """The grids over there are as fine as their time allows: over random laws, boxes, rates and lengths it lay at most
+    """The grids over there are as fine as their time allows: over random distributions, boxes, rates and lengths it lay
+    at most
     0.3 % of ε above ours."""
     sampling_rate: Rate
     noise_multiplier: PositiveFloat
@@ -126,10 +128,10 @@ class EncodedSum(Event):
     def cross_check(self) -> Question:
         return NoisyBox(self.box)
 
-    def noise_law(self) -> Law:
-        from dprecipe.noise.laws import Law
+    def noise_distribution(self) -> Distribution:
+        from dprecipe.noise.distributions import Distribution
 
-        return Law(self.family, self.shape)
+        return Distribution(self.family, self.shape)
 
     @property
     def line_weight(self) -> int:
@@ -137,15 +139,15 @@ class EncodedSum(Event):
 
     def describe_sensitivity(self) -> str:
         largest = self.shifts[-1][0]
-        law = self.family if self.shape is None else f"{self.family} ({self.shape:g})"
-        return f"{self.dimension:,} coordinates by at most {largest:.3g} each, rank by rank; {law} noise"
+        distribution = self.family if self.shape is None else f"{self.family} ({self.shape:g})"
+        return f"{self.dimension:,} coordinates by at most {largest:.3g} each, rank by rank; {distribution} noise"
 
 
 @lru_cache(maxsize=8)
 def _stand_in(event: EncodedSum) -> Event:
-    from dprecipe.noise.laws import Law
+    from dprecipe.noise.distributions import Distribution
 
-    information = Law(event.family, event.shape).fisher
+    information = Distribution(event.family, event.shape).fisher
     return PoissonGaussian(event.sampling_rate, event.box.gaussian_multiplier(information))
 
 

@@ -100,11 +100,14 @@ class EncodedRun:
 
     @property
     def least_noise(self) -> float:
-        """The multiplier at which a phase's law tells as much as Gaussian noise of the least multiplier does."""
-        from dprecipe.noise.laws import Law
+        """The multiplier at which a phase's distribution tells as much as Gaussian noise of the least multiplier
+        does."""
+        from dprecipe.noise.distributions import Distribution
 
         solved = [noise for _, noise in self.phases if noise.multiplier == "auto"]
-        return min((solve.MIN_NOISE * math.sqrt(Law(n.family, shape_of(n)).fisher) for n in solved), default=0.0)
+        return min(
+            (solve.MIN_NOISE * math.sqrt(Distribution(n.family, shape_of(n)).fisher) for n in solved), default=0.0
+        )
 
     def split(self, multiplier: float, count: int) -> tuple[Charge, ...]:
         """`count` events over the phases; `multiplier` is the solved one, or else the last phase's."""

@@ -33,9 +33,9 @@ class CodeNoise:
     @property
     def deviation(self) -> float | None:
         """Standard deviation; `None`: infinite."""
-        from dprecipe.noise.laws import Law
+        from dprecipe.noise.distributions import Distribution
 
-        deviation = self.scale * Law(self.family, self.shape).standard_deviation
+        deviation = self.scale * Distribution(self.family, self.shape).standard_deviation
         return deviation if math.isfinite(deviation) else None
 
 

@@ -149,7 +149,7 @@ def check_denoising(spec: Encoded, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def one_law_where_ranked(spec: Encoded, facts: Facts) -> Iterator[Finding]:
+def one_distribution_where_ranked(spec: Encoded, facts: Facts) -> Iterator[Finding]:
     """Ranking moves a bound from one coordinate to another: they need the same noise."""
     if spec.group_noise is None:
         return
@@ -241,7 +241,7 @@ RULES: Sequence[Callable[[Encoded, Facts], Iterator[Finding]]] = (
     check_microbatches,
     public_divisor,
     check_denoising,
-    one_law_where_ranked,
+    one_distribution_where_ranked,
     check_distributions,
     phase_lengths,
     phases_end,

@@ -85,7 +85,8 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
     if teachers.votes is None:
         named = f" of its {_identity(spec, facts)}" if unit == "record" else ""
         ensemble: tuple[Assumption, ...] = (
-            # Independent of one another: so parts are alike in law where a record that goes renumbers those behind it.
+            # Independent of one another: so parts are alike in distribution where a record that goes renumbers those
+            # behind it.
             Assumption(
                 "parts",
                 f"each {unit} is dealt to one of {teachers.count} parts by a hash{named} under a fresh, secret key: at "

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.plan import PatePlan
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
-from dprecipe.noise.laws import Law
 
 Counts = NDArray[np.int32]
 """How many teachers vote for each class: (K, M), each row summing to the number of teachers."""
@@ -36,7 +36,7 @@ SUMS_TO_ONE = 1e-3
 def noise(event: NoisyMax | NoisyThreshold, stream: Stream, count: int) -> Floats:
     """`count` independent draws of an event's noise, in votes: float64. All noise that meets votes is drawn here."""
     family = event.family if isinstance(event, NoisyMax) else "gaussian"
-    return event.noise_multiplier * draw_noise(Law(family), stream, count)
+    return event.noise_multiplier * draw_noise(Distribution(family), stream, count)
 
 
 def most_votes(counts_KM: Counts, noise_KM: Floats) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from dprecipe.privacy.events import Event, check_positive, one_of, register_even
 from dprecipe.privacy.questions import NoisyCounts, Question, RenyiCurve
 
 if TYPE_CHECKING:
-    from dprecipe.noise.laws import Law
+    from dprecipe.noise.distributions import Distribution
     from dprecipe.privacy.curves import Array
     from dprecipe.privacy.loss import LossPair
 
@@ -86,10 +86,10 @@ class NoisyMax(VotesEvent):
     def cross_check(self) -> Question:
         return NoisyCounts(self.family, self.noise_multiplier, 2)
 
-    def noise_law(self) -> Law:
-        from dprecipe.noise.laws import Law
+    def noise_distribution(self) -> Distribution:
+        from dprecipe.noise.distributions import Distribution
 
-        return Law(self.family)
+        return Distribution(self.family)
 
     def describe_sensitivity(self) -> str:
         return f"one vote: two counts by 1 each; {self.family} noise"
@@ -120,10 +120,10 @@ class NoisyThreshold(VotesEvent):
     def cross_check(self) -> Question:
         return NoisyCounts("gaussian", self.noise_multiplier, 1)
 
-    def noise_law(self) -> Law:
-        from dprecipe.noise.laws import Law
+    def noise_distribution(self) -> Distribution:
+        from dprecipe.noise.distributions import Distribution
 
-        return Law("gaussian")
+        return Distribution("gaussian")
 
     def describe_sensitivity(self) -> str:
         return "one vote: the largest count by at most 1"

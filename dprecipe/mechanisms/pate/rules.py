@@ -58,7 +58,7 @@ def votes_match_the_records(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 
 def noise_has_a_bound(spec: Pate, facts: Facts) -> Iterator[Finding]:
-    """Which laws of noise on votes are accounted for."""
+    """Which distributions of noise on votes are accounted for."""
     kind, path = spec.aggregator.kind, "mechanism.aggregator"
     family = spec.aggregator.noise.family
     if isinstance(spec.aggregator, LnMax):

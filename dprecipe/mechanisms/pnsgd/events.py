@@ -26,10 +26,10 @@ class ProjectedDescent(Event):
     steps it takes.
 
     Records stand in an order, in batches of `batch` (the last may be short, and is divided by `batch` all the same),
-    and step t uses batch t modulo ceil(`size` / `batch`). A step is a map of the last iterate, noise of law `family`,
-    and the projection on a convex set. `order`: `sequential`, that of the file, so that the guarantee depends on where
-    a record stands; `permuted`, drawn once, uniformly and independently of the data, for all passes. `stop`: `last`,
-    after all steps; `random`, after a number of steps drawn uniformly from 1 to all of them.
+    and step t uses batch t modulo ceil(`size` / `batch`). A step is a map of the last iterate, noise of distribution
+    `family`, and the projection on a convex set. `order`: `sequential`, that of the file, so that the guarantee depends
+    on where a record stands; `permuted`, drawn once, uniformly and independently of the data, for all passes. `stop`:
+    `last`, after all steps; `random`, after a number of steps drawn uniformly from 1 to all of them.
 
     `stages`: (steps, noise_multiplier, contraction, diameter), one after the other: the noise's scale over the farthest
     that one record, changed as `neighbouring` says, moves a step that uses it; the Lipschitz constant of a step's map;

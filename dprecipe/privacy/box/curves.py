@@ -1,9 +1,10 @@
-"""Rényi curves of a sum within a box: noise of any law added to a vector that is bounded coordinate by coordinate.
+"""Rényi curves of a sum within a box: noise of any distribution added to a vector that is bounded coordinate by
+coordinate.
 
 The corner of the box is its worst case. For a density z that is symmetric and falls with distance from 0, both
 M_k(τ) and every hockey-stick divergence between z and z shifted by τ grow with |τ|; so (Blackwell) the pair of the
 larger shifts dominates that of the smaller ones, in every product and after sampling. Nothing but a permutation of
-the coordinates, which noise of one law and scale does not see, depends on the unit.
+the coordinates, which noise of one distribution and scale does not see, depends on the unit.
 
 Lemma 4, with S_k = Σ_j log M_k(b_j/s), b the box, s the scale, q the sampling rate:
 
@@ -12,7 +13,7 @@ Lemma 4, with S_k = Σ_j log M_k(b_j/s), b the box, s the scale, q the sampling 
 This is the divergence when the unit is removed. The one when it is added is smaller, because reflecting the noise
 about half the shift swaps the two densities. Between whole orders (α-1) r(α) is convex, and 0 at α = 1: it is
 interpolated. Several codewords cost the largest of their curves (Lemma 5), or that of their envelope; steps with
-different laws, even chosen in view of earlier results, add their curves (Theorem 1).
+different distributions, even chosen in view of earlier results, add their curves (Theorem 1).
 
 Source: Nasr, Shokri & Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with proofs repaired in docs/encoding.md;
 Wang, Balle & Kasiviswanathan 2019, Corollary 10 (interpolation).
@@ -29,7 +30,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.privacy.box.box import BoxSum, Shifts
 from dprecipe.privacy.box.moments import MARGIN, MAX_ORDER, log_moments
 
@@ -64,16 +65,16 @@ def log_moments_of_sum(box: BoxSum) -> Array:
     the same numbers in another order. For convex H_k >= log M_k the sum of H_k(u_j + w_j) is largest where both are
     ordered alike (rearrangement), so that S_k <= Σ_j H_k(b_j/s).
     """
-    return _log_moments_of_sum(Law(box.family, box.shape), box.shifts, box.noise_multiplier, box.exchanged)
+    return _log_moments_of_sum(Distribution(box.family, box.shape), box.shifts, box.noise_multiplier, box.exchanged)
 
 
 @lru_cache(maxsize=256)
-def _log_moments_of_sum(law: Law, shifts: Shifts, noise_multiplier: float, exchanged: bool) -> Array:
+def _log_moments_of_sum(distribution: Distribution, shifts: Shifts, noise_multiplier: float, exchanged: bool) -> Array:
     bounds_T, counts_T = np.array(shifts, dtype=np.float64).T
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # infinity is a bound
         taus_T = bounds_T / noise_multiplier
         if np.isfinite(taus_T).all():
-            logs_TK = _convex_majorant(law, taus_T) if exchanged else log_moments(law, taus_T)
+            logs_TK = _convex_majorant(distribution, taus_T) if exchanged else log_moments(distribution, taus_T)
             sums_K: Array = (1 + MARGIN) * (counts_T @ logs_TK)
         else:
             sums_K = np.full(MAX_ORDER - 1, math.inf)
@@ -82,7 +83,7 @@ def _log_moments_of_sum(law: Law, shifts: Shifts, noise_multiplier: float, excha
     return sums_K
 
 
-def _convex_majorant(law: Law, taus_T: Array) -> Array:
+def _convex_majorant(distribution: Distribution, taus_T: Array) -> Array:
     """H_k(τ) >= log M_k(τ) =: g_k(τ), convex and growing on [0, max τ]: (T, K).
 
     g_k is the logarithm of ∫ z(u)^k z(u+τ)^(1-k) du. Let φ = -log z and φ'' >= -κ. Then for each u the integrand times
@@ -97,9 +98,9 @@ def _convex_majorant(law: Law, taus_T: Array) -> Array:
     C (τ-a)(b-τ)/2 <= C (b-a)²/8, by which both ends are raised. Replacing each of its slopes by the largest so far
     keeps it above and makes it convex.
     """
-    if law.family not in ("student_t", "cauchy"):
-        return log_moments(law, taus_T)
-    df = law.shape or 1.0
+    if distribution.family not in ("student_t", "cauchy"):
+        return log_moments(distribution, taus_T)
+    df = distribution.shape or 1.0
     largest = float(taus_T.max())
     least = float(np.min(taus_T[taus_T > 0]))
     points = math.ceil(min(math.log(_BELOW * (largest / least)) / math.log(_RATIO), _MAX_POINTS))
@@ -108,7 +109,7 @@ def _convex_majorant(law: Law, taus_T: Array) -> Array:
     curvature_K = np.arange(1.0, MAX_ORDER) * (df + 1) / (8 * df)
     raised_I = (1.0001 * (_RATIO - 1) * grid_I + 2 * grid_I[1]) ** 2 / 8
     raised_I[0] = 0.0
-    values_IK = log_moments(law, grid_I) + raised_I[:, None] * curvature_K
+    values_IK = log_moments(distribution, grid_I) + raised_I[:, None] * curvature_K
     slopes_IK = np.maximum.accumulate(np.diff(values_IK, axis=0) / np.diff(grid_I)[:, None], axis=0)
     above_IK = np.cumsum(slopes_IK * np.diff(grid_I)[:, None], axis=0)
     cell_T = np.clip(np.searchsorted(grid_I, taus_T) - 1, 0, len(grid_I) - 2)

@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 
 Array = NDArray[np.float64]
 
@@ -35,25 +35,25 @@ _TAIL = 42.0
 _IN_CACHE = 1 << 15
 
 
-def log_moments(law: Law, taus_T: Array) -> Array:
+def log_moments(distribution: Distribution, taus_T: Array) -> Array:
     """log M_k(τ) for each τ >= 0 and k = 2..`MAX_ORDER`: (T, K).
 
     Closed forms for gaussian and laplace. The others by the trapezoidal rule, after a change of variable that makes it
     converge exponentially and with as many nodes as it takes for two rules to agree. Shifts so large that this would
-    be too many (from 4 to 30 scales on, by the law, where one coordinate alone spends any budget) are bounded by
-    D_k <= D_∞, that is log M_k <= (k-1) sup |log y|.
+    be too many (from 4 to 30 scales on, by the distribution, where one coordinate alone spends any budget) are bounded
+    by D_k <= D_∞, that is log M_k <= (k-1) sup |log y|.
 
     Guarantees: relative error below `MARGIN`, or an upper bound.
     Source: closed forms: Mironov 2017, Table II; the rule: Trefethen & Weideman 2014.
     """
     orders_K = np.arange(2.0, MAX_ORDER + 1)
     with np.errstate(over="ignore"):  # infinity is a bound
-        if law.family == "gaussian":
+        if distribution.family == "gaussian":
             logs_TK = orders_K * (orders_K - 1) / 2 * taus_T[:, None] ** 2
-        elif law.family == "laplace" or (law.family == "variance_gamma" and law.shape == 1):
+        elif distribution.family == "laplace" or (distribution.family == "variance_gamma" and distribution.shape == 1):
             logs_TK = _laplace(taus_T[:, None], orders_K)
         else:
-            logs_TK = _by_quadrature(law, np.maximum(taus_T, 1e-100))  # squares of less are zero
+            logs_TK = _by_quadrature(distribution, np.maximum(taus_T, 1e-100))  # squares of less are zero
     logs_TK[taus_T == 0] = 0.0
     return logs_TK
 
@@ -75,14 +75,14 @@ def _beyond_linear(t: Array) -> Array:
     return total * t * t / 2
 
 
-def _by_quadrature(law: Law, taus_T: Array) -> Array:
-    steepest_T = np.array([law.largest_loss(tau) for tau in taus_T.tolist()])
+def _by_quadrature(distribution: Distribution, taus_T: Array) -> Array:
+    steepest_T = np.array([distribution.largest_loss(tau) for tau in taus_T.tolist()])
     bounds_TK: Array = np.arange(1, MAX_ORDER) * steepest_T[:, None]
     todo_T = np.flatnonzero(steepest_T <= _STEEPEST)
     nodes = _FEWEST_NODES
-    sums_TJ = _power_sums(law, taus_T[todo_T], steepest_T[todo_T], np.arange(nodes) / nodes)
+    sums_TJ = _power_sums(distribution, taus_T[todo_T], steepest_T[todo_T], np.arange(nodes) / nodes)
     while len(todo_T) and nodes < _MAX_NODES:
-        between_TJ = _power_sums(law, taus_T[todo_T], steepest_T[todo_T], (np.arange(nodes) + 0.5) / nodes)
+        between_TJ = _power_sums(distribution, taus_T[todo_T], steepest_T[todo_T], (np.arange(nodes) + 0.5) / nodes)
         done_T = (np.abs(between_TJ - sums_TJ) < _AGREEMENT * sums_TJ).all(axis=1)
         sums_TJ, nodes = (sums_TJ + between_TJ) / 2, 2 * nodes
         bounds_TK[todo_T[done_T]] = _of_power_sums(sums_TJ[done_T], steepest_T[todo_T[done_T]])
@@ -98,16 +98,20 @@ def _of_power_sums(sums_TJ: Array, steepest_T: Array) -> Array:
     return logs_TK
 
 
-def _power_sums(law: Law, taus_T: Array, steepest_T: Array, at_N: Array) -> Array:
+def _power_sums(distribution: Distribution, taus_T: Array, steepest_T: Array, at_N: Array) -> Array:
     """A_j / sup(y)^j for j = 0..`MAX_ORDER` - 2, by the rule with equal weights at these nodes of [0, 1]: (T, J)."""
     sums_TJ = np.empty((len(taus_T), MAX_ORDER - 1))
-    rows = max(1, _IN_CACHE // (len(at_N) * (3 if law.family == "variance_gamma" else 1)))
+    rows = max(1, _IN_CACHE // (len(at_N) * (3 if distribution.family == "variance_gamma" else 1)))
     for start in range(0, len(taus_T), rows):
         here = slice(start, start + rows)
         tau_T1 = taus_T[here, None]
-        x_TN, weight_TN = _smooth(law, tau_T1, at_N) if law.family != "variance_gamma" else _kinked(law, tau_T1, at_N)
-        log_y_TN = law.log_ratio(x_TN, tau_T1)
-        term_TN = weight_TN * np.exp(law.log_density(x_TN)) * np.expm1(log_y_TN) ** 2
+        x_TN, weight_TN = (
+            _smooth(distribution, tau_T1, at_N)
+            if distribution.family != "variance_gamma"
+            else _kinked(distribution, tau_T1, at_N)
+        )
+        log_y_TN = distribution.log_ratio(x_TN, tau_T1)
+        term_TN = weight_TN * np.exp(distribution.log_density(x_TN)) * np.expm1(log_y_TN) ** 2
         y_TN = np.exp(log_y_TN - steepest_T[here, None])
         for j in range(MAX_ORDER - 1):
             sums_TJ[here, j] = term_TN.sum(axis=1)
@@ -115,21 +119,21 @@ def _power_sums(law: Law, taus_T: Array, steepest_T: Array, at_N: Array) -> Arra
     return sums_TJ
 
 
-def _smooth(law: Law, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
+def _smooth(distribution: Distribution, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
     """Nodes x and weights for an integrand that is analytic around the line.
 
     x = c sinh(sinh w) for power tails, c sinh(w) for exponential ones, so that the integrand falls doubly
     exponentially in w; the range ends where it is negligible beside what it is at the last extremum of y.
     """
-    if law.family == "sech":
+    if distribution.family == "sech":
         scale = math.pi / 2  # the distance of the poles
         width_T1 = np.arcsinh((_TAIL + tau_T1) / scale)
         w_TN = width_T1 * (2 * at_N - 1)
         x_TN, slope_TN = scale * np.sinh(w_TN), scale * np.cosh(w_TN)
     else:
-        df = law.shape or 1.0
+        df = distribution.shape or 1.0
         scale = math.sqrt(df)
-        last_T1 = np.array([[law.turning_points(tau)[1] / scale] for tau in tau_T1[:, 0].tolist()])
+        last_T1 = np.array([[distribution.turning_points(tau)[1] / scale] for tau in tau_T1[:, 0].tolist()])
         width_T1 = np.arcsinh(np.arccosh(np.hypot(1.0, last_T1) * math.exp(_TAIL / (df + 2))))
         w_TN = width_T1 * (2 * at_N - 1)
         x_TN = scale * np.sinh(np.sinh(w_TN))
@@ -137,13 +141,13 @@ def _smooth(law: Law, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
     return x_TN, slope_TN * (2 * width_T1 / len(at_N))
 
 
-def _kinked(law: Law, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
+def _kinked(distribution: Distribution, tau_T1: Array, at_N: Array) -> tuple[Array, Array]:
     """Nodes x and weights for one that is analytic but for 0 and τ: the double exponential rule on each piece.
 
     The outer pieces end where exp(-x) y^k is negligible: y nears its limit like 1 - (λ-1)τ/x.
     Source: Takahasi & Mori 1974.
     """
-    shape = law.shape or 1.0
+    shape = distribution.shape or 1.0
     far_T1 = _TAIL + 8 * shape + 4 * np.sqrt(shape * MAX_ORDER * tau_T1)
     low, high_T1 = -3.9, np.arcsinh(2 / math.pi * np.log(far_T1))
     w_TN = low + (high_T1 - low) * at_N

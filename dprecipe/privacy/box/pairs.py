@@ -36,7 +36,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.privacy.box.box import BoxSum
 from dprecipe.privacy.box.power import HALF_WIDTH, Power, fast_size
 from dprecipe.privacy.loss import (
@@ -80,9 +80,9 @@ def box_pair(box: BoxSum, tail: float) -> Loss:
     """
     if box.exchanged:
         raise NoPairError
-    law = Law(box.family, box.shape)
+    distribution = Distribution(box.family, box.shape)
     deepest = next((bucket for bucket in _TAILS if bucket <= tail), _TAILS[-1])
-    step, half_N, charge = _product(law, box.shifts, box.noise_multiplier, deepest)
+    step, half_N, charge = _product(distribution, box.shifts, box.noise_multiplier, deepest)
     losses_N = step * np.arange(len(half_N))
     above_N = charge + np.append(np.cumsum((half_N * np.exp(losses_N / 2))[:0:-1])[::-1], 0.0)
     last = int(np.argmax(above_N <= max(tail / 2, charge)))
@@ -111,16 +111,16 @@ def box_losses(box: BoxSum, step: float, tail: float) -> LossPair:
 
 @lru_cache(maxsize=64)
 def _product(
-    law: Law, shifts: tuple[tuple[float, int], ...], noise_multiplier: float, tail: float
+    distribution: Distribution, shifts: tuple[tuple[float, int], ...], noise_multiplier: float, tail: float
 ) -> tuple[float, Array, float]:
     """Step of the grid, s at its losses from 0 up, and a bound of the mass above them."""
     with np.errstate(over="ignore"):
         bounds_K, counts_K = np.array([pair for pair in shifts if pair[0] > 0], dtype=np.float64).T
         taus_K = bounds_K / noise_multiplier
-    if not (taus_K[-1] > 1e-100 and law.largest_loss(float(taus_K[-1])) < LARGEST_LOSS):
+    if not (taus_K[-1] > 1e-100 and distribution.largest_loss(float(taus_K[-1])) < LARGEST_LOSS):
         raise NoPairError
     taus_K = np.maximum(taus_K, 1e-12 * taus_K[-1])  # larger shifts cost more
-    means_K, spreads_K = _typical(law, taus_K)
+    means_K, spreads_K = _typical(distribution, taus_K)
     variance = float(counts_K @ spreads_K**2)
     if not (variance > 0 and float(counts_K @ means_K) < LARGEST_LOSS):
         raise NoPairError
@@ -131,18 +131,18 @@ def _product(
     fines = [_fine_step(spreads_K[here], counts_K[here], variance / len(bands)) for here in bands]
     whole, charge = np.ones(1), 0.0
     for here, fine in zip(bands, fines, strict=True):
-        part, charged = _band(law, taus_K[here], counts_K[here], step, fine, tail / len(bands))
+        part, charged = _band(distribution, taus_K[here], counts_K[here], step, fine, tail / len(bands))
         whole, charge = np.convolve(whole, part), charge + charged
     half = whole[len(whole) // 2 :]
     half.flags.writeable = False
     return step, half, charge
 
 
-def _typical(law: Law, taus_K: Array) -> tuple[Array, Array]:
+def _typical(distribution: Distribution, taus_K: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of each coordinate's loss, about: they choose the grids."""
     edges_N = np.sinh(np.linspace(-6.0, 6.0, 257))
-    masses_N = law.interval(edges_N[:-1], edges_N[1:])
-    losses_KN = law.log_ratio((edges_N[:-1] + edges_N[1:]) / 2 + taus_K[:, None], taus_K[:, None])
+    masses_N = distribution.interval(edges_N[:-1], edges_N[1:])
+    losses_KN = distribution.log_ratio((edges_N[:-1] + edges_N[1:]) / 2 + taus_K[:, None], taus_K[:, None])
     means_K = losses_KN @ masses_N
     return means_K, np.sqrt((losses_KN - means_K[:, None]) ** 2 @ masses_N)
 
@@ -164,13 +164,15 @@ def _fine_step(spreads_K: Array, counts_K: Array, others: float) -> float:
     return max(fine, finest)
 
 
-def _band(law: Law, taus_K: Array, counts_K: Array, step: float, fine: float, tail: float) -> tuple[Array, float]:
+def _band(
+    distribution: Distribution, taus_K: Array, counts_K: Array, step: float, fine: float, tail: float
+) -> tuple[Array, float]:
     """s of the product on the grid of `step`, both sides of 0, and what is charged to either infinity."""
-    number, steepest = float(counts_K.sum()), law.largest_loss(float(taus_K[-1]))
+    number, steepest = float(counts_K.sum()), distribution.largest_loss(float(taus_K[-1]))
     if fine >= step and number * (number - 1) * (steepest / step + 1) ** 2 <= _CONVOLVED:
         whole = np.ones(1)
         for tau, count in zip(taus_K.tolist(), counts_K.tolist(), strict=True):
-            half = _coordinate(law, tau, step)
+            half = _coordinate(distribution, tau, step)
             one = np.concatenate([half[:0:-1], half])
             for _ in range(int(count)):
                 whole = np.convolve(whole, one)
@@ -179,22 +181,22 @@ def _band(law: Law, taus_K: Array, counts_K: Array, step: float, fine: float, ta
     fine = step / ratio
     if len(taus_K) * steepest / fine > _MAX_VALUES:
         raise NoPairError
-    halves = [_coordinate(law, tau, fine) for tau in taus_K.tolist()]
+    halves = [_coordinate(distribution, tau, fine) for tau in taus_K.tolist()]
     s_KJ = np.zeros((len(halves), max(map(len, halves))))
     for row, half in zip(s_KJ, halves, strict=True):
         row[: len(half)] = half
     return Power(fine, s_KJ, counts_K).on_coarse(ratio, tail)
 
 
-def _coordinate(law: Law, tau: float, step: float) -> Array:
+def _coordinate(distribution: Distribution, tau: float, step: float) -> Array:
     """s of one coordinate at the losses 0, h, 2h, …
 
     Guarantees: dominates the pair; keeps both masses.
     """
-    edges_N = _edges(law, tau, step)
-    losses_N = law.log_ratio(edges_N, tau)
-    p_N = law.interval(edges_N[:-1] - tau, edges_N[1:] - tau)
-    q_N = law.interval(edges_N[:-1], edges_N[1:])
+    edges_N = _edges(distribution, tau, step)
+    losses_N = distribution.log_ratio(edges_N, tau)
+    p_N = distribution.interval(edges_N[:-1] - tau, edges_N[1:] - tau)
+    q_N = distribution.interval(edges_N[:-1], edges_N[1:])
     low_N, high_N = np.minimum(losses_N[:-1], losses_N[1:]), np.maximum(losses_N[:-1], losses_N[1:])
     low_N = np.maximum(low_N, 0.0)
     apart_N = high_N - low_N > 1e-7 * step
@@ -218,15 +220,15 @@ def _coordinate(law: Law, tau: float, step: float) -> Array:
     return half.astype(np.float64)
 
 
-def _edges(law: Law, tau: float, step: float) -> Array:
+def _edges(distribution: Distribution, tau: float, step: float) -> Array:
     """Points x from τ/2 to infinity that cut where the loss turns, and nearly where it crosses the grid."""
-    turns = [tau / 2, *(x for x in law.turning_points(tau) if x > tau / 2), math.inf]
+    turns = [tau / 2, *(x for x in distribution.turning_points(tau) if x > tau / 2), math.inf]
     pieces = [np.array(turns)]
     for low, high in itertools.pairwise(turns):
         share_N = np.linspace(0.0, 1.0, 401)
         x_N = low + (high - low) * share_N if math.isfinite(high) else low + np.expm1(60 * share_N**2)
         for _ in range(2):  # the second time between points that lie close to where they should
-            l_N = law.log_ratio(x_N, tau)
+            l_N = distribution.log_ratio(x_N, tau)
             if l_N[-1] < l_N[0]:
                 x_N, l_N = x_N[::-1], l_N[::-1]
             crossed_N = step * np.arange(math.floor(l_N[0] / step) + 1, math.ceil(l_N[-1] / step))

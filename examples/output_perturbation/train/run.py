@@ -18,9 +18,9 @@ from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.build import build
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_gaussian, draw_noise
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.noise.laws import Law
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.draft import check_publishable
@@ -70,7 +70,7 @@ def draw_spherical_noise(scale: float, stream: Stream, count: int) -> Floats:
     """Density ∝ exp(-‖b‖ / scale) in `count` dimensions: a direction of no preference, and a norm that is a sum of
     `count` exponential draws."""
     direction = draw_gaussian(stream, count)
-    norm = float(np.abs(draw_noise(Law("laplace"), stream, count)).sum())
+    norm = float(np.abs(draw_noise(Distribution("laplace"), stream, count)).sum())
     return direction * (scale * norm / float(np.linalg.norm(direction)))
 
 

@@ -61,7 +61,7 @@ def test_codewords_look_like_sorted_normal_magnitudes(size: int) -> None:
         assert abs(found[:, rank].mean() - mean) < 6 * error + 0.01 * mean + 0.009 / math.sqrt(size)
 
 
-def test_order_statistics_of_small_groups_have_their_exact_law() -> None:
+def test_order_statistics_of_small_groups_have_their_exact_distribution() -> None:
     """The smallest of three |N| has the CDF 1 - (1 - F)^3: a Kolmogorov-Smirnov test at 1e-9."""
     magnitudes = expanded(draw_gaussian_codebook([3], 20_000, 0.0, 7))
     ratio = magnitudes[:, 0] / magnitudes[:, 2]

@@ -1,7 +1,8 @@
 """A simulated audit: five teachers, three classes, every histogram and every moved vote.
 
-The law of each aggregator's outcome is integrated here, without the product's code; it never exceeds the claim between
-neighbours, in either direction, for one query and for several; and the product's ballot draws from just that law.
+The distribution of each aggregator's outcome is integrated here, without the product's code; it never exceeds the claim
+between neighbours, in either direction, for one query and for several; and the product's ballot draws from just that
+distribution.
 
 Axes: H histograms, O outcomes (the classes, then "no answer").
 """
@@ -45,9 +46,9 @@ EXPECTED = (0.55, 0.3, 0.15)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(60)
 
 
-def winner(n: tuple[int, ...], law: Any, scale: float) -> list[float]:
+def winner(n: tuple[int, ...], distribution: Any, scale: float) -> list[float]:
     """P(class j has the most votes after noise): Gauss-Legendre quadrature over the noise of j's own count, between the
-    places where a Laplace law has a kink."""
+    places where a Laplace distribution has a kink."""
 
     def chance(j: int) -> float:
         kinks = sorted({0.0, *(float(n[k] - n[j]) for k in range(CLASSES))})
@@ -55,15 +56,15 @@ def winner(n: tuple[int, ...], law: Any, scale: float) -> list[float]:
         edges = np.unique([*kinks, *(kinks[0] - steps), *(kinks[-1] + steps)])
         half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
         z = (middle[:, None] + half[:, None] * NODES).ravel()
-        below = [law.cdf((z + n[j] - n[k]) / scale) for k in range(CLASSES) if k != j]
-        density = law.pdf(z / scale) / scale * np.prod(below, axis=0)
+        below = [distribution.cdf((z + n[j] - n[k]) / scale) for k in range(CLASSES) if k != j]
+        density = distribution.pdf(z / scale) / scale * np.prod(below, axis=0)
         return float(density @ (half[:, None] * WEIGHTS).ravel())
 
     return [chance(j) for j in range(CLASSES)]
 
 
 def outcomes(aggregator: Aggregator, n: tuple[int, ...]) -> Any:
-    """The law of what one query releases: (O,)."""
+    """The distribution of what one query releases: (O,)."""
     if isinstance(aggregator, LnMaxAggregator):
         return np.array([*winner(n, stats.laplace, aggregator.scale), 0.0])
     answered = np.array(winner(n, stats.norm, aggregator.sigma))
@@ -88,14 +89,14 @@ AUDITED = [
     InteractiveGnMaxAggregator(0.9, 3.0, 4.0, 0.4, 0.5),
 ]
 NAMES = [f"{type(a).__name__}-{number}" for number, a in enumerate(AUDITED)]
-LAWS: dict[Aggregator, Any] = {}
+DISTRIBUTIONS: dict[Aggregator, Any] = {}
 
 
-def laws(aggregator: Aggregator) -> Any:
+def distributions(aggregator: Aggregator) -> Any:
     """(H, O)."""
-    if aggregator not in LAWS:
-        LAWS[aggregator] = np.array([outcomes(aggregator, n) for n in HISTOGRAMS])
-    return LAWS[aggregator]
+    if aggregator not in DISTRIBUTIONS:
+        DISTRIBUTIONS[aggregator] = np.array([outcomes(aggregator, n) for n in HISTOGRAMS])
+    return DISTRIBUTIONS[aggregator]
 
 
 def claimed(aggregator: Aggregator, queries: int, delta: float) -> float:
@@ -111,16 +112,16 @@ def beyond(p: Any, q: Any, epsilon: float) -> Any:
 
 
 @pytest.mark.parametrize("aggregator", AUDITED, ids=NAMES)
-def test_the_law_is_a_law(aggregator: Aggregator) -> None:
+def test_the_distribution_is_a_distribution(aggregator: Aggregator) -> None:
     assert len(HISTOGRAMS) == 21
     assert len(MOVES) == 90
-    assert np.abs(laws(aggregator).sum(axis=1) - 1).max() < 1e-9
+    assert np.abs(distributions(aggregator).sum(axis=1) - 1).max() < 1e-9
 
 
 @pytest.mark.parametrize("aggregator", AUDITED, ids=NAMES)
 @pytest.mark.parametrize("delta", [0.2, 1e-2, 1e-5])
 def test_no_moved_vote_exceeds_the_claim(aggregator: Aggregator, delta: float) -> None:
-    table, epsilon = laws(aggregator), claimed(aggregator, 1, delta)
+    table, epsilon = distributions(aggregator), claimed(aggregator, 1, delta)
     found = [beyond(table[i], table[j], epsilon) for i, j in MOVES]
     assert max(found) <= delta + 1e-9
 
@@ -129,7 +130,7 @@ def test_no_moved_vote_exceeds_the_claim(aggregator: Aggregator, delta: float) -
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
 def test_no_moved_votes_on_two_queries_exceed_the_claim(aggregator: Aggregator, delta: float) -> None:
     # One teacher may move another vote on each query, or none: all pairs of moves, at once.
-    table, epsilon = laws(aggregator), claimed(aggregator, 2, delta)
+    table, epsilon = distributions(aggregator), claimed(aggregator, 2, delta)
     moves = [*MOVES, *((i, i) for i in range(0, len(HISTOGRAMS), 4))]
     p, q = (np.array([table[move[side]] for move in moves]) for side in (0, 1))
     both_p, both_q = (np.einsum("ao,bu->abou", x, x).reshape(len(moves), len(moves), -1) for x in (p, q))
@@ -138,7 +139,7 @@ def test_no_moved_votes_on_two_queries_exceed_the_claim(aggregator: Aggregator, 
 
 @pytest.mark.parametrize("aggregator", AUDITED, ids=NAMES)
 def test_no_move_made_on_four_queries_exceeds_the_claim(aggregator: Aggregator) -> None:
-    table, delta = laws(aggregator), 1e-3
+    table, delta = distributions(aggregator), 1e-3
     epsilon = claimed(aggregator, 4, delta)
     for i, j in MOVES:
         p, q = table[i], table[j]
@@ -154,7 +155,7 @@ def test_the_audit_would_notice() -> None:
     assert max(beyond(quieter[i], quieter[j], claim) for i, j in MOVES) > 1e-2
     check = ConfidentGnMaxAggregator(6.0, 4.0, 0.8)
     claim = accountants.epsilon((Charge(check.answer, 1),), 1e-2, Neighbouring.REPLACE_ONE, "pld")  # no check paid
-    table = laws(check)
+    table = distributions(check)
     assert max(beyond(table[i], table[j], claim) for i, j in MOVES) > 1e-2
 
 
@@ -186,9 +187,9 @@ def test_what_is_audited_is_what_runs(aggregator: Aggregator, n: tuple[int, ...]
     ballot.put(range(DRAWS), scores)
     outcome = np.where(ballot.taught, ballot.outcomes, CLASSES)
     seen = np.bincount(outcome, minlength=CLASSES + 1)
-    law = laws(aggregator)[HISTOGRAMS.index(n)]
-    kept = law * DRAWS >= 5  # rare outcomes together, and not at all where they hardly can be
-    expected = np.append(law[kept], law[~kept].sum()) * DRAWS
+    distribution = distributions(aggregator)[HISTOGRAMS.index(n)]
+    kept = distribution * DRAWS >= 5  # rare outcomes together, and not at all where they hardly can be
+    expected = np.append(distribution[kept], distribution[~kept].sum()) * DRAWS
     found = np.append(seen[kept], seen[~kept].sum())
     large = expected >= 0.5
     assert found[~large].sum() <= 12

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from dprecipe.mechanisms.encoded.events import EncodedSum
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.privacy import conversion, curves
 from dprecipe.privacy.box import curves as box_curves
 from dprecipe.privacy.box.curves import box_curve
@@ -22,7 +22,7 @@ from dprecipe.privacy.box.moments import MAX_ORDER, log_moments
 from dprecipe.privacy.events import MAX_ROWS
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))
-LAWS = [("laplace", None), ("student_t", 9.0), ("cauchy", None), ("variance_gamma", 2.0), ("sech", None)]
+DISTRIBUTIONS = [("laplace", None), ("student_t", 9.0), ("cauchy", None), ("variance_gamma", 2.0), ("sech", None)]
 HEAVY = [("student_t", 0.5), ("student_t", 9.0), ("cauchy", None)]
 WHOLE = range(2, 65)
 
@@ -76,7 +76,7 @@ def fisher(event, orders):
     others it is an observation (τ from 1e-3 to 8, k up to 256), so that no claim may rest on it. At whole orders it is
     what `encoded` stays below, and what it comes to as the shifts vanish.
     """
-    sigma = event.box.gaussian_multiplier(Law(event.family, event.shape).fisher)
+    sigma = event.box.gaussian_multiplier(Distribution(event.family, event.shape).fisher)
     return curves.poisson_gaussian(event.sampling_rate, sigma, orders)
 
 
@@ -108,7 +108,7 @@ def test_golden_codewords(name):
 
 @pytest.mark.parametrize("record", golden("A_rdp"))
 def test_golden_curves(record):
-    """Four sampling rates, seven orders, and both conversions; a Gaussian law costs what its norm costs."""
+    """Four sampling rates, seven orders, and both conversions; a Gaussian distribution costs what its norm costs."""
     shifts = counted(codeword(record["codeword"]))
 
     def curve(q, orders):
@@ -152,16 +152,16 @@ def test_golden_epsilons_of_large_codewords(record):
         assert got >= expected * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(("family", "shape"), [*LAWS, ("student_t", 2.5)])
+@pytest.mark.parametrize(("family", "shape"), [*DISTRIBUTIONS, ("student_t", 2.5)])
 @pytest.mark.parametrize(("q", "tau", "order"), [(0.2, 1.5, 4), pytest.param(0.01, 0.3, 3, marks=pytest.mark.slow)])
 def test_one_coordinate_by_quadrature_in_both_directions(family, shape, q, tau, order):
     """Removing the unit is the formula; adding it is cheaper."""
-    law = Law(family, shape)
+    distribution = Distribution(family, shape)
 
     def moment(power):
         def term(x):
-            mixture = 1 - q + q * mp.exp(float(law.log_ratio(float(x), tau)))
-            return mp.exp(float(law.log_density(float(x)))) * (mixture**power - 1 - power * (mixture - 1))
+            mixture = 1 - q + q * mp.exp(float(distribution.log_ratio(float(x), tau)))
+            return mp.exp(float(distribution.log_density(float(x)))) * (mixture**power - 1 - power * (mixture - 1))
 
         breaks = [-1e9, -1e5, -1000, -100, *np.linspace(-40, 40, 33).tolist(), tau, 100, 1000, 1e5, 1e9]
         return float(mp.log1p(mp.quad(term, sorted({mp.mpf(x) for x in breaks}), maxdegree=6)) / (order - 1))
@@ -171,18 +171,18 @@ def test_one_coordinate_by_quadrature_in_both_directions(family, shape, q, tau, 
     assert 0 < moment(1 - order) < got
 
 
-@pytest.mark.parametrize(("family", "shape"), LAWS)
+@pytest.mark.parametrize(("family", "shape"), DISTRIBUTIONS)
 def test_full_sampling_adds_coordinates(family, shape):
     shifts = ((0.1, 3), (0.4, 2))
     taus = np.array([0.1, 0.4]) / 0.7
-    parts = log_moments(Law(family, shape), taus)
+    parts = log_moments(Distribution(family, shape), taus)
     ks = np.arange(2, MAX_ORDER + 1)
     expected = (3 * parts[0] + 2 * parts[1]) / (ks - 1)
     got = encoded(event(family, shape, shifts, q=1.0, scale=0.7), ks.tolist())
     assert got == pytest.approx(expected, rel=1e-11)
 
 
-@pytest.mark.parametrize(("family", "shape"), LAWS)
+@pytest.mark.parametrize(("family", "shape"), DISTRIBUTIONS)
 @pytest.mark.parametrize("q", [1e-6, 0.01, 0.5, 1 - 1e-9, 1.0])
 def test_curves_of_the_default_orders(family, shape, q):
     """Finite, increasing, below the unsampled curve, and (α-1) r(α) convex with chords between whole orders."""
@@ -219,7 +219,7 @@ positive = st.floats(0.01, 3.0)
 
 @settings(derandomize=True, deadline=None, max_examples=30)
 @given(
-    law=st.sampled_from([*LAWS, ("student_t", 0.5), ("variance_gamma", 8.0)]),
+    distribution=st.sampled_from([*DISTRIBUTIONS, ("student_t", 0.5), ("variance_gamma", 8.0)]),
     bounds=st.lists(positive, min_size=1, max_size=5, unique=True),
     grown=st.integers(0, 4),
     by=st.floats(1.0, 4.0),
@@ -228,11 +228,11 @@ positive = st.floats(0.01, 3.0)
     exchanged=st.booleans(),
 )
 def test_the_cost_grows_with_the_rate_and_each_shift_and_falls_with_the_scale(
-    law, bounds, grown, by, q, scale, exchanged
+    distribution, bounds, grown, by, q, scale, exchanged
 ):
     def curve(values, **changed):
         settings_ = {"q": q, "scale": scale, "exchanged": exchanged} | changed
-        return encoded(event(*law, counted(np.array(values)), **settings_), [1.5, 2, 5.5, 40, 256])
+        return encoded(event(*distribution, counted(np.array(values)), **settings_), [1.5, 2, 5.5, 40, 256])
 
     least = curve(bounds) * (1 - 1e-3 if exchanged else 1 - 1e-9)  # where the grid of the majorant moves
     larger = list(bounds)
@@ -244,7 +244,7 @@ def test_the_cost_grows_with_the_rate_and_each_shift_and_falls_with_the_scale(
     assert (curve(bounds, exchanged=True) >= least).all()
 
 
-@pytest.mark.parametrize(("family", "shape"), [*LAWS, ("student_t", 0.5)])
+@pytest.mark.parametrize(("family", "shape"), [*DISTRIBUTIONS, ("student_t", 0.5)])
 @pytest.mark.parametrize(
     "scale", [0.05, pytest.param(0.4, marks=pytest.mark.slow), 3.0, pytest.param(40.0, marks=pytest.mark.slow)]
 )
@@ -253,15 +253,15 @@ def test_an_exchange_dominates_every_arrangement(family, shape, scale):
     random = np.random.default_rng(5)
     box = np.sort(np.abs(random.standard_normal(24)))
     bound = of_sum(family, shape, counted(box), scale=scale, exchanged=True)
-    law = Law(family, shape)
+    distribution = Distribution(family, shape)
     for _ in range(12):
         u, w = random.permutation(box) / 2, random.permutation(box) / 2
         for shift in (u + w, u + w * random.uniform(-1, 1, 24)):
-            sums = log_moments(law, np.abs(shift) / scale).sum(axis=0)
+            sums = log_moments(distribution, np.abs(shift) / scale).sum(axis=0)
             assert (sums <= bound * (1 + 1e-12)).all()
 
 
-@pytest.mark.parametrize(("family", "shape"), LAWS)
+@pytest.mark.parametrize(("family", "shape"), DISTRIBUTIONS)
 def test_an_exchange_costs_little_more_than_its_box(family, shape):
     shifts = table(codeword("seed0_1000"), 255)
     for scale in (0.3, 1.0, 10.0):
@@ -274,10 +274,10 @@ def test_an_exchange_costs_little_more_than_its_box(family, shape):
 @pytest.mark.parametrize(("family", "shape"), HEAVY)
 @pytest.mark.parametrize("taus", [(0.0, 1e-3, 0.7), (0.02, 0.03), (3.0,), (1e-9, 5.0), (0.1, 30.0)])
 def test_the_majorant_is_convex_growing_and_above(family, shape, taus):
-    law = Law(family, shape)
+    distribution = Distribution(family, shape)
     points = np.unique(np.concatenate(([0.0], np.geomspace(1e-7, 1, 400) * max(taus), taus)))
-    majorant, logs = box_curves._convex_majorant(law, points), log_moments(law, points)
-    bounds = np.outer([law.largest_loss(tau) for tau in points], np.arange(1, MAX_ORDER))
+    majorant, logs = box_curves._convex_majorant(distribution, points), log_moments(distribution, points)
+    bounds = np.outer([distribution.largest_loss(tau) for tau in points], np.arange(1, MAX_ORDER))
     assert (majorant >= np.where(logs < bounds * (1 - 1e-9), logs, 0) * (1 - 1e-12)).all()  # where `logs` is exact
     assert not majorant[0].any()
     slopes = np.diff(majorant, axis=0) / np.diff(points)[:, None]
@@ -288,20 +288,22 @@ def test_the_majorant_is_convex_growing_and_above(family, shape, taus):
 @pytest.mark.parametrize("df", [0.5, 1.0, 9.0])
 def test_what_the_proof_of_the_majorant_says_of_the_curvature(df):
     """(-log z)'' >= -(df+1)/(8 df), reached at x² = 3 df; and so g_k'' >= -(k-1) times it."""
-    law, h = Law("student_t", df), 1e-3
+    distribution, h = Distribution("student_t", df), 1e-3
     x = np.append(np.linspace(0, 30, 3001), math.sqrt(3 * df))
-    second = -(law.log_density(x + h) - 2 * law.log_density(x) + law.log_density(x - h)) / h**2
+    second = (
+        -(distribution.log_density(x + h) - 2 * distribution.log_density(x) + distribution.log_density(x - h)) / h**2
+    )
     assert second.min() == pytest.approx(-(df + 1) / (8 * df), rel=1e-4)
     taus = np.linspace(0.1, 3.5, 400)
-    bent = np.diff(log_moments(law, taus), n=2, axis=0) / (taus[1] - taus[0]) ** 2
+    bent = np.diff(log_moments(distribution, taus), n=2, axis=0) / (taus[1] - taus[0]) ** 2
     assert (bent >= -np.arange(1, MAX_ORDER) * (df + 1) / (8 * df) * (1 + 1e-6) - 1e-6).all()
 
 
 @pytest.mark.parametrize(
     ("family", "shape"), [("laplace", None), ("sech", None), ("variance_gamma", 2.0), ("variance_gamma", 8.0)]
 )
-def test_log_concave_laws_have_convex_moments(family, shape):
-    logs = log_moments(Law(family, shape), np.linspace(0, 8, 300))
+def test_log_concave_distributions_have_convex_moments(family, shape):
+    logs = log_moments(Distribution(family, shape), np.linspace(0, 8, 300))
     assert (np.diff(logs, n=2, axis=0) >= -1e-10 * logs[2:]).all()
 
 
@@ -318,7 +320,7 @@ def test_the_worst_of_several_codewords_costs_less_than_their_envelope():
 
 
 @pytest.mark.parametrize("exchanged", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.parametrize(("family", "shape"), [*LAWS, ("student_t", 1000.0), ("student_t", 0.5)])
+@pytest.mark.parametrize(("family", "shape"), [*DISTRIBUTIONS, ("student_t", 1000.0), ("student_t", 0.5)])
 def test_untrusted_events_have_a_curve(family, shape, exchanged):
     """Nothing raises, warns or takes long, and nothing is NaN or below 0."""
     boxes = [((1e6, 10**15),), ((0.0, 10**15), (1e-300, 1)), ((1e-320, 10**15), (1e6, 1)), ((1.0, 1), (1e6, 10**9))]

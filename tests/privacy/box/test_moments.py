@@ -8,28 +8,34 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.privacy.box.moments import MARGIN, MAX_ORDER, log_moments
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))
-LAWS = [
-    Law("gaussian"),
-    Law("laplace"),
-    *(Law("student_t", df) for df in (0.5, 5.0, 9.0, 1000.0)),
-    Law("cauchy"),
-    *(Law("variance_gamma", float(n)) for n in (1, 2, 8)),
-    Law("sech"),
+DISTRIBUTIONS = [
+    Distribution("gaussian"),
+    Distribution("laplace"),
+    *(Distribution("student_t", df) for df in (0.5, 5.0, 9.0, 1000.0)),
+    Distribution("cauchy"),
+    *(Distribution("variance_gamma", float(n)) for n in (1, 2, 8)),
+    Distribution("sech"),
 ]
 ORDERS = (2, 3, 17, 64, 256)
-each_law = pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.family}-{law.shape}")
+each_distribution = pytest.mark.parametrize(
+    "distribution", DISTRIBUTIONS, ids=lambda distribution: f"{distribution.family}-{distribution.shape}"
+)
 
 
 def of_golden(record):
-    return Law("variance_gamma", 2.0) if record["family"] == "vg2" else Law(record["family"], record["nu"])
+    return (
+        Distribution("variance_gamma", 2.0)
+        if record["family"] == "vg2"
+        else Distribution(record["family"], record["nu"])
+    )
 
 
-def moments(law, *taus):
-    return log_moments(law, np.array(taus))
+def moments(distribution, *taus):
+    return log_moments(distribution, np.array(taus))
 
 
 def laplace(tau, k):
@@ -58,16 +64,16 @@ def polynomial(df, tau, k):
     return mp.log(norm * total / mp.mpf(df) ** n)
 
 
-def quadrature(law, tau, k):
+def quadrature(distribution, tau, k):
     """By mpmath in x; the polynomial of variance-gamma with λ = 2, cosh, or the power of Student's t."""
 
     def density(x):
         u = abs(x)
-        if law.family == "sech":
+        if distribution.family == "sech":
             return 1 / (mp.pi * mp.cosh(u))
-        if law.family == "variance_gamma":
+        if distribution.family == "variance_gamma":
             return (1 + u) * mp.exp(-u) / 4
-        df = mp.mpf(law.shape)
+        df = mp.mpf(distribution.shape)
         norm = mp.gamma((df + 1) / 2) / mp.gamma(df / 2) / mp.sqrt(df * mp.pi)
         return norm * (1 + u * u / df) ** (-(df + 1) / 2)
 
@@ -76,7 +82,9 @@ def quadrature(law, tau, k):
         return density(x) * (y**k - 1 - k * (y - 1))
 
     near = {s * mp.mpf(2) ** j + c for s in (-1, 1) for j in range(-4, 8) for c in (0, tau)} | {mp.mpf(0), tau}
-    far = {s * mp.mpf(10) ** j for s in (-1, 1) for j in (2, 3, 4, 6, 9)} if law.family == "student_t" else set()
+    far = (
+        {s * mp.mpf(10) ** j for s in (-1, 1) for j in (2, 3, 4, 6, 9)} if distribution.family == "student_t" else set()
+    )
     return mp.log1p(mp.quad(excess, sorted(near | far)))
 
 
@@ -91,39 +99,43 @@ def test_golden_moments(record):
 def test_laplace_is_exact(tau):
     with mp.workdps(50):
         exact = [float(laplace(mp.mpf(tau), k)) for k in ORDERS]
-    for law in (Law("laplace"), Law("variance_gamma", 1.0)):
-        assert moments(law, tau)[0, np.array(ORDERS) - 2] == pytest.approx(exact, rel=1e-14, abs=0)
+    for distribution in (Distribution("laplace"), Distribution("variance_gamma", 1.0)):
+        assert moments(distribution, tau)[0, np.array(ORDERS) - 2] == pytest.approx(exact, rel=1e-14, abs=0)
 
 
 @pytest.mark.parametrize("tau", [1e-8, 1e-3, 0.05, 0.8, 4.0])
 def test_cauchy_is_legendres_polynomial(tau):
     with mp.workdps(60):
         exact = [float(legendre(mp.mpf(tau), k)) for k in ORDERS]
-    for law in (Law("cauchy"), Law("student_t", 1.0)):
-        assert moments(law, tau)[0, np.array(ORDERS) - 2] == pytest.approx(exact, rel=MARGIN / 2, abs=0)
+    for distribution in (Distribution("cauchy"), Distribution("student_t", 1.0)):
+        assert moments(distribution, tau)[0, np.array(ORDERS) - 2] == pytest.approx(exact, rel=MARGIN / 2, abs=0)
 
 
 @pytest.mark.parametrize(("df", "tau"), [(3, 0.02), (3, 2.5), (5, 0.4), (9, 1e-3), (9, 1.0)])
 def test_student_t_is_a_polynomial(df, tau):
     with mp.workdps(60):
         exact = [float(polynomial(df, mp.mpf(tau), k)) for k in (2, 3, 10)]
-    assert moments(Law("student_t", float(df)), tau)[0, [0, 1, 8]] == pytest.approx(exact, rel=MARGIN / 2, abs=0)
+    assert moments(Distribution("student_t", float(df)), tau)[0, [0, 1, 8]] == pytest.approx(
+        exact, rel=MARGIN / 2, abs=0
+    )
 
 
 @pytest.mark.parametrize(
-    "law", [Law("sech"), Law("variance_gamma", 2.0), Law("student_t", 2.5)], ids=lambda law: law.family
+    "distribution",
+    [Distribution("sech"), Distribution("variance_gamma", 2.0), Distribution("student_t", 2.5)],
+    ids=lambda distribution: distribution.family,
 )
 @pytest.mark.parametrize(("tau", "k"), [(0.006, 3), (0.006, 256), pytest.param(1.3, 40, marks=pytest.mark.slow)])
-def test_quadrature_of_a_second_kind(law, tau, k):
+def test_quadrature_of_a_second_kind(distribution, tau, k):
     with mp.workdps(30):
-        exact = float(quadrature(law, mp.mpf(tau), k))
-    assert moments(law, tau)[0, k - 2] == pytest.approx(exact, rel=MARGIN / 2, abs=0)
+        exact = float(quadrature(distribution, mp.mpf(tau), k))
+    assert moments(distribution, tau)[0, k - 2] == pytest.approx(exact, rel=MARGIN / 2, abs=0)
 
 
-@each_law
-def test_moments_grow_with_the_shift_and_with_the_order(law):
+@each_distribution
+def test_moments_grow_with_the_shift_and_with_the_order(distribution):
     """And by more each time: log M_k is convex in k, as every logarithm of moments is."""
-    logs = moments(law, *np.geomspace(1e-6, 50, 120).tolist())
+    logs = moments(distribution, *np.geomspace(1e-6, 50, 120).tolist())
     assert (np.diff(logs, axis=0) > 0).all()
     assert (np.diff(logs, axis=1) > 0).all()
     second = np.diff(np.concatenate((np.zeros((120, 2)), logs), axis=1), n=2, axis=1)
@@ -131,37 +143,37 @@ def test_moments_grow_with_the_shift_and_with_the_order(law):
     assert (logs[:, 0] > 0).all()
 
 
-@each_law
-def test_no_moment_exceeds_the_largest_loss_or_the_information_in_the_limit(law):
+@each_distribution
+def test_no_moment_exceeds_the_largest_loss_or_the_information_in_the_limit(distribution):
     taus = np.array([1e-5, 0.3, 2.0, 60.0])
-    logs = log_moments(law, taus)
+    logs = log_moments(distribution, taus)
     ks = np.arange(2, MAX_ORDER + 1)
-    largest = np.array([law.largest_loss(tau) for tau in taus])
+    largest = np.array([distribution.largest_loss(tau) for tau in taus])
     assert (logs <= (ks - 1) * largest[:, None] * (1 + 1e-12)).all()
-    small = ks * (ks - 1) / 2 * law.fisher * 1e-10
+    small = ks * (ks - 1) / 2 * distribution.fisher * 1e-10
     assert logs[0] == pytest.approx(small, rel=2e-3)
 
 
 def test_shifts_beyond_the_quadrature_are_bounded():
     with mp.workdps(60):
         exact = np.array([float(legendre(mp.mpf(100), k)) for k in ORDERS])
-    got = moments(Law("cauchy"), 100.0)[0, np.array(ORDERS) - 2]
+    got = moments(Distribution("cauchy"), 100.0)[0, np.array(ORDERS) - 2]
     assert (got >= exact).all()
     assert got == pytest.approx(exact, rel=0.1)
 
 
-@each_law
-def test_shifts_are_evaluated_one_by_one(law):
+@each_distribution
+def test_shifts_are_evaluated_one_by_one(distribution):
     taus = [0.011, 0.3, 2.2]
-    together = moments(law, *taus)
+    together = moments(distribution, *taus)
     assert together.shape == (3, MAX_ORDER - 1)
     for tau, row in zip(taus, together, strict=True):
-        assert moments(law, tau)[0] == pytest.approx(row, rel=1e-13, abs=0)
+        assert moments(distribution, tau)[0] == pytest.approx(row, rel=1e-13, abs=0)
 
 
-@each_law
-def test_extreme_shifts_are_bounds_and_not_errors(law):
-    logs = moments(law, 0.0, 1e-320, 1e-200, 1e-30, 1e150, 1e308, math.inf)
+@each_distribution
+def test_extreme_shifts_are_bounds_and_not_errors(distribution):
+    logs = moments(distribution, 0.0, 1e-320, 1e-200, 1e-30, 1e150, 1e308, math.inf)
     assert not logs[0].any()
     assert not np.isnan(logs).any()
     assert (logs[1:] >= logs[:-1]).all()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import optimize, special
 
 from dprecipe.mechanisms.encoded.events import EncodedSum
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.privacy import accountants, gdp, pld
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.box.pairs import box_pair
@@ -26,10 +26,13 @@ from dprecipe.privacy.workload import summarise_charges
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "encoding.json").read_text(encoding="utf-8"))
 DIGEST = "sha256:" + "0" * 64
-LAWS = [("laplace", None), ("student_t", 9.0), ("cauchy", None), ("variance_gamma", 2.0), ("sech", None)]
-FEW_LAWS = [LAWS[0], *(pytest.param(*law, marks=pytest.mark.slow) for law in LAWS[1:])]
-"""Where a law takes seconds: the others are slow tests."""
-ODD_LAWS = [*LAWS, ("student_t", 0.5), ("student_t", 1000.0), ("variance_gamma", 8.0)]
+DISTRIBUTIONS = [("laplace", None), ("student_t", 9.0), ("cauchy", None), ("variance_gamma", 2.0), ("sech", None)]
+FEW_LAWS = [
+    DISTRIBUTIONS[0],
+    *(pytest.param(*distribution, marks=pytest.mark.slow) for distribution in DISTRIBUTIONS[1:]),
+]
+"""Where a distribution takes seconds: the others are slow tests."""
+ODD_LAWS = [*DISTRIBUTIONS, ("student_t", 0.5), ("student_t", 1000.0), ("variance_gamma", 8.0)]
 
 
 def codeword(name):
@@ -134,22 +137,22 @@ def panels(tau, width=0.01):
     return (edges[:-1] + edges[1:]) / 2, np.diff(edges)
 
 
-def one_coordinate(law, tau, width=0.01):
+def one_coordinate(distribution, tau, width=0.01):
     """P-masses and Q-masses at nodes: three Gauss-Legendre nodes a panel, densities only."""
     middles, widths = panels(tau, width)
     nodes, weights = np.polynomial.legendre.leggauss(3)
     x = (middles[:, None] + widths[:, None] / 2 * nodes).ravel()
     w = (widths[:, None] / 2 * weights).ravel()
-    return w * np.exp(law.log_density(x - tau)), w * np.exp(law.log_density(x))
+    return w * np.exp(distribution.log_density(x - tau)), w * np.exp(distribution.log_density(x))
 
 
-def hockey_stick(law, tau, epsilon):
+def hockey_stick(distribution, tau, epsilon):
     """∫ max(0, P - exp(ε) Q) from the distribution function, between the points where the loss crosses ε."""
 
     def loss(x):
-        return float(law.log_ratio(x, tau)) - epsilon
+        return float(distribution.log_ratio(x, tau)) - epsilon
 
-    grid = np.unique(np.concatenate([panels(tau, 0.02)[0], law.turning_points(tau)]))
+    grid = np.unique(np.concatenate([panels(tau, 0.02)[0], distribution.turning_points(tau)]))
     values = np.array([loss(x) for x in grid])
     signs = np.flatnonzero((values[:-1] > 0) != (values[1:] > 0))
     edges = [-math.inf, *(optimize.brentq(loss, grid[i], grid[i + 1], xtol=1e-14) for i in signs), math.inf]
@@ -157,7 +160,9 @@ def hockey_stick(law, tau, epsilon):
     for low, high in itertools.pairwise(edges):
         middle = grid[(grid > low) & (grid < high)]
         if len(middle) and loss(middle[len(middle) // 2]) > 0:
-            total += float(law.interval(low - tau, high - tau)) - math.exp(epsilon) * float(law.interval(low, high))
+            total += float(distribution.interval(low - tau, high - tau)) - math.exp(epsilon) * float(
+                distribution.interval(low, high)
+            )
     return total
 
 
@@ -169,15 +174,15 @@ def test_one_coordinate_against_its_closed_form(family, shape, tau):
     loss = encoded(event(family, shape, ((tau, 1),)), 1e-30)
     for share in (-0.8, -0.3, 0.0, 0.2, 0.5, 0.8, 0.95):
         epsilon = share * float(loss.losses[-1])
-        truth, got = hockey_stick(Law(family, shape), tau, epsilon), delta_of(loss, epsilon)
+        truth, got = hockey_stick(Distribution(family, shape), tau, epsilon), delta_of(loss, epsilon)
         room = 2e-3 if share < 0.9 else 0.05  # next to the largest loss the curve plunges
         assert truth * (1 - 1e-11) - 1e-15 <= got <= truth * (1 + room) + 1e-13
 
 
 @pytest.mark.parametrize(("family", "shape"), FEW_LAWS)
 def test_two_coordinates_against_their_integral(family, shape):
-    law, taus = Law(family, shape), (1.2, 0.5)
-    (p1, q1), (p2, q2) = (one_coordinate(law, tau, 0.04) for tau in taus)
+    distribution, taus = Distribution(family, shape), (1.2, 0.5)
+    (p1, q1), (p2, q2) = (one_coordinate(distribution, tau, 0.04) for tau in taus)
     loss = encoded(event(family, shape, ((0.5, 1), (1.2, 1))), 1e-30)
     for epsilon in (-0.5, 0.0, 0.3, 0.8, 1.3):
         truth = float(np.maximum(np.outer(p1, p2) - math.exp(epsilon) * np.outer(q1, q2), 0.0).sum())
@@ -188,7 +193,7 @@ def test_two_coordinates_against_their_integral(family, shape):
 @pytest.mark.parametrize(("family", "shape"), FEW_LAWS)
 def test_two_sampled_steps_against_their_integral(family, shape, direction):
     rate, tau = 0.3, 0.9
-    p, q = one_coordinate(Law(family, shape), tau, 0.04)
+    p, q = one_coordinate(Distribution(family, shape), tau, 0.04)
     above, below = ((1 - rate) * q + rate * p, q) if direction == "remove" else (q, (1 - rate) * q + rate * p)
     one = sample_loss(encoded(event(family, shape, ((tau, 1),)), 1e-30), rate, 1e-4)
     composed = Composition([one if direction == "remove" else swap_loss(one)], [2], 1 << 20)
@@ -200,14 +205,14 @@ def test_two_sampled_steps_against_their_integral(family, shape, direction):
 @pytest.mark.parametrize(("family", "shape"), FEW_LAWS)
 def test_many_coordinates_by_monte_carlo(family, shape):
     """With 100,000 draws of a variable in [0, 1], 5.5 standard errors are exceeded with probability below 4e-8."""
-    law, shifts, draws = Law(family, shape), ((0.03, 40), (0.2, 10), (0.5, 2)), 100_000
+    distribution, shifts, draws = Distribution(family, shape), ((0.03, 40), (0.2, 10), (0.5, 2)), 100_000
     rng = np.random.default_rng(11)
     grid = np.sinh(np.linspace(-14.0, 14.0, 200_001))
-    quantiles = law.cdf(grid)
+    quantiles = distribution.cdf(grid)
     total = np.zeros(draws)
     for tau, count in shifts:
         for _ in range(count):
-            total += law.log_ratio(np.interp(rng.random(draws), quantiles, grid) + tau, tau)
+            total += distribution.log_ratio(np.interp(rng.random(draws), quantiles, grid) + tau, tau)
     loss = encoded(event(family, shape, shifts), 1e-20)
     for epsilon in (-0.5, 0.0, 0.5, 1.0):
         values = np.maximum(0.0, -np.expm1(np.minimum(epsilon - total, 0.0)))
@@ -228,7 +233,8 @@ def gaussian_halves(tau, step):
 
 @pytest.mark.parametrize("number", [20, 1000, 10**6])
 def test_products_of_gaussian_coordinates_are_gaussian(number):
-    """The product knows nothing of the law: with Gaussian coordinates there is a closed form, far into the tails."""
+    """The product knows nothing of the distribution: with Gaussian coordinates there is a closed form, far into the
+    tails."""
     mu = 1.2
     tau = mu / math.sqrt(number)
     ratio = max(1, round(0.3 * math.sqrt(number)))
@@ -377,7 +383,7 @@ def test_renyi_is_above_and_cost_moves_the_right_way(config, delta):
 
 
 def test_different_phases_compose():
-    """A Gaussian phase, two encoded ones with laws of their own, unsampled releases: order plays no part."""
+    """A Gaussian phase, two encoded ones with distributions of their own, unsampled releases: order plays no part."""
     shifts = ((0.01, 5000), (0.03, 500))
     charges = [
         Charge(PoissonGaussian(0.01, 1.0), 500),
@@ -396,11 +402,11 @@ def test_different_phases_compose():
 
 @pytest.mark.slow
 def test_many_dimensions_cost_what_a_gaussian_of_equal_information_costs():
-    """Local asymptotic normality: with 4,000,000 coordinates one number of the law remains."""
-    for family, shape in LAWS:
-        law = Law(family, shape)
+    """Local asymptotic normality: with 4,000,000 coordinates one number of the distribution remains."""
+    for family, shape in DISTRIBUTIONS:
+        distribution = Distribution(family, shape)
         charges = [Charge(event(family, shape, ((5e-4, 4_000_000),), q=0.01), 1000)]
-        gaussian = [Charge(PoissonGaussian(0.01, 1 / math.sqrt(law.fisher)), 1000)]
+        gaussian = [Charge(PoissonGaussian(0.01, 1 / math.sqrt(distribution.fisher)), 1000)]
         expected = accountants.epsilon(gaussian, 1e-5, ADD, "pld")
         assert accountants.epsilon(charges, 1e-5, ADD, "pld") == pytest.approx(expected, rel=5e-4)
 

@@ -651,15 +651,15 @@ def test_few_records_are_filled_up_no_further_than_memory_was_asked_for() -> Non
         assert float((found - expected).norm() / expected.norm()) < 1e-6
 
 
-@pytest.mark.parametrize("law", ["alike", "cancelling", "any size"])
-def test_sums_in_single_precision_are_off_by_no_more_than_what_is_reserved(law: str) -> None:
+@pytest.mark.parametrize("distribution", ["alike", "cancelling", "any size"])
+def test_sums_in_single_precision_are_off_by_no_more_than_what_is_reserved(distribution: str) -> None:
     generator = torch.Generator().manual_seed(0)
     rows_NP = torch.randn(512, 300, generator=generator)
-    if law == "alike":
+    if distribution == "alike":
         rows_NP = rows_NP[:1] * (1 + 1e-3 * rows_NP)
-    if law == "cancelling":
+    if distribution == "cancelling":
         rows_NP[256:] = -rows_NP[:256] * (1 + 1e-6)
-    if law == "any size":
+    if distribution == "any size":
         rows_NP *= 10 ** torch.empty(512, 1).uniform_(-15, 15, generator=generator)
     way = Small([Rows(rows_NP)], 512)
     weights_N = way.squares().rsqrt()

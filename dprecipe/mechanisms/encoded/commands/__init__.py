@@ -20,7 +20,7 @@ def compare_noise(
     format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
     out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
 ) -> None:
-    """Compare all noise laws at the recipe's budget; reads no data."""
+    """Compare all noise distributions at the recipe's budget; reads no data."""
     from dprecipe.mechanisms.encoded.commands.noise import compare_noise
 
     compare_noise(recipe, overrides or (), format, out)

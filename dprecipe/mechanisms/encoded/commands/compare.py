@@ -1,7 +1,8 @@
-"""What every noise law would cost and blur in one run: the search over noise of Nasr, Shokri and Houmansadr 2020.
+"""What every noise distribution would cost and blur in one run: the search over noise of Nasr, Shokri and Houmansadr
+2020.
 
-A law is compared at the least scale that keeps the budget, solved as a plan solves it: by the account of this room,
-from the events that the run would be charged. So what is compared is what would be run. No data is read.
+A distribution is compared at the least scale that keeps the budget, solved as a plan solves it: by the account of this
+room, from the events that the run would be charged. So what is compared is what would be run. No data is read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dprecipe.mechanisms.encoded import account
 from dprecipe.mechanisms.encoded.phases import box_of
 from dprecipe.mechanisms.encoded.plan import EncodedPlan
 from dprecipe.mechanisms.encoded.schema import Encoded
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.schema import (
     CauchyNoise,
     GaussianNoise,
@@ -33,19 +34,19 @@ from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.rounding import round_up
 
-GAUSSIAN = Law("gaussian")
-LAWS = (
+GAUSSIAN = Distribution("gaussian")
+DISTRIBUTIONS = (
     GAUSSIAN,
-    Law("laplace"),
-    *(Law("student_t", df) for df in (3.0, 5.0, 9.0, 18.0, 30.0)),
-    Law("cauchy"),
-    *(Law("variance_gamma", shape) for shape in (2.0, 3.0, 4.0)),
-    Law("sech"),
+    Distribution("laplace"),
+    *(Distribution("student_t", df) for df in (3.0, 5.0, 9.0, 18.0, 30.0)),
+    Distribution("cauchy"),
+    *(Distribution("variance_gamma", shape) for shape in (2.0, 3.0, 4.0)),
+    Distribution("sech"),
 )
-"""What is always compared; the recipe's own law joins them."""
+"""What is always compared; the recipe's own distribution joins them."""
 
 MAX_L1_GAIN = 0.0079
-"""No law has an L1 error further below that of Gaussian noise of the same Fisher information.
+"""No distribution has an L1 error further below that of Gaussian noise of the same Fisher information.
 
 Source: docs/noise.md (the density Ai², the ground state of -ψ'' + |x| ψ, has 0.99213 of it).
 """
@@ -55,7 +56,7 @@ RESOLUTION = 5e-4
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is the same for all laws."""
+    """What is the same for all distributions."""
 
     epsilon: float
     delta: float
@@ -77,17 +78,17 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A law at the scale that just keeps the budget. Errors are those of one coordinate of the noisy sum."""
+    """A distribution at the scale that just keeps the budget. Errors are those of one coordinate of the noisy sum."""
 
-    law: Law
+    distribution: Distribution
     chosen: bool
     """It is the recipe's own."""
     multiplier: float
     scale: float
     l1: float
-    """E|noise|, averaged over coordinates; infinite for laws without a mean."""
+    """E|noise|, averaged over coordinates; infinite for distributions without a mean."""
     l2: float
-    """Root mean square; infinite for laws without a variance."""
+    """Root mean square; infinite for distributions without a variance."""
     l1_ratio: float
     l2_ratio: float
     """Over those of Gaussian noise."""
@@ -103,24 +104,24 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All laws at one budget and length, the smallest L2 error first, then the smallest L1 error."""
+    """All distributions at one budget and length, the smallest L2 error first, then the smallest L1 error."""
 
     terms: Terms
-    laws: tuple[Compared, ...]
-    left_out: tuple[tuple[Law, str], ...]
-    """Laws that this budget refuses, and why."""
+    distributions: tuple[Compared, ...]
+    left_out: tuple[tuple[Distribution, str], ...]
+    """Distributions that this budget refuses, and why."""
 
     @property
     def least_l1(self) -> Compared:
-        return _least(self.laws, lambda found: found.l1_ratio)
+        return _least(self.distributions, lambda found: found.l1_ratio)
 
     @property
     def least_l2(self) -> Compared:
-        return _least(self.laws, lambda found: found.l2_ratio)
+        return _least(self.distributions, lambda found: found.l2_ratio)
 
     @property
     def matters(self) -> bool:
-        """Whether a law beats Gaussian noise by more than is possible where only Fisher information counts."""
+        """Whether a distribution beats Gaussian noise by more than is possible where only Fisher information counts."""
         return self.least_l2.l2_ratio < 1 - RESOLUTION or self.least_l1.l1_ratio < 1 - MAX_L1_GAIN - RESOLUTION
 
     def to_json(self) -> dict[str, Any]:
@@ -138,58 +139,63 @@ class Comparison:
             "codes": terms.codes,
             "dimension": terms.dimension,
             "codebook": {"words": terms.words, "norm": terms.norm, "envelope": terms.envelope},
-            "laws": [_to_json(result) for result in self.laws],
-            "left_out": [{"family": law.family, "shape": law.shape, "why": why} for law, why in self.left_out],
-            "least_l1": {"family": self.least_l1.law.family, "shape": self.least_l1.law.shape},
-            "least_l2": {"family": self.least_l2.law.family, "shape": self.least_l2.law.shape},
+            "distributions": [_to_json(result) for result in self.distributions],
+            "left_out": [
+                {"family": distribution.family, "shape": distribution.shape, "why": why}
+                for distribution, why in self.left_out
+            ],
+            "least_l1": {"family": self.least_l1.distribution.family, "shape": self.least_l1.distribution.shape},
+            "least_l2": {"family": self.least_l2.distribution.family, "shape": self.least_l2.distribution.shape},
             "matters": self.matters,
         }
 
 
 def compare_distributions(
-    spec: Encoded, facts: Facts, report: Callable[[int, int, Law], None] = lambda done, all_of_them, law: None
+    spec: Encoded,
+    facts: Facts,
+    report: Callable[[int, int, Distribution], None] = lambda done, all_of_them, distribution: None,
 ) -> Comparison:
-    """Every law of `LAWS`, and those of the recipe, at the ε and the length of the recipe's run.
+    """Every distribution of `DISTRIBUTIONS`, and those of the recipe, at the ε and the length of the recipe's run.
 
     ε is the budget where the recipe's noise is `auto`, and what its run spends where the noise is given; a length that
     is `auto` is the one that the recipe's noise solves to. Phases are compared as one noise for the whole run.
-    `report(done, all, law)` is called before each law.
+    `report(done, all, distribution)` is called before each distribution.
 
     Raises:
         PlanRefused: the recipe can't be planned, or not with Gaussian noise.
         UsageFault: its run spends nothing, so that there is nothing to compare.
     """
     facts = _fixed(spec, facts)
-    own = [Law(noise.family, shape_of(noise)) for _, noise in phases(spec.noise)]
-    laws = list(dict.fromkeys([*LAWS, *own]))
+    own = [Distribution(noise.family, shape_of(noise)) for _, noise in phases(spec.noise)]
+    distributions = list(dict.fromkeys([*DISTRIBUTIONS, *own]))
     results: list[Compared] = []
-    left_out: list[tuple[Law, str]] = []
+    left_out: list[tuple[Distribution, str]] = []
     reference: Compared | None = None
-    for index, law in enumerate(laws):
-        report(index, len(laws), law)
+    for index, distribution in enumerate(distributions):
+        report(index, len(distributions), distribution)
         try:
-            plan = account.plan(spec.model_copy(update={"noise": noise_of(law)}), facts).plan
+            plan = account.plan(spec.model_copy(update={"noise": noise_of(distribution)}), facts).plan
         except PlanRefused as refusal:
-            if law == GAUSSIAN:
+            if distribution == GAUSSIAN:
                 raise
-            left_out.append((law, refusal.findings[0].message))
+            left_out.append((distribution, refusal.findings[0].message))
             continue
-        row = _compared(law, law in own, plan, facts, reference)
+        row = _compared(distribution, distribution in own, plan, facts, reference)
         reference = reference or row
         results.append(row)
     results.sort(key=lambda row: (row.l2, row.l1, row.multiplier))
     return Comparison(_terms(spec, facts, plan), tuple(results), tuple(left_out))
 
 
-def name_of(law: Law) -> str:
+def name_of(distribution: Distribution) -> str:
     """`student_t(9)`."""
-    return law.family if law.shape is None else f"{law.family}({law.shape:g})"
+    return distribution.family if distribution.shape is None else f"{distribution.family}({distribution.shape:g})"
 
 
-def noise_of(law: Law) -> Noise:
-    """The noise block of a law, its multiplier to be solved."""
-    shape = law.shape or 1.0
-    match law.family:
+def noise_of(distribution: Distribution) -> Noise:
+    """The noise block of a distribution, its multiplier to be solved."""
+    shape = distribution.shape or 1.0
+    match distribution.family:
         case "gaussian":
             return GaussianNoise(family="gaussian", multiplier="auto")
         case "laplace":
@@ -224,21 +230,23 @@ def _fixed(spec: Encoded, facts: Facts) -> Facts:
     )
 
 
-def _compared(law: Law, chosen: bool, plan: EncodedPlan, facts: Facts, reference: Compared | None) -> Compared:
+def _compared(
+    distribution: Distribution, chosen: bool, plan: EncodedPlan, facts: Facts, reference: Compared | None
+) -> Compared:
     noise, budget = plan.noises[-1], facts.budget
     scale, sizes, dimension = noise.scale, plan.groups, plan.dimension
     relative = plan.group_noise or (1.0,) * len(sizes)
     mean = math.fsum(size * r for size, r in zip(sizes, relative, strict=True)) / dimension
     square = math.fsum(size * r * r for size, r in zip(sizes, relative, strict=True)) / dimension
-    l1 = scale * law.mean_absolute * mean
-    l2 = scale * law.standard_deviation * math.sqrt(square)
+    l1 = scale * distribution.mean_absolute * mean
+    l2 = scale * distribution.standard_deviation * math.sqrt(square)
     relation = Neighbouring(budget.neighbouring)
     second = "rdp" if budget.accountant in ("pld", "gdp") else "pld"
     answer, check = (
         accountants.epsilon_answer(plan.events, budget.delta, relation, name) for name in (budget.accountant, second)
     )
     return Compared(
-        law=law,
+        distribution=distribution,
         chosen=chosen,
         multiplier=noise.multiplier,
         scale=scale,
@@ -246,7 +254,7 @@ def _compared(law: Law, chosen: bool, plan: EncodedPlan, facts: Facts, reference
         l2=l2,
         l1_ratio=1.0 if reference is None else l1 / reference.l1,
         l2_ratio=1.0 if reference is None else l2 / reference.l2,
-        equal_fisher_scale=scale / math.sqrt(law.fisher),
+        equal_fisher_scale=scale / math.sqrt(distribution.fisher),
         signal_to_noise=plan.divisor * plan.codebook.norm / (l2 * math.sqrt(dimension)),
         epsilon=round_up(answer.value),
         accountant=answer.accountant,
@@ -273,10 +281,11 @@ def _terms(spec: Encoded, facts: Facts, plan: EncodedPlan) -> Terms:
     )
 
 
-def _least(laws: tuple[Compared, ...], error: Callable[[Compared], float]) -> Compared:
-    """The law with the smallest error; Gaussian noise where none is smaller by more than the solver's resolution."""
-    result = min(laws, key=error)
-    gaussian = next(row for row in laws if row.law == GAUSSIAN)
+def _least(distributions: tuple[Compared, ...], error: Callable[[Compared], float]) -> Compared:
+    """The distribution with the smallest error; Gaussian noise where none is smaller by more than the solver's
+    resolution."""
+    result = min(distributions, key=error)
+    gaussian = next(row for row in distributions if row.distribution == GAUSSIAN)
     return result if error(result) < error(gaussian) * (1 - RESOLUTION) else gaussian
 
 
@@ -285,8 +294,8 @@ def _to_json(found: Compared) -> dict[str, Any]:
         return value if math.isfinite(value) else None
 
     return {
-        "family": found.law.family,
-        "shape": found.law.shape,
+        "family": found.distribution.family,
+        "shape": found.distribution.shape,
         "chosen": found.chosen,
         "multiplier": found.multiplier,
         "scale": found.scale,

@@ -1,4 +1,4 @@
-"""`dprecipe noise`: every noise law at the budget and length of a recipe, and whether the choice matters."""
+"""`dprecipe noise`: every noise distribution at the budget and length of a recipe, and whether the choice matters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dprecipe.mechanisms.encoded.commands.noise_plot import plot_noise
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
 from dprecipe.mechanisms.noisy_sum.uniform import MayHaveUniformSteps
 from dprecipe.mechanisms.table import kinds_where
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.planning import rules
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded, read
@@ -36,7 +36,8 @@ PATIENCE = 2.0
 
 
 def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out: Path | None = None) -> None:
-    """Compare all noise laws at a recipe's budget and length; with `out`, also write `noise.json` and `noise.svg`.
+    """Compare all noise distributions at a recipe's budget and length; with `out`, also write `noise.json` and
+    `noise.svg`.
 
     Raises:
         RecipeError, PlanRefused: what is wrong with the recipe.
@@ -119,8 +120,8 @@ def render_text(name: str, kind: str, found: Comparison) -> str:
             f"{name}: noise at ε = {terms.epsilon:g}, δ = {terms.delta:g} ({terms.accountant}), {terms.steps:,} steps, "
             f"{terms.dimension:,} coordinates, codewords of norm {terms.norm:g}"
         ],
-        _table([HEAD, *(_row(row) for row in found.laws)]),
-        [f"{name_of(law)} is left out: {why}" for law, why in found.left_out],
+        _table([HEAD, *(_row(row) for row in found.distributions)]),
+        [f"{name_of(distribution)} is left out: {why}" for distribution, why in found.left_out],
         LEGEND,
         () if kind == "encoded" else (AS_ENCODED[0].format(kind=kind), AS_ENCODED[1]),
         [describe_verdict(found)],
@@ -148,22 +149,22 @@ def describe_verdict(found: Comparison) -> str:
     if found.matters:
         lines = [
             best,
-            "The law counts here, not its Fisher information alone: over few coordinates, single ones are moved by a",
-            "good part of the noise's scale. The gain fades as coordinates become many.",
+            "The distribution counts here, not its Fisher information alone: over few coordinates, single ones are",
+            "moved by a good part of the noise's scale. The gain fades as coordinates become many.",
         ]
     else:
         lines = [
             best,
             f"The choice hardly matters: over {terms.dimension:,} coordinates only Fisher information counts. Where "
-            "that is equal, no",
-            f"law has a smaller L2 error than gaussian noise, nor an L1 error smaller by more than {MAX_L1_GAIN:.2%}. "
-            "Take gaussian.",
+            "that is equal,",
+            f"no distribution has a smaller L2 error than gaussian noise, nor an L1 error smaller by more than "
+            f"{MAX_L1_GAIN:.2%}. Take gaussian.",
         ]
     return "\n".join([*lines, *_what_gaussian_has_ahead(found)])
 
 
 def _what_gaussian_has_ahead(found: Comparison) -> list[str]:
-    """Differences that lie in what can be proved, and not in the laws."""
+    """Differences that lie in what can be proved, and not in the distributions."""
     terms, lines = found.terms, []
     longer = terms.envelope - 1
     if longer > 1e-3:
@@ -183,12 +184,16 @@ def _what_gaussian_has_ahead(found: Comparison) -> list[str]:
 
 def _gain(row: Compared, error: str) -> str:
     gain = 1 - float(getattr(row, error))
-    return name_of(row.law) if row.law.family == "gaussian" else f"{name_of(row.law)}, {gain:.1%} below gaussian"
+    return (
+        name_of(row.distribution)
+        if row.distribution.family == "gaussian"
+        else f"{name_of(row.distribution)}, {gain:.1%} below gaussian"
+    )
 
 
 def _row(row: Compared) -> tuple[str, ...]:
     return (
-        name_of(row.law) + (" *" if row.chosen else ""),
+        name_of(row.distribution) + (" *" if row.chosen else ""),
         f"{row.multiplier:.5g}",
         f"{row.scale:.4g}",
         _finite(row.l1, ".4g"),
@@ -218,15 +223,15 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _progress() -> Callable[[int, int, Law], None]:
-    """Says on stderr which law is at work, where the last sign of life was some time ago."""
+def _progress() -> Callable[[int, int, Distribution], None]:
+    """Says on stderr which distribution is at work, where the last sign of life was some time ago."""
     last = time.monotonic()
 
-    def report(done: int, of: int, law: Law) -> None:
+    def report(done: int, of: int, distribution: Distribution) -> None:
         nonlocal last
         if time.monotonic() - last >= PATIENCE:
             last = time.monotonic()
-            write_note(f"{done} of {of} laws compared; now {name_of(law)}")
+            write_note(f"{done} of {of} distributions compared; now {name_of(distribution)}")
 
     return report
 

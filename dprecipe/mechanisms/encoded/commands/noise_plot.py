@@ -1,4 +1,4 @@
-"""The plot of `dprecipe noise`: the errors of each law over those of Gaussian noise, as an SVG of its own."""
+"""The plot of `dprecipe noise`: the errors of each distribution over those of Gaussian noise, as an SVG of its own."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MARGIN = 0.02
 
 
 def plot_noise(found: Comparison) -> str:
-    """One row a law, in the order of the table: a disc for its L1 error, a square for its L2 error."""
-    ratios = [ratio for row in found.laws for ratio in (row.l1_ratio, row.l2_ratio)]
+    """One row a distribution, in the order of the table: a disc for its L1 error, a square for its L2 error."""
+    ratios = [ratio for row in found.distributions for ratio in (row.l1_ratio, row.l2_ratio)]
     low = min(ratios) - MARGIN
     high = max(ratio for ratio in ratios if ratio <= FARTHEST) + MARGIN
 
     def x(ratio: float) -> float:
         return LEFT + WIDTH * (ratio - low) / (high - low)
 
-    bottom = TOP + ROW * len(found.laws)
+    bottom = TOP + ROW * len(found.distributions)
     parts = [_text(LEFT, 22, "Error at equal privacy, gaussian = 1", INK, "start", bold=True)]
     parts += [_disc(LEFT + 5, 40), _text(LEFT + 14, 44, "L1, E|noise|", SOFT, "start")]
     parts += [_square(LEFT + 115, 40), _text(LEFT + 124, 44, "L2, root mean square", SOFT, "start")]
@@ -33,9 +33,9 @@ def plot_noise(found: Comparison) -> str:
         parts.append(_line(x(tick), TOP, x(tick), bottom, LINE, 1))
         parts.append(_text(x(tick), bottom + 18, f"{tick:g}", SOFT, "middle"))
     parts.append(_line(x(1), TOP, x(1), bottom, INK, 1))
-    for index, row in enumerate(found.laws):
+    for index, row in enumerate(found.distributions):
         y = TOP + ROW * index + ROW / 2
-        parts.append(_text(LEFT - 10, y + 4, name_of(row.law), INK, "end", bold=row.chosen))
+        parts.append(_text(LEFT - 10, y + 4, name_of(row.distribution), INK, "end", bold=row.chosen))
         for ratio, mark, column in ((row.l2_ratio, _square, 140), (row.l1_ratio, _disc, 70)):
             parts.append(mark(x(ratio), y) if ratio <= FARTHEST else _arrow(x(high), y))
             shown = f"{ratio:.3f}" if math.isfinite(ratio) else "infinite"
@@ -46,7 +46,7 @@ def plot_noise(found: Comparison) -> str:
     width, height = LEFT + WIDTH + RIGHT, bottom + BOTTOM
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'role="img" aria-label="errors of noise laws" font-family="system-ui, sans-serif" font-size="12">\n'
+        'role="img" aria-label="errors of noise distributions" font-family="system-ui, sans-serif" font-size="12">\n'
         f'<rect width="{width}" height="{height}" fill="#fff"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 

@@ -15,9 +15,9 @@ ERROR: Schema = {"type": ["number", "null"], "exclusiveMinimum": 0, "description
 
 def noise_schema() -> Schema:
     """The document `dprecipe.noise/v1`. Additions are allowed; what is here keeps its name and meaning."""
-    law: Schema = {"family": {"enum": list(FAMILIES)}, "shape": MAYBE | {"description": "df or λ"}}
+    distribution: Schema = {"family": {"enum": list(FAMILIES)}, "shape": MAYBE | {"description": "df or λ"}}
     compared = _object(
-        **law,
+        **distribution,
         chosen={"type": "boolean", "description": "it is the recipe's own"},
         multiplier=POSITIVE,
         scale=POSITIVE | {"description": "multiplier × norm of a codeword"},
@@ -50,10 +50,10 @@ def noise_schema() -> Schema:
             codes=POSITIVE | {"description": "codes in a sum, as expected"},
             dimension=COUNT,
             codebook=_object(words=COUNT, norm=POSITIVE, envelope={"type": "number", "minimum": 1}),
-            laws={"type": "array", "items": compared, "minItems": 1},
-            left_out={"type": "array", "items": _object(**law, why=TEXT)},
-            least_l1=_object(**law),
-            least_l2=_object(**law),
+            distributions={"type": "array", "items": compared, "minItems": 1},
+            left_out={"type": "array", "items": _object(**distribution, why=TEXT)},
+            least_l1=_object(**distribution),
+            least_l2=_object(**distribution),
             matters={"type": "boolean"},
             verdict=TEXT,
         ),

@@ -16,19 +16,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 
 NULL = 0.87
-"""D draws are on average this over sqrt(D), or just less, from their own law: sqrt(π/2) log 2, Kolmogorov's mean."""
+"""D draws are on average this over sqrt(D), or just less, from their own distribution: sqrt(π/2) log 2, Kolmogorov's
+mean."""
 STRIDE = 16
-"""Of the sorted values, one in this many is held against the law at first."""
+"""Of the sorted values, one in this many is held against the distribution at first."""
 At = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 """Ranks, from 0, to the values there."""
 
 
 def kolmogorov_smirnov(
     noisy: Tensor | NDArray[np.float64],
-    law: Law,
+    distribution: Distribution,
     scale: float,
     groups: Sequence[int] | None = None,
     *,
@@ -36,9 +37,9 @@ def kolmogorov_smirnov(
 ) -> tuple[float, ...]:
     """Kolmogorov-Smirnov distance of the coordinates of a noisy sum from its noise: one, or one for each group.
 
-    `noisy`: (P,) float64, the sum before it is divided by anything; `law` has scale 1 and `scale` is the noise's;
-    `groups`: how many coordinates each group has, in order; `shrink` takes off what noise alone is expected to show,
-    `NULL` / sqrt(coordinates).
+    `noisy`: (P,) float64, the sum before it is divided by anything; `distribution` has scale 1 and `scale` is the
+    noise's; `groups`: how many coordinates each group has, in order; `shrink` takes off what noise alone is expected to
+    show, `NULL` / sqrt(coordinates).
 
     Guarantees: each is in [0, 1], and the same wherever the sum is: where it is on a GPU it is sorted there, and one
     value in `STRIDE` is fetched, and few more.
@@ -54,7 +55,7 @@ def kolmogorov_smirnov(
         parts = [values_P] if groups is None else np.split(values_P, np.cumsum(groups)[:-1])
         ordered = (np.sort(part).__getitem__ for part in parts)
     return tuple(
-        max(0.0, _distance(at, size, law) - (NULL / math.sqrt(size) if shrink else 0.0))
+        max(0.0, _distance(at, size, distribution) - (NULL / math.sqrt(size) if shrink else 0.0))
         for at, size in zip(ordered, sizes, strict=True)
     )
 
@@ -68,19 +69,20 @@ def _fetching(ordered_D: Tensor) -> At:
     return lambda ranks: ordered_D[torch.from_numpy(ranks).to(ordered_D.device)].cpu().numpy()
 
 
-def _distance(at: At, size: int, law: Law) -> float:
-    """The largest difference of the empirical distribution function from the law's, on either side of a value; `at`
+def _distance(at: At, size: int, distribution: Distribution) -> float:
+    """The largest difference of the empirical distribution function from the distribution's, on either side of a value;
+    `at`
     answers some of the `size` values, in order.
 
     Both functions ascend, so every `STRIDE`-th value tells between which of them the largest difference may be.
     """
     some = np.append(np.arange(0, size - 1, STRIDE), size - 1)
-    cdf = law.cdf(at(some))
+    cdf = distribution.cdf(at(some))
     largest = _largest(some, cdf, size)
     most = np.maximum(some[1:] / size - cdf[:-1], cdf[1:] - (some[:-1] + 1) / size)
     between = np.add.outer(some[:-1][most > largest], np.arange(1, STRIDE)).ravel()
     between = between[between < size]
-    return max(largest, _largest(between, law.cdf(at(between)), size))
+    return max(largest, _largest(between, distribution.cdf(at(between)), size))
 
 
 def _largest(ranks: NDArray[np.int64], cdf: NDArray[np.float64], size: int) -> float:

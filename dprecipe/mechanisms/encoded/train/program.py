@@ -22,7 +22,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum, parameters_of
 from dprecipe.training.engine.sizes import size_on
-from dprecipe.training.gate import Gate, law_of, multiplier_of
+from dprecipe.training.gate import Gate, distribution_of, multiplier_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.probe.sums import SumTests
@@ -138,7 +138,7 @@ class Encoding:
         by_group = self._denoise.per == "group"
         factors = kolmogorov_smirnov(
             noisy,
-            law_of(event),
+            distribution_of(event),
             multiplier_of(event) * self._sensitivity,
             self._groups if by_group else None,
             shrink=self._denoise.shrink,

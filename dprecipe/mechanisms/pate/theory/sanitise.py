@@ -104,8 +104,8 @@ def gnss_rdp(orders: Sequence[float], smoothness: float, multiplier: float) -> A
 
     Guarantees: the largest D_α over all pairs of values and scales that SS allows, |F - F'| <= min(SS, SS') and
     |log SS - log SS'| <= β, in either direction. Reached by the wider against the narrower, as far apart as allowed.
-    Source: the divergence of two normal laws (Gil, Alajaji & Linder 2013, Table 2): with SS = exp(t) SS' both its parts
-    grow with t in [0, β], and at -t they are smaller.
+    Source: the divergence of two normal distributions (Gil, Alajaji & Linder 2013, Table 2): with SS = exp(t) SS' both
+    its parts grow with t in [0, β], and at -t they are smaller.
     """
     orders_A = np.asarray(orders, dtype=np.float64)
     lost_A = (orders_A - 1) * math.expm1(2 * smoothness)

@@ -210,7 +210,7 @@ def check_rdp(statistic_Q: ArrayLike, selection: VoteSelection, orders: Sequence
 
     Guarantees: the largest D_α(M(D)‖M(D')) over statistics of D' within 1 of this one, for D_α(p‖p') grows with the
     distance of p' from p; at most `independent_check`.
-    Source: the Rényi divergence of two Bernoulli laws.
+    Source: the Rényi divergence of two Bernoulli distributions.
     """
     nothing_11 = np.full((1, 1), -np.inf)
     return _mixed(np.asarray(statistic_Q, dtype=np.float64), selection, nothing_11, orders)

@@ -14,8 +14,8 @@ from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Labels, Les
 from dprecipe.mechanisms.pate.train.partition import KEY_BYTES, deal_parts
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.schema import Trees
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 from dprecipe.training.noise_check import DRAWS, check_lattice
 from dprecipe.training.probe.program import Check
 
@@ -26,7 +26,7 @@ STEPS, TREES = 20, 5
 
 
 def noise_scale(plan: Plan) -> Check:
-    """The noise of every kind of event, drawn as the ballot draws it, has the planned law, scale and symmetry.
+    """The noise of every kind of event, drawn as the ballot draws it, has the planned distribution, scale and symmetry.
 
     Raises:
         RunFailed: it does not.
@@ -36,7 +36,7 @@ def noise_scale(plan: Plan) -> Check:
     return check_lattice(
         (
             noise(event, root.stream("noise", number), DRAWS),
-            Law(event.family if isinstance(event, NoisyMax) else "gaussian"),
+            Distribution(event.family if isinstance(event, NoisyMax) else "gaussian"),
             event.noise_multiplier,
         )
         for number, event in enumerate(events)

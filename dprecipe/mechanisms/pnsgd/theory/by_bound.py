@@ -26,14 +26,14 @@ def value_of(cases: Cases, epsilon: float, bound: str) -> float:
 
 def logs_of(cases: Cases, epsilon: float | Array, bound: str) -> Array:
     """log δ of the cases at ε; or at an ε of each, where each has a chain of its own."""
-    law = contraction.LAWS[cases.event.family]
+    distribution = contraction.DISTRIBUTIONS[cases.event.family]
     if bound == "iteration":
-        return law(epsilon, cases.mu)
+        return distribution(epsilon, cases.mu)
     published_C = _log_published(cases, epsilon)
     if bound == "no_amplification":
         return published_C[cases.chain]
     if bound == "contraction":
-        rates_CG = law(np.asarray(epsilon)[..., None], cases.reach)
+        rates_CG = distribution(np.asarray(epsilon)[..., None], cases.reach)
         gained_CG = np.cumsum(_times(cases.gaps, rates_CG), axis=1)
         logs_CG = published_C[:, None] + np.concatenate([np.zeros((len(published_C), 1)), gained_CG[:, :-1]], axis=1)
         return _read(cases, logs_CG, rates_CG)
@@ -41,12 +41,12 @@ def logs_of(cases: Cases, epsilon: float | Array, bound: str) -> Array:
     if bound == "nonlinear":
         known_CG = published_C[:, None]
         return published_C[cases.chain] if void else _read(cases, *_along(cases, epsilon, known_CG))
-    ends_F: Array = np.minimum(law(epsilon, cases.mu), published_C[cases.chain])
+    ends_F: Array = np.minimum(distribution(epsilon, cases.mu), published_C[cases.chain])
     if void:
         return ends_F
     worked_G = np.isfinite(cases.knot_mu[0])
     known_CG = np.repeat(published_C[:, None], len(worked_G), axis=1)
-    at_knots_CG = law(np.asarray(epsilon)[..., None], cases.knot_mu[:, worked_G])
+    at_knots_CG = distribution(np.asarray(epsilon)[..., None], cases.knot_mu[:, worked_G])
     known_CG[:, worked_G] = np.minimum(known_CG[:, worked_G], at_knots_CG)
     return np.minimum(_read(cases, *_along(cases, epsilon, known_CG)), ends_F)
 

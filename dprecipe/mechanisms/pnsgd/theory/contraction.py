@@ -1,7 +1,8 @@
 """Contraction of divergences by projected noisy steps: what a step that does not read a record leaves of its trace.
 
-The hockey-stick divergence E_γ, γ = exp(ε), of two laws is δ(ε). A step on a set of diameter D, with a map of Lipschitz
-constant M and noise of scale ν, multiplies it by at most what two points at distance M D give: a number below 1.
+The hockey-stick divergence E_γ, γ = exp(ε), of two distributions is δ(ε). A step on a set of diameter D, with a map of
+Lipschitz constant M and noise of scale ν, multiplies it by at most what two points at distance M D give: a number below
+1.
 
 Notation: r a distance over the noise's scale; a = 2L/σ the farthest that a step moves with the record, over the
 noise; `reach` = M D/(ησ); `later` the steps after the record's. Logarithms are natural; all functions take arrays.
@@ -86,7 +87,7 @@ def log_laplace(epsilon: ArrayLike, r: ArrayLike) -> Array:
     return result
 
 
-LAWS: dict[str, Callable[[ArrayLike, ArrayLike], Array]] = {"gaussian": log_gaussian, "laplace": log_laplace}
+DISTRIBUTIONS: dict[str, Callable[[ArrayLike, ArrayLike], Array]] = {"gaussian": log_gaussian, "laplace": log_laplace}
 """log of the hockey stick at ε of two noises of unit scale at distance r."""
 
 
@@ -100,4 +101,4 @@ def log_shrunk(family: str, epsilon: ArrayLike, log_delta: ArrayLike, reach: Arr
     epsilon_ = np.asarray(epsilon, dtype=np.float64)
     with np.errstate(divide="ignore"):
         log_excess = epsilon_ + np.log(-np.expm1(-epsilon_))
-    return LAWS[family](np.logaddexp(0.0, log_excess - np.asarray(log_delta, dtype=np.float64)), reach)
+    return DISTRIBUTIONS[family](np.logaddexp(0.0, log_excess - np.asarray(log_delta, dtype=np.float64)), reach)

@@ -22,8 +22,8 @@ from dprecipe.mechanisms.pnsgd.plan import PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Floats, Noise, Objective, State, Where
 from dprecipe.mechanisms.pnsgd.train.losses import Softmax
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.noise_check import DRAWS, check_lattice
 from dprecipe.training.probe.program import Check
@@ -235,7 +235,7 @@ def _batch_gradient(made: _Made, batch: int, smoothness: float, where: Where) ->
     x_ND, y_N = objective.rows(source.features, source.labels)
     steps = -(-size // batch)
     start = made.points[2] * 0.5
-    noise = Noise(Law("gaussian"), Secrets(), int(np.prod(objective.shape)))
+    noise = Noise(Distribution("gaussian"), Secrets(), int(np.prod(objective.shape)))
     state = State(start, 0, steps, None)
     descent = Descent(objective, [Stage(steps, rate, 0.0)], batch, source, noise, state, where)
     worst, largest, losses = 0.0, 0.0, 0.0
@@ -261,19 +261,19 @@ def _batch_gradient(made: _Made, batch: int, smoothness: float, where: Where) ->
 
 
 def _noise_scale(objective: Objective, family: str, stages: tuple[Stage, ...]) -> Check:
-    """Noise as the engine draws it has the planned law, scale and symmetry."""
-    law, parameters = Law(family), int(np.prod(objective.shape))
+    """Noise as the engine draws it has the planned distribution, scale and symmetry."""
+    distribution, parameters = Distribution(family), int(np.prod(objective.shape))
     scales = sorted({stage.noise_scale for stage in stages})
     chosen = [scales[i] for i in sorted({round(j) for j in np.linspace(0, len(scales) - 1, SCALES)})]
 
-    def drawn() -> Iterator[tuple[Floats, Law, float]]:
+    def drawn() -> Iterator[tuple[Floats, Distribution, float]]:
         for scale in chosen:
-            noise = Noise(law, Secrets(), parameters)
+            noise = Noise(distribution, Secrets(), parameters)
             blocks: list[Floats] = []
             while sum(map(len, blocks)) < DRAWS:
                 step = noise.block * len(blocks)
                 blocks.append(noise.scaled(step, noise.block, Stage(1, 1.0, scale)).ravel())
-            yield np.concatenate(blocks)[:DRAWS], law, scale
+            yield np.concatenate(blocks)[:DRAWS], distribution, scale
 
     return check_lattice(drawn())
 

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train.losses import Loss, Softmax
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -151,10 +151,10 @@ class State:
 
 @final
 class Noise:
-    """Independent draws of a law of scale 1 for every step: a block of steps has a stream of its own."""
+    """Independent draws of a distribution of scale 1 for every step: a block of steps has a stream of its own."""
 
-    def __init__(self, law: Law, secrets: Secrets, parameters: int) -> None:
-        self._law = law
+    def __init__(self, distribution: Distribution, secrets: Secrets, parameters: int) -> None:
+        self._distribution = distribution
         self._secrets = secrets
         self._parameters = parameters
         self.block = max(1, NUMBERS // parameters)
@@ -175,7 +175,9 @@ class Noise:
         number, row = divmod(step, self.block)
         if number != self._number:
             stream = self._secrets.stream("noise", number)
-            self._drawn_TP = draw_noise(self._law, stream, self.block * self._parameters).reshape(self.block, -1)
+            self._drawn_TP = draw_noise(self._distribution, stream, self.block * self._parameters).reshape(
+                self.block, -1
+            )
             self._number = number
         return self._drawn_TP[row : row + count]
 

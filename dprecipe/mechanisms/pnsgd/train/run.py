@@ -39,8 +39,8 @@ from dprecipe.mechanisms.pnsgd.train.losses import loss_of
 from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
 from dprecipe.models.build import build
 from dprecipe.models.schema import Location
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 from dprecipe.privacy import accountants
 from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.ledger import Ledger, LedgerWriter
@@ -182,7 +182,7 @@ class HiddenRunner(Runner[PnsgdProgram]):
         program = _prepared(plan, lambda: Sets(Synthetic(plan)))
         objective, secrets, asked = program.objective, Secrets(), pnsgd_plan(plan).descent
         state = State(np.zeros(objective.shape), 0, plan.length.steps, None)
-        noise = Noise(Law(asked.family), secrets, math.prod(objective.shape))
+        noise = Noise(Distribution(asked.family), secrets, math.prod(objective.shape))
         where = program.where()
         descent = Descent(objective, program.stages, asked.batch_size, program.sets.train, noise, state, where)
         clock = time.monotonic()
@@ -255,7 +255,7 @@ def _descend(
             permuted=asked.order == "permuted",
             random_stop=asked.stop == "random",
         )
-    noise = Noise(Law(asked.family), secrets, math.prod(objective.shape))
+    noise = Noise(Distribution(asked.family), secrets, math.prod(objective.shape))
     descent = Descent(objective, program.stages, asked.batch_size, train, noise, state, program.where())
     encrypted, saved = own.checkpoint == "encrypted", time.monotonic()
     progress = Progress("descent", "step", state.stop, state.step)

@@ -1,4 +1,4 @@
-"""The comparison of noise laws: at equal privacy, in any dimension, against golden figures."""
+"""The comparison of noise distributions: at equal privacy, in any dimension, against golden figures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.encoded.codebook import fit_codebook
 from dprecipe.mechanisms.encoded.commands import compare as module
 from dprecipe.mechanisms.encoded.commands.compare import (
+    DISTRIBUTIONS,
     GAUSSIAN,
-    LAWS,
     MAX_L1_GAIN,
     Compared,
     Comparison,
@@ -27,7 +27,7 @@ from dprecipe.mechanisms.encoded.commands.compare import (
 )
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.mechanisms.plan import canonical_json
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.schema import shape_of
 from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants
@@ -54,7 +54,7 @@ training:
   optimizer: {{kind: sgd, lr: 1.0}}
 """
 DRAWN = "{source: gaussian, size: 1}"
-STUDENT_T = Law("student_t", 9.0)
+STUDENT_T = Distribution("student_t", 9.0)
 TERMS = module.Terms(3.0, 1e-5, Neighbouring.ADD_OR_REMOVE_ONE, "pld", 10, 0.01, 100.0, 10, 1.0, 1, 1.0, False)
 
 
@@ -80,12 +80,12 @@ def compared(found: Loaded) -> Comparison:
     return compare_distributions(found.recipe.mechanism, Facts.of(found.recipe, found.source.attachments))
 
 
-def only(monkeypatch: pytest.MonkeyPatch, *laws: Law) -> None:
-    monkeypatch.setattr(module, "LAWS", (GAUSSIAN, *laws))
+def only(monkeypatch: pytest.MonkeyPatch, *distributions: Distribution) -> None:
+    monkeypatch.setattr(module, "DISTRIBUTIONS", (GAUSSIAN, *distributions))
 
 
-def of(found: Comparison, law: Law) -> Compared:
-    (row,) = (row for row in found.laws if row.law == law)
+def of(found: Comparison, distribution: Distribution) -> Compared:
+    (row,) = (row for row in found.distributions if row.distribution == distribution)
     return row
 
 
@@ -105,11 +105,11 @@ def codeword(name: str) -> NDArray[np.float64]:
 )
 def test_golden_errors_at_equal_privacy(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibration stops within 1e-4 of ε, which is 1e-4 of a scale, about."""
-    law = Law(record["family"], 9.0 if record["family"] == "student_t" else None)
-    only(monkeypatch, law)
+    distribution = Distribution(record["family"], 9.0 if record["family"] == "student_t" else None)
+    only(monkeypatch, distribution)
     found = compared(loaded(codeword=codeword(record["codeword"]), steps=6000, epsilon=record["eps_pld"]))
     assert (found.terms.steps, found.terms.sampling_rate) == (6000, record["q"])
-    row = of(found, law)
+    row = of(found, distribution)
     assert row.multiplier == pytest.approx(record["scale_equal_eps"], rel=3e-4)
     assert row.l1_ratio == pytest.approx(record["L1_ratio_vs_gauss"], rel=3e-4)
     assert row.l2_ratio == pytest.approx(record["L2_ratio_vs_gauss"], rel=3e-4)
@@ -120,9 +120,9 @@ def test_what_is_compared_is_what_a_plan_solves(monkeypatch: pytest.MonkeyPatch)
     only(monkeypatch, STUDENT_T)
     recipe = loaded("mechanism.codebook.norm=0.5")
     found = compared(recipe)
-    for law, noise in ((GAUSSIAN, "family: gaussian"), (STUDENT_T, "family: student_t, df: 9")):
+    for distribution, noise in ((GAUSSIAN, "family: gaussian"), (STUDENT_T, "family: student_t, df: 9")):
         made = plan(loaded("mechanism.codebook.norm=0.5", f"mechanism.noise={{{noise}, multiplier: auto}}"))
-        row = of(found, law)
+        row = of(found, distribution)
         assert row.multiplier == made.solved["mechanism.noise.multiplier"]
         assert (row.epsilon, row.accountant) == (made.guarantee.epsilon, made.guarantee.accountant)
         assert row.alternative_epsilon == made.guarantee.alternative_epsilon
@@ -143,14 +143,14 @@ def test_figures_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row.signal_to_noise == pytest.approx(100 * 0.5 / (row.l2 * math.sqrt(10)))
     assert (terms.dimension, terms.norm, terms.words, terms.codes) == (10, 0.5, 1, 100)
     assert row.l1_ratio == row.l1 / of(found, GAUSSIAN).l1
-    assert [r.chosen for r in found.laws] == [r.law == GAUSSIAN for r in found.laws]
+    assert [r.chosen for r in found.distributions] == [r.distribution == GAUSSIAN for r in found.distributions]
 
 
 def test_relative_noise_of_layers_is_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch)
     layers = ["model={kind: mlp, hidden: [3]}", "mechanism.groups=layer", "mechanism.group_noise=[1.0, 2.0]"]
     found = compared(loaded(*layers))
-    (row,) = found.laws  # (4 + 1) · 3 coordinates with noise of scale 1, (3 + 1) · 2 with 2
+    (row,) = found.distributions  # (4 + 1) · 3 coordinates with noise of scale 1, (3 + 1) · 2 with 2
     assert row.l2 == pytest.approx(row.scale * math.sqrt((15 + 8 * 4) / 23))
     assert row.l1 == pytest.approx(row.scale * math.sqrt(2 / math.pi) * (15 + 8 * 2) / 23)
 
@@ -160,7 +160,7 @@ def test_micro_batches_hold_fewer_codes(monkeypatch: pytest.MonkeyPatch) -> None
     one, four = (compared(loaded(f"mechanism.microbatch={size}")) for size in (1, 4))
     assert (one.terms.codes, four.terms.codes) == (100, 25)
     # A quarter of the codes, twice the noise.
-    assert one.laws[0].signal_to_noise == pytest.approx(8 * four.laws[0].signal_to_noise, rel=1e-3)
+    assert one.distributions[0].signal_to_noise == pytest.approx(8 * four.distributions[0].signal_to_noise, rel=1e-3)
 
 
 def test_a_given_multiplier_sets_the_budget_to_compare_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,8 +169,8 @@ def test_a_given_multiplier_sets_the_budget_to_compare_at(monkeypatch: pytest.Mo
         recipe = loaded("mechanism.noise.multiplier=1.5", f"budget.epsilon={budget}")
         found = compared(recipe)
         assert found.terms.epsilon == plan(recipe).guarantee.epsilon < 9
-        assert found.laws[0].multiplier == pytest.approx(1.5, rel=2e-4)
-        assert found.laws[0].epsilon <= found.terms.epsilon
+        assert found.distributions[0].multiplier == pytest.approx(1.5, rel=2e-4)
+        assert found.distributions[0].epsilon <= found.terms.epsilon
 
 
 def test_a_free_length_is_that_of_the_recipes_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_free_length_is_that_of_the_recipes_noise(monkeypatch: pytest.MonkeyPa
     recipe = loaded("mechanism.noise.multiplier=1.5", "training.steps=auto")
     found = compared(recipe)
     assert found.terms.steps == plan(recipe).length.steps
-    assert found.laws[0].multiplier == pytest.approx(1.5, rel=1e-3)
+    assert found.distributions[0].multiplier == pytest.approx(1.5, rel=1e-3)
 
 
 def test_phases_are_compared_as_one_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,18 +187,21 @@ def test_phases_are_compared_as_one_noise(monkeypatch: pytest.MonkeyPatch) -> No
         "mechanism.noise=[{family: student_t, df: 4, multiplier: 3, steps: 10}, {family: gaussian, multiplier: auto}]"
     )
     found = compared(loaded(noise))
-    assert {name_of(row.law): row.chosen for row in found.laws} == {"gaussian": True, "student_t(4)": True}
-    assert of(found, GAUSSIAN).multiplier == compared(loaded()).laws[0].multiplier
+    assert {name_of(row.distribution): row.chosen for row in found.distributions} == {
+        "gaussian": True,
+        "student_t(4)": True,
+    }
+    assert of(found, GAUSSIAN).multiplier == compared(loaded()).distributions[0].multiplier
 
 
-def test_laws_that_the_budget_refuses_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distributions_that_the_budget_refuses_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """At so large a budget a step over four coordinates needs hardly any noise with exponential tails."""
-    only(monkeypatch, Law("variance_gamma", 4.0))
+    only(monkeypatch, Distribution("variance_gamma", 4.0))
     found = compared(loaded("budget.epsilon=12", "training.steps=1", dimension=4))
-    ((law, why),) = found.left_out
-    assert law == Law("variance_gamma", 4.0)
+    ((distribution, why),) = found.left_out
+    assert distribution == Distribution("variance_gamma", 4.0)
     assert "multiplier" in why
-    assert [row.law for row in found.laws] == [GAUSSIAN]
+    assert [row.distribution for row in found.distributions] == [GAUSSIAN]
 
 
 def test_what_can_not_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +212,8 @@ def test_what_can_not_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         compared(loaded("mechanism.noise.multiplier=1e6", "budget.epsilon=auto", "training.steps=1"))
 
 
-def row(law: Law, l1: float, l2: float) -> Compared:
-    return Compared(law, False, 1, 1, l1, l2, l1, l2, 1, 1, 1, "pld", 1, "rdp")
+def row(distribution: Distribution, l1: float, l2: float) -> Compared:
+    return Compared(distribution, False, 1, 1, l1, l2, l1, l2, 1, 1, 1, "pld", 1, "rdp")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +231,11 @@ def test_the_choice_matters_where_more_than_information_counts(
     l1: float, l2: float, least_l1: str, least_l2: str, matters: bool
 ) -> None:
     found = Comparison(TERMS, (row(GAUSSIAN, 1.0, 1.0), row(STUDENT_T, l1, l2)), ())
-    assert (name_of(found.least_l1.law), name_of(found.least_l2.law), found.matters) == (least_l1, least_l2, matters)
+    assert (name_of(found.least_l1.distribution), name_of(found.least_l2.distribution), found.matters) == (
+        least_l1,
+        least_l2,
+        matters,
+    )
 
 
 def test_the_bound_on_the_l1_gain_is_that_of_the_airy_density() -> None:
@@ -242,38 +249,40 @@ def test_the_bound_on_the_l1_gain_is_that_of_the_airy_density() -> None:
     assert ratio > 1 - MAX_L1_GAIN
 
 
-@pytest.mark.parametrize("law", LAWS, ids=name_of)
-def test_each_law_has_a_noise_block_and_no_better_error_at_equal_information(law: Law) -> None:
-    block = noise_of(law)
-    assert Law(block.family, shape_of(block)) == law
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=name_of)
+def test_each_distribution_has_a_noise_block_and_no_better_error_at_equal_information(
+    distribution: Distribution,
+) -> None:
+    block = noise_of(distribution)
+    assert Distribution(block.family, shape_of(block)) == distribution
     assert block.multiplier == "auto"
-    assert law.standard_deviation * math.sqrt(law.fisher) >= 1  # Cramér and Rao
-    assert law.mean_absolute * math.sqrt(law.fisher) >= (1 - MAX_L1_GAIN) * math.sqrt(2 / math.pi)
+    assert distribution.standard_deviation * math.sqrt(distribution.fisher) >= 1  # Cramér and Rao
+    assert distribution.mean_absolute * math.sqrt(distribution.fisher) >= (1 - MAX_L1_GAIN) * math.sqrt(2 / math.pi)
 
 
 @pytest.mark.slow
-def test_every_law_is_compared_and_stays_within_the_budget() -> None:
-    seen: list[tuple[int, int, Law]] = []
+def test_every_distribution_is_compared_and_stays_within_the_budget() -> None:
+    seen: list[tuple[int, int, Distribution]] = []
     recipe = loaded(dimension=10, steps=20)
     spec = recipe.recipe.mechanism
     assert isinstance(spec, Encoded)
     found = compare_distributions(
-        spec, Facts.of(recipe.recipe), lambda done, of_all, law: seen.append((done, of_all, law))
+        spec, Facts.of(recipe.recipe), lambda done, of_all, distribution: seen.append((done, of_all, distribution))
     )
-    assert [law for _, _, law in seen] == list(LAWS)
-    assert {row.law for row in found.laws} == set(LAWS)
+    assert [distribution for _, _, distribution in seen] == list(DISTRIBUTIONS)
+    assert {row.distribution for row in found.distributions} == set(DISTRIBUTIONS)
     assert found.left_out == ()
-    assert all(0.999 * 2 <= row.epsilon <= 2 for row in found.laws)
-    errors = [(row.l2, row.l1) for row in found.laws]
+    assert all(0.999 * 2 <= row.epsilon <= 2 for row in found.distributions)
+    errors = [(row.l2, row.l1) for row in found.distributions]
     assert errors == sorted(errors)
-    assert found.laws[-1].law.family == "cauchy"
-    assert found.to_json()["laws"][-1]["l2"] is None
+    assert found.distributions[-1].distribution.family == "cauchy"
+    assert found.to_json()["distributions"][-1]["l2"] is None
     json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_the_error_of_the_solver_is_below_the_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch)
-    (row,) = compared(loaded()).laws
+    (row,) = compared(loaded()).distributions
     recipe = loaded(f"mechanism.noise.multiplier={row.multiplier * (1 - module.RESOLUTION)}", "budget.epsilon=auto")
     relation = Neighbouring.ADD_OR_REMOVE_ONE
     assert accountants.epsilon(plan(recipe).events, 1e-5, relation, "pld") > 2.0

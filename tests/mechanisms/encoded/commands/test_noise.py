@@ -17,7 +17,7 @@ from dprecipe.mechanisms.encoded.commands import compare
 from dprecipe.mechanisms.encoded.commands import noise as module
 from dprecipe.mechanisms.encoded.commands.noise import as_encoding, compare_noise
 from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
-from dprecipe.noise.laws import Law
+from dprecipe.noise.distributions import Distribution
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 
@@ -46,8 +46,10 @@ MANY = ["model={kind: mlp, hidden: [100]}", "budget.accountant=rdp"]
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A recipe whose data are not there, and few laws to compare."""
-    monkeypatch.setattr(compare, "LAWS", (compare.GAUSSIAN, Law("student_t", 9.0), Law("cauchy")))
+    """A recipe whose data are not there, and few distributions to compare."""
+    monkeypatch.setattr(
+        compare, "DISTRIBUTIONS", (compare.GAUSSIAN, Distribution("student_t", 9.0), Distribution("cauchy"))
+    )
     path = tmp_path / "small.yaml"
     path.write_text(RECIPE)
     return path
@@ -63,7 +65,7 @@ def test_the_table_and_what_follows_in_few_coordinates(recipe: Path, capsys: pyt
     assert rows["cauchy"].count("infinite") == 4
     assert "Smallest L1 error: student_t(9)" in out
     assert "Smallest L2 error: student_t(9)" in out
-    assert "The law counts here" in out
+    assert "The distribution counts here" in out
     assert "dpsgd" not in out
 
 
@@ -79,7 +81,9 @@ def test_what_follows_in_many_coordinates(recipe: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
-def test_what_lies_in_the_bounds_and_not_in_the_laws_is_told(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_lies_in_the_bounds_and_not_in_the_distributions_is_told(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     compare_noise(recipe, MANY)
     plain = capsys.readouterr().out
     assert "looser bounds" not in plain
@@ -101,22 +105,22 @@ def test_the_document_fits_its_schema_and_is_what_is_written(
     assert (out / "noise.json").read_text("utf-8") == written
     assert sorted(path.name for path in out.iterdir()) == ["noise.json", "noise.svg"]
     assert document["recipe"] == {"name": "small", "digest": read(recipe).source.digest}
-    assert document["laws"][-1]["family"] == "cauchy"
-    assert document["laws"][-1]["l1"] is document["laws"][-1]["l2_ratio"] is None
+    assert document["distributions"][-1]["family"] == "cauchy"
+    assert document["distributions"][-1]["l1"] is document["distributions"][-1]["l2_ratio"] is None
     assert document["matters"] is True
     assert document["verdict"].startswith("Smallest L1 error")
     compare_noise(recipe, ["budget.epsilon=2"], out=out)
     assert json.loads((out / "noise.json").read_text("utf-8"))["budget"]["epsilon"] == 2  # replaced
 
 
-def test_the_plot_shows_every_law_and_figure_inside_its_frame(recipe: Path, tmp_path: Path) -> None:
+def test_the_plot_shows_every_distribution_and_figure_inside_its_frame(recipe: Path, tmp_path: Path) -> None:
     compare_noise(recipe, ["mechanism.noise={family: student_t, df: 2.1, multiplier: auto}"], out=tmp_path)
     document = json.loads((tmp_path / "noise.json").read_text("utf-8"))
     svg = ElementTree.parse(tmp_path / "noise.svg").getroot()
     texts = [element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")]
     for name in ("gaussian", "student_t(9)", "student_t(2.1)", "cauchy"):
         assert name in texts
-    figures = [law[key] for law in document["laws"] for key in ("l1_ratio", "l2_ratio")]
+    figures = [distribution[key] for distribution in document["distributions"] for key in ("l1_ratio", "l2_ratio")]
     assert texts.count("infinite") == 2
     assert all(f"{figure:.3f}" in texts for figure in figures if figure is not None)
     assert any(figure > 2 for figure in figures if figure is not None)  # beyond the axis: an arrow at its edge
@@ -134,7 +138,7 @@ def test_dpsgd_is_compared_as_encoding_with_one_codeword(
     document = json.loads((tmp_path / "noise.json").read_text("utf-8"))
     assert (document["mechanism"], document["compared_as"]) == ("dpsgd", "encoded")
     assert document["codebook"]["words"] == 1
-    (gaussian,) = (law for law in document["laws"] if law["family"] == "gaussian")
+    (gaussian,) = (distribution for distribution in document["distributions"] if distribution["family"] == "gaussian")
     made = plan(read(recipe, [DPSGD]))
     assert gaussian["multiplier"] == made.solved["mechanism.noise.multiplier"]
     assert gaussian["scale"] == made.room.noise_scale(made.room.phases[-1])
@@ -178,4 +182,4 @@ def test_signs_of_life_come_after_some_time(
     clock = iter([0.0, 1.0, 2.5, 2.5, 3.0])
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     compare_noise(recipe, MANY)
-    assert capsys.readouterr().err == "1 of 3 laws compared; now student_t(9)\n"
+    assert capsys.readouterr().err == "1 of 3 distributions compared; now student_t(9)\n"

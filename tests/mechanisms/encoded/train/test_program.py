@@ -25,7 +25,7 @@ from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.recipe.read import read, read_text
 from dprecipe.release.verify import verify
 from dprecipe.training.engine.clipped_sum import ClippedSum
-from dprecipe.training.gate import Gate, law_of
+from dprecipe.training.gate import Gate, distribution_of
 from dprecipe.training.noisy_steps import NoisySteps
 from dprecipe.training.records import Store
 from dprecipe.training.run import run
@@ -119,13 +119,13 @@ def test_without_denoising_a_step_is_the_noisy_sum_over_the_public_batch(
         torch.testing.assert_close(move, -noisy / 10, rtol=1e-4, atol=1e-5)
 
 
-def test_denoising_scales_the_step_by_the_distance_of_the_noisy_sum_from_its_law(
+def test_denoising_scales_the_step_by_the_distance_of_the_noisy_sum_from_its_distribution(
     program: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, module = program("mechanism.denoise=kolmogorov_smirnov")
     seen = ran(module, Seen(monkeypatch))
     for noisy, move in zip(seen.noisy, seen.moves, strict=True):
-        kappa = float(kolmogorov_smirnov(noisy, law_of(made.events[0].event), 3.0 * 2.0)[0])
+        kappa = float(kolmogorov_smirnov(noisy, distribution_of(made.events[0].event), 3.0 * 2.0)[0])
         assert 0 < kappa < 1
         torch.testing.assert_close(move, -kappa * noisy / 10, rtol=1e-4, atol=1e-5)
 
@@ -135,9 +135,9 @@ def test_one_factor_for_each_group(program: Make, monkeypatch: pytest.MonkeyPatc
         "mechanism.denoise={method: kolmogorov_smirnov, per: group, shrink: true}", "mechanism.groups=layer"
     )
     seen = ran(module, Seen(monkeypatch))
-    law = law_of(made.events[0].event)
+    distribution = distribution_of(made.events[0].event)
     for noisy, move in zip(seen.noisy, seen.moves, strict=True):
-        parts = [kolmogorov_smirnov(part, law, 6.0, shrink=True)[0] for part in torch.split(noisy, LAYERS)]
+        parts = [kolmogorov_smirnov(part, distribution, 6.0, shrink=True)[0] for part in torch.split(noisy, LAYERS)]
         factors = torch.repeat_interleave(torch.tensor([float(part) for part in parts]), torch.tensor(LAYERS))
         torch.testing.assert_close(move, -factors.double() * noisy / 10, rtol=1e-4, atol=1e-5)
 
@@ -146,7 +146,7 @@ def test_an_adaptive_optimizer_has_its_update_scaled(program: Make, monkeypatch:
     """Adam's first step is lr in every coordinate, whatever the gradient's scale; denoised, it is κ lr."""
     made, module = program("mechanism.denoise=kolmogorov_smirnov", "training.optimizer={kind: adam, lr: 0.5}")
     seen = ran(module, Seen(monkeypatch))
-    kappa = float(kolmogorov_smirnov(seen.noisy[0], law_of(made.events[0].event), 6.0)[0])
+    kappa = float(kolmogorov_smirnov(seen.noisy[0], distribution_of(made.events[0].event), 6.0)[0])
     torch.testing.assert_close(seen.moves[0].abs(), torch.full((26,), 0.5 * kappa).double(), rtol=1e-3, atol=1e-6)
 
 

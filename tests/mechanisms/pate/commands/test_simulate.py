@@ -56,7 +56,8 @@ def test_how_often_the_plurality_answers_gaussian() -> None:
 
 
 def test_how_often_the_plurality_answers_laplace() -> None:
-    """Of two classes by the law of a difference of two Laplace variables: (2 + gap/b) exp(-gap/b) / 4 is overtaken."""
+    """Of two classes by the distribution of a difference of two Laplace variables: (2 + gap/b) exp(-gap/b) / 4 is
+    overtaken."""
     gaps = np.array([0, 2, 10, 30])
     votes_QM = np.stack([(30 + gaps) // 2, (30 - gaps) // 2], axis=1)
     expected = 1 - (2 + gaps / 5) * np.exp(-gaps / 5) / 4

@@ -256,7 +256,7 @@ def test_the_statistic_is_not_rounded():
 
 def integrated(counts, family, multiplier):
     """Pr[class j has most], by Gauss-Legendre between the counts and far beyond them."""
-    law = stats.norm(scale=multiplier) if family == "gaussian" else stats.laplace(scale=multiplier)
+    distribution = stats.norm(scale=multiplier) if family == "gaussian" else stats.laplace(scale=multiplier)
     reach = (10 if family == "gaussian" else 45) * multiplier
     ends = sorted({min(counts) - reach, *map(float, counts), max(counts) + reach})
     nodes, weights = np.polynomial.legendre.leggauss(24)
@@ -268,7 +268,7 @@ def integrated(counts, family, multiplier):
     half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
     x = (middle[:, None] + half[:, None] * nodes).ravel()
     w = (half[:, None] * weights).ravel()
-    below, at = law.cdf(x - np.array(counts)[:, None]), law.pdf(x - np.array(counts)[:, None])
+    below, at = distribution.cdf(x - np.array(counts)[:, None]), distribution.pdf(x - np.array(counts)[:, None])
     others = [np.prod(np.delete(below, j, axis=0), axis=0) for j in range(len(counts))]
     return np.array([np.sum(w * at[j] * others[j]) for j in range(len(counts))])
 

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 def test_sound_noise_passes(votes_plan: Planned, aggregator: str) -> None:
     check = checks.noise_scale(votes_plan(aggregator, 10))
     assert check.passed
-    assert check.measured.count("planned law") == (1 if "nmax" in aggregator else 2)
+    assert check.measured.count("planned distribution") == (1 if "nmax" in aggregator else 2)
 
 
 @pytest.mark.parametrize("change", [lambda x: 0.97 * x, lambda x: 1.03 * x, lambda x: x + 0.5, np.abs])

@@ -22,7 +22,7 @@ def theta(epsilon, r):
 
 
 def laplace(epsilon, r):
-    """δ at ε of two unit Laplace laws at distance r. See `log_laplace`."""
+    """δ at ε of two unit Laplace distributions at distance r. See `log_laplace`."""
     return float(np.exp(contraction.log_laplace(epsilon, r)))
 
 
@@ -35,8 +35,8 @@ def theorem_3(epsilon, a, reach, later):
 
 
 def _linear(family, epsilon, a, reach, later):
-    law = contraction.LAWS[family]
-    return math.exp(float(law(epsilon, a)) + (later * float(law(epsilon, reach)) if later else 0.0))
+    distribution = contraction.DISTRIBUTIONS[family]
+    return math.exp(float(distribution(epsilon, a)) + (later * float(distribution(epsilon, reach)) if later else 0.0))
 
 
 def theorem_5(epsilon, a, reach, steps):
@@ -126,9 +126,9 @@ def test_theta_at_the_ends():
 
 @given(st.floats(0, 20), st.floats(1e-3, 20), st.floats(1, 2))
 def test_theta_grows_with_distance_and_falls_with_epsilon(epsilon, r, more):
-    for law in contraction.LAWS.values():
-        assert law(epsilon, r * more) >= law(epsilon, r) * (1 + 1e-11) - 1e-11
-        assert law(epsilon * more, r) <= law(epsilon, r) * (1 - 1e-11) + 1e-11
+    for distribution in contraction.DISTRIBUTIONS.values():
+        assert distribution(epsilon, r * more) >= distribution(epsilon, r) * (1 + 1e-11) - 1e-11
+        assert distribution(epsilon * more, r) <= distribution(epsilon, r) * (1 - 1e-11) + 1e-11
 
 
 def test_laplace_against_quadrature():
@@ -140,16 +140,17 @@ def test_laplace_against_quadrature():
 
 
 def test_the_nonlinear_factor_is_the_linear_one_at_delta_one_and_less_below():
-    for family, law in contraction.LAWS.items():
+    for family, distribution in contraction.DISTRIBUTIONS.items():
         for reach in (0.5, 2.0, 8.0):
-            assert contraction.log_shrunk(family, 1.0, 0.0, reach) == pytest.approx(law(1.0, reach), rel=1e-12)
+            assert contraction.log_shrunk(family, 1.0, 0.0, reach) == pytest.approx(distribution(1.0, reach), rel=1e-12)
             falling = contraction.log_shrunk(family, 1.0, -np.arange(0.0, 30.0), reach)
             assert (np.diff(falling[np.isfinite(falling)]) <= 0).all()
-            assert contraction.log_shrunk(family, 0.0, -5.0, reach) == law(0.0, reach)
+            assert contraction.log_shrunk(family, 0.0, -5.0, reach) == distribution(0.0, reach)
 
 
 def test_the_nonlinear_factor_on_two_points():
-    """Laws on {y, y'} with E_γ = δ: P = (1, 0), Q = (1 - q, q). After the step E_γ must be at most c δ; computed."""
+    """Distributions on {y, y'} with E_γ = δ: P = (1, 0), Q = (1 - q, q). After the step E_γ must be at most c δ;
+    computed."""
     x = np.linspace(-30, 30, 600_001)
     normal = [np.exp(-((x - at) ** 2) / 2) / math.sqrt(2 * math.pi) for at in (0.0, 1.5)]
     for epsilon, q in [(0.5, 0.6), (1.0, 0.9), (1.0, 0.7), (0.1, 0.3)]:

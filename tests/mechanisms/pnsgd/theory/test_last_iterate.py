@@ -221,12 +221,12 @@ class Setting:
     @functools.cache  # noqa: B019
     def pairs(self, place):
         """The masses of each iterate's cells on the two data sets, the record standing at `place`."""
-        laws, pairs = [np.eye(len(self.chain.points))[self.start]] * 2, []
+        distributions, pairs = [np.eye(len(self.chain.points))[self.start]] * 2, []
         for t in range(self.steps):
             used, scale = t % self.batches == place - 1, self.scales[t]
             maps = [self.mapped(t, used and side) for side in (0, 1)]
-            pairs.append(tuple(laws[side] @ self.chain.masses(maps[side], scale) for side in (0, 1)))
-            laws = [laws[side] @ self.chain.kernel(maps[side], scale) for side in (0, 1)]
+            pairs.append(tuple(distributions[side] @ self.chain.masses(maps[side], scale) for side in (0, 1)))
+            distributions = [distributions[side] @ self.chain.kernel(maps[side], scale) for side in (0, 1)]
         return pairs
 
     def exact(self, place, epsilon):

@@ -1,4 +1,4 @@
-"""The engine: what it computes, where it stays, what it visits, and the law of what it adds."""
+"""The engine: what it computes, where it stays, what it visits, and the distribution of what it adds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dprecipe.mechanisms.pnsgd.train import descent as engine
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Noise, Objective, State
 from dprecipe.mechanisms.pnsgd.train.losses import Huber, Logistic, Loss, SmoothHinge, Softmax, Squared
 from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
+from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.noise.laws import Law
 
 RECORDS, FEATURES = 47, 6
 
@@ -102,11 +102,13 @@ def test_every_step_is_the_one_written_down(
     steps, parameters = sum(stage.steps for stage in stages) - 1, math.prod(to.shape)
     state = State.fresh(to.shape, RECORDS, steps, Secrets(4), permuted=True, random_stop=False)
     assert state.order is not None
-    expected = reference(to, records, stages, batch, Noise(Law("gaussian"), Secrets(1), parameters), state.order, steps)
+    expected = reference(
+        to, records, stages, batch, Noise(Distribution("gaussian"), Secrets(1), parameters), state.order, steps
+    )
     descents = {
-        "numpy": Descent(to, stages, batch, records, Noise(Law("gaussian"), Secrets(1), parameters), state),
+        "numpy": Descent(to, stages, batch, records, Noise(Distribution("gaussian"), Secrets(1), parameters), state),
         "torch": Descent(
-            to, stages, batch, records, Noise(Law("gaussian"), Secrets(1), parameters),
+            to, stages, batch, records, Noise(Distribution("gaussian"), Secrets(1), parameters),
             State(np.zeros(to.shape), 0, steps, state.order), OnDevice(to, torch.device("cpu")),
         ),
     }  # fmt: skip
@@ -117,7 +119,7 @@ def test_every_step_is_the_one_written_down(
             assert np.abs(descent.state.iterate - w).max() < 1e-10, (name, step)
     assert all(descent.state.finished for descent in descents.values())
     whole = State(np.zeros(to.shape), 0, steps, state.order)
-    descent = Descent(to, stages, batch, records, Noise(Law("gaussian"), Secrets(1), parameters), whole)
+    descent = Descent(to, stages, batch, records, Noise(Distribution("gaussian"), Secrets(1), parameters), whole)
     while not whole.finished:
         descent.advance()
     assert np.abs(descent.state.iterate - descents["numpy"].state.iterate).max() < 1e-10
@@ -133,7 +135,9 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
     monkeypatch.setattr(engine, "NUMBERS", 5 * math.prod(to.shape))
 
     def run(state: State, until: int) -> State:
-        descent = Descent(to, stages, batch, records, Noise(Law("gaussian"), Secrets(2), math.prod(to.shape)), state)
+        descent = Descent(
+            to, stages, batch, records, Noise(Distribution("gaussian"), Secrets(2), math.prod(to.shape)), state
+        )
         while descent.step < until:
             descent.advance(until - descent.step)
         return descent.state
@@ -151,7 +155,7 @@ def test_every_iterate_lies_in_the_set(loss: Loss, batch: int, changes: dict[str
     to, stages = objective(loss, **changes), [Stage(200, 0.7, 1.0)]
     parameters = math.prod(to.shape)
     state = State(np.zeros(to.shape), 0, 200, None)
-    descent = Descent(to, stages, batch, source(loss), Noise(Law("gaussian"), Secrets(3), parameters), state)
+    descent = Descent(to, stages, batch, source(loss), Noise(Distribution("gaussian"), Secrets(3), parameters), state)
     reached = 0
     while not state.finished:
         descent.advance(1)
@@ -192,7 +196,12 @@ def test_a_pass_visits_each_record_once(batch: int, permuted: bool) -> None:
     to, records, batches = objective(), source(), -(-RECORDS // batch)
     state = State.fresh(to.shape, RECORDS, 3 * batches, Secrets(), permuted=permuted, random_stop=False)
     descent = Descent(
-        to, [Stage(3 * batches, 0.1, 0.1)], batch, records, Noise(Law("gaussian"), Secrets(), FEATURES + 1), state
+        to,
+        [Stage(3 * batches, 0.1, 0.1)],
+        batch,
+        records,
+        Noise(Distribution("gaussian"), Secrets(), FEATURES + 1),
+        state,
     )
     ends = 0
     while not state.finished:
@@ -226,11 +235,12 @@ def test_orders_and_stops_are_uniform() -> None:
 def test_steps_get_independent_noise_of_their_stages_scale(
     family: str, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a step moves beyond its gradient, over -ησ. The distance of the empirical law passes 3.3/√n once in 10^9
+    """What a step moves beyond its gradient, over -ησ. The distance of the empirical distribution passes 3.3/√n once in
+    10^9
     runs; a correlation of n pairs passes 6/√n as seldom (Laplace: its products have heavier tails, so 8/√n)."""
     monkeypatch.setattr(engine, "NUMBERS", 70)  # blocks of some ten steps
     to, records, stages = objective(radius=1e9), source(), [Stage(1500, 0.5, 0.3), Stage(1500, 0.25, 2.0)]
-    noise = Noise(Law(family), Secrets(), FEATURES + 1)
+    noise = Noise(Distribution(family), Secrets(), FEATURES + 1)
     state = State(np.zeros(to.shape), 0, 3000, None)
     descent = Descent(to, stages, batch, records, noise, state)
     drawn = []
@@ -246,9 +256,9 @@ def test_steps_get_independent_noise_of_their_stages_scale(
     for half in (z[:1500], z[1500:]):
         values = np.sort(half.ravel())
         ranks = np.arange(len(values) + 1) / len(values)
-        cdf = Law(family).cdf(values)
+        cdf = Distribution(family).cdf(values)
         assert max((cdf - ranks[:-1]).max(), (ranks[1:] - cdf).max()) < 3.3 / math.sqrt(len(values))
-    scaled = z / Law(family).standard_deviation
+    scaled = z / Distribution(family).standard_deviation
     for gap in (1, noise.block, 1500):
         product = (scaled[gap:] * scaled[:-gap]).ravel()
         assert abs(product.mean()) < 8 / math.sqrt(len(product))

@@ -1,4 +1,4 @@
-"""The laws of noise: density, distribution function, likelihood ratio of a shift, information.
+"""The distributions of noise: density, distribution function, likelihood ratio of a shift, information.
 
 All are symmetric about 0 and fall with distance from it, which is what makes the corner of a box its worst case
 (`privacy.box`). Here they have scale 1: noise of scale s is s times a draw, and a shift τ is
@@ -29,11 +29,11 @@ _FARTHEST = 1e30
 
 
 @dataclass(frozen=True)
-class Law:
-    """A noise law of scale 1, by the name of its family and its shape (df of student_t, λ of variance_gamma).
+class Distribution:
+    """A noise distribution of scale 1, by the name of its family and its shape (df of student_t, λ of variance_gamma).
 
     Raises:
-        ValueError: there is no such law (`dprecipe.noise.families.check`).
+        ValueError: there is no such distribution (`dprecipe.noise.families.check`).
     """
 
     family: str
@@ -102,7 +102,8 @@ class Law:
         return _form(self.family, self.shape)
 
     def _narrow(self, a_N: Array, b_N: Array) -> Array:
-        """Five-point Gauss-Legendre: its relative error, 4e-13 (x width)^10 for the steepest law, the Gaussian, is that
+        """Five-point Gauss-Legendre: its relative error, 4e-13 (x width)^10 for the steepest distribution, the
+        Gaussian, is that
         of rounding."""
         nodes_G, weights_G = _gauss(5)
         half_N = (b_N - a_N) / 2
@@ -171,7 +172,7 @@ class _Gaussian:
 
 
 class _StudentT:
-    """(1 + u²/df)^(-(df+1)/2), normalised; df = 1 is Cauchy's law."""
+    """(1 + u²/df)^(-(df+1)/2), normalised; df = 1 is Cauchy's distribution."""
 
     def __init__(self, df: float) -> None:
         self.df = df
