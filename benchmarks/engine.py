@@ -30,7 +30,8 @@ from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.models.zoo.wide_resnet import wide_resnet
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
-from dprecipe.training.engine.bookkeeping import channels_last, describe_plan
+from dprecipe.training.engine.backward import channels_last
+from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled import Passes
@@ -253,8 +254,8 @@ def main() -> None:
         print(f"\n{name}")
         features = torch.zeros(case.batch, *case.shape, dtype=torch.int64 if name == "transformer" else torch.float32)
         labels = torch.zeros(case.batch, dtype=torch.int64)
-        for parameter, way in describe_plan(case.build(), cross_entropy, features, labels).items():
-            print(f"  {parameter:40} {way}")
+        for parameter, strategy in describe_plan(case.build(), cross_entropy, features, labels).items():
+            print(f"  {parameter:40} {strategy}")
 
 
 if __name__ == "__main__":

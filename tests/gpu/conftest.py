@@ -17,7 +17,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
 from dprecipe.training import records
-from dprecipe.training.engine import bookkeeping, clipped_sum, parts, single, terms
+from dprecipe.training.engine import clipped_sum, parts, planning, single, terms
 from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.probe import program as probe
 
@@ -50,7 +50,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     if DEVICE == "cuda" and not torch.cuda.is_available():
         pytest.skip("there is no CUDA device")
     if DEVICE != "cuda":  # what is done on a GPU is tried
-        for module in (parts, clipped_sum, bookkeeping, encoded_sum, records, probe, terms, single):
+        for module in (parts, clipped_sum, planning, encoded_sum, records, probe, terms, single):
             monkeypatch.setattr(module, "one_size", lambda device: True)
     torch.manual_seed(0)
     with in_full_precision():

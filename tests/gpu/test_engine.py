@@ -19,7 +19,9 @@ from dprecipe.models.zoo.wide_resnet import wide_resnet
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training.engine import compiled
-from dprecipe.training.engine.bookkeeping import add_clipped, find_terms, pad_records, plan_of, shares_of
+from dprecipe.training.engine.backward import find_terms
+from dprecipe.training.engine.bookkeeping import add_clipped, pad_records
+from dprecipe.training.engine.choice import list_candidates, read_clock
 from dprecipe.training.engine.clipped_sum import (
     BatchPart,
     clipped_sum,
@@ -30,9 +32,11 @@ from dprecipe.training.engine.clipped_sum import (
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.clipping import layer_numbers as layers_of
 from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.reduced import HALF, Reduced
+from dprecipe.training.engine.shares import shares_of
+from dprecipe.training.engine.strategies import GradientStore, Weights
 from dprecipe.training.engine.taps import Unplanned
-from dprecipe.training.engine.ways import GradientStore, Weights, list_candidates, read_clock
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise import add_noise
 from dprecipe.training.probe.program import examine_module, run_probe
@@ -351,4 +355,4 @@ def test_27_the_way_taken_is_the_fastest(cuda: torch.device, positions: int, wid
         way.squares()
         way.add([total], weights)
         taken[name] = min(taken[name], read_clock(cuda) - start)
-    assert taken[plan.ways["0.weight"]] <= 2 * min(taken.values()), taken
+    assert taken[plan.strategies["0.weight"]] <= 2 * min(taken.values()), taken

@@ -14,14 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.bookkeeping import ALIKE, ALONE, add_clipped, describe_plan, pad_records, plan_of
+from dprecipe.training.engine.bookkeeping import ALIKE, ALONE, add_clipped, describe_plan, pad_records
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.planning import plan_of
+from dprecipe.training.engine.reserve import SLACK, Reserve
 from dprecipe.training.engine.single import one_by_one
 from dprecipe.training.engine.single import per_record_gradients as per_record_gradients
 from dprecipe.training.engine.sizes import one_size, size_for, widest_type
 from dprecipe.training.engine.taps import Unplanned, trained_of
-from dprecipe.training.engine.ways import SLACK, Reserve
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (N, C), labels (N,)) -> losses (N,), one for each record."""
@@ -170,8 +171,8 @@ def find_fallbacks(
         return (f"all gradients are those of single records{_slowly(model, loss, batch)}: {reason}",)
     names = {id(parameter): name for name, parameter in named.named_parameters()}
     alone: dict[str, list[str]] = {}
-    for name, way in describe_plan(model, loss, batch.features, batch.labels).items():
-        if way.endswith(ALONE):
+    for name, strategy in describe_plan(model, loss, batch.features, batch.labels).items():
+        if strategy.endswith(ALONE):
             kind = type(model.get_submodule(name.rpartition(".")[0])).__name__
             alone.setdefault(kind, []).append(names[id(model.get_parameter(name))])
     return tuple(

@@ -1,12 +1,12 @@
 """The forward and the backward pass as one compiled program, for batches of a few sizes.
 
-A program is traced from what the eager engine does in its pass (`bookkeeping.find_terms`), so that it answers the same
-terms: norms, clipping and sums are taken from them as ever, and what `ways` guarantees of them holds. Only numbers that
-belong to one record are compiled. A part of a batch is filled up with records of zeros to the size of a program, and
-they are cut off its answers before anything is taken of them.
+A program is traced from what the eager engine does in its pass (`backward.find_terms`), so that it answers the same
+terms: norms, clipping and sums are taken from them as ever, and what `strategies` guarantees of them holds. Only
+numbers that belong to one record are compiled. A part of a batch is filled up with records of zeros to the size of a
+program, and they are cut off its answers before anything is taken of them.
 
-Where layers keep no more than vectors (`Whole`), norms and sums are programs of their own, of the same ways: they add
-the same numbers, in whatever order, as many in single precision as is reserved. Filled rows have weight zero.
+Where layers keep no more than vectors (`Whole`), norms and sums are programs of their own, of the same strategies: they
+add the same numbers, in whatever order, as many in single precision as is reserved. Filled rows have weight zero.
 
 Compilers err: a program is used only where, on synthetic records, its norms and sums were those of the eager engine.
 Nothing of a program depends on a private record.
@@ -33,24 +33,19 @@ from torch.utils import _pytree as pytree
 
 from dprecipe.faults import RunFailed
 from dprecipe.progress import report_progress
-from dprecipe.training.engine.bookkeeping import (
-    GradientPlan,
-    Loss,
-    Share,
-    left_alone,
-    made_up,
-    plan_of,
-    run_pass,
-    shares_of_pass,
-)
+from dprecipe.training.engine.backward import GradientPlan, Loss, run_pass
 from dprecipe.training.engine.compiled_check import check_equal, seconds
 from dprecipe.training.engine.compiled_program import At, Kept, Program, Uncompiled, Whole
 from dprecipe.training.engine.layers import layer_terms
 from dprecipe.training.engine.parts import Parts
+from dprecipe.training.engine.planning import plan_of
+from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.shares import Share, shares_of_pass
 from dprecipe.training.engine.sizes import batch_size_bound, size_for
+from dprecipe.training.engine.strategies import Small, Vectors, Weights
+from dprecipe.training.engine.synthetic import left_alone, made_up
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.engine.terms import Products, Rows
-from dprecipe.training.engine.ways import Reserve, Small, Vectors, Weights
 
 Mode = Literal["auto", True, False]
 Compiler = Callable[[GraphModule, list[Tensor]], Callable[..., Sequence[Tensor]]]
@@ -95,7 +90,7 @@ def compiled_program(
 
         for call in run_pass(model, loss, features, labels, plan):
             rest, result = dict(call.parameters), list(layer_terms(call))
-            # A product with vectors and its bias are one way: see `ways.Vectors`.
+            # A product with vectors and its bias are one strategy: see `strategies.Vectors`.
             alone = not any(isinstance(term, Products) and term.of_vectors for _, term in result)
             for name, term in result:
                 if alone and isinstance(term, Rows):
@@ -146,7 +141,7 @@ def _whole(
         return shares_of_pass(program.terms(answers, program.size), model, program.size, device, plan)
 
     def norms(*answers: Tensor) -> list[Tensor]:
-        return [torch.stack([share.way.squares() for share in shares(answers)]).sum(0)]
+        return [torch.stack([share.strategy.squares() for share in shares(answers)]).sum(0)]
 
     def sums(*given: Tensor) -> list[Tensor]:
         *answers, weights_N = given
@@ -154,13 +149,13 @@ def _whole(
         results = []
         for share in shares(answers):
             totals = [weights_N.new_zeros(where.stop - where.start) for where in share.wheres]
-            share.way.add(totals, weights)
+            share.strategy.add(totals, weights)
             results += totals
         return results
 
     answers = list(program.answers(features, labels))
     result = shares(answers)
-    if not result or not all(isinstance(share.way, (Small, Vectors)) and not share.alone for share in result):
+    if not result or not all(isinstance(share.strategy, (Small, Vectors)) and not share.alone for share in result):
         return None
     weights_N = torch.ones(program.size, dtype=torch.float64, device=device)
     to_norms = compiler(make_fx(norms)(*answers), answers)

@@ -10,19 +10,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from dprecipe.training.engine.bookkeeping import (
-    LOST,
-    ROUNDING,
-    GradientSource,
-    Loss,
-    add_clipped,
-    plan_of,
-    shares_of_pass,
-)
+from dprecipe.training.engine.backward import Loss
+from dprecipe.training.engine.bookkeeping import ROUNDING, add_clipped
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.compiled_program import Program, Uncompiled, Whole
+from dprecipe.training.engine.plan_check import LOST
+from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.reduced import gradient_tolerance
-from dprecipe.training.engine.ways import Reserve, Weights
+from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.shares import GradientSource, shares_of_pass
+from dprecipe.training.engine.strategies import Weights
 
 TOLERANCE = 1e-4
 """Relative error of a program's norms and sums on synthetic records: above single precision's, below a wrong one's."""
@@ -106,7 +103,7 @@ def _check_whole(
             answer[size // 2] = torch.nan
     exact = [answer.double() if answer.is_floating_point() else answer for answer in answers]
     shares = shares_of_pass(program.terms(exact, size), model, size, features.device, plan)
-    squares_N = torch.stack([share.way.squares() for share in shares]).sum(0)
+    squares_N = torch.stack([share.strategy.squares() for share in shares]).sum(0)
     ratio_N = (whole.norms(*answers)[0] / squares_N)[torch.arange(size, device=features.device) != size // 2]
     if not (float(ratio_N.min()) >= 1 / ROUNDING and float(ratio_N.max()) <= 1 + TOLERANCE):
         raise Uncompiled("the compiled norms differ from those in double precision")
@@ -116,7 +113,7 @@ def _check_whole(
     totals = [weights_N.new_zeros(where.stop - where.start) for where in whole.wheres]
     rest = iter(totals)
     for share in shares:
-        share.way.add([next(rest) for _ in share.wheres], Weights(weights_N))
+        share.strategy.add([next(rest) for _ in share.wheres], Weights(weights_N))
     off = torch.cat([a - b for a, b in zip(totals, whole.sums(*answers, weights_N), strict=True)])
     if not float(off.norm()) <= limit:
         raise Uncompiled("the compiled sums differ from those in double precision")

@@ -10,17 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from dprecipe.training.engine.bookkeeping import (
-    Found,
-    Share,
-    pad_records,
-    weigh_gradients,
-)
+from dprecipe.training.engine.backward import Found
+from dprecipe.training.engine.bookkeeping import pad_records, weigh_gradients
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import layer_terms
+from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.shares import Share
+from dprecipe.training.engine.strategies import Weights
 from dprecipe.training.engine.taps import Call, Dim
 from dprecipe.training.engine.terms import Rows
-from dprecipe.training.engine.ways import Reserve, Weights
 
 
 class Uncompiled(Exception):
@@ -78,7 +76,7 @@ class Program:
             return self.compute(*held, pad_records(features, self.size), pad_records(labels, self.size))
 
     def found(self, features: Tensor, labels: Tensor) -> Found:
-        """Terms by the names of parameters, as `bookkeeping.find_terms` has them, of at most `size` records."""
+        """Terms by the names of parameters, as `backward.find_terms` has them, of at most `size` records."""
         return self.terms(self.answers(features, labels), len(labels))
 
     def terms(self, answers: Sequence[Tensor], count: int) -> Found:
@@ -99,7 +97,7 @@ class Program:
         *,
         fresh: bool,
     ) -> bool:
-        """As `bookkeeping.GradientSource` has it; norms and sums are compiled as well, where they are `whole`."""
+        """As `shares.GradientSource` has it; norms and sums are compiled as well, where they are `whole`."""
         count, whole = len(labels), self.whole
         if whole is None or len(clipping.thresholds) > 1:
             return False
@@ -110,7 +108,7 @@ class Program:
             )
             if not reserve.holds(count, whole.together):  # in double precision, by the same weights
                 for share in whole.shares(answers):
-                    share.way.add([total_P[where] for where in share.wheres], Weights(weights_N))
+                    share.strategy.add([total_P[where] for where in share.wheres], Weights(weights_N))
                 return True
             for where, sum_P in zip(whole.wheres, whole.sums(*answers, weights_N), strict=True):
                 if fresh:

@@ -1,7 +1,7 @@
 """Single precision that is single precision: no product of matrices and no convolution rounds its factors to TF32.
 
 Why it matters: a record's factors that are rounded after its norm was taken are no longer those that the norm bounds,
-and what `ways.Reserve` counts is the rounding of 24 bits. TF32 has 11, bfloat16 has 8.
+and what `reserve.Reserve` counts is the rounding of 24 bits. TF32 has 11, bfloat16 has 8.
 """
 
 from __future__ import annotations

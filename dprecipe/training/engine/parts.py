@@ -8,10 +8,10 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from dprecipe.training.engine.bookkeeping import FEW, plan_of
+from dprecipe.training.engine.planning import FEW, plan_of
+from dprecipe.training.engine.reserve import Reserve
 from dprecipe.training.engine.sizes import numbers_kept, one_size, size_for
 from dprecipe.training.engine.taps import Unplanned, trained_of
-from dprecipe.training.engine.ways import Reserve
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 MIXED = 32
@@ -40,7 +40,7 @@ class Parts:
         return self._sizes[key]
 
     def together(self, count: int) -> int:
-        """How many records at a time most parts of `count` records may add up in single precision (`ways.Reserve`)."""
+        """How many records most parts of `count` records may add up in single precision (`reserve.Reserve`)."""
         reserve, parts = Reserve(math.ceil(self.expected)), max(1, math.ceil(self.expected / count))
         return sorted(reserve.together(count) for _ in range(parts))[parts // 2]
 

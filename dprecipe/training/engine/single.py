@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from dprecipe.models.modules.adapted import by_record
-from dprecipe.training.engine.bookkeeping import left_alone, made_up
 from dprecipe.training.engine.sizes import one_size
+from dprecipe.training.engine.synthetic import left_alone, made_up
 from dprecipe.training.engine.taps import buffers_apart, layers_of, trained_of
 from dprecipe.training.engine.terms import plain_attention
 

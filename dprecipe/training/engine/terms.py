@@ -1,7 +1,7 @@
 """What gradients of single records are made of, one parameter and one call of its layer at a time.
 
 Each term can give the gradients of some records as rows, (R, P) in an order of its own; most know a cheaper way to
-their norms and to their weighted sum (`dprecipe.training.engine.ways`).
+their norms and to their weighted sum (`dprecipe.training.engine.strategies`).
 
 Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, P numbers of the parameter.
 """

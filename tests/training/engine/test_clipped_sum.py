@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, find_fallbacks, parameters_of, physical_slices
 from dprecipe.training.engine.clipping import Clipping, Norm
-from dprecipe.training.engine.ways import SLACK
+from dprecipe.training.engine.reserve import SLACK
 from dprecipe.training.losses import cross_entropy
 
 CLIP = 0.5

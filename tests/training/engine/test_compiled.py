@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from dprecipe.faults import RunFailed
-from dprecipe.training.engine import bookkeeping, compiled
-from dprecipe.training.engine.bookkeeping import made_up
+from dprecipe.training.engine import compiled, shares
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Mode, Passes, find_compiler
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.several import MeanLoss, Several
 from dprecipe.training.engine.sizes import STEP, size_for
+from dprecipe.training.engine.synthetic import made_up
 from dprecipe.training.losses import cross_entropy
 
 CLASSES = 5
@@ -127,7 +127,7 @@ def test_one_program_takes_all_records_however_many_they_are(monkeypatch: pytest
         for count in (first, *range(1, 61)):
             with monkeypatch.context() as patched:
                 if passes.remark:
-                    patched.setattr(bookkeeping, "find_terms", lambda *given: pytest.fail("an eager pass"))
+                    patched.setattr(shares, "find_terms", lambda *given: pytest.fail("an eager pass"))
                 whole_batch = BatchPart(batch.features[:count], batch.labels[:count])
                 calls.clear()
                 clipped_sum(model, cross_entropy, whole_batch, Clipping.flat(1.0), 512, passes)

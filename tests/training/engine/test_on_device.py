@@ -15,12 +15,14 @@ from dprecipe.data.records import Records
 from dprecipe.mechanisms.encoded import codebook
 from dprecipe.mechanisms.encoded.train import encoded_sum
 from dprecipe.training import records
-from dprecipe.training.engine import bookkeeping, compiled, parts, single, sizes, terms, ways
+from dprecipe.training.engine import choice, compiled, parts, planning, shares, single, sizes, strategies, terms
 from dprecipe.training.engine import clipped_sum as clipped_sum_module
-from dprecipe.training.engine.bookkeeping import GradientPlan, Share, plan_of
+from dprecipe.training.engine.backward import GradientPlan
 from dprecipe.training.engine.clipped_sum import BatchPart, Loss, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
+from dprecipe.training.engine.planning import plan_of
+from dprecipe.training.engine.shares import Share
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.records import BatchOfSeveral, Store
@@ -55,7 +57,7 @@ def test_a_model_with_dropout_on_a_device_is_planned(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU is taken for a device on which parts have one size."""
-    for module in (parts, clipped_sum_module, bookkeeping, records, encoded_sum, terms, single):
+    for module in (parts, clipped_sum_module, planning, records, encoded_sum, terms, single):
         monkeypatch.setattr(module, "one_size", lambda device: True)
 
 
@@ -120,7 +122,7 @@ def test_gradients_taken_one_by_one_are_of_parts_of_one_size(norm: Norm, monkeyp
         raise Unplanned("not here")
 
     monkeypatch.setattr(clipped_sum_module, "per_record_gradients", noted)
-    monkeypatch.setattr(bookkeeping, "_made", unplanned)
+    monkeypatch.setattr(planning, "_made", unplanned)
     model = classifier(Seen())
     passes = passes_of(model, 90.0)
     for count in (1, 60, 130):
@@ -160,14 +162,14 @@ def test_what_is_kept_is_a_part_of_the_memory_that_is_free(monkeypatch: pytest.M
 def test_room_decides_how_many_records_go_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8 * 36, 3))
     features, labels = torch.zeros(5, 1, 8, 8), torch.zeros(5, dtype=torch.int64)
-    monkeypatch.setattr(bookkeeping, "numbers_kept", lambda device: 72 * 50)
+    monkeypatch.setattr(planning, "numbers_kept", lambda device: 72 * 50)
     assert plan_of(model, cross_entropy, features, labels).most == 50
 
 
 @pytest.mark.usefixtures("gpu")
-def test_ways_are_timed_on_as_many_records_as_will_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strategies_are_timed_on_as_many_records_as_will_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     timed = []
-    real = bookkeeping.shares_of
+    real = planning.shares_of
 
     def noted(
         model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan, **named: Any
@@ -176,7 +178,7 @@ def test_ways_are_timed_on_as_many_records_as_will_be_taken(monkeypatch: pytest.
             timed.append(len(labels))
         return real(model, loss, features, labels, plan, **named)
 
-    monkeypatch.setattr(bookkeeping, "shares_of", noted)
+    monkeypatch.setattr(planning, "shares_of", noted)
     model = classifier(Seen())
     passes_of(model, 90.0).parts.size(torch.zeros(5, 6), torch.zeros(5, dtype=torch.int64), 64)
     assert timed == [56]
@@ -198,20 +200,20 @@ def test_where_double_precision_is_slow_rows_are_taken(
     """Pairs of positions take products in double precision: on many a GPU 64 times as long. Both are tried there, by
     the clock, and either is sound."""
     time = [0.0]
-    monkeypatch.setattr(ways, "read_clock", lambda device: time[0])
-    real = getattr(ways, slow)
+    monkeypatch.setattr(choice, "read_clock", lambda device: time[0])
+    real = getattr(choice, slow)
 
     class Slow(real):  # type: ignore[misc, valid-type]
         def squares(self) -> Tensor:
             time[0] += 1.0
             return super().squares()  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(ways, slow, Slow)
+    monkeypatch.setattr(choice, slow, Slow)
     model, features, labels = positions()
     passes = Passes(model, cross_entropy, False, expected, 10)
     passes.parts.size(features, labels, 64)
     plan = plan_of(model, cross_entropy, features, labels)
-    assert plan.ways["0.weight"] in chosen
+    assert plan.strategies["0.weight"] in chosen
     batch = BatchPart(torch.randn(70, 4, 40), torch.arange(70) % 3)
     found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 64, passes).value
     right = clipped_sum_of_rows(model, cross_entropy, batch, Clipping.flat(0.3), 64).value
@@ -220,20 +222,20 @@ def test_where_double_precision_is_slow_rows_are_taken(
 
 @pytest.mark.parametrize("one", [False, True])
 @pytest.mark.parametrize(("expected", "single"), [(60.0, True), (60_000.0, False)])
-def test_ways_are_timed_as_a_batch_will_be_added_up(
+def test_strategies_are_timed_as_a_batch_will_be_added_up(
     one: bool, expected: float, single: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a large batch, in double precision; on a CPU as before."""
-    for module in (parts, clipped_sum_module, bookkeeping):
+    for module in (parts, clipped_sum_module, planning):
         monkeypatch.setattr(module, "one_size", lambda device: one)
     seen = []
-    real = bookkeeping.choose_cheapest
+    real = shares.choose_cheapest
     monkeypatch.setattr(
-        bookkeeping,
+        shares,
         "choose_cheapest",
         lambda tried, weights, size: seen.append((len(weights.exact), weights.together)) or real(tried, weights, size),
     )
-    monkeypatch.setattr(ways, "LIKELY", 32)
+    monkeypatch.setattr(choice, "LIKELY", 32)
     model, features, labels = positions()
     passes = Passes(model, cross_entropy, False, expected, 10)
     if one:
@@ -256,15 +258,15 @@ def test_plans_of_a_model_share_their_memory() -> None:
 def test_a_device_without_memory_is_no_reason_to_take_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients of single records take far more; and for good, for a plan is made once."""
     model = classifier(Seen())
-    real = bookkeeping._made
+    real = planning._made
 
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(bookkeeping, "_made", full)
+    monkeypatch.setattr(planning, "_made", full)
     with pytest.raises(torch.OutOfMemoryError):
         clipped_sum(model, cross_entropy, records_of(5), Clipping.flat(0.5), 64)
-    monkeypatch.setattr(bookkeeping, "_made", real)
+    monkeypatch.setattr(planning, "_made", real)
     plan_of(model, cross_entropy, torch.zeros(5, 6), torch.zeros(5, dtype=torch.int64))
 
 
@@ -419,7 +421,7 @@ def test_on_a_gpu_more_strategies_are_tried() -> None:
     term = terms.Products(lambda part: torch.zeros(4, 1, 100, 50), torch.zeros(4, 1, 50, 100), 50)
     tried = {
         device: set(
-            ways.list_candidates([term], 4, 2500, torch.empty((), device=device), 1 << 20, ways.GradientStore())
+            choice.list_candidates([term], 4, 2500, torch.empty((), device=device), 1 << 20, strategies.GradientStore())
         )
         for device in ("cpu", "meta")
     }

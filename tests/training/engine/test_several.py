@@ -123,7 +123,9 @@ def test_a_unit_with_a_record_of_nan_adds_nothing_and_moves_no_other() -> None:
 
 
 def test_the_sum_comes_from_one_backward_pass() -> None:
-    ways = describe_plan(
+    strategies = describe_plan(
         Several(network()), MeanLoss(cross_entropy), torch.zeros(4, 3, 1, 6, 6), torch.zeros(4, 3).long()
     )
-    assert not any("single records" in way and "whole model" in way for way in ways.values()), ways
+    assert not any("single records" in strategy and "whole model" in strategy for strategy in strategies.values()), (
+        strategies
+    )

@@ -1,25 +1,24 @@
-"""Ways to the norms of single records' gradients, and to their weighted sum, for parameters of one layer.
+"""Strategies for the norms of single records' gradients, and for their weighted sum, for parameters of one layer.
 
-Guarantee, of each way: let g be the gradients whose norms `squares` answers. `add` adds the sum of w·g, and nothing of
-records of weight zero. Numbers that belong to one record each may be in single precision, until the norm is taken of
-them. Whatever adds records up, or cancels between what the norm was taken of, is in double precision; but sums of
-`Weights.together` records at a time, of numbers that the norm was taken of, are in single. What that may cost is what
-`Reserve` counts.
+Guarantee, of each strategy: let g be the gradients whose norms `squares` answers. `add` adds the sum of w·g, and
+nothing of records of weight zero. Numbers that belong to one record each may be in single precision, until the norm is
+taken of them. Whatever adds records up, or cancels between what the norm was taken of, is in double precision; but sums
+of `Weights.together` records at a time, of numbers that the norm was taken of, are in single. What that may cost is
+what `reserve.Reserve` counts.
 
-Legend: N records, R some of them, T positions, I inputs, O outputs, G groups, P numbers of the parameter.
+Legend: N records, R some of them, T positions, I inputs, O outputs, P numbers of the parameter.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
 import torch
 from torch import Tensor
 
+from dprecipe.training.engine.reserve import BLOCKS
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Term
 
 CACHE = 3 << 17
@@ -29,67 +28,11 @@ WIDE = 1 << 20
 BLOCK = 128
 """Numbers whose squares are added in single precision, twice as many where there are no more. In any order that, a root
 and its square lose no more than (their number + 6) 2^-24 of the sum."""
+LARGE = 1 << 14
+"""Sums of products of fewer numbers gain nothing by single precision."""
 TINY = 2.0**-125
 """Above what may be lost of a square that is too small for single precision."""
 MARGIN = 2.0**-53
-SLACK = 9 * 2.0**-12
-"""Of the clip norm: sums in single precision move by no more, on both sides of two neighbouring batches together."""
-FEWEST = 16
-"""Sums of fewer records are not worth single precision."""
-BLOCKS = 4
-"""Sums of so many blocks of records may be added up in single precision too."""
-
-
-@final
-class Reserve:
-    """How many records may be added up in single precision, so that a batch stays within `SLACK`.
-
-    Let c records be added up in any order, and u = 2^-24. A partial sum of k of them is no longer than k C, and is
-    rounded by u of itself: together that is less than c²/2 · u C. A weight, a weighted number and a product are
-    rounded too: 3 c u C. Of `BLOCKS` blocks, m, the sums may be added up as well: m/2 u C for each record. So a batch
-    of n records is off by less than n (c/2 + m/2 + 3) u C, and so may be each of two neighbouring batches: n (c + m +
-    6) u C in all. What is counted, (n + 1)(c + m + 8) u C, has room for the record more, and for partial sums and norms
-    that were rounded themselves.
-    """
-
-    def __init__(self, records: int, processes: int = 1) -> None:
-        """`records`: of the whole batch, or of this process's part of it, of so many."""
-        self._records = records
-        self._left = SLACK * 2**24 / processes
-        self._begun = False
-
-    def begin(self) -> bool:
-        """Whether nothing of the batch was added yet: the sum is zero. To be asked once for each part."""
-        begun, self._begun = self._begun, True
-        return not begun
-
-    def together(self, count: int) -> int:
-        """For the next `count` records of the batch; 1: double precision is needed."""
-        most = self._most(count)
-        if most < min(count, FEWEST) or not count:
-            return 1
-        result = math.ceil(count / math.ceil(count / most))
-        self._spend(count, result)
-        return result
-
-    def holds(self, count: int, together: int) -> bool:
-        """Whether the next `count` records may be added up so many at a time; where they may, they are to be."""
-        if min(count, together) > max(1, self._most(count)):
-            return False
-        if together > 1:
-            self._spend(count, together)
-        return True
-
-    def _most(self, count: int) -> int:
-        share = self._left * min(1.0, count / max(1, self._records))
-        most = int(share / (count + 1)) - BLOCKS - 8
-        if most < FEWEST:  # not enough for all of the batch: enough for some of it
-            most = min(FEWEST, int(self._left / (count + 1)) - BLOCKS - 8)
-        return min(count, most)
-
-    def _spend(self, count: int, together: int) -> None:
-        self._left -= (count + 1) * (together + BLOCKS + 8)
-        self._records = max(0, self._records - count)
 
 
 @final
@@ -119,7 +62,7 @@ class Weights:
         return torch.where((self.exact[part] > 0).view(-1, *[1] * (values.dim() - 1)), values, 0.0)
 
 
-class Way(Protocol):
+class Strategy(Protocol):
     def squares(self) -> Tensor:
         """(N,) float64: the squared norm of each record's gradient, or more by what rounding may take from it."""
 
@@ -250,10 +193,6 @@ class Vectors:
             totals[1] += weighted_NO.sum(0)
 
 
-LARGE = 1 << 14
-"""Sums of products of fewer numbers gain nothing by single precision."""
-
-
 @final
 class Ghost:
     """Norms from the products of inputs, and of gradients, at pairs of positions; one product of matrices for the sum.
@@ -312,68 +251,6 @@ class Sparse:
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         rows = weights.clean(self._term.gradients).double() * weights.exact[:, None, None]
         totals[0].view(self._term.entries, -1).index_add_(0, self._term.indices.flatten(), rows.flatten(0, 1))
-
-
-Making = Callable[[], Way]
-
-
-def list_candidates(
-    terms: Sequence[Term], count: int, size: int, like: Tensor, room: int, store: GradientStore
-) -> dict[str, Making]:
-    """Ways of one parameter by name, the one to take by rule first, and only those that may be the cheapest.
-
-    `like`: of the dtype and device of the rows; `room`: how many of their numbers may be kept; `store`: where.
-    """
-    term = terms[0] if len(terms) == 1 else None
-    if isinstance(term, Rows) or (isinstance(term, OfLayer) and term.layer.held):
-        return {"rows": lambda: Small([term], count)}
-    if isinstance(term, Lookups):
-        return {"sparse": lambda: Sparse(term)}
-    rows: dict[str, Making] = (
-        {"kept": lambda: StoredGradients(terms, count, size, like, store)}
-        if count * size <= room
-        else {"twice": lambda: Twice(terms, count, size, like)}
-    )
-    if not isinstance(term, Products) or not term.paired:
-        return rows
-    ghost: dict[str, Making] = {"ghost": lambda: Ghost(term, count)}
-    if term.of_vectors:
-        return {"vectors": lambda: Vectors(*term.vectors(), bias=False)}
-    by_rows = term.positions * size * (1 if "kept" in rows else 2) + 16 * size
-    by_ghost = 4 * term.positions**2 * (term.inputs + term.outputs) + 2 * term.positions * size
-    likely = ghost | rows if by_ghost < by_rows else rows | ghost
-    most = LIKELY if like.device.type == "cpu" else LIKELY_ON_GPU
-    return likely if max(by_ghost, by_rows) < most * min(by_ghost, by_rows) else dict([next(iter(likely.items()))])
-
-
-LIKELY = 4
-"""What is estimated to cost this many times as much is not tried."""
-LIKELY_ON_GPU = 32
-"""The estimates are a CPU's: elsewhere more is tried."""
-
-
-def choose_cheapest(ways: dict[str, Making], weights: Weights, size: int) -> str:
-    """The name of the way that takes the least time, each run thrice; the first where torch has to be deterministic."""
-    if len(ways) == 1 or torch.are_deterministic_algorithms_enabled():
-        return next(iter(ways))
-    total_P = weights.exact.new_zeros(size)
-    times = dict.fromkeys(ways, float("inf"))
-    for name, making in [*ways.items()] * 3:
-        start = read_clock(total_P.device)
-        way = making()
-        way.squares()
-        way.add([total_P], weights)
-        times[name] = min(times[name], read_clock(total_P.device) - start)
-    return min(times, key=times.__getitem__)
-
-
-def read_clock(device: torch.device) -> float:
-    """Seconds, when all is done that was asked of the device. On a CPU those of this thread: what others do on the
-    machine doesn't count."""
-    if device.type == "cpu":
-        return time.thread_time()
-    torch.zeros((), device=device).item()  # waits
-    return time.perf_counter()
 
 
 def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:

@@ -1,0 +1,61 @@
+"""The forward and the backward pass of a batch, by a plan: what layers keep of it are the terms of their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from dprecipe.training.engine.layers import layer_terms
+from dprecipe.training.engine.strategies import GradientStore
+from dprecipe.training.engine.taps import Call, Places, Taps, Unplanned, trained_of
+from dprecipe.training.engine.terms import Term
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+Found = list[list[tuple[str, Term]]]
+"""Of each call of a layer, terms by the full names of its parameters."""
+
+
+@final
+@dataclass(slots=True)
+class GradientPlan:
+    """How the layers of a model are called, for records of one shape."""
+
+    places: tuple[Places, ...]
+    strategies: dict[str, str] = field(default_factory=dict)
+    """The fastest strategy for each parameter for which several may be, found by time on synthetic records."""
+    stores: dict[str, GradientStore] = field(default_factory=dict)
+    """For each parameter, the memory of the rows that are kept: one, for all plans of a model."""
+    room: int = 1 << 25
+    """How many numbers of rows may be kept at a time."""
+    most: int = 1 << 30
+    """How many records to take at a time, so that the rows to keep have room."""
+    channels_last: bool = False
+    """Images go through the model with their channels last in memory."""
+
+
+def find_terms(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> Found:
+    """Terms by the names of the parameters that the losses reach, call by call."""
+    names = {id(parameter): name for name, parameter in trained_of(model).items()}
+    calls = run_pass(model, loss, features, labels, plan)
+    return [[(names[id(call.parameters[name])], term) for name, term in layer_terms(call)] for call in calls]
+
+
+def run_pass(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> list[Call]:
+    if plan.channels_last:
+        features = channels_last(features)
+    with torch.enable_grad(), Taps(model, len(labels), plan.places) as taps:
+        losses = loss(model(features), labels)
+        if losses.shape != labels.shape[:1]:
+            raise Unplanned("the loss is not one for each record")
+        taps.backward(losses)
+        return taps.calls
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """The same (…, C, H, W), with channels last in memory; layers pass on the order that they find."""
+    # Cloned, for images of one channel pass for contiguous either way.
+    return images.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)

@@ -1,0 +1,143 @@
+"""The parameters of a model, each once, with the strategy for its part of norms and sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import torch
+from torch import Tensor, nn
+
+from dprecipe.training.engine.backward import Found, GradientPlan, Loss, find_terms
+from dprecipe.training.engine.choice import choose_cheapest, list_candidates
+from dprecipe.training.engine.clipping import Clipping
+from dprecipe.training.engine.reserve import Reserve
+from dprecipe.training.engine.strategies import GradientStore, Small, Strategy, Vectors, Weights, at_once
+from dprecipe.training.engine.taps import trained_of
+from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term
+
+SMALL = 1024
+"""Rows that are at hand and no longer than this are put side by side."""
+
+
+class GradientSource(Protocol):
+    """Who makes the pass, or all of the sum, in the place of the eager engine."""
+
+    def found(self, features: Tensor, labels: Tensor) -> Found:
+        """As `find_terms`."""
+
+    def add(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        clipping: Clipping,
+        total_P: Tensor,
+        reserve: Reserve,
+        *,
+        fresh: bool,
+    ) -> bool:
+        """Add the clipped sum, or do nothing and say so. `fresh`: `total_P` is zero."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some parameters: their places among all, and the strategy for their part of norms and sum."""
+
+    names: tuple[str, ...]
+    wheres: tuple[slice, ...]
+    group: int
+    chosen: str
+    strategy: Strategy
+    alone: bool = False
+
+
+def shares_of(
+    model: nn.Module,
+    loss: Loss,
+    features: Tensor,
+    labels: Tensor,
+    plan: GradientPlan,
+    *,
+    groups: tuple[int, ...] | None = None,
+    timed: int = 0,
+    source: GradientSource | None = None,
+) -> list[Share]:
+    """The parameters that the losses reach, each once. `timed`: find out which strategy adds so many the fastest."""
+    answered = find_terms(model, loss, features, labels, plan) if source is None else source.found(features, labels)
+    return shares_of_pass(answered, model, len(labels), features.device, plan, groups=groups, timed=timed)
+
+
+def shares_of_pass(
+    found: Found,
+    model: nn.Module,
+    count: int,
+    device: torch.device,
+    plan: GradientPlan,
+    *,
+    groups: tuple[int, ...] | None = None,
+    timed: int = 0,
+) -> list[Share]:
+    """As `shares_of`, of what was found in the pass of `count` records."""
+    by_name: dict[str, list[Term]] = {}
+    for result in found:
+        _hold(result, count, device, plan.room)
+        for name, term in result:
+            by_name.setdefault(name, []).append(term)
+    places = _places_of(model, groups)
+    shares, room, like = _together(by_name, places, count), plan.room, torch.empty((), device=device)
+    for name, of_name in by_name.items():
+        where, group = places[name]
+        size = where.stop - where.start
+        strategies = list_candidates(of_name, count, size, like, room, plan.stores.setdefault(name, GradientStore()))
+        if timed and len(strategies) > 1:
+            weights = Weights(torch.ones(count, dtype=torch.float64, device=device), sound=True, together=timed)
+            plan.strategies[name] = choose_cheapest(strategies, weights, size)
+        chosen = plan.strategies.get(name, "")
+        chosen = chosen if chosen in strategies else next(iter(strategies))
+        if chosen == "kept":
+            room -= count * size
+        shares.append(Share((name,), (where,), group, chosen, strategies[chosen](), isinstance(of_name[0], OfLayer)))
+    return shares
+
+
+def _places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tuple[slice, int]]:
+    """Where each trained parameter lies in the sum, and its group."""
+    result: dict[str, tuple[slice, int]] = {}
+    start = 0
+    for name, parameter in trained_of(model).items():
+        stop = start + parameter.numel()
+        result[name] = slice(start, stop), 0 if groups is None else groups[len(result)]
+        start = stop
+    return result
+
+
+def _together(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int]], count: int) -> list[Share]:
+    """Take out what is cheaper together: products with vectors and their biases, and small rows of one group."""
+    shares = []
+    single = {id(of_name[0]): name for name, of_name in by_name.items() if len(of_name) == 1}
+    for name in single.values():
+        term = by_name[name][0]
+        bias = single.get(id(term.bias)) if isinstance(term, Products) and term.of_vectors else None
+        if isinstance(term, Products) and bias is not None and places[bias][1] == places[name][1]:
+            strategy = Vectors(*term.vectors(), bias=True)
+            where, group = places[name]
+            shares.append(Share((name, bias), (where, places[bias][0]), group, "vectors", strategy))
+            del by_name[name], by_name[bias]
+    small: dict[int, list[str]] = {}
+    for name, [term, *more] in by_name.items():
+        if not more and isinstance(term, Rows) and term.values.shape[1] <= SMALL:
+            small.setdefault(places[name][1], []).append(name)
+    for group, names in small.items():
+        rows = [term for name in names for term in by_name.pop(name) if isinstance(term, Rows)]
+        shares.append(Share(tuple(names), tuple(places[n][0] for n in names), group, "rows", Small(rows, count)))
+    return shares
+
+
+def _hold(made: list[tuple[str, Term]], count: int, device: torch.device, room: int) -> None:
+    """A layer that is differentiated by itself is so once for all its parameters, where there is room to keep them."""
+    for _, term in made[:1]:
+        if isinstance(term, OfLayer):
+            size = sum(parameter.numel() for parameter in term.layer.parameters.values())
+            if count * size <= room:
+                term.layer.hold(count, at_once(size + term.layer.taken, device))

@@ -1,0 +1,28 @@
+"""Synthetic records, of which plans and programs are made: shapes and types of records, and none of their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+def made_up(features: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`count` records of these shapes and types. Labels are zero, whole numbers zero or one."""
+    shape = (count, *features.shape[1:])
+    if features.is_floating_point():
+        generator = torch.Generator().manual_seed(0)
+        result = torch.randn(shape, generator=generator, dtype=torch.float32).to(features)
+    else:
+        result = (torch.arange(torch.Size(shape).numel()) % 2).view(shape).to(features)
+    return result, labels.new_zeros(count, *labels.shape[1:])
+
+
+@contextmanager
+def left_alone(device: torch.device) -> Iterator[None]:
+    """The generators of random numbers are left as they were."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(0)
+        yield

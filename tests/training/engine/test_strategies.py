@@ -1,0 +1,72 @@
+"""Each strategy by itself: norms that are never too small, and the weighted sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from dprecipe.training.engine.strategies import Ghost, Small, Sparse, StoredGradients, Strategy, Twice, Vectors, Weights
+from dprecipe.training.engine.terms import Lookups, Products, Rows
+
+
+def products(positions: int, groups: int = 1) -> Products:
+    generator = torch.Generator().manual_seed(0)
+    left = torch.randn(6, groups, positions, 70, generator=generator)
+    return Products(lambda part: left[part], torch.randn(6, groups, 3, positions, generator=generator), 70)
+
+
+def lookups() -> Lookups:
+    generator = torch.Generator().manual_seed(0)
+    return Lookups(torch.randint(4, (6, 9), generator=generator), torch.randn(6, 9, 5, generator=generator), 4)
+
+
+def kept(*terms: Products, twice: bool = False) -> Strategy:
+    return (Twice if twice else StoredGradients)(terms, 6, terms[0].size, torch.empty(()))
+
+
+STRATEGIES: dict[str, Callable[[], tuple[Strategy, Tensor]]] = {
+    "vectors": lambda: (Vectors(*products(1).vectors(), bias=False), products(1).rows(slice(0, 6))),
+    "ghost": lambda: (Ghost(products(5), 6), products(5).rows(slice(0, 6))),
+    "kept": lambda: (kept(products(5, 2)), products(5, 2).rows(slice(0, 6))),
+    "twice": lambda: (kept(products(5, 2), twice=True), products(5, 2).rows(slice(0, 6))),
+    "twice, two terms": lambda: (kept(products(5), products(2), twice=True), _both()),
+    "rows": lambda: (Small([Rows(products(1).rows(slice(0, 6)))], 6), products(1).rows(slice(0, 6))),
+    "sparse": lambda: (Sparse(lookups()), lookups().rows(slice(0, 6))),
+}
+
+
+def _both() -> Tensor:
+    return products(5).rows(slice(0, 6)) + products(2).rows(slice(0, 6))
+
+
+@pytest.mark.parametrize("together", [1, 4])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_all_strategies_agree_and_norms_are_never_too_small(
+    name: str, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dprecipe.training.engine.strategies.CACHE", 1000)  # several parts
+    monkeypatch.setattr("dprecipe.training.engine.strategies.LARGE", 1)
+    strategy, rows_NP = STRATEGIES[name]()
+    weights_N = torch.tensor([1.0, 0.5, 0.0, 0.25, 1e-3, 1.0], dtype=torch.float64)
+    squares_N = strategy.squares()
+    found_P = torch.ones(rows_NP.shape[1], dtype=torch.float64)
+    strategy.add([found_P], Weights(weights_N, together=together))
+    torch.testing.assert_close(squares_N, rows_NP.double().square().sum(1), rtol=2e-5, atol=0)
+    torch.testing.assert_close(found_P - 1, weights_N @ rows_NP.double(), rtol=1e-5, atol=1e-6)
+    for n in range(6):  # what one record adds is no longer than its norm
+        alone_P = torch.zeros(len(found_P), dtype=torch.float64)
+        strategy.add([alone_P], Weights(torch.eye(6, dtype=torch.float64)[n]))
+        assert float(alone_P.norm()) <= float(squares_N[n].sqrt()) * (1 + 1e-14)
+
+
+def test_rows_that_come_out_longer_the_second_time_are_shortened() -> None:
+    values = torch.ones(3, 100)
+    strategy = Twice([Rows(values)], 3, 100, torch.empty(()))
+    norms_N = strategy.squares().sqrt()
+    values *= 1.5
+    found_P = torch.zeros(100, dtype=torch.float64)
+    strategy.add([found_P], Weights(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)))
+    assert float(found_P.norm()) <= float(norms_N[0])
