@@ -16,8 +16,7 @@ from dprecipe.data.schema import Crop, Flip, Step
 
 def make_augmentation(steps: Sequence[Step], generator: torch.Generator) -> Callable[[Tensor], Tensor] | None:
     """What the recipe's `random_crop` and `random_flip` steps do to a batch (B, C, H, W), in order; None where there
-    are
-    none.
+    are none.
 
     The generator, on whatever device, is seeded anew for each batch, by a seed that is secret (`Store.batch`).
     """

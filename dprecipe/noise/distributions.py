@@ -103,8 +103,7 @@ class Distribution:
 
     def _narrow(self, a_N: Array, b_N: Array) -> Array:
         """Five-point Gauss-Legendre: its relative error, 4e-13 (x width)^10 for the steepest distribution, the
-        Gaussian, is that
-        of rounding."""
+        Gaussian, is that of rounding."""
         nodes_G, weights_G = _gauss(5)
         half_N = (b_N - a_N) / 2
         x_NG = (a_N + half_N)[:, None] + half_N[:, None] * nodes_G

@@ -26,10 +26,9 @@ length g, each
    9.4.
 
 For the other families, which `dprecipe.noise.draws` makes from a u of as many bits, and `training.device_draws` on a
-GPU, each interval holds a draw up to 29
-scales for laplace, sech and variance_gamma, passed with probability 2^-42 (variance_gamma: λ times as much); up to
-2^20 for cauchy, passed with probability 2^-20; for student_t, by its radius alone, up to where it is passed with
-probability 2^-38 for df = 9 and 2^-21 for df = 1.
+GPU, each interval holds a draw up to 29 scales for laplace, sech and variance_gamma, passed with probability 2^-42
+(variance_gamma: λ times as much); up to 2^20 for cauchy, passed with probability 2^-20; for student_t, by its radius
+alone, up to where it is passed with probability 2^-38 for df = 9 and 2^-21 for df = 1.
 
 Not covered: how long a draw takes, and the sums before this one (a unit's bound holds with the margins of
 `engine.clipped_sum`).

@@ -95,8 +95,7 @@ class Store:
 
     def made_of(self, fetched: Fetched, units: Tensor | None = None, copies: int = 1) -> BatchPart:
         """Fetched records on the device, each `copies` times in a row, each copy augmented by itself. To be called in
-        the
-        order of the parts: augmentation draws here."""
+        the order of the parts: augmentation draws here."""
         features, labels = (carry_to_device(tensor, self.device) for tensor in fetched)
         if copies > 1:
             features, labels = features.repeat_interleave(copies, 0), labels.repeat_interleave(copies, 0)

@@ -1,6 +1,5 @@
 """Noise that is added to sums: its distribution, its streams, its lattice. Keys are fixed; each bound is passed by
-chance with
-the probability given."""
+chance with the probability given."""
 
 from __future__ import annotations
 

@@ -52,8 +52,7 @@ class EncodedSum(Event):
     kind: ClassVar[str] = "encoded"
     cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
     """The grids over there are as fine as their time allows: over random distributions, boxes, rates and lengths it lay
-    at most
-    0.3 % of ε above ours."""
+    at most 0.3 % of ε above ours."""
     sampling_rate: Rate
     noise_multiplier: PositiveFloat
     family: Word

@@ -155,7 +155,6 @@ class Pace:
 
 def batches_over(schedule: BatchSchedule, size: int, epochs: float) -> int:
     """Steps in which batches that follow a schedule make so many passes over `size` units; both kinds of schedule have
-    the
-    mean of their ends."""
+    the mean of their ends."""
     mean = (Fraction(schedule.from_) + Fraction(schedule.to)) / 2
     return max(1, math.ceil(Fraction(str(epochs)) * size / mean))

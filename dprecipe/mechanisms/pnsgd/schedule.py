@@ -57,8 +57,7 @@ def stages_of(
 
 def steps_of(epochs: float | None, steps: int | None, batches: int) -> int:
     """Whole steps that cover a length given in passes or steps; exact decimals, so that 0.1 passes of 60,000 batches
-    are
-    6,000 steps."""
+    are 6,000 steps."""
     return math.ceil(Fraction(str(epochs)) * batches) if steps is None else steps
 
 

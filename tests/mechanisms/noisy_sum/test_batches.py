@@ -103,8 +103,7 @@ def test_a_batch_of_a_fixed_size_has_it() -> None:
 
 def test_a_cut_batch_keeps_a_random_part() -> None:
     """2,000 batches of 20 units at q = 0.5, cut to 8: no more than 8, as many as Poisson's below that, and every unit
-    as
-    often as any other, within five standard errors (1e-5 for all)."""
+    as often as any other, within five standard errors (1e-5 for all)."""
     q, units, most, repeats = 0.5, 20, 8, 2000
     included = np.zeros((repeats, units))
     for i in range(repeats):

@@ -17,8 +17,7 @@ from dprecipe.training.engine.terms import Rows
 @pytest.mark.parametrize("parts", [[256], [1], [100, 300, 50], [1024] * 4, [64] * 200, [5000], [16] * 3])
 def test_single_precision_stays_within_what_is_reserved(told: float, parts: list[int]) -> None:
     """The sum of what each part may be off by, in clip norms, for the batch and for one of a record more; also of a
-    batch
-    that is longer than was told."""
+    batch that is longer than was told."""
     batches = []
     for more in (0, 1):
         sizes = [*parts[:-1], parts[-1] + more]

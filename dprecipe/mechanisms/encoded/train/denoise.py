@@ -71,8 +71,7 @@ def _fetching(ordered_D: Tensor) -> At:
 
 def _distance(at: At, size: int, distribution: Distribution) -> float:
     """The largest difference of the empirical distribution function from the distribution's, on either side of a value;
-    `at`
-    answers some of the `size` values, in order.
+    `at` answers some of the `size` values, in order.
 
     Both functions ascend, so every `STRIDE`-th value tells between which of them the largest difference may be.
     """

@@ -335,8 +335,7 @@ def _cases(
 @functools.lru_cache(maxsize=8)
 def _mus(geometry: tuple[tuple[int, float, float, float], ...], batches: int, columns: bytes) -> Array:
     """`iteration.iteration_mu` of stages whose noise is relative to the first: μ falls as the noise of all grows, so
-    that a
-    search for the noise asks for one of these again and again."""
+    that a search for the noise asks for one of these again and again."""
     first_K, stop_K, width_K = np.frombuffer(columns, dtype=np.int64).reshape(3, -1)
     steps, shift, m, noise = (np.array(column) for column in zip(*geometry, strict=True))
     return iteration.iteration_mu(Stages(steps.astype(np.int64), shift, m, noise), batches, first_K, stop_K, width_K)

@@ -102,8 +102,7 @@ def count_uses(stages: Stages, batches: int, first_P: Ints, stop_P: Ints) -> tup
 
 def iteration_mu(stages: Stages, batches: int, first_P: Ints, stop_P: Ints, width_P: Ints | None = None) -> Array:
     """Least μ of the last iterate, for each case: a record used at step `first` and every `batches` steps from there,
-    in
-    a run that ends after step `stop` >= `first`.
+    in a run that ends after step `stop` >= `first`.
 
     `width`: the record may also stand up to so many steps before `first`, and be used as often. A shift that is carried
     on without noise does not grow, so the largest shift of those steps, at the last of them, bounds all.

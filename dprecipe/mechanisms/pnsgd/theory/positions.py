@@ -7,8 +7,7 @@ from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 
 def choose_positions(event: ProjectedDescent, most: int, some: int) -> tuple[int, ...]:
     """All positions from 1 where there are at most `most`, else at most `some` (3 or more): both ends, and one of a
-    batch
-    each, the closer to each other the later they were used last, since there guarantees differ most."""
+    batch each, the closer to each other the later they were used last, since there guarantees differ most."""
     size, batches = event.size, event.batches
     if size <= most:
         return tuple(range(1, size + 1))

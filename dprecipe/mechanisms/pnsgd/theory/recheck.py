@@ -143,9 +143,8 @@ class RecheckedRun:
 
     def _stops(self) -> Iterator[Cell]:
         """How often a record was used when the run stopped, and how many steps before: of the first batch, since no
-        other
-        has been used as often, or on average over the random order. Every such pair has at most one stop of `steps`;
-        near the end of a random order, fewer."""
+        other has been used as often, or on average over the random order. Every such pair has at most one stop of
+        `steps`; near the end of a random order, fewer."""
         batches, steps = self.event.batches, self.event.steps
 
         def reached(left: int) -> float:

@@ -226,8 +226,7 @@ def _projection(made: _Made, largest_norm: float, diameter: float) -> Check:
 
 def _batch_gradient(made: _Made, batch: int, smoothness: float, where: Where) -> Check:
     """Two steps of the engine itself, without noise, the second on a batch that is short where batches hold several:
-    against
-    difference quotients of the losses, record by record."""
+    against difference quotients of the losses, record by record."""
     objective, rate = made.objective, 1e-3
     batch = min(batch, PAIRS)
     size = batch + (batch + 1) // 2

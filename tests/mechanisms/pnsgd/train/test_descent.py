@@ -236,8 +236,7 @@ def test_steps_get_independent_noise_of_their_stages_scale(
     family: str, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a step moves beyond its gradient, over -ησ. The distance of the empirical distribution passes 3.3/√n once in
-    10^9
-    runs; a correlation of n pairs passes 6/√n as seldom (Laplace: its products have heavier tails, so 8/√n)."""
+    10^9 runs; a correlation of n pairs passes 6/√n as seldom (Laplace: its products have heavier tails, so 8/√n)."""
     monkeypatch.setattr(engine, "NUMBERS", 70)  # blocks of some ten steps
     to, records, stages = objective(radius=1e9), source(), [Stage(1500, 0.5, 0.3), Stage(1500, 0.25, 2.0)]
     noise = Noise(Distribution(family), Secrets(), FEATURES + 1)
