@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dprecipe.mechanisms.pate.aggregators import aggregator_of
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.vote_analysis import analyse_votes
 from dprecipe.mechanisms.pate.train.analysis import voting_of
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
@@ -80,7 +80,7 @@ def main() -> None:
             ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
             spending = Spending(plan, ledger)
             answers = AnswersFile(Path(folder) / "answers.jsonl", None, QUERIES, CLASSES)
-            chosen = aggregator_of(pate_plan(plan))
+            chosen = aggregator_of(plan.room_as(PatePlan))
             ballot = Ballot(counts, chosen, QUERIES, spending, noise_streams(Secrets()), answers)
             scores = expected if name.startswith("Interactive") else None
 

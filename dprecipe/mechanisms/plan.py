@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import SerializationInfo, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
@@ -27,6 +27,8 @@ from dprecipe.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from dprecipe.mechanisms.contract import MechanismPlan
+
+P = TypeVar("P", bound="MechanismPlan")
 
 CheckedBy = Literal["code", "test", "declaration"]
 
@@ -138,6 +140,16 @@ class Plan:
     def mechanism(self) -> str:
         """Its kind."""
         return self.room.kind
+
+    def room_as(self, kind: type[P]) -> P:
+        """What the mechanism will do, in the type that its own modules read.
+
+        Raises:
+            TypeError: it is a plan of another mechanism.
+        """
+        if not isinstance(self.room, kind):
+            raise TypeError(f"a plan of {self.mechanism} is no {kind.__name__}")
+        return self.room
 
     @property
     def events(self) -> tuple[Charge, ...]:

@@ -10,7 +10,7 @@ from dprecipe.mechanisms.certificate import CertificatePart, Section
 from dprecipe.mechanisms.facts import BudgetFacts, MechanismFacts, PrivacyUnit
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge
-from output_perturbation.plan import own_plan
+from output_perturbation.plan import OutputPerturbationPlan
 
 
 class OutputPerturbationFacts(MechanismFacts):
@@ -34,11 +34,11 @@ class Part(CertificatePart[OutputPerturbationFacts, None]):
     hides_iterates = True
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> OutputPerturbationFacts:
-        own, names = own_plan(plan), list(OutputPerturbationFacts.model_fields)
+        own, names = plan.room_as(OutputPerturbationPlan), list(OutputPerturbationFacts.model_fields)
         return OutputPerturbationFacts(**{name: getattr(own, name) for name in names})
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        own = own_plan(plan)
+        own = plan.room_as(OutputPerturbationPlan)
         moved = f"features are clipped to {own.feature_norm:g}, so that one record moves the minimum by at most"
         return PrivacyUnit(name="record", max_records=1, enforced_by=f"{moved} {own.sensitivity:g}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dprecipe.mechanisms.contract import UsualPlan
-from dprecipe.mechanisms.plan import Length, Plan, Recorded
+from dprecipe.mechanisms.plan import Length, Recorded
 from dprecipe.privacy.events import Charge
 from output_perturbation.events import NoisyMinimum
 
@@ -83,12 +83,6 @@ class OutputPerturbationPlan(UsualPlan):
             ("minimum", f"{self.descent_steps:,} steps; one record moves it by at most {self.sensitivity:.6g}"),
             ("noise", f"density ∝ exp(-‖b‖ / {self.noise_scale:.6g})"),
         ]
-
-
-def own_plan(plan: Plan) -> OutputPerturbationPlan:
-    """The mechanism's own part of a plan."""
-    assert isinstance(plan.room, OutputPerturbationPlan)  # noqa: S101
-    return plan.room
 
 
 PLAN = OutputPerturbationPlan

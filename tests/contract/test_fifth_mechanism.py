@@ -198,7 +198,7 @@ import json
 import numpy as np
 from scipy import stats
 from output_perturbation.events import NoisyMinimum
-from output_perturbation.plan import own_plan
+from output_perturbation.plan import OutputPerturbationPlan
 from output_perturbation.train.run import draw_spherical_noise, minimise, read_rows
 from dprecipe.data.records import Records
 from dprecipe.noise.entropy import Secrets
@@ -230,7 +230,7 @@ along = (noise[:, 0] / norms + 1) / 2
 found["direction"] = stats.kstest(along, stats.beta((count - 1) / 2, (count - 1) / 2).cdf).statistic
 
 import sys
-own = own_plan(plan(read(sys.argv[1])))
+own = plan(read(sys.argv[1])).room_as(OutputPerturbationPlan)
 rows = np.random.default_rng(0).standard_normal((own.size, 64))
 rows /= np.linalg.norm(rows, axis=1, keepdims=True)
 rows[:] = rows[0] * 0.01  # little weighs against the record that is replaced

@@ -10,7 +10,7 @@ from pydantic import Field
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.certificate import CertificatePart, unit_of
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
-from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, dpsgd_plan
+from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan
 from dprecipe.mechanisms.facts import NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Probability, Word
 from dprecipe.mechanisms.noisy_sum import certificate as noisy_sum
 from dprecipe.mechanisms.plan import Plan
@@ -69,7 +69,7 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None]):
     facts = DpsgdFacts
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> DpsgdFacts:
-        own = dpsgd_plan(plan)
+        own = plan.room_as(DpsgdPlan)
         clip, last = own.clip, own.phases[-1]
         return DpsgdFacts(
             kind="dpsgd",
@@ -95,7 +95,7 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None]):
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         name, most = unit_of(plan)
-        enforced_by = noisy_sum.clipped_together(plan, dpsgd_plan(plan).augmentations)
+        enforced_by = noisy_sum.clipped_together(plan, plan.room_as(DpsgdPlan).augmentations)
         return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from typing import ClassVar
 from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
 from dprecipe.mechanisms.noisy_sum import steps
-from dprecipe.mechanisms.plan import Length, Plan, Recorded
+from dprecipe.mechanisms.plan import Length, Recorded
 from dprecipe.privacy.events import Charge, run_lengths
 
 
@@ -157,17 +157,6 @@ class DpsgdPlan(UsualPlan):
 def _over_phases(values: Sequence[float]) -> str:
     first, last = f"{values[0]:g}", f"{values[-1]:g}"
     return first if min(values) == max(values) else f"{first} to {last}"
-
-
-def dpsgd_plan(plan: Plan) -> DpsgdPlan:
-    """The mechanism's own part of a plan.
-
-    Raises:
-        TypeError: it is a plan of another mechanism.
-    """
-    if not isinstance(plan.room, DpsgdPlan):
-        raise TypeError(f"a plan of {plan.mechanism}, not of {DpsgdPlan.kind}")
-    return plan.room
 
 
 PLAN: type[MechanismPlan] = DpsgdPlan

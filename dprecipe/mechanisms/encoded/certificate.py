@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt
 from dprecipe.mechanisms.certificate import CertificatePart, unit_of
-from dprecipe.mechanisms.encoded.plan import EncodedPlan, encoded_plan
+from dprecipe.mechanisms.encoded.plan import EncodedPlan
 from dprecipe.mechanisms.encoded.schema import KolmogorovSmirnov
 from dprecipe.mechanisms.facts import Digest, NoiseFacts, NoisyFacts, PhaseFacts, PrivacyUnit, Sentence
 from dprecipe.mechanisms.noisy_sum import certificate as noisy_sum
@@ -57,7 +57,7 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None]):
     facts = EncodedFacts
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> EncodedFacts:
-        own = encoded_plan(plan)
+        own = plan.room_as(EncodedPlan)
         noise = own.noises[-1]
         each = "each unit's bounded rank by rank by a codeword"
         if own.slots is not None:
@@ -80,7 +80,7 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None]):
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
         name, most = unit_of(plan)
         enforced_by = noisy_sum.clipped_together(plan, copies=1)
-        if encoded_plan(plan).slots is not None:
+        if plan.room_as(EncodedPlan).slots is not None:
             dealt = "is sampled, and dealt to a micro-batch, by itself"
             if plan.room.scheme == "full_batch":
                 dealt = "takes part in every step, and is dealt to a micro-batch by itself"

@@ -12,7 +12,7 @@ from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
 from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.encoded.schema import FileCodebook, GaussianCodebook, KolmogorovSmirnov
 from dprecipe.mechanisms.noisy_sum import steps
-from dprecipe.mechanisms.plan import Length, Plan, Recorded
+from dprecipe.mechanisms.plan import Length, Recorded
 from dprecipe.privacy.events import Charge, run_lengths
 
 ATTACHMENT = "codebook"
@@ -139,17 +139,6 @@ class EncodedPlan(UsualPlan):
 
 def _in_groups(groups: Sequence[int]) -> str:
     return "" if len(groups) == 1 else f", ranked in {len(groups)} groups"
-
-
-def encoded_plan(plan: Plan) -> EncodedPlan:
-    """The mechanism's own part of a plan.
-
-    Raises:
-        TypeError: it is a plan of another mechanism.
-    """
-    if not isinstance(plan.room, EncodedPlan):
-        raise TypeError(f"a plan of {plan.mechanism}, not of {EncodedPlan.kind}")
-    return plan.room
 
 
 PLAN: type[MechanismPlan] = EncodedPlan

@@ -26,7 +26,7 @@ from dprecipe.mechanisms.pate import charges as votes
 from dprecipe.mechanisms.pate import cost_statement, labels
 from dprecipe.mechanisms.pate.cost_statement import DataDependentFacts, VotesCost
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, SanitisedCost
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
@@ -89,7 +89,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
     progress = ("query", "queries")
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: VotesCost | None) -> PateFacts:
-        own, stated = pate_plan(plan), None
+        own, stated = plan.room_as(PatePlan), None
         if numbers is not None and votes.publishes_cost(plan):
             stated = cost_statement.make_statement(plan, numbers)
         return PateFacts(
@@ -118,8 +118,9 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
         return CHECKS if plan.room.reads_training_records else CHECKS_OF_A_FILE
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
+        teachers = plan.room_as(PatePlan).ensemble.count
         return (
-            f"the number of teachers, {pate_plan(plan).ensemble.count}, and which public records they were asked about",
+            f"the number of teachers, {teachers}, and which public records they were asked about",
             "the votes, what they cost, the teachers, and the key that dealt the records: they stay in private/",
         )
 
@@ -256,7 +257,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
 
 
 def _voting(plan: Plan, charges: Sequence[Charge]) -> VotingFacts:
-    own = pate_plan(plan)
+    own = plan.room_as(PatePlan)
     return VotingFacts(
         teachers=own.ensemble.count,
         teachers_from="recipe" if own.reads_training_records else "file",
@@ -276,7 +277,7 @@ def _voting(plan: Plan, charges: Sequence[Charge]) -> VotingFacts:
 
 def _partition(plan: Plan) -> str:
     """How private records came to teachers."""
-    own = pate_plan(plan)
+    own = plan.room_as(PatePlan)
     if not own.reads_training_records:
         return "declared: the votes are of teachers that were trained elsewhere, on disjoint parts of the records"
     return (

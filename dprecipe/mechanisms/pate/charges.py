@@ -13,7 +13,7 @@ from types import UnionType
 
 from dprecipe.mechanisms.facts import BudgetFacts
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.filter import filter_spent
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
@@ -34,18 +34,18 @@ def count_queries(charges: Sequence[Charge]) -> int:
 
 def is_filtered(plan: Plan) -> bool:
     """Whether a filter decides when the run ends, so that its charges are not those of the plan."""
-    return pate_plan(plan).filter_limit is not None
+    return plan.room_as(PatePlan).filter_limit is not None
 
 
 def publishes_cost(plan: Plan) -> bool:
     """Whether the run publishes what its votes cost, with noise."""
-    return pate_plan(plan).publication is not None
+    return plan.room_as(PatePlan).publication is not None
 
 
 def find_impossible(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
     """Why no run under the plan's filter can have charged these events of the plan, and ended as it says."""
     votes = [charge for charge in charges if not isinstance(charge.event, SanitisedCost)]
-    own, limit, total = pate_plan(plan), _limit(plan), filter_spent(votes)
+    own, limit, total = plan.room_as(PatePlan), _limit(plan), filter_spent(votes)
     where = "events.run_length"
     lines = []
     if not abs(total - limit) <= ROUNDING * limit:
@@ -77,7 +77,7 @@ def find_impossible(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) 
 
 def _limit(plan: Plan) -> float:
     """μ² at which the run stops."""
-    limit = pate_plan(plan).filter_limit
+    limit = plan.room_as(PatePlan).filter_limit
     if limit is None:
         raise ValueError("no filter decides when the run ends")
     return limit

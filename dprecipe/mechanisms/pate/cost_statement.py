@@ -17,7 +17,7 @@ from dprecipe.mechanisms.certificate import compare_number
 from dprecipe.mechanisms.facts import Sentence
 from dprecipe.mechanisms.pate.charges import count_charges
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory import sanitise
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised, Sanitiser
 from dprecipe.mechanisms.plan import Plan
@@ -93,7 +93,7 @@ def sanitiser_of(plan: Plan) -> Sanitiser:
         RunFailed: there are none.
         ValueError: they are out of range.
     """
-    chosen = pate_plan(plan).publication
+    chosen = plan.room_as(PatePlan).publication
     if chosen is None:
         raise RunFailed("internal fault: the plan does not publish what votes cost", "please report this")
     event = chosen.event

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.schema import Teachers
-from dprecipe.mechanisms.plan import Length, Plan, Recorded
+from dprecipe.mechanisms.plan import Length, Recorded
 from dprecipe.privacy.events import Charge
 
 
@@ -151,17 +151,6 @@ class PatePlan(UsualPlan):
         """How many of the queries the budget holds even if every one is answered, where that is not all of them."""
         sure = next((c.count for c in self.votes if isinstance(c.event, NoisyThreshold)), self.queries)
         return f" at most; {sure:,} fit whatever is answered" if sure < self.queries else ""
-
-
-def pate_plan(plan: Plan) -> PatePlan:
-    """The mechanism's own part of a plan.
-
-    Raises:
-        TypeError: it is a plan of another mechanism.
-    """
-    if not isinstance(plan.room, PatePlan):
-        raise TypeError(f"a plan of {plan.mechanism}, not of {PatePlan.kind}")
-    return plan.room
 
 
 PLAN: type[MechanismPlan] = PatePlan

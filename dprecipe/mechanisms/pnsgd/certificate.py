@@ -29,7 +29,7 @@ from dprecipe.mechanisms.facts import (
     Word,
 )
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan, pnsgd_plan
+from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schema import Constraint
 from dprecipe.privacy import accountants, rounding, whole_runs
 from dprecipe.privacy.events import MAX_ROWS, Charge, Event
@@ -136,7 +136,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: HiddenNumbers | None) -> PnsgdFacts:
         if numbers is None:
             raise TypeError("of a last-iterate release its bounds are stated")
-        own = pnsgd_plan(plan)
+        own = plan.room_as(PnsgdPlan)
         last = own.stages[-1]
         return PnsgdFacts(
             kind="pnsgd",
@@ -157,7 +157,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        own = pnsgd_plan(plan)
+        own = plan.room_as(PnsgdPlan)
         norm, descent = own.feature_norm, own.descent
         clipped = "targets are clipped to their range" if norm is None else f"features are clipped to the norm {norm:g}"
         return PrivacyUnit(
@@ -180,12 +180,12 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
             "when an attempt was cut short, if it was: an attempt that goes on with it, or begins anew, is not charged "
             "again, which rests on crashes, and the decision to begin again, not depending on the records",
         ]
-        if pnsgd_plan(plan).descent.order == "sequential":
+        if plan.room_as(PnsgdPlan).descent.order == "sequential":
             lines.append("which place in the file a record has, and so how well it is protected")
         return lines
 
     def qualify_claim(self, plan: Plan, numbers: HiddenNumbers | None) -> str:
-        descent, sentences = pnsgd_plan(plan).descent, []
+        descent, sentences = plan.room_as(PnsgdPlan).descent, []
         if descent.order == "permuted":
             sentences.append(
                 "The records took part in an order drawn at random, whatever they hold; the guarantee is an average "
@@ -212,7 +212,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
 
     def describe_training(self, plan: Plan) -> str:
         text = "every use of the training records is a step of one event, of which nothing but the end is released"
-        if pnsgd_plan(plan).private_log:
+        if plan.room_as(PnsgdPlan).private_log:
             text += "; the loss on them after each pass stays in private/ and chose nothing"
         return text
 

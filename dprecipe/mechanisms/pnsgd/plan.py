@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from dprecipe.mechanisms.contract import MechanismPlan, UsualPlan
 from dprecipe.mechanisms.noisy_sum.steps import shortest_number
-from dprecipe.mechanisms.plan import Length, Plan
+from dprecipe.mechanisms.plan import Length
 from dprecipe.mechanisms.pnsgd.constants import Proven, round_above, round_below, step_contraction
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
@@ -186,17 +186,6 @@ class PnsgdPlan(UsualPlan):
 def _range(values: Sequence[float]) -> str:
     first, last = f"{values[0]:.6g}", f"{values[-1]:.6g}"
     return first if min(values) == max(values) else f"{first} to {last} in {len(values):,} stages"
-
-
-def pnsgd_plan(plan: Plan) -> PnsgdPlan:
-    """The mechanism's own part of a plan.
-
-    Raises:
-        TypeError: it is a plan of another mechanism.
-    """
-    if not isinstance(plan.room, PnsgdPlan):
-        raise TypeError(f"a plan of {plan.mechanism}, not of {PnsgdPlan.kind}")
-    return plan.room
 
 
 PLAN: type[MechanismPlan] = PnsgdPlan

@@ -33,7 +33,7 @@ from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
 from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
 from output_perturbation.certificate import PART
-from output_perturbation.plan import OutputPerturbationPlan, own_plan
+from output_perturbation.plan import OutputPerturbationPlan
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +80,7 @@ def probe(plan: Plan) -> tuple[Check, ...]:
     Raises:
         RunFailed: one does not hold.
     """
-    own, classes = own_plan(plan), describe_data(plan.data).classes
+    own, classes = plan.room_as(OutputPerturbationPlan), describe_data(plan.data).classes
     rows, labels = read_rows(own, Synthetic(plan))
     other = labels.copy()
     other[0] = (other[0] + 1) % classes
@@ -131,7 +131,7 @@ class MinimumRunner(Runner[Program]):
         return Program(sets, provenance)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: Program, start: Start) -> Run:
-        own, event, kept = own_plan(plan), plan.events[0].event, folder.private / "minimum.npy"
+        own, event, kept = plan.room_as(OutputPerturbationPlan), plan.events[0].event, folder.private / "minimum.npy"
         public, records = describe_data(plan.data), program.sets.train
 
         def check(before: Ledger | None) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dprecipe.data.facts import describe_data
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.clipping import PlannedClip
-from dprecipe.mechanisms.dpsgd.plan import Phase, dpsgd_plan
+from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
@@ -94,7 +94,7 @@ class ClippedSums:
     """
 
     def __init__(self, plan: Plan, model: nn.Module) -> None:
-        own = dpsgd_plan(plan)
+        own = plan.room_as(DpsgdPlan)
         self._model = model
         self._shape = describe_data(plan.data).shape
         self._runtime = plan.runtime

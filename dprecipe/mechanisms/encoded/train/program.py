@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.encoded.codebook import Codebook
 from dprecipe.mechanisms.encoded.files import codebook_of
-from dprecipe.mechanisms.encoded.plan import EncodedPlan, encoded_plan
+from dprecipe.mechanisms.encoded.plan import EncodedPlan
 from dprecipe.mechanisms.encoded.train.denoise import kolmogorov_smirnov
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
 from dprecipe.mechanisms.encoded.train.probe_codes import encoding_tests
@@ -35,7 +35,7 @@ SLOTS = 1 << 62
 
 def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets) -> NoisySteps:
     """The program of a plan."""
-    own, slot_of = encoded_plan(plan), None
+    own, slot_of = plan.room_as(EncodedPlan), None
     if own.slots is not None:
         # Dealt unit by unit from a stream of its own: one more unit moves no other.
         slot_of = secrets.stream("sampling", SLOTS).integers(own.slots, store.units)
@@ -45,7 +45,7 @@ def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets:
 
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
     """What the probe asks of this mechanism's sums."""
-    own = encoded_plan(plan)
+    own = plan.room_as(EncodedPlan)
     codebook = codebook_of(own, Path(plan.source.file).parent)
     return encoding_tests(encoder_of(own, model, codebook), codebook, own.codebook.norm)
 
@@ -88,7 +88,7 @@ class Encoding:
     def __init__(self, plan: Plan, encoder: Encoder, slot_of: UnitNumbers | None) -> None:
         self._encoder = encoder
         self._slot_of = slot_of
-        own = encoded_plan(plan)
+        own = plan.room_as(EncodedPlan)
         self._divisor = own.divisor
         self._physical_batch = size_on(encoder.device, own.divisor, plan.runtime.physical_batch)
         self._denoise = own.denoise

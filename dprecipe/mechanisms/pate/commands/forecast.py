@@ -26,7 +26,7 @@ from dprecipe.mechanisms.pate.commands.alternatives import (
 from dprecipe.mechanisms.pate.commands.forecast_document import Costs, Forecast
 from dprecipe.mechanisms.pate.commands.forecast_tables import tabulate_points, tabulate_rows, tabulate_thresholds
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.schema import Pate, SmoothSensitivity
 from dprecipe.mechanisms.pate.theory import exact_votes, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitiser
@@ -45,7 +45,7 @@ DELTA = 1e-6
 
 def forecast_plan(plan: Plan, spec: Pate, facts: Facts, agreement: Agreement, seed: int, report: Report) -> Forecast:
     """What the plan of `spec` will bring if teachers agree as is assumed. `report` is told what is being worked out."""
-    voting, planned, delta = voting_of(plan), pate_plan(plan), plan.budget.delta
+    voting, planned, delta = voting_of(plan), plan.room_as(PatePlan), plan.budget.delta
     queries, interaction = count_first_round(planned), planned.interaction
     report("simulated votes")
     counts_QM = simulate.simulate_counts(voting.teachers, voting.classes, min(queries, SIMULATED), agreement, seed)

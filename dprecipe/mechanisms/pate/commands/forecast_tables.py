@@ -21,7 +21,7 @@ from dprecipe.mechanisms.pate.commands.alternatives import (
 )
 from dprecipe.mechanisms.pate.commands.forecast_document import Forecast, ForecastPoint, ForecastRow
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold, SanitisedCost
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.theory import votes
 from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
@@ -48,7 +48,7 @@ def tabulate_rows(plan: Plan, look: Alternatives, right_Q: Array, report: Report
         report(f"thresholds with noise {deviation:g} of the check")
         here = deviation == own.multiplier
         result, worst = look.planned(_with_deviation(look.spec, deviation))
-        there = pate_plan(plan) if here else result
+        there = plan.room_as(PatePlan) if here else result
         if here:
             worst = plan.guarantee.epsilon
         multiplier = None if there is None else there.answer.noise_multiplier
@@ -100,7 +100,7 @@ def tabulate_points(
     points = []
     for queries in sorted({max(1, round(made.queries * i / POINTS)) for i in range(1, POINTS + 1)}):
         report(f"ε of {queries:,} queries")
-        charges = [Charge(answer, min(queries, pate_plan(plan).answers)), *released]
+        charges = [Charge(answer, min(queries, plan.room_as(PatePlan).answers)), *released]
         if voting.selection is not None:
             charges.append(Charge(NoisyThreshold(voting.selection.multiplier), queries))
         worst = accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant)

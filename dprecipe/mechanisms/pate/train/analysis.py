@@ -22,7 +22,7 @@ from dprecipe.mechanisms.drawing import CAP, MARK
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.cost_statement import sanitiser_of
 from dprecipe.mechanisms.pate.events import SanitisedCost
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensitivity, votes
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
@@ -43,7 +43,7 @@ EXACT = 10**7
 
 def voting_of(plan: Plan) -> Voting:
     """How the queries of a plan are answered."""
-    own, selection = pate_plan(plan), None
+    own, selection = plan.room_as(PatePlan), None
     if own.threshold is not None and own.check is not None:
         selection = VoteSelection(own.threshold, own.check.noise_multiplier)
     answer = own.answer
@@ -57,7 +57,7 @@ def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path)
     Raises:
         RunFailed: the disk refuses.
     """
-    interactive = pate_plan(plan).interaction is not None
+    interactive = plan.room_as(PatePlan).interaction is not None
     costs = _realised(plan, counts_QM, ballot) if interactive else _costs(plan, counts_QM, ballot)
     content = {
         "schema": "dprecipe.pate-analysis/v1",
@@ -76,7 +76,7 @@ def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path)
 
 def plot_consensus(plan: Plan, counts_QM: Counts) -> str:
     """How many teachers agree, over all queries: a histogram, SVG."""
-    own = pate_plan(plan)
+    own = plan.room_as(PatePlan)
     teachers, threshold = own.ensemble.count, own.threshold
 
     def draw(axes: Any) -> None:
@@ -106,7 +106,7 @@ def release_sanitised_cost(
     Raises:
         RunFailed: the file is not of this ledger, or the disk refuses.
     """
-    if pate_plan(plan).publication is None:
+    if plan.room_as(PatePlan).publication is None:
         return None
     kept = _kept(path, before)
     if kept is not None:
@@ -141,7 +141,7 @@ def _realised(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
     """Of a list that depends on earlier answers: what was charged along this run, at the order that is best for the
     data-independent cost of the plan, which is fixed before the run. Checks are charged what they cost at most."""
     voting = voting_of(plan)
-    planned = vote_analysis.independent_rdp(voting, len(counts_QM), pate_plan(plan).answers, votes.ORDERS)
+    planned = vote_analysis.independent_rdp(voting, len(counts_QM), plan.room_as(PatePlan).answers, votes.ORDERS)
     order = conversion.epsilon(votes.ORDERS, planned, plan.budget.delta, "classic").order
     charged_A = votes.answer_rdp(counts_QM[ballot.taught], voting, [order]).sum(axis=0)
     if voting.selection is not None:

@@ -21,7 +21,7 @@ from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.pate import votes_file
 from dprecipe.mechanisms.pate.aggregators import Counts
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.schema import Teachers
 from dprecipe.mechanisms.pate.train import checks
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take
@@ -130,7 +130,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> PateProgram:
     if lesson is not None:
         tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
     public = features_of(plan, given.records("public", plan, root))
-    chosen = choose_queries(public, pate_plan(plan).queries)
+    chosen = choose_queries(public, plan.room_as(PatePlan).queries)
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
@@ -149,7 +149,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> PateProgram:
 
 def teachers_of(plan: Plan) -> Teachers:
     """Who votes."""
-    return pate_plan(plan).ensemble
+    return plan.room_as(PatePlan).ensemble
 
 
 def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
@@ -196,7 +196,7 @@ def features_of(plan: Plan, records: RecordSource | None) -> Floats:
 def _voted(plan: Plan, teachers: Teachers, root: Path, chosen: ChosenQueries) -> Voted:
     if teachers.votes is None:
         raise ValueError("the teachers are trained, no votes are read")
-    classes = pate_plan(plan).classes
+    classes = plan.room_as(PatePlan).classes
     votes_RM = votes_file.read(teachers.votes, root, len(chosen.of_record), teachers.count, classes)
     return Voted(votes_RM[chosen.records])
 
@@ -206,7 +206,7 @@ def _trained(plan: Plan, teachers: Teachers, lesson: Lesson, records: RecordSour
         raise DataFault("there are no training records", "name data.train, or pass train=")
     identities = records.identities if isinstance(records, Records) else None
     if identities is None:
-        partition_by = pate_plan(plan).partition_by
+        partition_by = plan.room_as(PatePlan).partition_by
         if partition_by != "record number":
             raise DataFault(
                 f"the training records have no names, and the plan deals them by {partition_by!r}",

@@ -22,7 +22,7 @@ from torch import nn
 from dprecipe.mechanisms.pate import labels
 from dprecipe.mechanisms.pate.aggregators import Scores, aggregator_of
 from dprecipe.mechanisms.pate.charges import count_queries
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.train import analysis, checks
 from dprecipe.mechanisms.pate.train.answers import UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
@@ -59,7 +59,7 @@ class VotingRunner(Runner[PateProgram]):
 
     def attempt(self, plan: Plan, folder: RunFolder, program: PateProgram, start: Start) -> Run:
         """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
-        own, insecure = pate_plan(plan), plan.runtime.insecure
+        own, insecure = plan.room_as(PatePlan), plan.runtime.insecure
         key = held_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
         private = {"commitment": program.ensemble.private(key), "public": [program.public], "partition": [key]}
         stopped = threading.Event()
@@ -177,7 +177,7 @@ def _put(
 ) -> None:
     """Put all queries, as far as the budget goes: at once, or in rounds with a student's expectations in between, which
     `judge` is shown. A student without a label expects nothing."""
-    interaction = pate_plan(plan).interaction
+    interaction = plan.room_as(PatePlan).interaction
     edges = np.linspace(0, len(ballot.outcomes), 1 + (1 if interaction is None else interaction.rounds))
     for first, end in itertools.pairwise(edges.round().astype(int).tolist()):
         part, expected = range(first, end), None

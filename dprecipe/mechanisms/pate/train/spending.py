@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import final
 
 from dprecipe.mechanisms.pate.events import FilterRest, SanitisedCost
-from dprecipe.mechanisms.pate.plan import pate_plan
+from dprecipe.mechanisms.pate.plan import PatePlan
 from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
@@ -25,7 +25,7 @@ class Spending:
     """Stands between a run's votes and its ledger."""
 
     def __init__(self, plan: Plan, ledger: LedgerWriter) -> None:
-        limit = pate_plan(plan).filter_limit
+        limit = plan.room_as(PatePlan).filter_limit
         self._filter = None if limit is None else GaussianFilter(limit)
         self._planned = _counted(plan.events)
         self._budget = plan.budget

@@ -13,7 +13,7 @@ from typing import Any
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
-from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
+from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.theory import last_iterate
 from dprecipe.mechanisms.pnsgd.theory.paper import comparison_at, paper_contraction
 from dprecipe.mechanisms.pnsgd.theory.positions import choose_positions
@@ -124,7 +124,7 @@ def show_positions(
 
 def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> Curve:
     """Every place where there are at most 40, else as many; with `every`, all of them. All δ are rounded up."""
-    event = pnsgd_plan(plan).event
+    event = plan.room_as(PnsgdPlan).event
     ordered = replace(event, order="sequential", stop="last")
     delta, paper = plan.budget.delta, _paper_contraction(plan)
     rows, of_batch = [], dict[int, PositionRow]()
@@ -144,7 +144,7 @@ def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> C
 
 def _paper_contraction(plan: Plan) -> float | None:
     """M as the paper has it, where its conditions hold and all steps are alike."""
-    own = pnsgd_plan(plan)
+    own = plan.room_as(PnsgdPlan)
     proven = own.descent.proven
     if len(own.stages) > 1:
         return None

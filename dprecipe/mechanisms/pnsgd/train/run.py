@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from dprecipe.data.facts import DataFacts, describe_data
 from dprecipe.faults import BudgetSpent, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
-from dprecipe.mechanisms.pnsgd.plan import pnsgd_plan
+from dprecipe.mechanisms.pnsgd.plan import PnsgdPlan
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint
 from dprecipe.mechanisms.pnsgd.train import checks
@@ -96,7 +96,7 @@ def prepare(plan: Plan, root: Path, given: Given) -> PnsgdProgram:
 
 
 def _prepared(plan: Plan, records: Callable[[], Sets]) -> PnsgdProgram:
-    own, data_facts, objective = pnsgd_plan(plan), describe_data(plan.data), objective_of(plan)
+    own, data_facts, objective = plan.room_as(PnsgdPlan), describe_data(plan.data), objective_of(plan)
     device = _device(plan, objective)
     tried = checks.run_checks(objective, own.descent, own.contraction, own.stages, lambda: _where(objective, device))
     sets = records()
@@ -107,7 +107,7 @@ def _prepared(plan: Plan, records: Callable[[], Sets]) -> PnsgdProgram:
 
 def objective_of(plan: Plan) -> Objective:
     """What the plan descends, and where."""
-    own, data_facts = pnsgd_plan(plan), describe_data(plan.data)
+    own, data_facts = plan.room_as(PnsgdPlan), describe_data(plan.data)
     constraint, location = own.constraint, isinstance(plan.model, Location)
     return Objective(
         loss=loss_of(plan.model, data_facts.classes),
@@ -121,7 +121,7 @@ def objective_of(plan: Plan) -> Objective:
 
 
 def _device(plan: Plan, objective: Objective) -> torch.device:
-    numbers = pnsgd_plan(plan).descent.batch_size * math.prod(objective.shape)
+    numbers = plan.room_as(PnsgdPlan).descent.batch_size * math.prod(objective.shape)
     if plan.runtime.device == "auto" and numbers < WORTH_MOVING:
         return torch.device("cpu")
     return device_of(plan.runtime.device)
@@ -180,7 +180,7 @@ class HiddenRunner(Runner[PnsgdProgram]):
     def rehearse(self, plan: Plan) -> Rehearsal:
         """Some steps on synthetic records."""
         program = _prepared(plan, lambda: Sets(Synthetic(plan)))
-        objective, secrets, asked = program.objective, Secrets(), pnsgd_plan(plan).descent
+        objective, secrets, asked = program.objective, Secrets(), plan.room_as(PnsgdPlan).descent
         state = State(np.zeros(objective.shape), 0, plan.length.steps, None)
         noise = Noise(Distribution(asked.family), secrets, math.prod(objective.shape))
         where = program.where()
@@ -244,7 +244,7 @@ def _descend(
 
     The event has to be reserved.
     """
-    own, train, objective = pnsgd_plan(plan), program.sets.train, program.objective
+    own, train, objective = plan.room_as(PnsgdPlan), program.sets.train, program.objective
     asked = own.descent
     if state is None:
         state = State.fresh(
@@ -282,7 +282,7 @@ def weights_of(plan: Plan, data_facts: DataFacts, iterate: Floats) -> dict[str, 
     Where a classifier of two classes has one predictor, the outputs of its module are 0 and that predictor.
     """
     state = _module(plan, data_facts).state_dict()
-    bias = pnsgd_plan(plan).bias
+    bias = plan.room_as(PnsgdPlan).bias
     for name, tensor in state.items():
         part = iterate
         if name.endswith("weight") and bias:
