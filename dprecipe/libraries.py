@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from importlib import metadata
 
@@ -16,8 +16,8 @@ VISION = 15
 
 
 @contextmanager
-def importing_libraries() -> Iterator[None]:
-    """Import libraries in here.
+def importing_libraries(package: str = OURS) -> Iterator[None]:
+    """Import libraries in here, for modules of `package`, whose own faults are raised as they are.
 
     Raises:
         RunFailed: one of them is missing, or raises while it is imported.
@@ -28,8 +28,9 @@ def importing_libraries() -> Iterator[None]:
         raise
     except Exception as error:  # a library may raise anything
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        name = _broken(error)
-        if name == OURS:
+        own = {OURS, package.partition(".")[0]}
+        name = _broken(error, own)
+        if name in own:
             raise
         if missing in ("torch", "lightning", "safetensors"):
             raise RunFailed(f"training needs {missing}", "pip install 'dprecipe[train]'") from error
@@ -40,12 +41,13 @@ def importing_libraries() -> Iterator[None]:
         ) from error
 
 
-def _broken(error: Exception) -> str:
-    """The package that was being imported: the innermost one that is not torch, which all of them call."""
+def _broken(error: Exception, own: Set[str]) -> str:
+    """The package that was being imported: the innermost one that is neither torch, which all of them call, nor one
+    of our `own`."""
     names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     packages = [name.partition(".")[0] for name in names]
     known = [package for package in packages if package and package not in sys.stdlib_module_names]
-    others = [package for package in known if package not in ("torch", OURS)]
+    others = [package for package in known if package != "torch" and package not in own]
     return [OURS, *known][-1] if not others else others[-1]
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from dprecipe.faults import RunFailed
+from dprecipe.libraries import importing_libraries
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("lightning", reason="lightning is not installed")
@@ -77,3 +81,15 @@ print(sorted({"lightning", "torchmetrics", "torchvision"} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_fault_of_a_mechanism_from_elsewhere_is_raised_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no library: reinstalling it would mend nothing."""
+    (tmp_path / "mechanism_of_ours.py").write_text("from dprecipe.faults import NoSuchName\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ImportError, match="NoSuchName"), importing_libraries("mechanism_of_ours.train"):
+        import_module("mechanism_of_ours")
+    with pytest.raises(RunFailed, match="mechanism_of_ours can't be imported"), importing_libraries():
+        import_module("mechanism_of_ours")

@@ -57,8 +57,6 @@ class CertificatePart(Protocol[F, N]):
     """What a run goes through one by one."""
     hides_iterates: bool = False
     """Whether the claim covers the last iterate alone: nothing of the way there may be released."""
-    grid: float = 1e-9
-    """How far, relative, the accountant's numerical bound may lie above its Rényi bound of the same events."""
     bounds: Mapping[str, str] = {}
     """What kind of bound each accountant of the mechanism's own gives, by the accountant's name."""
 

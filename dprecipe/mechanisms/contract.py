@@ -336,7 +336,7 @@ class Mechanism:
         """
         from dprecipe.libraries import importing_libraries
 
-        with importing_libraries():
+        with importing_libraries(self.package):
             runner: object = import_module(f"{self.package}.train.run").RUNNER
         return runner
 

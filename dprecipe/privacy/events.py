@@ -100,6 +100,10 @@ class Event:
     to 100,000 steps the other library's lay at most 1e-4 of ε above ours, and at most 1e-4 where ε is small. An honest
     claim is at or above the truth, and so within this of the other bound; one that is lower than that is found out."""
 
+    renyi_tolerance: ClassVar[float] = 1e-9
+    """How far, relative, the numerical bound of its loss distribution may lie above its Rényi bound: as much as a grid
+    can lose."""
+
     # How it composes
 
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:

@@ -47,7 +47,8 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     result += compare_number("claim.epsilon", claim.epsilon, primary.value)
     loose, tight = (cross, primary) if cross.accountant.startswith("rdp") else (primary, cross)
     part = mechanism_of(plan.mechanism).certificate
-    if not tight.value <= loose.value * (1 + part.grid):
+    tolerance = max((charge.event.renyi_tolerance for charge in charges), default=0.0)
+    if not tight.value <= loose.value * (1 + tolerance):
         result.append("accounting: the exact or numerical bound exceeds the Rényi bound; one of them is wrong")
     rdp = loose.value if loose.accountant.startswith("rdp") else math.inf
     result += _cross_check(third, claim.epsilon, rdp, plan, charges, notes)

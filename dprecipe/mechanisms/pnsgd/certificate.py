@@ -129,9 +129,6 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
     facts = PnsgdFacts
     hides_iterates = True
     bounds = BOUNDS
-    grid = 1e-3
-    """Losses of Laplace noise are composed on a grid, which the Rényi bound of a last-iterate release knows nothing
-    of."""
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: HiddenNumbers | None) -> PnsgdFacts:
         if numbers is None:
