@@ -47,8 +47,10 @@ def _broken(error: Exception, own: Set[str]) -> str:
     names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     packages = [name.partition(".")[0] for name in names]
     known = [package for package in packages if package and package not in sys.stdlib_module_names]
-    others = [package for package in known if package != "torch" and package not in own]
-    return [OURS, *known][-1] if not others else others[-1]
+    last = max((place for place, package in enumerate(known) if package in own), default=-1)
+    imported = known[last + 1 :]  # by the innermost of our modules
+    others = [package for package in imported if package != "torch"]
+    return [OURS, *imported, *others][-1]
 
 
 def _remedy(package: str) -> str:
