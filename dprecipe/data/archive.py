@@ -21,7 +21,7 @@ _HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], boo
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
 }
-LONGEST_HEADER = 10_000
+MAX_HEADER_BYTES = 10_000
 """Bytes of an array's header, as numpy reads it."""
 _FORTRAN = 64 << 20
 _ERRORS = (*READ_ERRORS, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
@@ -85,9 +85,9 @@ class Archive:
     def _open(self, name: str) -> Iterator[BinaryIO]:
         member = f"{name}.npy"
         if member not in self._archive.namelist():
-            there = [other.removesuffix(".npy") for other in self._archive.namelist()[:20] if other.endswith(".npy")]
+            present = [other.removesuffix(".npy") for other in self._archive.namelist()[:20] if other.endswith(".npy")]
             raise DataFault(
-                f"{self._file}: has no array {name!r}" + (f"; its arrays are {', '.join(there)}" if there else ""),
+                f"{self._file}: has no array {name!r}" + (f"; its arrays are {', '.join(present)}" if present else ""),
                 self._save,
             )
         with self._archive.open(member) as stream:
@@ -108,8 +108,8 @@ class Archive:
             raise DataFault(f"{file}: array {name!r} is in a format this version does not read", self._save)
         # What the header's length says is held against a limit before so much is unpacked.
         length = stream.read(2 if version == (1, 0) else 4)
-        if int.from_bytes(length, "little") > LONGEST_HEADER:
-            raise DataFault(f"{file}: array {name!r} has a header of more than {LONGEST_HEADER:,} bytes", self._save)
+        if int.from_bytes(length, "little") > MAX_HEADER_BYTES:
+            raise DataFault(f"{file}: array {name!r} has a header of more than {MAX_HEADER_BYTES:,} bytes", self._save)
         dims, fortran, dtype = parse(io.BytesIO(length + stream.read(int.from_bytes(length, "little"))))
         if dtype.hasobject:
             raise DataFault(

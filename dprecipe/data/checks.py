@@ -19,12 +19,12 @@ def check_data(data: Data) -> list[Finding]:
     """What contradicts itself in the data block (R2xx); paths are set, places are not."""
     findings = [finding for rule in _SOURCE_RULES for role, source in _sources(data) for finding in rule(source, role)]
     findings += _declared_size(data)
-    findings += step_checks.one_operation_a_step(data)
+    findings += step_checks.check_operations(data)
     if not findings:
         rules = (
             step_checks.check_steps,
-            step_checks.encoded_once,
-            step_checks.tokens_alone,
+            step_checks.check_encodings,
+            step_checks.check_tokens,
             _test_matches,
             _public_matches,
         )
@@ -137,12 +137,12 @@ def _features(train: Source, other: AnySource) -> tuple[tuple[str, object, objec
 
 
 def _differ(path: str, pairs: Sequence[tuple[str, object, object]]) -> Iterator[Finding]:
-    for what, train_value, other_value in pairs:
+    for subject, train_value, other_value in pairs:
         if train_value != other_value:
             yield Finding(
                 "R214",
-                f"{path} and data.train differ in their {what}: one model can't read both",
-                f"give both the same {what}, in the same order",
+                f"{path} and data.train differ in their {subject}: one model can't read both",
+                f"give both the same {subject}, in the same order",
                 path,
             )
             return

@@ -1,6 +1,7 @@
-"""What is wrong with data files, collected: all of it is told at once, and each thing once.
+"""Problems of data files, collected: all are reported at once, and each of them once.
 
-A message names the column and what is wrong with it. Where in a private file, and how often, is for a terminal only.
+A message names the column and the problem. The place in a private file and the number of occurrences go to a terminal
+only, never to a log.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import final
 from dprecipe.faults import DataFault
 
 MAX_PROBLEMS = 20
-"""Different problems that are told of one source."""
+"""Different problems that are reported for one source."""
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Entry:
     remedy: str
     place: str
     count: int = 0
@@ -24,57 +25,57 @@ class _Seen:
 
 @final
 class Problems:
-    """The problems of one source; `private`: places and counts are kept out of the message."""
+    """The problems of one source. If it is `private`, places and counts are left out of the message."""
 
     def __init__(self, private: bool) -> None:
         self._private = private
-        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._entries: dict[tuple[str, str], _Entry] = {}
         self._faults: list[DataFault] = []
 
-    def add(self, what: str, problem: str, remedy: str, place: str = "", count: int = 1) -> None:
-        """`problem` of `what` (a file, a column), `count` times from `place` on."""
-        if (what, problem) in self._seen or len(self._seen) < MAX_PROBLEMS:
-            self._seen.setdefault((what, problem), _Seen(remedy, place)).count += count
+    def add(self, subject: str, problem: str, remedy: str, place: str = "", count: int = 1) -> None:
+        """Add a `problem` of `subject` (a file, a column), which occurs `count` times, first at `place`."""
+        if (subject, problem) in self._entries or len(self._entries) < MAX_PROBLEMS:
+            self._entries.setdefault((subject, problem), _Entry(remedy, place)).count += count
 
-    def fault(self, what: str, problem: str, remedy: str, place: str = "") -> DataFault:
-        """A fault of one place, by the same rule."""
-        return _worded(what, problem, remedy, place, self._private)
+    def fault(self, subject: str, problem: str, remedy: str, place: str = "") -> DataFault:
+        """The fault for a problem at one place, by the same rule."""
+        return _fault(subject, problem, remedy, place, self._private)
 
     def stop(self, fault: DataFault) -> DataFault:
-        """The fault to be raised where reading can't go on: with everything that was found before."""
+        """The fault to raise where reading can't go on: this one, together with all problems so far."""
         self._faults.append(fault)
-        return raise_together(self._all())
+        return combine_faults(self._all())
 
     def check(self) -> None:
-        """Raise what was found.
+        """Raise the problems, if there are any.
 
         Raises:
-            DataFault: anything was.
+            DataFault: there is a problem.
         """
         result = self._all()
         if result:
-            raise raise_together(result)
+            raise combine_faults(result)
 
     def _all(self) -> list[DataFault]:
         results = []
-        for (what, problem), seen in self._seen.items():
-            often = f", {seen.count:,} in all" if seen.count > 1 else ""
-            results.append(_worded(what, problem, seen.remedy, f"{seen.place}{often}", self._private))
+        for (subject, problem), entry in self._entries.items():
+            often = f", {entry.count:,} in all" if entry.count > 1 else ""
+            results.append(_fault(subject, problem, entry.remedy, f"{entry.place}{often}", self._private))
         return results + self._faults
 
 
-def _worded(what: str, problem: str, remedy: str, place: str, private: bool) -> DataFault:
+def _fault(subject: str, problem: str, remedy: str, place: str, private: bool) -> DataFault:
     if private:
-        return DataFault(f"{what}: {problem}", remedy, place)
-    return DataFault(f"{what}: {problem}" + (f" ({place})" if place else ""), remedy)
+        return DataFault(f"{subject}: {problem}", remedy, place)
+    return DataFault(f"{subject}: {problem}" + (f" ({place})" if place else ""), remedy)
 
 
-def raise_together(faults: Sequence[DataFault]) -> DataFault:
-    """One fault that tells of all, at least one, each once."""
+def combine_faults(faults: Sequence[DataFault]) -> DataFault:
+    """One fault that reports all of `faults`, of which there is at least one; each once."""
     faults = list({(fault.message, fault.remedy): fault for fault in faults}.values())
     if len(faults) == 1:
         return faults[0]
-    lines = ["the data are not what the recipe declares:"]
+    lines = ["the data do not match the recipe:"]
     for fault in faults:
         lines += [f"- {fault.message}", *([f"    {fault.remedy}"] if fault.remedy else [])]
     private = [f"- {fault.message}: {fault.private}" for fault in faults if fault.private]

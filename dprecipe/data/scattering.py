@@ -96,8 +96,8 @@ class _Bank:
         rows, columns = self.averages[r]
         across = (maps.reshape(-1, maps.shape[-1]) @ columns).reshape(*maps.shape[:-1], -1)
         upright = np.ascontiguousarray(across.swapaxes(-1, -2))
-        down = upright.reshape(-1, upright.shape[-1]) @ rows
-        return down.reshape(*upright.shape[:-1], -1).swapaxes(-1, -2)
+        averaged = upright.reshape(-1, upright.shape[-1]) @ rows
+        return averaged.reshape(*upright.shape[:-1], -1).swapaxes(-1, -2)
 
 
 def _modulus(spectrum: Spectra, filters: Floats, r: int) -> Floats:
@@ -135,10 +135,10 @@ def _morlet(size: tuple[int, int], j: int, angle: int, angles: int) -> NDArray[n
     theta = (angles // 2 - 1 - angle) * np.pi / angles
     envelope = np.zeros(size)
     wave = np.zeros(size, dtype=np.complex128)
-    for down in range(-2, 3):  # circular: the sum of all copies that reach here
-        for right in range(-2, 3):
-            y = (np.arange(size[0]) + down * size[0])[:, None]
-            x = np.arange(size[1]) + right * size[1]
+    for row_shift in range(-2, 3):  # circular: the sum of all copies that reach here
+        for column_shift in range(-2, 3):
+            y = (np.arange(size[0]) + row_shift * size[0])[:, None]
+            x = np.arange(size[1]) + column_shift * size[1]
             along, across = y * np.cos(theta) + x * np.sin(theta), x * np.cos(theta) - y * np.sin(theta)
             bell = np.exp(-(along**2 + (slant * across) ** 2) / (2 * sigma**2))
             envelope += bell
@@ -161,8 +161,8 @@ def _coarser(spectrum: NDArray[np.float64], r: int, axes: tuple[int, ...]) -> ND
     """The spectrum of a filter for maps at every 2^r-th pixel: its low frequencies."""
     for axis in axes:
         length = spectrum.shape[axis]
-        kept = length >> r
-        low = np.arange(kept)
-        low[(kept + 1) // 2 :] += length - kept
+        size = length >> r
+        low = np.arange(size)
+        low[(size + 1) // 2 :] += length - size
         spectrum = np.take(spectrum, low, axis=axis)
     return spectrum

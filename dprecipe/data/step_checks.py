@@ -26,7 +26,7 @@ from dprecipe.faults import Finding
 from dprecipe.text.near import nearest_word
 
 
-def one_operation_a_step(data: Data) -> Iterator[Finding]:
+def check_operations(data: Data) -> Iterator[Finding]:
     """Each step is a mapping of one key (R206)."""
     for index, step in enumerate(data.preprocess):
         names = [name for name, value in step if value is not None]
@@ -146,16 +146,16 @@ def _encoding(step: OneHot | Hash | Tokenize, columns: object, path: str) -> Ite
     if not isinstance(columns, dict):
         yield Finding("R208", f"{name} encodes columns of a table, and this source has none", "remove the step", path)
         return
-    right = Category if isinstance(step, OneHot) else TextColumn
+    expected = Category if isinstance(step, OneHot) else TextColumn
     key = "column" if isinstance(step, Tokenize) else "columns"
     for index, column in enumerate(_encoded_by(step, columns)):
         at = "" if isinstance(step, Tokenize) else f".{index}"
         if column not in columns:
-            close = nearest_word(column, [name for name, declared in columns.items() if isinstance(declared, right)])
+            close = nearest_word(column, [name for name, declared in columns.items() if isinstance(declared, expected)])
             remedy = "declare it in data.train.columns" if close is None else f"write {close}"
             meant = "" if close is None else f"; did you mean {close!r}?"
             yield Finding("R208", f"no column {column!r} is declared{meant}", remedy, f"{path}.{key}{at}")
-        elif not isinstance(columns[column], right):
+        elif not isinstance(columns[column], expected):
             kind = columns[column].kind
             remedy = {
                 "category": "encode it with one_hot, or declare it as {kind: text}",
@@ -175,7 +175,7 @@ def _encoded_by(step: OneHot | Hash | Tokenize, columns: Columns) -> tuple[str, 
             return (step.column,)
 
 
-def encoded_once(data: Data) -> Iterator[Finding]:
+def check_encodings(data: Data) -> Iterator[Finding]:
     """Each column of a table becomes numbers by one step (R209, R210)."""
     columns = data.train.table_columns
     if columns is None:
@@ -207,7 +207,7 @@ def encoded_once(data: Data) -> Iterator[Finding]:
             )
 
 
-def tokens_alone(data: Data) -> Iterator[Finding]:
+def check_tokens(data: Data) -> Iterator[Finding]:
     """A column of tokens is the only one, and no step makes other words of them (R220)."""
     tokens = tokenize_step(data.preprocess)
     columns = data.train.table_columns or {}

@@ -1,7 +1,7 @@
 """Rows of a table to feature vectors, by constants of the recipe alone.
 
-Both `csv` and `parquet` hand over chunks of rows as columns of text, numbers and None; a fault names row and
-column and never the value: data are private, messages and logs are not.
+The readers of `csv` and `parquet` pass chunks of rows, as columns of text, numbers and None. A fault names row and
+column, never the value: data are private, and messages and logs are not.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.counts import ColumnCounts, SourceCounts
 from dprecipe.data.facts import column_facts, hash_steps, tokenize_step
 from dprecipe.data.problems import Problems
-from dprecipe.data.raw import Labels, Raw, Reading, count_clamped, drop_labels, map_labels, wrong_size
+from dprecipe.data.raw import Labels, Raw, Reading, count_clamped, drop_labels, map_labels, size_fault
 from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step, TextColumn, Tokenize
-from dprecipe.data.tally import ColumnTally, Tally
-from dprecipe.data.words import MARKS, kind_of
+from dprecipe.data.words import MARKS, describe_text
 
 Value = str | int | float | bool | bytes | None
 Place = Callable[[int], str]
@@ -32,10 +32,10 @@ WORD = re.compile(r"\w+")
 class TableEncoder:
     """The columns of a table to features (N, D) float32, a chunk at a time."""
 
-    def __init__(self, columns: Columns, steps: Sequence[Step], problems: Problems, tally: Tally) -> None:
+    def __init__(self, columns: Columns, steps: Sequence[Step], problems: Problems, counts: SourceCounts) -> None:
         self._columns = columns
         self._problems = problems
-        self._tally = tally
+        self._counts = counts
         self._facts = column_facts(columns, steps)
         self._hashes = hash_steps(steps)
         self._tokens = tokenize_step(steps)
@@ -50,23 +50,23 @@ class TableEncoder:
         """The features of a chunk of rows, (rows, D).
 
         Numbers are clamped to their range and mapped to [0, 1]; a category becomes an indicator of its value,
-        or of `other`; text becomes counts of its hash buckets, or the tokens of its first words. What is no number is
-        told to the problems.
+        or of `other`; text becomes counts of its hash buckets, or the tokens of its first words. A field that should
+        be a number and is not is added to the problems.
         """
-        self._tally.records += rows
+        self._counts.records += rows
         features = np.zeros((rows, self.width), dtype=np.float32)
         for facts, column in zip(self._facts, self._columns.values(), strict=True):
             values = chunk[facts.name]
             part = features[:, facts.start : facts.start + facts.width]
-            where = _Where(facts.name, place, self._problems)
-            tally = self._tally.column(facts.name, column.kind)
+            report = _ColumnReport(facts.name, place, self._problems)
+            counts = self._counts.column(facts.name, column.kind)
             if isinstance(column, TextColumn):
-                tally.missing += sum(text_of(value) == "" for value in values)
+                counts.missing += sum(text_of(value) == "" for value in values)
             if isinstance(column, Numeric):
-                part[:, 0] = _numeric(values, column, where, tally)
+                part[:, 0] = _numeric(values, column, report, counts)
             elif isinstance(column, Category):
                 numbers = _category(values, column)
-                tally.other += numbers.count(len(column.values))
+                counts.other += numbers.count(len(column.values))
                 part[np.arange(rows), numbers] = 1.0
             elif self._tokens is not None:
                 _tokens(values, self._tokens, part)
@@ -77,19 +77,19 @@ class TableEncoder:
 
 @final
 class Collector:
-    """The chunks of one table, put together. Without a label, labels are zeros and no column is read for them.
+    """The chunks of one table, concatenated. Without a label, labels are zeros and no column is read for them.
 
-    Of units, rows after the first `max_records` are passed over: what is kept is bounded by what is declared.
+    Rows of a unit after its first `max_records` are skipped, so the declared numbers bound the memory.
     """
 
     def __init__(self, columns: Columns, steps: Sequence[Step], label: Label | None, reading: Reading) -> None:
         self._reading = reading
-        self._encoder = encoder = TableEncoder(columns, steps, reading.problems, reading.tally)
+        self._encoder = encoder = TableEncoder(columns, steps, reading.problems, reading.counts)
         self._label = label
         self._features = [np.empty((0, encoder.width), np.float32)]
         self._labels: list[Labels] = []
         self._names: list[str] = []
-        self._kept: dict[str, int] = {}
+        self._rows_of_unit: dict[str, int] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class Collector:
         return tuple(dict.fromkeys((*self._encoder.names, *label, *name)))
 
     def add(self, columns: Mapping[str, Sequence[Value]], rows: int, place: Place) -> None:
-        """Encode and keep a chunk of rows.
+        """Encode a chunk of rows and append it.
 
         Raises:
             DataFault: there are more units than declared.
@@ -117,33 +117,33 @@ class Collector:
         if label is None:
             self._labels.append(drop_labels(rows))
         else:
-            self._labels.append(encode_labels(columns[label.column], label, place, reading.problems, reading.tally))
+            self._labels.append(encode_labels(columns[label.column], label, place, reading.problems, reading.counts))
 
     def _first_of_units(self, texts: Sequence[str], units: tuple[int, int]) -> list[int]:
-        size, most = units
+        size, max_records = units
         chosen = []
         for row, text in enumerate(texts):
-            count = self._kept.get(text, 0)
-            if count < most:
+            count = self._rows_of_unit.get(text, 0)
+            if count < max_records:
                 chosen.append(row)
-                self._kept[text] = count + 1
-            if len(self._kept) > size:
-                raise self._reading.problems.stop(wrong_size(self._reading.data, None))
+                self._rows_of_unit[text] = count + 1
+            if len(self._rows_of_unit) > size:
+                raise self._reading.problems.stop(size_fault(self._reading.data, None))
         return chosen
 
     def raw(self) -> Raw:
         """All records so far.
 
         Raises:
-            DataFault: some were not what the recipe declares.
+            DataFault: a record does not match the recipe.
         """
         names = None if self._reading.name_column is None else tuple(self._names)
         return Raw(np.concatenate(self._features), join_labels(self._labels), names)
 
 
 @final
-class _Where:
-    """A column and a way to name its rows."""
+class _ColumnReport:
+    """Adds problems of one column, with the place of the row."""
 
     def __init__(self, column: str, place: Place, problems: Problems) -> None:
         self._column = column
@@ -156,39 +156,39 @@ class _Where:
 
 
 def encode_labels(
-    values: Sequence[Value], label: Label, place: Place, problems: Problems, tally: Tally | None = None
+    values: Sequence[Value], label: Label, place: Place, problems: Problems, counts: SourceCounts | None = None
 ) -> Labels:
     """Class numbers of label values: the position in `values`, or the integer itself. Numbers to be predicted are
-    clipped to their range and mapped to [-1, 1]. A label that is no declared class, or no number, is told to the
-    problems.
+    clipped to their range and mapped to [-1, 1]. A label that is neither a declared class nor a number is added to
+    the problems.
     """
-    where = _Where(label.column, place, problems)
+    report = _ColumnReport(label.column, place, problems)
     if label.range is not None:
-        numbers = _numbers(values, where)
+        numbers = _numbers(values, report)
         target = (label.range[0], label.range[1])
-        if tally is not None:
-            count_clamped(tally.column(label.column, "label"), numbers, target)
+        if counts is not None:
+            count_clamped(counts.column(label.column, "label"), numbers, target)
         return map_labels(numbers, target)
     if label.values is not None:
-        return _classes_by_name(values, label.values, where)
+        return _classes_by_name(values, label.values, report)
     result, classes = np.zeros(len(values), dtype=np.int64), label.classes or 0
     for row, value in enumerate(values):
         number = _integer(value)
         if number is not None and 0 <= number < classes:
             result[row] = number
-        elif not _no_label(value, row, where):
-            where.add(
+        elif not _no_label(value, row, report):
+            report.add(
                 row,
-                f"a label is no integer in 0 … {classes - 1}",
+                f"a label is not an integer in 0 … {classes - 1}",
                 "declare label.classes as the number of classes that can occur, counted from 0; name the classes in "
                 "label.values; or mend the row",
             )
     return result
 
 
-def _classes_by_name(values: Sequence[Value], names: Sequence[str], where: _Where) -> NDArray[np.int64]:
+def _classes_by_name(values: Sequence[Value], names: Sequence[str], report: _ColumnReport) -> NDArray[np.int64]:
     numbers = {value.strip(): number for number, value in enumerate(names)}
-    alike = {name.casefold() for name in numbers}
+    case_folded = {name.casefold() for name in numbers}
     result = np.zeros(len(values), dtype=np.int64)
     for row, value in enumerate(values):
         text = text_of(value)
@@ -196,46 +196,46 @@ def _classes_by_name(values: Sequence[Value], names: Sequence[str], where: _Wher
         if number is not None:
             result[row] = number
         elif isinstance(value, bool):
-            where.add(
+            report.add(
                 row,
                 "the labels are truth values (true and false)",
                 'write label.values: ["False", "True"], with the quotes',
             )
-        elif text.casefold() in alike:
-            where.add(
+        elif text.casefold() in case_folded:
+            report.add(
                 row,
-                "a label is a declared value in other capitals",
+                "a label differs from a declared value in its capitals only",
                 "declare label.values as the file spells them, or mend the row",
             )
-        elif not _no_label(value, row, where):
-            where.add(
+        elif not _no_label(value, row, report):
+            report.add(
                 row,
-                f"a label is none of the {len(numbers)} declared values",
+                f"a label is not among the {len(numbers)} declared values",
                 "declare in label.values every class that can occur (from domain knowledge), or mend the row",
             )
     return result
 
 
-def _no_label(value: Value, row: int, where: _Where) -> bool:
+def _no_label(value: Value, row: int, report: _ColumnReport) -> bool:
     empty = text_of(value) == ""
     if empty:
-        where.add(row, "a label is empty", "give each row a label, or leave the row out of the file")
+        report.add(row, "a label is empty", "give each row a label, or remove the row from the file")
     return empty
 
 
 def join_labels(parts: Sequence[Labels]) -> Labels:
-    """The labels of all chunks of a table; of none, as of public records."""
+    """The labels of all chunks of a table, concatenated; empty if there is none."""
     return np.concatenate(parts) if parts else drop_labels(0)  # type: ignore[return-value]
 
 
 def name_texts(values: Sequence[Value], column: str, place: Place, problems: Problems) -> list[str]:
-    """Which unit each row belongs to, or which record it is. A row without a name could be anybody's: it is told to the
-    problems."""
+    """The unit of each row, or the name of each record, as text. A row without one could be anybody's: it is added to
+    the problems."""
     texts = ["" if value != value else text_of(value) for value in values]  # NaN is nobody
     for row, text in enumerate(texts):
         if text == "":
-            _Where(column, place, problems).add(
-                row, "a field is empty, and has to say whose row it is", "say it in each row, or leave the row out"
+            _ColumnReport(column, place, problems).add(
+                row, "a field is empty that names the unit or the record", "fill it in each row, or remove the row"
             )
     return texts
 
@@ -256,43 +256,45 @@ def _integer(value: Value) -> int | None:
     return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
-def _numeric(values: Sequence[Value], column: Numeric, where: _Where, tally: ColumnTally) -> NDArray[np.float64]:
+def _numeric(
+    values: Sequence[Value], column: Numeric, report: _ColumnReport, counts: ColumnCounts
+) -> NDArray[np.float64]:
     numbers = np.empty(len(values), dtype=np.float64)
-    given = np.ones(len(values), dtype=bool)
+    present = np.ones(len(values), dtype=bool)
     marks = {mark.strip() for mark in column.marks or ()}
     for row, value in enumerate(values):
         number = _number(value)
         if number is None:
-            given[row], number = False, column.min
+            present[row], number = False, column.min
             text = text_of(value)
             if text == "" or text.casefold() in MARKS or text in marks:
-                tally.missing += 1
+                counts.missing += 1
                 if column.missing is not None:
                     number = column.missing
                 else:
-                    where.add(
+                    report.add(
                         row,
                         "a field is empty" if text == "" else "a field holds a mark for a missing number, such as NA",
                         f"declare what a missing number counts as: {{kind: numeric, min: {column.min:g}, "
                         f"max: {column.max:g}, missing: {column.min:g}}}",
                     )
             else:
-                where.add(row, *kind_of(text, column))
+                report.add(row, *describe_text(text, column))
         numbers[row] = number
-    count_clamped(tally, numbers[given], (column.min, column.max))
+    count_clamped(counts, numbers[present], (column.min, column.max))
     span = column.max / 2 - column.min / 2  # halves: the range itself may overflow
     unit: NDArray[np.float64] = (np.clip(numbers, column.min, column.max) / 2 - column.min / 2) / span
     return np.clip(unit, 0.0, 1.0)
 
 
-def _numbers(values: Sequence[Value], where: _Where) -> NDArray[np.float64]:
+def _numbers(values: Sequence[Value], report: _ColumnReport) -> NDArray[np.float64]:
     numbers = np.zeros(len(values), dtype=np.float64)
     for row, value in enumerate(values):
         number = _number(value)
         if number is not None:
             numbers[row] = number
-        elif not _no_label(value, row, where):
-            where.add(
+        elif not _no_label(value, row, report):
+            report.add(
                 row,
                 "a label is not a finite number",
                 "mend the row or leave it out, or declare the classes in label.values",

@@ -22,7 +22,7 @@ MAX_COMPARED_LENGTH = 100
 DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
 
 
-def kind_of(text: str, column: Numeric) -> tuple[str, str]:
+def describe_text(text: str, column: Numeric) -> tuple[str, str]:
     """What a text is that should have been a number, and what to do about it."""
     if re.match(r"[<>≤≥]=?\s*[0-9]", text):
         low, high = f"{column.min:g}", f"{column.max:g}"
@@ -38,7 +38,7 @@ def kind_of(text: str, column: Numeric) -> tuple[str, str]:
     return "a field is not a finite number", "mend the value, or declare the column as a category or as text"
 
 
-def wrong_kind(file: Path, start: bytes, expected: str) -> DataFault | None:
+def wrong_format_fault(file: Path, start: bytes, expected: str) -> DataFault | None:
     """The fault of a file that begins as one of another kind; None where it does not."""
     kinds = {
         b"\xd0\xcf\x11\xe0": ("an Excel workbook (.xls)", "save it as CSV (UTF-8)"),
@@ -86,10 +86,10 @@ class Header:
         return self._by_form[close[0]] if close else None
 
 
-def separated_by(line: Sequence[str], names: Sequence[str], delimiter: str) -> str | None:
+def find_delimiter(line: Sequence[str], names: Sequence[str], delimiter: str) -> str | None:
     """The delimiter that makes a header of a first line in which no declared name was found; None where none does."""
-    whole, wanted = delimiter.join(line), {plain_name(name) for name in names}
+    whole, expected = delimiter.join(line), {plain_name(name) for name in names}
     for other in DELIMITERS:
-        if other != delimiter and wanted & {plain_name(part.strip('"')) for part in whole.split(other)}:
+        if other != delimiter and expected & {plain_name(part.strip('"')) for part in whole.split(other)}:
             return other
     return None

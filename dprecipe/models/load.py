@@ -13,11 +13,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from dprecipe.data.counts import SourceCounts
 from dprecipe.data.preprocess import prepare_features
 from dprecipe.data.problems import Problems
 from dprecipe.data.raw import channels_first, record_number
 from dprecipe.data.table import TableEncoder, Value
-from dprecipe.data.tally import Tally
 from dprecipe.faults import DataFault
 from dprecipe.models.build import build
 from dprecipe.models.checks import check_data
@@ -83,7 +83,7 @@ class Released(nn.Module):
 
     def _encoded(self, rows: Rows) -> NDArray[np.float32]:
         problems = Problems(private=False)
-        encoder = TableEncoder(self.file.columns or {}, self.file.preprocess, problems, Tally())
+        encoder = TableEncoder(self.file.columns or {}, self.file.preprocess, problems, SourceCounts())
         for number, row in enumerate(rows):
             missing = [name for name in encoder.names if name not in row]
             if missing:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TypeVar, cast, final
 
 from dprecipe import durable
+from dprecipe.data.counts import SourceCounts, as_text
 from dprecipe.data.disjoint import check_files, check_records
 from dprecipe.data.facts import Role
-from dprecipe.data.given import records_from_python
 from dprecipe.data.load import read
-from dprecipe.data.problems import raise_together
+from dprecipe.data.problems import combine_faults
+from dprecipe.data.python_records import records_from_python
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import AnySource
-from dprecipe.data.tally import Tally, as_text
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
@@ -32,7 +32,7 @@ class Gathered:
     that were read from files."""
 
     sources: dict[Role, RecordSource] = field(default_factory=dict)
-    tallies: dict[Role, Tally] = field(default_factory=dict)
+    tallies: dict[Role, SourceCounts] = field(default_factory=dict)
 
     def prepared(self, role: Role) -> RecordSource | None:
         """The records of a role as a run reads them; None where there are none. They are kept once."""
@@ -45,7 +45,7 @@ class Gathered:
         """`data-check.json` and `data-check.txt`, counts of private records, into a run's private folder."""
         content = {
             "schema": "dprecipe.data-check/v1",
-            "sources": {role: tally.as_json() for role, tally in self.tallies.items()},
+            "sources": {role: counts.as_json() for role, counts in self.tallies.items()},
         }
         for name, text in (
             ("data-check.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n"),
@@ -103,5 +103,5 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         read_from_files = {role: source for role, source in gathered.sources.items() if role in gathered.tallies}
         attempt(lambda: check_records(plan.data, root, read_from_files.get))
     if faults:
-        raise raise_together(faults)
+        raise combine_faults(faults)
     return gathered

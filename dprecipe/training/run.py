@@ -35,10 +35,10 @@ def run(
 ) -> Run:
     """Train by `plan` and write the run folder.
 
-    `model`, `train`, `public` and `test` replace what the recipe names, from Python: what the last three may be is in
-    `dprecipe.data.given`. They, and all files, are checked before torch is imported. Where several processes run it
-    together (`torchrun`), the first of them alone writes. `accept_lost_steps`: release the model even
-    where interruptions, or files that are gone, took more than half of the steps planned from it.
+    `model`, `train`, `public` and `test` replace what the recipe names; `dprecipe.data.python_records` says what the
+    last three may be. They, and all files, are checked before torch is imported. If several processes run together
+    (`torchrun`), only the first of them writes. `accept_lost_steps`: release the model even if interruptions or
+    missing files cost it more than half of the planned steps.
 
     Guarantees: every draw of noise is in the ledger before its result is used; the ledger never holds more than the
     budget; `release/` appears whole, at the end, verified, or not at all.

@@ -77,7 +77,7 @@ class Target:
 
 
 @dataclass
-class Tally:
+class SourceCounts:
     """What became of the cases of one kind."""
 
     cases: int = 0
@@ -93,7 +93,7 @@ class Tally:
 class Case:
     """One run in a folder of its own."""
 
-    def __init__(self, target: Target, base: Path, tally: Tally) -> None:
+    def __init__(self, target: Target, base: Path, tally: SourceCounts) -> None:
         self.target, self.tally = target, tally
         self.base = base
         self.root = base / "disk"
@@ -268,7 +268,7 @@ def targets(folder: Path, only: str) -> list[Target]:
                 dprecipe.verify(warm / "run" / "release")
                 target.seconds = math.inf
                 for again in range(3):  # the least: the machine may be busy
-                    case, begun = Case(target, folder / f"tried-{len(found)}-{again}", Tally()), time.monotonic()
+                    case, begun = Case(target, folder / f"tried-{len(found)}-{again}", SourceCounts()), time.monotonic()
                     if case.ended(case.start()) != 0:
                         sys.exit(case.words.read_text())
                     target.seconds = min(target.seconds, time.monotonic() - begun)
@@ -278,7 +278,7 @@ def targets(folder: Path, only: str) -> list[Target]:
     return found
 
 
-def kills(target: Target, base: Path, tally: Tally, chance: random.Random, most: int) -> None:
+def kills(target: Target, base: Path, tally: SourceCounts, chance: random.Random, most: int) -> None:
     """A run that is killed up to `most` times, in the middle of things or at a random moment; a third of the kills take
     the power with them."""
     case, killed = Case(target, base, tally), 0
@@ -304,7 +304,7 @@ def kills(target: Target, base: Path, tally: Tally, chance: random.Random, most:
     case.finish()
 
 
-def disk_fault(target: Target, base: Path, tally: Tally, chance: random.Random) -> None:
+def disk_fault(target: Target, base: Path, tally: SourceCounts, chance: random.Random) -> None:
     """A run whose disk refuses: once or from then on, at a random change, or beyond a size of files."""
     case = Case(target, base, tally)
     if chance.random() < 0.2:
@@ -317,7 +317,7 @@ def disk_fault(target: Target, base: Path, tally: Tally, chance: random.Random) 
     case.finish()
 
 
-def race(target: Target, base: Path, tally: Tally, chance: random.Random) -> None:
+def race(target: Target, base: Path, tally: SourceCounts, chance: random.Random) -> None:
     """Two processes and one run folder."""
     case, kind = Case(target, base, tally), chance.choice(("two resumes", "late resume", "two runs", "resume of a run"))
     tally.faults[kind] += 1
@@ -378,10 +378,10 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=memory if memory.is_dir() else None))
     tried, chance, begun = targets(folder, given.only), random.Random(given.seed), time.monotonic()
     names = list(dict.fromkeys(target.plan.mechanism for target in tried))
-    tallies: dict[tuple[str, str], Tally] = {}
+    tallies: dict[tuple[str, str], SourceCounts] = {}
     for kind, wanted in (("kills", given.kills), ("disk", given.faults), ("race", given.races)):
         for number, name in enumerate(names):
-            tally = tallies[kind, name] = Tally()
+            tally = tallies[kind, name] = SourceCounts()
             mine = [target for target in tried if target.plan.mechanism == name]
             share = wanted // len(names) + (number < wanted % len(names))
             while (tally.kills if kind == "kills" else tally.cases) < share:
@@ -406,7 +406,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def table(tallies: dict[tuple[str, str], Tally]) -> str:
+def table(tallies: dict[tuple[str, str], SourceCounts]) -> str:
     rows = [
         "| what | mechanism | runs | SIGKILLs | with power lost | attempts | faults | most steps lost | verified |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -30,7 +30,7 @@ def test_the_exact_number_of_private_records_is_for_a_terminal_alone(tmp_path: P
     command = [sys.executable, "-m", "dprecipe", "run", "recipe.yaml"]
     logged = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert logged.returncode == 4
-    assert "does not hold as many records as data.size: 1437 declares" in logged.stderr
+    assert "does not have the number of records that data.size: 1437 declares" in logged.stderr
     assert not any(number in logged.stdout + logged.stderr for number in ("1438", "1,438"))
     leader, terminal = pty.openpty()
     subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=terminal, check=False)

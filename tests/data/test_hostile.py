@@ -71,7 +71,7 @@ def test_of_a_table_with_millions_of_rows_size_and_one_more_are_read(
 ) -> None:
     content = gzip.compress(b"age,ill\n" + b"30,1\n" * 300_000, compresslevel=1)
     lines = CountingLines(monkeypatch)
-    with at_most(LIMIT), pytest.raises(DataFault, match=r"as many records as data.size: 100") as caught:
+    with at_most(LIMIT), pytest.raises(DataFault, match=r"the number of records that data.size: 100") as caught:
         reads(content, CSV)
     assert lines.count <= 102
     assert caught.value.private == "more than 100 records"
@@ -84,7 +84,7 @@ def test_of_units_as_many_as_declared_are_read(reads: Callable[..., int], monkey
     unit = {"column": "id", "max_records": 2}
     many = b"id,age,ill\n" + b"".join(b"u%d,30,1\n" % i for i in range(20_000))
     lines = CountingLines(monkeypatch)
-    with pytest.raises(DataFault, match=r"as many units \(values of id\) as data.size: 100"):
+    with pytest.raises(DataFault, match=r"the number of units \(values of id\) that data.size: 100"):
         reads(many, CSV, unit=unit)
     assert lines.count <= read_csv.CHUNK_ROWS + 2
     one = b"id,age,ill\n" + b"u,30,1\n" * 100_000
@@ -111,7 +111,7 @@ def test_of_units_as_many_as_declared_are_read(reads: Callable[..., int], monkey
 def test_a_table_without_end(
     reads: Callable[..., int], content: bytes, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_csv, "LONGEST_ROW", 1 << 17)
+    monkeypatch.setattr(read_csv, "MAX_ROW_BYTES", 1 << 17)
     content = gzip.compress(content, compresslevel=1)
     with at_most(2 * LIMIT), pytest.raises(DataFault, match=says):
         reads(content, CSV)
@@ -136,7 +136,7 @@ def bomb(shape: tuple[int, ...], written: int, kind: int = zipfile.ZIP_DEFLATED,
 def test_an_archive_is_held_against_the_recipe_before_it_is_unpacked(reads: Callable[..., int]) -> None:
     for content, says in (
         (bomb((1_000_000, 100), 100 << 20), "different numbers of records"),
-        (bomb((101, 100), 100 << 20), "as many records as data.size: 100"),
+        (bomb((101, 100), 100 << 20), "the number of records that data.size: 100"),
         (bomb((100, 100), 100 << 20), "does not end with the last record"),
         (bomb((100, 1000), 100 << 20), r"has the shape \[records, 1000\]"),
         (bomb((100, 100), 100 << 20, header=b"\x93NUMPY\x02\x00\xff\xff\xff\x7f"), "a header of more than"),
@@ -156,7 +156,7 @@ def test_images_are_held_against_the_recipe_before_they_are_unpacked(reads: Call
     count = 400_000
     (tmp_path / "l").write_bytes(gzip.compress(struct.pack(">HBBI", 0, 8, 1, count) + bytes(count)))
     content = gzip.compress(struct.pack(">HBB3I", 0, 8, 3, count, 28, 28) + bytes(count * 784), compresslevel=1)
-    with at_most(LIMIT), pytest.raises(DataFault, match=r"as many records as data.size: 100"):
+    with at_most(LIMIT), pytest.raises(DataFault, match=r"the number of records that data.size: 100"):
         reads(content, IDX)
     with at_most(LIMIT):
         assert reads(content, {**IDX, "records": [500, 600]}) == 100
@@ -181,13 +181,13 @@ def test_a_parquet_file_is_held_against_the_recipe_before_rows_are_read(
         data = block({**CSV, "source": "parquet", **change}, size=100)
         return len(load(data.train, data, tmp_path, "train"))
 
-    with pytest.raises(DataFault, match=r"as many records as data.size: 100") as caught:
+    with pytest.raises(DataFault, match=r"the number of records that data.size: 100") as caught:
         read()
     assert caught.value.private == "5,000 records"
     assert groups == []
     assert read(records=[3050, 3150]) == 100
     assert groups == [[3]]
-    monkeypatch.setattr(read_parquet, "LONGEST_VALUE", 1000)
+    monkeypatch.setattr(read_parquet, "MAX_VALUE_BYTES", 1000)
     pq.write_table(pa.table({"age": ["x" * 20_000] * 100, "ill": [1] * 100}), tmp_path / "f", use_dictionary=False)
     with pytest.raises(DataFault, match="the values of 'age' take more than"):
         read()

@@ -146,13 +146,13 @@ def test_a_unit_names_its_records(named, identity: str | None) -> None:
 
 
 def test_a_unit_can_not_be_torn_apart(named) -> None:
-    with pytest.raises(DataFault, match="those of one 'who' have to stay together"):
+    with pytest.raises(DataFault, match="all records of one 'who' must stay together"):
         named("visit", unit={"column": "who", "max_records": 9}, size=2)
 
 
 def test_a_record_without_a_name(named, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("visit,age,sex,ill\nv1,1,f,0\n,2,f,0\n")
-    with pytest.raises(DataFault, match="column 'visit': a field is empty, and has to say whose row it is"):
+    with pytest.raises(DataFault, match="column 'visit': a field is empty that names the unit or the record"):
         named("visit", size=2)
     with pytest.raises(DataFault, match="column 'who' is not in the header line"):
         named("who", size=2)

@@ -151,14 +151,14 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a label in other capitals": Mistake(
         TABLE.replace("yes", "Yes"),
-        "column 'ill': a label is a declared value in other capitals",
+        "column 'ill': a label differs from a declared value in its capitals only",
         "as the file spells them",
         private="line 3, 12 in all",
         then_source={**CSV, "label": {"column": "ill", "values": ["no", "Yes"]}},
     ),
     "a label that is not declared": Mistake(
         row(3, f"26,icu,{SECRET}"),
-        "column 'ill': a label is none of the 2 declared values",
+        "column 'ill': a label is not among the 2 declared values",
         "every class that can occur",
         then_source={**CSV, "label": {"column": "ill", "values": ["no", "yes", SECRET]}},
     ),
@@ -172,13 +172,13 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "categories in other capitals": Mistake(
         TABLE.replace("surgery", "Surgery").replace("icu", "ICU"),
-        "column 'ward': no field holds one of the declared `values`: all of them would be `other`",
+        "column 'ward': no field has one of the declared `values`: all of them would become `other`",
         "as the file spells them (capitals count)",
         then_source=with_column(ward={"kind": "category", "values": ["Surgery", "ICU"]}),
     ),
     "a range in other units": Mistake(
         TABLE,
-        "column 'age': every number lies at one end of the declared range or beyond",
+        "column 'age': every number is at one end of the declared range or beyond",
         "in the units of the file",
         with_column(age={"kind": "numeric", "min": 0, "max": 1}),
         then_source=CSV,
@@ -203,7 +203,7 @@ MISTAKES: dict[str, Mistake] = {
     "an open quote": Mistake(row(3, '26,"icu,yes'), "a row is not well-formed CSV", "enclose a field", then=TABLE),
     "a size of another file": Mistake(
         TABLE,
-        "data.train does not hold as many records as data.size: 20 declares",
+        "data.train does not have the number of records that data.size: 20 declares",
         "data.train.records",
         block={"size": 20},
         private="more than 20 records",
@@ -211,7 +211,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "fewer records than declared": Mistake(
         TABLE,
-        "does not hold as many records as data.size: 30",
+        "does not have the number of records that data.size: 30",
         "declare the number that the file has",
         block={"size": 30},
         private="24 records",
@@ -219,7 +219,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a range that ends behind the file": Mistake(
         TABLE,
-        "ends before the range of `records: [10, 34]` does",
+        "ends before the range `records: [10, 34]` does",
         "end the range where the file ends",
         {**CSV, "records": [10, 34]},
         private="24 records",
@@ -309,7 +309,7 @@ def test_all_faults_of_a_file_are_told_together_and_each_once(reads: Callable[..
         "a field holds a mark for a missing number, such as NA",
         "a field is not a finite number",
         "a label is empty",
-        "a label is none of the 2 declared values",
+        "a label is not among the 2 declared values",
     ]
     assert "line 26, 3 in all" in caught.value.private
     assert SECRET not in caught.value.message + caught.value.private

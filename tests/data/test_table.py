@@ -4,14 +4,14 @@ import hashlib
 
 import numpy as np
 
+from dprecipe.data.counts import SourceCounts
 from dprecipe.data.problems import Problems
 from dprecipe.data.schema import Category, Hash, Numeric, Step, TextColumn, Tokenize
 from dprecipe.data.table import TableEncoder, hash_bucket
-from dprecipe.data.tally import Tally
 
 
 def encoder_of(columns, steps) -> TableEncoder:
-    return TableEncoder(columns, steps, Problems(private=True), Tally())
+    return TableEncoder(columns, steps, Problems(private=True), SourceCounts())
 
 
 def test_the_hash_is_the_same_everywhere_and_needs_no_vocabulary() -> None:

@@ -1,8 +1,8 @@
-"""What every source of records is made of: its declarations, and what the rest of the program asks of it.
+"""The base classes of all sources of records.
 
 A source is two blocks of a recipe: one with labels, whose records are private unless it says otherwise, and one of
-public records, whose labels are never read. Both say here, and nowhere else, which files they read, what shape a record
-has, and how they are read. No numpy: readers are imported on use.
+public records, whose labels are never read. Each block says which files it reads, what shape a record has, and how the
+records are read. No numpy: readers are imported on use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Numeric(Block):
     min: float
     max: float
     missing: float | None = Field(
-        None, description="what an empty field, NA and the like count as; without it, they are an error"
+        None, description="the number that an empty field or NA counts as; without it, such a field is an error"
     )
     marks: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
         None, description="further texts that count as missing"
@@ -54,7 +54,7 @@ class Category(Block):
 
 
 class TextColumn(Block):
-    """Free text or an open set of categories: to be hashed by `preprocess`."""
+    """Free text, or categories that are not declared. A step of `preprocess` hashes it."""
 
     kind: Literal["text"]
 
@@ -84,7 +84,7 @@ class Label(Block):
         return None if self.range is None else (self.range[0], self.range[1])
 
 
-UNREAD = "accepted so that a set can be named as it is; never read"
+UNREAD = "accepted, so that a labelled set can be named without changes; never read"
 
 
 class SourceBlock(Block):
@@ -98,11 +98,11 @@ class SourceBlock(Block):
     @property
     @abstractmethod
     def record_shape(self) -> tuple[int, ...]:
-        """The shape of one record in the source's own layout: (H, W), (H, W, C) or (D,); () of a table."""
+        """The shape of one record in the source's own layout: (H, W), (H, W, C) or (D,); () for a table."""
 
     @property
     def shape_key(self) -> str:
-        """Where the recipe declares it, below the source."""
+        """The key, below the source, that declares `record_shape`."""
         return "shape"
 
     @property
@@ -113,41 +113,60 @@ class SourceBlock(Block):
     @property
     @abstractmethod
     def has_names(self) -> bool:
-        """Whether a column, or an array, can name its records."""
+        """Whether a column or an array can name the records."""
 
     @property
     @abstractmethod
     def files(self) -> Mapping[str, str]:
-        """The files that are read, by their keys below the source; empty where the records come with the package."""
+        """The files that are read, by their keys below the source; empty if the records come with the package."""
 
     @property
     @abstractmethod
     def features_file(self) -> str | None:
-        """The file of the features; None where they come with the package."""
+        """The file of the features; None if they come with the package."""
 
     @property
     def part(self) -> str:
-        """Which part of its file, or of what comes with the package, is read: a split, an array; "" for all of it."""
+        """The part of the file, or of the embedded set, that is read: a split or an array; "" for all of it."""
         return ""
 
     @property
     def origin(self) -> tuple[str, str]:
-        """What it reads, as the recipe says, but for the range of records. Sources that differ in it may still read
-        the same records: by a link, from a copy, from another array of the same file."""
+        """The file and its part, as the recipe names them, without the range of records. Sources of different origin
+        may still read the same records: through a link, from a copy, or from another array of the same file."""
         file = self.features_file
         return (f"{self.source}:" if file is None else posixpath.normpath(file), self.part)
 
     def contradictions(self, path: str) -> Iterator[Finding]:
-        """What is wrong with the block by itself, and with no other (R2xx); `path` is its own."""
+        """The contradictions within this block (R2xx); `path` is the block's own."""
         yield from ()
 
     @abstractmethod
     def read(self, root: Path, reading: Reading) -> Raw:
-        """The selected records, with labels of zeros where it is a public source.
+        """The selected records; the labels of a public source are zeros.
 
         Raises:
             DataFault: a file is missing, damaged, or not what the recipe declares.
         """
+
+
+class FileSource(SourceBlock):
+    """A source of one file, in which a column or an array can name the records."""
+
+    if TYPE_CHECKING:
+        path: str
+
+    @property
+    def has_names(self) -> bool:
+        return True
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {"path": self.path}
+
+    @property
+    def features_file(self) -> str | None:
+        return self.path
 
 
 class Labelled(SourceBlock):
@@ -156,26 +175,49 @@ class Labelled(SourceBlock):
     @property
     @abstractmethod
     def class_count(self) -> int:
-        """The number of classes, as declared; 1 where the labels are numbers, which one output predicts."""
+        """The declared number of classes; 1 if the labels are numbers, which one output predicts."""
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The declared names of the classes, where they have names."""
+        """The declared names of the classes; None if they have none."""
         return None
 
     @property
     def target(self) -> tuple[float, float] | None:
-        """The declared range of numeric labels, lowest and highest; None where the labels are classes."""
+        """The declared range of numeric labels, (lowest, highest); None if the labels are classes."""
         return None
 
     @property
     def described(self) -> frozenset[str]:
-        """The columns or arrays that are features or the label: none of them names a record."""
+        """The columns or arrays that are features or the label; none of them can name a record."""
         return frozenset()
 
 
+class ColumnLabelled(Labelled):
+    """A source with its label in a column of a file."""
+
+    if TYPE_CHECKING:
+        label: Label
+
+    @property
+    def class_count(self) -> int:
+        return self.label.class_count
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.label.values
+
+    @property
+    def target(self) -> tuple[float, float] | None:
+        return self.label.target
+
+    @property
+    def described(self) -> frozenset[str]:
+        return frozenset((*(self.table_columns or {}), self.label.column))
+
+
 def label_contradictions(label: Label, columns: Columns | None, path: str) -> Iterator[Finding]:
-    """What contradicts itself in the label of a table or of images; `path` is the source's."""
+    """The contradictions within the label of a table or of images; `path` is the source's."""
     kinds = {"values": label.values, "classes": label.classes, "range": label.range}
     yield from not_one_kind(kinds, f"{path}.label")
     yield from empty_range(label.range, f"{path}.label.range")
@@ -195,25 +237,25 @@ _KINDS = {
     "classes": "`classes` (for integers 0 … classes-1)",
     "range": "`range` (for a number to be predicted)",
 }
-"""What labels can be, by the key that says so."""
+"""The kinds of label, by the key that declares each."""
 
 
 def not_one_kind(declared: Mapping[str, object], path: str) -> Iterator[Finding]:
-    """Labels that are declared to be several kinds of thing, or none."""
-    given = [key for key, value in declared.items() if value is not None]
-    if len(given) != 1:
+    """The finding for labels that are declared as several kinds, or as none."""
+    declared_keys = [key for key, value in declared.items() if value is not None]
+    if len(declared_keys) != 1:
         *others, last = (_KINDS[key] for key in declared)
         yield Finding(
             "R201",
             f"labels need exactly one of {', '.join(others)} and {last}",
-            f"keep one of {' and '.join(given)}" if given else f"add {' or '.join(declared)}",
+            f"keep one of {' and '.join(declared_keys)}" if declared_keys else f"add {' or '.join(declared)}",
             path,
         )
 
 
 def empty_range(declared: Sequence[float] | None, path: str) -> Iterator[Finding]:
-    """A range of numbers that holds none."""
-    if declared is not None and not declared[0] / 2 < declared[1] / 2:  # what is divided by, in smallest numbers too
+    """The finding for a range that contains no number."""
+    if declared is not None and not declared[0] / 2 < declared[1] / 2:  # halves, as the labels are mapped with
         yield Finding(
             "R203",
             f"{declared[0]:g} is not below {declared[1]:g}",
@@ -223,13 +265,13 @@ def empty_range(declared: Sequence[float] | None, path: str) -> Iterator[Finding
 
 
 def find_repeated(values: tuple[str, ...], path: str) -> Iterator[Finding]:
-    """Values that stand more than once; blanks around a value do not count."""
+    """The finding for values that are listed more than once; blanks around a value do not count."""
     stripped = [value.strip() for value in values]
     twice = sorted({value for value in stripped if stripped.count(value) > 1})
     if twice:
         yield Finding(
             "R202",
-            f"{', '.join(map(repr, twice))} {'stands' if len(twice) == 1 else 'stand'} here more than once",
+            f"{', '.join(map(repr, twice))} {'is' if len(twice) == 1 else 'are'} listed more than once",
             "write each value once; blanks around a value do not count",
             path,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,11 +13,11 @@ from dprecipe.data.sources.base import (
     RECORDS,
     UNREAD,
     Access,
+    ColumnLabelled,
     Columns,
+    FileSource,
     Label,
-    Labelled,
     Records,
-    SourceBlock,
     label_contradictions,
 )
 from dprecipe.faults import Finding
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 Delimiter = Annotated[str, Field(min_length=1, max_length=1)]
 
 
-class _Csv(SourceBlock):
+class _Csv(FileSource):
     if TYPE_CHECKING:
-        path: str
         columns: Columns
         delimiter: str
 
@@ -44,29 +43,17 @@ class _Csv(SourceBlock):
     def table_columns(self) -> Columns | None:
         return self.columns
 
-    @property
-    def has_names(self) -> bool:
-        return True
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {"path": self.path}
-
-    @property
-    def features_file(self) -> str | None:
-        return self.path
-
     def contradictions(self, path: str) -> Iterator[Finding]:
         if self.delimiter in '"\r\n\\' or not self.delimiter.isascii():
             yield Finding(
                 "R217",
-                "a delimiter is one ASCII character, and no quote, backslash or line break",
+                "a delimiter is one ASCII character other than a quote, a backslash or a line break",
                 "write the character between the fields of a line, such as ',' or ';' or \"\\t\"",
                 f"{path}.delimiter",
             )
 
 
-class Csv(_Csv, Labelled):
+class Csv(_Csv, ColumnLabelled):
     """A table with a header line, plain or gzipped."""
 
     source: Literal["csv"]
@@ -76,22 +63,6 @@ class Csv(_Csv, Labelled):
     delimiter: Delimiter = ","
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
-
-    @property
-    def class_count(self) -> int:
-        return self.label.class_count
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        return self.label.values
-
-    @property
-    def target(self) -> tuple[float, float] | None:
-        return self.label.target
-
-    @property
-    def described(self) -> frozenset[str]:
-        return frozenset((*(self.table_columns or {}), self.label.column))
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from label_contradictions(self.label, self.columns, path)
@@ -104,7 +75,7 @@ class Csv(_Csv, Labelled):
 
 
 class PublicCsv(_Csv):
-    """A table with a header line; columns that are not declared, a label among them, are never read."""
+    """A table with a header line. Columns that are not declared, and any label, are never read."""
 
     source: Literal["csv"]
     path: Text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,11 +15,11 @@ from dprecipe.data.sources.base import (
     UNREAD,
     Access,
     Classes,
+    FileSource,
     Labelled,
     Range,
     Records,
     Shape,
-    SourceBlock,
     empty_range,
     not_one_kind,
 )
@@ -30,27 +30,14 @@ if TYPE_CHECKING:
     from dprecipe.data.raw import Raw, Reading
 
 
-class _Npz(SourceBlock):
+class _Npz(FileSource):
     if TYPE_CHECKING:
-        path: str
         features: str
         shape: Shape
 
     @property
     def record_shape(self) -> tuple[int, ...]:
         return self.shape
-
-    @property
-    def has_names(self) -> bool:
-        return True
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {"path": self.path}
-
-    @property
-    def features_file(self) -> str | None:
-        return self.path
 
     @property
     def part(self) -> str:

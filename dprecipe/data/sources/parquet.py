@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,11 +13,11 @@ from dprecipe.data.sources.base import (
     RECORDS,
     UNREAD,
     Access,
+    ColumnLabelled,
     Columns,
+    FileSource,
     Label,
-    Labelled,
     Records,
-    SourceBlock,
     label_contradictions,
 )
 from dprecipe.faults import Finding
@@ -36,9 +36,8 @@ class ImageColumn(Block):
     )
 
 
-class _Parquet(SourceBlock):
+class _Parquet(FileSource):
     if TYPE_CHECKING:
-        path: str
         columns: Columns | None
         image: ImageColumn | None
 
@@ -54,18 +53,6 @@ class _Parquet(SourceBlock):
     def table_columns(self) -> Columns | None:
         return self.columns
 
-    @property
-    def has_names(self) -> bool:
-        return True
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {"path": self.path}
-
-    @property
-    def features_file(self) -> str | None:
-        return self.path
-
     def contradictions(self, path: str) -> Iterator[Finding]:
         if (self.columns is None) == (self.image is None):
             yield Finding(
@@ -76,7 +63,7 @@ class _Parquet(SourceBlock):
             )
 
 
-class Parquet(_Parquet, Labelled):
+class Parquet(_Parquet, ColumnLabelled):
     """A Parquet file: a table (`columns`) or images (`image`); exactly one of the two."""
 
     source: Literal["parquet"]
@@ -86,22 +73,6 @@ class Parquet(_Parquet, Labelled):
     label: Label
     records: Records | None = Field(None, description=RECORDS)
     access: Access = Field("private_internal", description=ACCESS)
-
-    @property
-    def class_count(self) -> int:
-        return self.label.class_count
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        return self.label.values
-
-    @property
-    def target(self) -> tuple[float, float] | None:
-        return self.label.target
-
-    @property
-    def described(self) -> frozenset[str]:
-        return frozenset((*(self.table_columns or {}), self.label.column))
 
     def contradictions(self, path: str) -> Iterator[Finding]:
         yield from label_contradictions(self.label, self.columns, path)

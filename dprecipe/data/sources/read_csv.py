@@ -1,6 +1,6 @@
 """`csv`: a table in UTF-8 with a header line (RFC 4180), plain or gzipped, read a chunk at a time.
 
-No more is read than the recipe declares records, and no row takes more than `LONGEST_ROW` bytes.
+No more is read than the recipe declares records, and no row takes more than `MAX_ROW_BYTES` bytes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dprecipe.data.files import READ_ERRORS, locate_file, open_file, unreadable_
 from dprecipe.data.raw import Raw, Reading
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.table import Collector
-from dprecipe.data.words import DELIMITERS, Header, separated_by, wrong_kind
+from dprecipe.data.words import DELIMITERS, Header, find_delimiter, wrong_format_fault
 from dprecipe.faults import DataFault
 
 CHUNK_ROWS = 2048
 CHUNK_BYTES = 16 << 20
-LONGEST_LINE = 1 << 20
-LONGEST_ROW = 4 << 20
+MAX_LINE_BYTES = 1 << 20
+MAX_ROW_BYTES = 4 << 20
 MAX_BLANK = 100_000
 """Blank lines of a file that are passed over."""
 EXPECTED = "a CSV file"
@@ -49,8 +49,8 @@ def read_csv(
     file = locate_file(path, root)
     collector = Collector(columns, reading.data.preprocess, label, reading)
     first, end = records if records is not None else (0, None)
-    if end is not None and end - first > reading.most:
-        raise reading.too_many(end - first)
+    if end is not None and end - first > reading.max_rows:
+        raise reading.excess_fault(end - first)
     total = 0
     try:
         with open_file(file) as stream:
@@ -62,8 +62,8 @@ def read_csv(
                 if total == end:
                     break
                 total += 1
-                if total - first > reading.most:
-                    raise reading.problems.stop(reading.too_many())
+                if total - first > reading.max_rows:
+                    raise reading.problems.stop(reading.excess_fault())
                 if total > first:
                     chunk.append(row)
                 if len(chunk) == CHUNK_ROWS or lines.since > CHUNK_BYTES:
@@ -95,17 +95,17 @@ class _Lines:
         return self._problems.stop(self._problems.fault(self.file.name, problem, remedy, f"line {line}"))
 
     def __iter__(self) -> Iterator[str]:
-        while line := self._stream.readline(LONGEST_LINE + 1):
+        while line := self._stream.readline(MAX_LINE_BYTES + 1):
             if self.number == 0:
-                other = wrong_kind(self.file, line, EXPECTED)
+                other = wrong_format_fault(self.file, line, EXPECTED)
                 if other is not None:
                     raise other
             self.number += 1
             self.row += len(line)
             self.since += len(line)
-            if len(line) > LONGEST_LINE or self.row > LONGEST_ROW:
-                longest = f"{LONGEST_LINE:,} bytes" if len(line) > LONGEST_LINE else f"{LONGEST_ROW:,} bytes"
-                raise self.fault(self.number, f"a line or a row is longer than {longest}", "is this a CSV file?")
+            if len(line) > MAX_LINE_BYTES or self.row > MAX_ROW_BYTES:
+                limit = f"{MAX_LINE_BYTES:,} bytes" if len(line) > MAX_LINE_BYTES else f"{MAX_ROW_BYTES:,} bytes"
+                raise self.fault(self.number, f"a line or a row is longer than {limit}", "is this a CSV file?")
             if b"\0" in line:
                 raise self.fault(self.number, "a line holds a byte of value 0, as no text does", "is this a CSV file?")
             try:
@@ -161,7 +161,7 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
     absent = [name for name in names if name.strip() not in times]
     twice = [name for name in names if times[name.strip()] > 1]
     if len(absent) == len(names):
-        other = separated_by(present, names, delimiter)
+        other = find_delimiter(present, names, delimiter)
         if other is not None:
             raise DataFault(
                 f"{file.name}: its fields are separated by {DELIMITERS[other]}, the recipe expects "
@@ -173,12 +173,12 @@ def _positions(header: Row | None, names: tuple[str, ...], delimiter: str, file:
         meant = {name: known.nearest(name) for name in absent}
         results = [f"{name!r} (the file has {other!r})" for name, other in meant.items() if other is not None]
         missing = [repr(name) for name, other in meant.items() if other is None]
-        which = ", ".join(results + missing)
+        described = ", ".join(results + missing)
         remedy = "write the names in the recipe as the file has them" if results else "check the spelling in the recipe"
         if len(missing) == len(names):
             remedy = "does the file begin with a header line? The first line has to name the columns"
         is_are = "column {} is" if len(absent) == 1 else "columns {} are"
-        raise DataFault(f"{file.name}: {is_are.format(which)} not in the header line", remedy)
+        raise DataFault(f"{file.name}: {is_are.format(described)} not in the header line", remedy)
     if twice:
         raise DataFault(
             f"{file.name}: column {twice[0]!r} is {times[twice[0].strip()]} times in the header line",

@@ -8,7 +8,7 @@ import numpy as np
 
 from dprecipe.data.raw import Raw, Reading, channels_first, drop_labels
 
-HELD_OUT_EVERY = 5
+TEST_EVERY = 5
 DARKEST = np.float32(16)
 
 
@@ -20,9 +20,9 @@ def read_digits(split: str, records: tuple[int, ...] | None, labelled: bool, rea
     ):
         features = archive["features"]
         labels = archive["labels"] if labelled else drop_labels(len(features))
-    held_out = np.arange(len(labels)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    chosen = held_out if split == "test" else ~held_out
+    is_test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
+    chosen = is_test if split == "test" else ~is_test
     features, labels = features[chosen], labels[chosen]
     part = reading.span(records, len(labels), f"digits ({split})")
-    reading.tally.records = part.stop - part.start
+    reading.counts.records = part.stop - part.start
     return Raw(channels_first(features[part] / DARKEST), labels[part].astype(np.int64))

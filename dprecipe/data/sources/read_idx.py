@@ -51,7 +51,7 @@ def read_idx(
         raise DataFault(f"{images} and {labels} do not hold as many images as labels", "name the two files of one set")
     part = reading.span(records, count, images)
     chosen = channels_first(read_array(file, shape, part))
-    reading.tally.records = len(chosen)
+    reading.counts.records = len(chosen)
     if labels is None or label_file is None:
         return Raw(chosen, drop_labels(len(chosen)))
     numbers = read_array(label_file, (), part)

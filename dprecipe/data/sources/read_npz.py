@@ -38,12 +38,12 @@ def read_npz(
     file = locate_file(path, root)
     numeric = labelled is not None and labelled.range is not None
     of_labels = ("numbers", _is_number) if numeric else ("integers", is_integer)
-    named = reading.name_column
+    name_array = reading.name_column
     with open_archive(file, SAVE) as archive:
         count = archive.dims(features, shape, "numbers", _is_number)[0]
         others = [] if labelled is None else [(labelled.labels, *of_labels)]
-        if named is not None:
-            others.append((named, "texts or integers", _is_id))
+        if name_array is not None:
+            others.append((name_array, "texts or integers", _is_id))
         for name, expected, accepts in others:
             if archive.dims(name, (), expected, accepts)[0] != count:
                 raise DataFault(
@@ -55,25 +55,25 @@ def read_npz(
         labels: NDArray[Any] = drop_labels(len(chosen))
         if labelled is not None:
             labels = archive.array(labelled.labels, (), *of_labels, part)
-        names = None if named is None else archive.array(named, (), "texts or integers", _is_id, part)
-    reading.tally.records = len(chosen)
+        names = None if name_array is None else archive.array(name_array, (), "texts or integers", _is_id, part)
+    reading.counts.records = len(chosen)
     if chosen.dtype != np.uint8:
         with np.errstate(over="ignore"):  # too large becomes infinite; such a record contributes nothing
             chosen = chosen.astype(np.float32)
         finite = np.isfinite(chosen).reshape(len(chosen), -1).all(axis=1)
-        reading.tally.not_finite = len(chosen) - int(finite.sum())
+        reading.counts.not_finite = len(chosen) - int(finite.sum())
     if labelled is not None:
-        what, target = f"{file.name}, {labelled.labels!r}", labelled.target
+        subject, target = f"{file.name}, {labelled.labels!r}", labelled.target
         if target is None:
-            labels = class_labels(labels, labelled.classes or 0, what, reading.problems, part.start)
+            labels = class_labels(labels, labelled.classes or 0, subject, reading.problems, part.start)
         else:
-            labels = number_labels(labels, target, what, reading, part.start)
+            labels = number_labels(labels, target, subject, reading, part.start)
     texts = None
-    if names is not None and named is not None:
+    if names is not None and name_array is not None:
         texts = tuple(
             name_texts(
                 names.tolist(),
-                named,
+                name_array,
                 lambda row: f"{file.name}, {record_number(part.start + row)}",
                 reading.problems,
             )

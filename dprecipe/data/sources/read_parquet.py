@@ -19,15 +19,15 @@ from dprecipe.data.raw import Labels, Raw, Reading, channels_first, drop_labels,
 from dprecipe.data.sources.base import Columns, Label
 from dprecipe.data.sources.parquet import ImageColumn
 from dprecipe.data.table import Collector, encode_labels, join_labels, name_texts
-from dprecipe.data.words import Header, wrong_kind
+from dprecipe.data.words import Header, wrong_format_fault
 from dprecipe.faults import DataFault
 
 BATCH_ROWS = 1024
-LONGEST_VALUE = 1 << 17
+MAX_VALUE_BYTES = 1 << 17
 """Bytes of a number or a text on average, of a row group."""
-LONGEST_IMAGE = 16 << 20
+MAX_IMAGE_BYTES = 16 << 20
 SLACK = 1 << 20
-AT_ONCE = 1 << 30
+MAX_BATCH_BYTES = 1 << 30
 """Bytes that the values of a batch take at most: of long ones it has fewer rows."""
 
 
@@ -55,7 +55,7 @@ def read_parquet(
         if image is not None:
             return _images(image, label, records, file, reading)
         collector = Collector(columns or {}, reading.data.preprocess, label, reading)
-        for first, batch in _batches(file, records, collector.names, reading, LONGEST_VALUE):
+        for first, batch in _batches(file, records, collector.names, reading, MAX_VALUE_BYTES):
             values = {name: _values(batch.column(name), name, file) for name in collector.names}
             collector.add(values, batch.num_rows, lambda row, first=first: _row(file, first + row))  # type: ignore[misc]
         return collector.raw()
@@ -72,7 +72,7 @@ def _unreadable(file: Path, error: Exception) -> DataFault:
     if not start:
         return DataFault(f"{file.name}: is empty", "name another file")
     if not start.startswith(b"PAR1"):
-        return wrong_kind(file, start, "a Parquet file") or DataFault(
+        return wrong_format_fault(file, start, "a Parquet file") or DataFault(
             f"{file.name}: is no Parquet file",
             "name another file, or write `source: csv` where it is a text with a header line",
         )
@@ -82,41 +82,41 @@ def _unreadable(file: Path, error: Exception) -> DataFault:
 def _images(
     image: ImageColumn, label: Label | None, records: tuple[int, ...] | None, file: Path, reading: Reading
 ) -> Raw:
-    named, problems = reading.name_column, reading.problems
-    extra = (None if label is None else label.column, named)
+    name_column, problems = reading.name_column, reading.problems
+    extra = (None if label is None else label.column, name_column)
     columns = tuple(dict.fromkeys((image.column, *(name for name in extra if name is not None))))
     height, width, channels = image.shape
     pixels: list[NDArray[np.generic]] = [np.empty((0, channels, height, width), np.uint8)]
     labels: list[Labels] = []
     names: list[str] = []
-    for first, batch in _batches(file, records, columns, reading, LONGEST_IMAGE):
+    for first, batch in _batches(file, records, columns, reading, MAX_IMAGE_BYTES):
 
         def place(row: int, first: int = first) -> str:
             return _row(file, first + row)
 
         content = _bytes(batch.column(image.column), image, file)
         pixels.append(channels_first(decode_image(content, image.shape, first, file, problems)))
-        reading.tally.records += batch.num_rows
+        reading.counts.records += batch.num_rows
         if label is None:
             labels.append(drop_labels(batch.num_rows))
         else:
             values = _values(batch.column(label.column), label.column, file)
-            labels.append(encode_labels(values, label, place, problems, reading.tally))
-        if named is not None:
-            names += name_texts(_values(batch.column(named), named, file), named, place, problems)
-    return Raw(np.concatenate(pixels), join_labels(labels), None if named is None else tuple(names))
+            labels.append(encode_labels(values, label, place, problems, reading.counts))
+        if name_column is not None:
+            names += name_texts(_values(batch.column(name_column), name_column, file), name_column, place, problems)
+    return Raw(np.concatenate(pixels), join_labels(labels), None if name_column is None else tuple(names))
 
 
 def _batches(
-    file: Path, records: tuple[int, ...] | None, names: tuple[str, ...], reading: Reading, longest: int
+    file: Path, records: tuple[int, ...] | None, names: tuple[str, ...], reading: Reading, max_bytes: int
 ) -> Iterator[tuple[int, Any]]:
     """(number of the first row, batch) for the selected rows; memory is that of a row group, whose columns take at most
-    `longest` bytes a value, as its header says."""
+    `max_bytes` bytes a value, as its header says."""
     import pyarrow.parquet as pq
 
     schema = pq.read_schema(file)
     texts = [name for name in names if name in schema.names and _is_text(schema.types[schema.names.index(name)])]
-    rows = max(1, min(BATCH_ROWS, AT_ONCE // longest))
+    rows = max(1, min(BATCH_ROWS, MAX_BATCH_BYTES // max_bytes))
     # Texts stay in the dictionaries they are stored in: a long one that each row repeats is held once.
     with pq.ParquetFile(file, read_dictionary=texts) as table:
         present, metadata = table.schema_arrow.names, table.metadata
@@ -131,7 +131,7 @@ def _batches(
             if first < part.stop and first + group.num_rows > part.start:
                 start = first if start is None else start
                 groups.append(number)
-                _check_unpacked(group, names, longest, file)
+                _check_unpacked(group, names, max_bytes, file)
             first += group.num_rows
         first = start or 0
         for batch in table.iter_batches(batch_size=rows, row_groups=groups, columns=list(names)):
@@ -182,16 +182,16 @@ def _check_footer(metadata: Any, file: Path) -> None:
         raise unreadable_fault(file, ValueError())
 
 
-def _check_unpacked(group: Any, names: tuple[str, ...], longest: int, file: Path) -> None:
+def _check_unpacked(group: Any, names: tuple[str, ...], max_bytes: int, file: Path) -> None:
     """The columns of a row group take no more memory than so many values can."""
     for number in range(group.num_columns):
         column = group.column(number)
         path = column.path_in_schema
         if any(path == name or path.startswith(f"{name}.") for name in names) and (
-            column.total_uncompressed_size > group.num_rows * longest + SLACK
+            column.total_uncompressed_size > group.num_rows * max_bytes + SLACK
         ):
             raise DataFault(
-                f"{file.name}: the values of {path.split('.')[0]!r} take more than {longest:,} bytes each",
+                f"{file.name}: the values of {path.split('.')[0]!r} take more than {max_bytes:,} bytes each",
                 "shorten them, or name another column",
             )
 
@@ -233,10 +233,10 @@ def _check_lengths(texts: Any, name: str, file: Path) -> None:
     import pyarrow as pa
     import pyarrow.compute as compute
 
-    longest = compute.max(compute.binary_length(texts.cast(pa.large_binary()))).as_py()
-    if longest is not None and longest > LONGEST_VALUE:
+    max_bytes = compute.max(compute.binary_length(texts.cast(pa.large_binary()))).as_py()
+    if max_bytes is not None and max_bytes > MAX_VALUE_BYTES:
         raise DataFault(
-            f"{file.name}: the values of {name!r} take more than {LONGEST_VALUE:,} bytes each",
+            f"{file.name}: the values of {name!r} take more than {MAX_VALUE_BYTES:,} bytes each",
             "shorten them, or name another column",
         )
 

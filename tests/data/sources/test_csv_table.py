@@ -81,7 +81,7 @@ def test_rows_outside_the_range_are_not_looked_at(read) -> None:
 
 
 def test_a_range_beyond_the_end_says_how_many_there_are_in_private(read) -> None:
-    with pytest.raises(DataFault, match=r"ends before the range of `records: \[10, 14\]` does") as caught:
+    with pytest.raises(DataFault, match=r"ends before the range `records: \[10, 14\]` does") as caught:
         read(records=[10, 14])
     assert caught.value.private == "4 records"
     assert " 4 " not in caught.value.message + caught.value.remedy
@@ -91,7 +91,7 @@ def test_t27_units_are_bounded_and_counted(read) -> None:
     records = read(size=3, unit={"column": "id", "max_records": 1})
     assert records.units.tolist() == [0, 1, 2]
     assert records.features[:, 0].tolist() == [0.5, 0.0, 0.25]
-    with pytest.raises(DataFault, match=r"as many units \(values of id\) as data.size: 4 declares") as caught:
+    with pytest.raises(DataFault, match=r"the number of units \(values of id\) that data.size: 4 declares") as caught:
         read(size=4, unit={"column": "id", "max_records": 2})
     assert caught.value.private == "3 units (values of id)"
 
@@ -102,7 +102,7 @@ def test_integer_labels(read) -> None:
     label = {"column": "ill", "classes": 3}
     assert read(text, columns=columns, steps=[], label=label).labels.tolist() == [0, 2, 1, 2]
     for bad in ("3", "-1", "1.5", "", "١", "1_0", "9" * 30):
-        with pytest.raises(DataFault, match=r"column 'ill': a label is (no integer in 0 … 2|empty)"):
+        with pytest.raises(DataFault, match=r"column 'ill': a label is (not an integer in 0 … 2|empty)"):
             read(text.replace("2,2", "2," + bad), columns=columns, steps=[], label=label)
 
 
@@ -129,7 +129,7 @@ BAD = {
     "not finite": ("u2,nan,m,,yes", "column 'age': a field holds a mark for a missing number"),
     "infinite": ("u2,1e999,m,,yes", "column 'age': a field is not a finite number"),
     "digit groups": ("u2,1_0,m,,yes", "column 'age': a field is not a finite number"),
-    "unknown label": (f"u2,1,m,,{S}", "column 'ill': a label is none of the 2 declared values"),
+    "unknown label": (f"u2,1,m,,{S}", "column 'ill': a label is not among the 2 declared values"),
     "text after a quote": (f'u2,1,m,"a"{S},yes', "a row is not well-formed CSV"),
     "open quote": (f'u2,1,m,"{S},yes', "a row is not well-formed CSV"),
     "field too long": (f"u2,1,m,{S * 20_000},yes", "a row is not well-formed CSV"),
@@ -172,7 +172,7 @@ def test_a_column_that_is_not_there_and_a_header_that_is_a_record(read) -> None:
 
 
 def test_a_row_without_its_unit(read) -> None:
-    with pytest.raises(DataFault, match="column 'id': a field is empty, and has to say whose row it is"):
+    with pytest.raises(DataFault, match="column 'id': a field is empty that names the unit or the record"):
         read(GOOD.replace("u2,", " ,"), unit={"column": "id", "max_records": 1})
 
 

@@ -38,7 +38,7 @@ def test_the_embedded_set_is_that_of_scikit_learn(block) -> None:
 
 def test_t25_size_is_declared_and_only_checked(block) -> None:
     data = block(TRAIN, size=1437)
-    with pytest.raises(DataFault, match=r"does not hold as many records as data.size: 1437") as caught:
+    with pytest.raises(DataFault, match=r"does not have the number of records that data.size: 1437") as caught:
         load(data.train, data, Path(), "train")
     assert caught.value.private == "1,438 records"
     assert "1438" not in caught.value.message + caught.value.remedy

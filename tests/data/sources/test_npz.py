@@ -63,7 +63,7 @@ def test_t27_units_from_an_array(read, ids: np.ndarray) -> None:
 
 
 def test_a_record_without_its_unit(read) -> None:
-    with pytest.raises(DataFault, match="column 'who': a field is empty, and has to say whose row it is"):
+    with pytest.raises(DataFault, match="column 'who': a field is empty that names the unit or the record"):
         read(arrays={"who": np.array(["x", "y", " ", "x"])}, unit={"column": "who", "max_records": 2})
 
 

@@ -119,7 +119,7 @@ BAD = {
     "a list column": ({}, {"age": [[1], [2], [3], [4]]}, "column 'age' holds list<.*>, expected numbers"),
     "a missing number": ({}, {"age": [1, None, 2, 3]}, "column 'age': a field is empty"),
     "not finite": ({}, {"age": [1, 2, float("nan"), 3]}, "column 'age': a field holds a mark for a missing number"),
-    "unknown label": ({}, {"ill": ["no", "SECRET", "no", "no"]}, "column 'ill': a label is none of the 2"),
+    "unknown label": ({}, {"ill": ["no", "SECRET", "no", "no"]}, "column 'ill': a label is not among the 2"),
     "missing label": ({}, {"ill": ["no", "no", None, "no"]}, "column 'ill': a label is empty"),
 }
 
@@ -230,7 +230,7 @@ def test_memory_that_does_not_suffice_is_a_fault(table, monkeypatch: pytest.Monk
         raise pa.ArrowMemoryError("malloc of size 5 failed")
 
     monkeypatch.setattr(read_parquet, "_values", refuse)
-    with pytest.raises(DataFault, match="its values take more memory than there is"):
+    with pytest.raises(DataFault, match="its values need more memory than there is"):
         table()
 
 
@@ -252,7 +252,7 @@ def test_a_footer_that_ends_pyarrow_s_process_is_a_fault(tmp_path: Path, block, 
 
 
 def test_an_id_that_is_no_number_is_nobody_s(table) -> None:
-    with pytest.raises(DataFault, match="column 'who': a field is empty, and has to say whose row it is"):
+    with pytest.raises(DataFault, match="column 'who': a field is empty that names the unit or the record"):
         table({"who": [1.0, float("nan"), 2.0, 2.0]}, unit={"column": "who", "max_records": 2}, size=2)
 
 

@@ -160,7 +160,7 @@ def test_records_from_python_are_bounded_like_any(
     [
         ({"model": nn.Linear(5, 2)}, UsageFault, "nothing is proved"),
         ({"public": records()}, UsageFault, "public"),
-        ({"train": records(299)}, DataFault, "as many records as data.size"),
+        ({"train": records(299)}, DataFault, "the number of records that data.size"),
         ({"train": records(300, 4)}, DataFault, "4 features"),
         ({"train": records(300, 5, np.arange(300))}, DataFault, "units"),
         ({"train": replace(records(), labels=np.full(300, 77))}, DataFault, "a label of `train` is no integer"),

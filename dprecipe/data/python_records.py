@@ -1,8 +1,8 @@
-"""Records that come from Python: told from other objects before anything is read, built or probed, and held to what was
-declared and to what was asked for. No torch here.
+"""Records that are passed from Python: recognised before anything is read, built or probed, and checked against the
+recipe and against each request. No torch here.
 
-A step counts on it that a record is in an answer exactly as often as it was asked for: one that came twice would count
-twice, and the noise covers once.
+A batch must contain each record exactly as often as it was requested: a record that came twice would count twice, and
+the noise covers it once.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.facts import DataFacts, Role, describe_data
-from dprecipe.data.raw import Labels, wrong_size
+from dprecipe.data.raw import Labels, size_fault
 from dprecipe.data.records import Records, RecordSource
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, UsageFault
 
 ACCEPTED = (
     "pass (features, labels) as two NumPy arrays, features float32 of the shape {shape} a record, prepared as the "
-    "model takes them, labels {labels}; or `dprecipe.data.records.Records`; or leave it out and name a file in the "
+    "model takes them, labels {labels}; or pass `dprecipe.data.records.Records`; or omit it and name a file in the "
     "recipe"
 )
 
@@ -29,19 +29,19 @@ _SOURCE = ("batch", "units", "unit_count", "__len__")
 
 
 def records_from_python(value: object, data: Data, role: Role) -> RecordSource:
-    """What a run reads from, of an object that was passed as `train`, `public` or `test`.
+    """The source that a run reads from, given an object that was passed as `train`, `public` or `test`.
 
-    A source is held to what was declared and to what each batch asks for. Of two arrays, features (N, …) and
-    labels (N,), records are made; of `public`, features alone will do, and labels are not looked at.
+    A source is checked against the recipe, and each of its batches against the request. Two arrays, features (N, …)
+    and labels (N,), become records; `public` needs features only, and labels are ignored.
 
     Raises:
-        UsageFault: it is neither; says what to pass.
-        DataFault: the records are not what the recipe declares, not as many units, or not grouped as it says.
+        UsageFault: it is neither; the message says what to pass.
+        DataFault: the records, the number of units or their grouping do not match the recipe.
     """
     source = _source_of(value, data, role)
     if role == "train":
         if source.unit_count != data.size:
-            raise wrong_size(data, source.unit_count)
+            raise size_fault(data, source.unit_count)
         _check_grouping(source, data)
     return source
 
@@ -55,11 +55,11 @@ def _source_of(value: object, data: Data, role: Role) -> RecordSource:
     if role == "public" and isinstance(value, np.ndarray):
         return Records(_features(value, expected, role, accepted), np.zeros(len(value), np.int64))
     if not (isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_array, value))):
-        raise UsageFault(f"`{role}` is {_described(value)}, which no run can read from", accepted)
+        raise UsageFault(f"`{role}` is {_described(value)}; a run can't read from it", accepted)
     features = _features(_array(value[0]), expected, role, accepted)
     if role == "train" and data.unit != "record":
         raise UsageFault(
-            f"`train` is two arrays, which do not say which {data.unit.column} a record is of",
+            f"`train` is two arrays, which do not say which {data.unit.column} each record belongs to",
             "pass dprecipe.data.records.Records(features, labels, units), with the number of each record's unit, or "
             "name a file in the recipe",
         )
@@ -77,7 +77,7 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def _described(value: object) -> str:
-    """An object by its type, never by its content."""
+    """An object's type, never its content."""
     kind = type(value)
     if isinstance(value, tuple | list):
         return f"a {kind.__name__} of {', '.join(sorted({type(one).__name__ for one in value[:20]})) or 'nothing'}"
@@ -89,7 +89,7 @@ def _features(array: NDArray[Any], expected: DataFacts, role: Role, accepted: st
         raise UsageFault(f"the features of `{role}` are an array of {array.dtype}", accepted)
     if array.shape[1:] != expected.shape:
         raise DataFault(
-            f"a record of `{role}` has the shape {list(array.shape[1:])}, the recipe's have {list(expected.shape)}",
+            f"a record of `{role}` has the shape {list(array.shape[1:])}, expected {list(expected.shape)}",
             "pass records of that shape, prepared as the model takes them",
         )
     with np.errstate(over="ignore"):
@@ -97,16 +97,16 @@ def _features(array: NDArray[Any], expected: DataFacts, role: Role, accepted: st
 
 
 def _check_grouping(train: RecordSource, data: Data) -> None:
-    """Records are grouped into units as the guarantee says.
+    """Check that records are grouped into units as the guarantee says.
 
     Raises:
         DataFault: they are not.
     """
     unit = data.unit
     if (train.units is None) != (unit == "record"):
-        what = "no units" if train.units is None else "units"
+        units = "no units" if train.units is None else "units"
         raise DataFault(
-            f"the training records come with {what}, the recipe protects {'records' if unit == 'record' else 'units'}",
+            f"the training records come with {units}, the recipe protects {'records' if unit == 'record' else 'units'}",
             "give Records.units where, and only where, data.unit is a column",
         )
     if train.units is not None and unit != "record":
@@ -121,7 +121,7 @@ def _check_grouping(train: RecordSource, data: Data) -> None:
 
 @final
 class CheckedSource:
-    """A source of a kind of somebody's own. Every answer is looked at before anything is made of it."""
+    """A user's own source. Every batch is checked before it is used."""
 
     def __init__(self, source: RecordSource, expected: DataFacts, role: Role) -> None:
         """
@@ -140,20 +140,22 @@ class CheckedSource:
         return self._count
 
     def batch(self, indices: NDArray[np.int64] | slice) -> tuple[NDArray[np.float32], Labels]:
-        """What the source answers.
+        """The source's batch, checked.
 
         Raises:
-            DataFault: it has not one row and one label for each record that was asked for, its rows are not numbers of
-                one shape and type from answer to answer, or a label is not what the recipe declares.
+            DataFault: there is not one row and one label for each requested record, the rows are not numbers of the
+                same shape and type in every batch, or a label does not match the recipe.
         """
-        asked = len(range(self._count)[indices]) if isinstance(indices, slice) else len(indices)
+        requested = len(range(self._count)[indices]) if isinstance(indices, slice) else len(indices)
         features, labels = self._source.batch(indices)
         if not (isinstance(features, np.ndarray) and isinstance(labels, np.ndarray)):
-            raise DataFault(f"`{self._role}`.batch answers no NumPy arrays", "return (features, labels), both arrays")
-        if features.ndim < 1 or not len(features) == len(labels) == asked:
             raise DataFault(
-                f"`{self._role}`.batch does not answer one row and one label for each record it was asked for",
-                "return row i for the i-th number asked for: a record that comes twice would count twice",
+                f"`{self._role}`.batch does not return NumPy arrays", "return (features, labels), both arrays"
+            )
+        if features.ndim < 1 or not len(features) == len(labels) == requested:
+            raise DataFault(
+                f"`{self._role}`.batch does not return one row and one label for each requested record",
+                "return row i for the i-th requested number: a record that came twice would count twice",
             )
         form = (features.shape[1:], features.dtype)
         if self._form is None:
@@ -161,21 +163,21 @@ class CheckedSource:
             self._form = form
         if form != self._form:
             raise DataFault(
-                f"`{self._role}`.batch answers rows of {form[1]} {list(form[0])}, and of {self._form[1]} "
-                f"{list(self._form[0])} before",
+                f"`{self._role}`.batch returned rows of {form[1]} {list(form[0])}, after rows of "
+                f"{self._form[1]} {list(self._form[0])}",
                 "give every record one shape and type",
             )
-        return features, _labels(labels, asked, self._expected, self._role)
+        return features, _labels(labels, requested, self._expected, self._role)
 
 
 def check_records(records: RecordSource, expected: DataFacts, role: Role) -> RecordSource:
-    """Records from Python, checked now as far as that can be: `Records` whole, others answer by answer.
+    """Records from Python, checked: `Records` now and completely, other sources batch by batch.
 
     Raises:
-        DataFault: arrays are not one row, one label and one unit a record, features are no numbers, or a label is not
-            what the recipe declares.
+        DataFault: arrays are not one row, one label and one unit a record, features are not numbers, or a label does
+            not match the recipe.
     """
-    if type(records) is not Records:  # what is derived from it may answer by itself
+    if type(records) is not Records:  # a subclass may override `batch`
         return CheckedSource(records, expected, role)
     _check_numbers(records.features, role)
     if len(records.features) != len(records.labels):
@@ -188,7 +190,7 @@ def check_records(records: RecordSource, expected: DataFacts, role: Role) -> Rec
 
 
 def _check_numbers(features: NDArray[np.generic], role: Role) -> None:
-    """Features are numbers.
+    """Check that features are numbers.
 
     Raises:
         DataFault: they are not.
@@ -215,10 +217,10 @@ def _whole_units(units: NDArray[np.int64] | None, count: int, role: Role) -> NDA
 
 
 def _labels(labels: NDArray[np.generic], count: int, expected: DataFacts, role: Role) -> Labels:
-    """Labels as a run takes them, int64, or float32 of numbers; of public records they are never looked at.
+    """Labels as a run takes them: int64, or float32 if they are numbers. Those of public records are never looked at.
 
     Raises:
-        DataFault: there is not one a record, or one is not what the recipe declares.
+        DataFault: there is not one for each record, or one does not match the recipe.
     """
     remedy = "from -1 to 1" if expected.target is not None else f"integers from 0 to {expected.classes - 1}"
     if role == "public":
@@ -236,6 +238,6 @@ def _labels(labels: NDArray[np.generic], count: int, expected: DataFacts, role: 
     whole = labels.dtype.kind in "iu"
     if not whole or (count and not (labels.min() >= 0 and labels.max() < expected.classes)):
         raise DataFault(
-            f"a label of `{role}` is no integer from 0 to {expected.classes - 1}", f"pass labels that are {remedy}"
+            f"a label of `{role}` is not an integer from 0 to {expected.classes - 1}", f"pass labels that are {remedy}"
         )
     return labels.astype(np.int64, copy=False)

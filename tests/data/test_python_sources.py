@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dprecipe.data.facts import DataFacts, describe_data
-from dprecipe.data.given import CheckedSource, check_records
+from dprecipe.data.python_records import CheckedSource, check_records
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
-from tests.data.test_given import FEATURES, LABELS, RECIPE
+from tests.data.test_python_records import FEATURES, LABELS, RECIPE
 
 COUNT = len(LABELS)
 
@@ -47,9 +47,9 @@ class Source:
         (Source(lambda chosen: np.repeat(chosen, np.where(chosen == 3, 5, 1))), "one row and one label for each"),
         (Source(lambda chosen: chosen[1:]), "one row and one label for each"),
         (Source(answer=lambda x, y: (x, y[:-1])), "one row and one label for each"),
-        (Source(answer=lambda x, y: (x.tolist(), y)), "no NumPy arrays"),
-        (Source(answer=lambda x, y: (x, y + 7)), "no integer from 0 to 1"),
-        (Source(answer=lambda x, y: (x, y.astype(np.float32))), "no integer from 0 to 1"),
+        (Source(answer=lambda x, y: (x.tolist(), y)), "does not return NumPy arrays"),
+        (Source(answer=lambda x, y: (x, y + 7)), "not an integer from 0 to 1"),
+        (Source(answer=lambda x, y: (x, y.astype(np.float32))), "not an integer from 0 to 1"),
         (Source(answer=lambda x, y: (x, np.stack([y, y], 1))), "does not have one label a record"),
         (Source(answer=lambda x, y: (x.astype(object), y)), "are an array of object"),
     ],
@@ -63,7 +63,7 @@ def test_an_answer_that_was_not_asked_for(source: Source, says: str, expected: D
 def test_rows_keep_one_shape(expected: DataFacts) -> None:
     source = CheckedSource(Source(answer=lambda x, y: (x[:, : 3 if len(x) < 5 else 2], y)), expected, "train")
     source.batch(slice(0, 4))
-    with pytest.raises(DataFault, match=r"rows of float32 \[2\], and of float32 \[3\] before"):
+    with pytest.raises(DataFault, match=r"rows of float32 \[2\], after rows of float32 \[3\]"):
         source.batch(slice(0, 6))
 
 
@@ -82,9 +82,9 @@ def test_an_answer_that_was(expected: DataFacts) -> None:
     [
         (
             Records(FEATURES, np.where(np.arange(COUNT) == 5, 77, LABELS)),
-            "a label of `train` is no integer from 0 to 1",
+            "a label of `train` is not an integer from 0 to 1",
         ),
-        (Records(FEATURES, LABELS.astype(np.float32)), "a label of `train` is no integer from 0 to 1"),  # type: ignore[arg-type]
+        (Records(FEATURES, LABELS.astype(np.float32)), "a label of `train` is not an integer from 0 to 1"),  # type: ignore[arg-type]
         (Records(FEATURES[:9], LABELS), "one label a record"),
         (Records(FEATURES.astype(object), LABELS), "array of object"),
         (Records(FEATURES, LABELS, np.full(COUNT, -1)), "whole number a record, from 0 on"),
@@ -118,7 +118,7 @@ def test_nothing_is_spent_on_a_label_that_is_no_class(tmp_path: Path) -> None:
     import dprecipe
 
     plan = make_plan(read_text(RECIPE, "recipe.yaml"))
-    with pytest.raises(DataFault, match="no integer from 0 to 1"):
+    with pytest.raises(DataFault, match="not an integer from 0 to 1"):
         dprecipe.run(plan, out=tmp_path / "run", train=Records(FEATURES, LABELS + 1))
     assert not (tmp_path / "run").exists()
     with pytest.raises(DataFault, match="one row and one label"):

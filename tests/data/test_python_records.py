@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dprecipe
-from dprecipe.data.given import records_from_python
+from dprecipe.data.python_records import records_from_python
 from dprecipe.data.records import Records
 from dprecipe.faults import DataFault, UsageFault
 from dprecipe.planning.make import plan as make_plan
@@ -108,10 +108,10 @@ def test_other_objects_are_refused_with_what_to_pass(plan: Any, value: Any, says
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ((FEATURES[:, :2], LABELS), r"a record of `train` has the shape \[2\], the recipe's have \[3\]"),
+        ((FEATURES[:, :2], LABELS), r"a record of `train` has the shape \[2\], expected \[3\]"),
         ((FEATURES, LABELS[:9]), "does not have one label a record"),
-        ((FEATURES, LABELS + 1), "a label of `train` is no integer from 0 to 1"),
-        ((FEATURES, LABELS / 2), "a label of `train` is no integer from 0 to 1"),
+        ((FEATURES, LABELS + 1), "a label of `train` is not an integer from 0 to 1"),
+        ((FEATURES, LABELS / 2), "a label of `train` is not an integer from 0 to 1"),
     ],
 )
 def test_arrays_that_are_not_what_the_recipe_declares(plan: Any, value: Any, says: str) -> None:
@@ -124,7 +124,7 @@ def test_the_faults_of_all_sources_are_told_together(plan: Any, tmp_path: Path) 
     with pytest.raises(DataFault) as caught:
         gather_records(plan, tmp_path)
     first, *rest = caught.value.message.splitlines()
-    assert first == "the data are not what the recipe declares:"
+    assert first == "the data do not match the recipe:"
     told = [line for line in rest if line.startswith("- ")]
     assert ["train.npz: no such data file" in told[0], "a label is outside 0 … 1" in told[1]] == [True, True]
 

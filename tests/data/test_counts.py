@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dprecipe.data.counts import as_text
 from dprecipe.data.load import read
-from dprecipe.data.tally import as_text
 from dprecipe.faults import DataFault
 
 COLUMNS = {
@@ -48,13 +48,13 @@ def test_missing_clamped_and_other_are_counted_by_column(tally: Callable[..., An
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ([f"{age},icu,5" for age in range(60, 80)], "column 'age': every number lies at one end"),
-        ([f"{age},icu,5" for age in range(20)], "column 'age': every number lies at one end"),
-        (["NA,icu,5", *["70,icu,5"] * 19], "column 'age': every number lies at one end"),
+        ([f"{age},icu,5" for age in range(60, 80)], "column 'age': every number is at one end"),
+        ([f"{age},icu,5" for age in range(20)], "column 'age': every number is at one end"),
+        (["NA,icu,5", *["70,icu,5"] * 19], "column 'age': every number is at one end"),
         (["NA,icu,5"] * 20, "column 'age': every field is missing"),
-        (["40,Icu,5"] * 20, "column 'ward': no field holds one of the declared"),
-        (["40,,5"] * 20, "column 'ward': no field holds one of the declared"),
-        (["40,icu,50"] * 20, "column 'days': every number lies at one end"),
+        (["40,Icu,5"] * 20, "column 'ward': no field has one of the declared"),
+        (["40,,5"] * 20, "column 'ward': no field has one of the declared"),
+        (["40,icu,50"] * 20, "column 'days': every number is at one end"),
     ],
 )
 def test_a_column_of_which_nothing_is_left_is_refused_without_a_number(

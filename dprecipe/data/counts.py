@@ -1,0 +1,116 @@
+"""Counts taken while a source is read: values that were missing, clamped, or not among those declared.
+
+They are counts of private records: they go to `private/data-check.json` and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from dprecipe.data.facts import Role
+from dprecipe.data.problems import Problems
+
+MIN_RECORDS = 20
+"""A column of the same value throughout is a problem only if there are at least so many records."""
+
+
+@final
+@dataclass(slots=True)
+class ColumnCounts:
+    """Counts of the values of one column or label."""
+
+    kind: str
+    missing: int = 0
+    below: int = 0
+    above: int = 0
+    lowest: int = 0
+    """At the lower end of the range or below it; `highest` likewise."""
+    highest: int = 0
+    other: int = 0
+
+    def numbers(self, low: int, high: int, at_low: int, at_high: int) -> None:
+        """Add counts of values: below and above the range, and at or beyond its ends."""
+        self.below += low
+        self.above += high
+        self.lowest += at_low
+        self.highest += at_high
+
+
+@final
+@dataclass(slots=True)
+class SourceCounts:
+    """Counts of one source."""
+
+    records: int = 0
+    columns: dict[str, ColumnCounts] = field(default_factory=dict)
+    not_finite: int = 0
+    """Records with a value that is not finite: they contribute nothing."""
+
+    def column(self, name: str, kind: str) -> ColumnCounts:
+        """The counts of a column, created on first use."""
+        return self.columns.setdefault(name, ColumnCounts(kind))
+
+    def check(self, subject: str, problems: Problems) -> None:
+        """Add a problem for each column that carries no information: every value is missing, outside its range, or
+        not among those declared.
+
+        The messages contain no counts. That a recipe does not fit its file is reported before a run, like a wrong size.
+        """
+        if self.records < MIN_RECORDS:
+            return
+        for name, column in self.columns.items():
+            place = f"{subject}, column {name!r}"
+            if column.kind == "category" and column.other == self.records:
+                problems.add(
+                    place,
+                    "no field has one of the declared `values`: all of them would become `other`",
+                    "declare the values as the file spells them (capitals count), or remove the column",
+                )
+            if column.kind != "category" and column.missing == self.records:
+                problems.add(place, "every field is missing", "remove the column, or mend the file")
+            elif column.below + column.above and self.records in (
+                column.lowest + column.missing,
+                column.highest + column.missing,
+            ):
+                problems.add(
+                    place,
+                    "every number is at one end of the declared range or beyond it: all of them would become equal",
+                    "declare the range in the units of the file, from domain knowledge",
+                )
+        if self.not_finite == self.records:
+            problems.add(subject, "every record has a value that is not finite: none would contribute", "mend the file")
+
+    def as_json(self) -> dict[str, Any]:
+        """Counts, and their shares of the records."""
+
+        def shares(column: ColumnCounts) -> dict[str, Any]:
+            shown = {"missing": column.missing, "clamped": column.below + column.above}
+            if column.kind == "category":
+                shown = {"other": column.other}
+            if column.kind == "label":
+                shown = {"clamped": column.below + column.above}
+            share = {name: round(count / self.records, 6) if self.records else 0.0 for name, count in shown.items()}
+            return {"kind": column.kind, **shown, "shares": share}
+
+        result: dict[str, Any] = {"records": self.records}
+        if self.columns:
+            result["columns"] = {name: shares(counts) for name, counts in self.columns.items()}
+        return {**result, "records_not_finite": self.not_finite}
+
+
+def as_text(by_role: Mapping[Role, SourceCounts]) -> str:
+    """The counts as text, source by source."""
+    lines = ["Values that were missing, clamped or undeclared. Private: these are counts of private records.", ""]
+    for role, counts in by_role.items():
+        lines.append(f"data.{role}: {counts.records:,} records")
+        if counts.not_finite:
+            lines.append(f"  {counts.not_finite:,} with a value that is not finite: they contribute nothing")
+        for name, column in counts.as_json().get("columns", {}).items():
+            shares = ", ".join(
+                f"{column[subject]:,} {subject} ({share:.2%})" for subject, share in column["shares"].items()
+            )
+            lines.append(f"  {name} ({column['kind']}): {shares}")
+        lines.append("")
+    return "\n".join(lines)
