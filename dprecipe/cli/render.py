@@ -8,7 +8,7 @@ from typing import Any
 
 from dprecipe.faults import Finding
 from dprecipe.screen import make_printable
-from dprecipe.text.load import lines_of
+from dprecipe.text.load import split_lines
 
 SCHEMA = "dprecipe.findings/v1"
 WINDOW = 120
@@ -23,7 +23,7 @@ def as_text(findings: Sequence[Finding], texts: Mapping[str, str]) -> str:
 
 def as_lines(findings: Sequence[Finding], texts: Mapping[str, str]) -> list[str]:
     """`as_text`, line by line."""
-    lines = {file: lines_of(text) for file, text in texts.items()}
+    lines = {file: split_lines(text) for file, text in texts.items()}
     return [make_printable(line) for finding in findings for line in _block(finding, lines)]
 
 

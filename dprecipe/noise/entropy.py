@@ -52,7 +52,7 @@ class Stream:
         self.key = key
         """For a processor that makes the keystream itself. One or the other: both would draw the same."""
         self._cipher = Cipher(algorithms.ChaCha20(key, block.to_bytes(8, "little") + bytes(8)), mode=None).encryptor()
-        self._drawn = self._shared = False
+        self._started = self._shared = False
 
     def shared(self, blocks: Sequence[int]) -> list[Stream]:
         """The same stream from each of these blocks on, for those who draw side by side; nobody else can then.
@@ -60,7 +60,7 @@ class Stream:
         Raises:
             ValueError: something was drawn from it, or it was shared before.
         """
-        if self._drawn or self._shared:
+        if self._started or self._shared:
             raise ValueError("a stream can be shared only before anything is drawn from it")
         self._shared = True
         return [Stream(self.key, block) for block in blocks]
@@ -73,7 +73,7 @@ class Stream:
         """
         if self._shared:
             raise ValueError("this stream was shared: what it would draw, others do")
-        self._drawn = True
+        self._started = True
         for start in range(0, len(out_B), len(_ZEROS)):
             part = out_B[start : start + len(_ZEROS)]
             self._cipher.update_into(_ZEROS[: len(part)], part.data)

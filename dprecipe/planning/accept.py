@@ -37,7 +37,7 @@ WARNINGS: Mapping[str, str] = {
     "P174": "the set is too wide to contract",
 }
 """Every warning about a recipe itself, as a certificate words it."""
-OF_THE_PLAN = frozenset({"P173", "P174"})
+PLAN_WARNINGS = frozenset({"P173", "P174"})
 """Warnings that may need the solved plan: `validate` does not miss them."""
 
 
@@ -49,7 +49,7 @@ def mark_accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
     ]
 
 
-def find_unfit_reasons(recipe: Recipe) -> Iterator[Finding]:
+def find_invalid_acceptances(recipe: Recipe) -> Iterator[Finding]:
     """Codes that can't be accepted, and reasons that are none."""
     for code, reason in recipe.accept.items():
         if code in WARNINGS:
@@ -68,7 +68,7 @@ def find_unfit_reasons(recipe: Recipe) -> Iterator[Finding]:
         yield Finding("R123", message, remedy, f"accept.{code}")
 
 
-def find_unmet(recipe: Recipe, findings: Sequence[Finding], among: Iterable[str]) -> Iterator[Finding]:
+def find_unused_acceptances(recipe: Recipe, findings: Sequence[Finding], among: Iterable[str]) -> Iterator[Finding]:
     """Codes among these that are accepted, and did not occur."""
     met = {finding.code for finding in findings}
     for code in recipe.accept:

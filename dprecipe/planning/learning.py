@@ -30,14 +30,14 @@ def is_convex(recipe: Recipe) -> bool:
     return mechanism_of(recipe.mechanism.kind).is_convex
 
 
-def fitted_at_once(recipe: Recipe) -> bool:
+def is_fitted_directly(recipe: Recipe) -> bool:
     """Whether the model takes no gradient steps: the `training` block is then left out."""
     if isinstance(recipe.model, RandomForest | GradientBoosting):
         return True
     return has_student(recipe) and isinstance(recipe.model, LogisticRegression) and recipe.training == Training()
 
 
-def steps_need_gradients(recipe: Recipe) -> Iterator[Finding]:
+def check_gradients(recipe: Recipe) -> Iterator[Finding]:
     """Noise is added to gradients: a model without them can't be trained so. A convex mechanism's account says it."""
     if is_convex(recipe):
         return
@@ -45,27 +45,27 @@ def steps_need_gradients(recipe: Recipe) -> Iterator[Finding]:
         yield Finding(
             "R305",
             f"a {recipe.model.kind} has no gradients: {recipe.mechanism.kind} can't train it",
-            f"choose model.kind logistic_regression, mlp or cnn{_or_a_student()}",
+            f"choose model.kind logistic_regression, mlp or cnn{_suggest_student()}",
             "model.kind",
         )
 
 
-def _or_a_student() -> str:
+def _suggest_student() -> str:
     """The mechanisms that can train trees: those with a student."""
     kinds = kinds_where(lambda mechanism: mechanism.has_student)
     return f"; or mechanism.kind {join_with_or(kinds)}, whose student can be a tree" if kinds else ""
 
 
-def models_of_proven_constants(recipe: Recipe) -> Iterator[Finding]:
+def check_convex_models(recipe: Recipe) -> Iterator[Finding]:
     """What has constants that are proved is of use where they are needed, and nowhere else."""
     if not is_convex(recipe):
         convex = join_with_or(kinds_where(lambda mechanism: mechanism.is_convex))
         yield from checks.find_unsupported(
-            recipe.model, recipe.mechanism.kind, fitted=fitted_at_once(recipe), convex=convex
+            recipe.model, recipe.mechanism.kind, fitted=is_fitted_directly(recipe), convex=convex
         )
 
 
-def training_block(recipe: Recipe) -> Iterator[Finding]:
+def check_training_block(recipe: Recipe) -> Iterator[Finding]:
     """A model that learns by gradient steps has an optimizer and exactly one length; one that is fitted has neither."""
     training = recipe.training
     if isinstance(recipe.model, RandomForest | GradientBoosting):
@@ -77,7 +77,7 @@ def training_block(recipe: Recipe) -> Iterator[Finding]:
                 "training",
             )
         return
-    if fitted_at_once(recipe):
+    if is_fitted_directly(recipe):
         return
     if not mechanism_of(recipe.mechanism.kind).has_length:
         if training != Training():
@@ -89,7 +89,7 @@ def training_block(recipe: Recipe) -> Iterator[Finding]:
             )
         return
     if is_convex(recipe):
-        yield from _one_length(training)
+        yield from _check_length(training)
         return
     if training == Training():
         yield Finding(
@@ -106,10 +106,10 @@ def training_block(recipe: Recipe) -> Iterator[Finding]:
             "add training.optimizer, such as {kind: sgd, lr: 0.1}",
             "training",
         )
-    yield from _one_length(training)
+    yield from _check_length(training)
 
 
-def _one_length(training: Training) -> Iterator[Finding]:
+def _check_length(training: Training) -> Iterator[Finding]:
     if (training.epochs is None) == (training.steps is None):
         both = training.epochs is not None
         yield Finding(
@@ -120,11 +120,11 @@ def _one_length(training: Training) -> Iterator[Finding]:
         )
 
 
-def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
+def check_training_keys(recipe: Recipe) -> Iterator[Finding]:
     """Noisy steps have the batches of the `mechanism` block; a student's steps spend nothing, none are solved for."""
     training = recipe.training
     if not mechanism_of(recipe.mechanism.kind).has_length:
-        return  # `training_block` says that there is no such block
+        return  # `check_training_block` says that there is no such block
     if has_student(recipe):
         for key in ("epochs", "steps"):
             if getattr(training, key) == "auto":
@@ -159,7 +159,7 @@ def training_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
             )
 
 
-def runtime_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
+def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
     """A mechanism is not asked for options of `runtime` that it does not read, nor for what none can do."""
     kind, runtime = recipe.mechanism.kind, recipe.runtime
     options = mechanism_of(kind).runtime_options
@@ -170,13 +170,13 @@ def runtime_of_the_mechanism(recipe: Recipe) -> Iterator[Finding]:
             "remove runtime.compile",
             "runtime.compile",
         )
-    asked: tuple[tuple[RuntimeOption, str, bool], ...] = (
+    options_set: tuple[tuple[RuntimeOption, str, bool], ...] = (
         ("compile", "compiles nothing", runtime.compile != "auto"),
         ("precision", "computes in a precision of its own", runtime.precision != 32),
         ("processes", "runs in one process", runtime.processes > 1),
     )
-    for key, what, is_asked in asked:
-        if is_asked and key not in options:
+    for key, what, is_set in options_set:
+        if is_set and key not in options:
             able = _kinds_that_read(key)
             yield Finding(
                 "R307",
@@ -190,7 +190,7 @@ def _kinds_that_read(option: RuntimeOption) -> str:
     return join_with_or(kinds_where(lambda mechanism: option in mechanism.runtime_options))
 
 
-def images_to_augment(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:
+def check_augmentation(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:
     """A student's augmentation moves pixels."""
     if recipe.training.augment is not None and not facts.is_pixels:
         yield Finding(
@@ -201,7 +201,7 @@ def images_to_augment(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:
         )
 
 
-def labels_of_a_student(recipe: Recipe) -> Iterator[Finding]:
+def check_released_labels(recipe: Recipe) -> Iterator[Finding]:
     """Only a student's labels can be published."""
     if recipe.release.labels and not has_student(recipe):
         yield Finding(

@@ -31,7 +31,7 @@ def plan(loaded: Loaded) -> Plan:
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
     warnings = [*findings, *accept.mark_accepted(recipe, planned.warnings)]
-    warnings += accept.find_unmet(recipe, warnings, accept.OF_THE_PLAN)
+    warnings += accept.find_unused_acceptances(recipe, warnings, accept.PLAN_WARNINGS)
     relation = Neighbouring(recipe.budget.neighbouring)
     guarantee = accountants.guarantee(
         planned.plan.events, recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
@@ -53,7 +53,7 @@ def plan(loaded: Loaded) -> Plan:
         assumptions=(
             *planned.assumptions,
             *units.assume_unit_column(recipe),
-            *public.initial_weights(recipe),
+            *public.assume_public_weights(recipe),
             *accept.list_declarations(recipe, warnings),
         ),
         data=recipe.data,

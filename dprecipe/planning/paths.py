@@ -41,7 +41,7 @@ def declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
             yield from ((f"data.{role}.{key}", source.source, path) for key, path in source.files.items())
 
 
-def data_files(recipe: Recipe) -> Iterator[Finding]:
+def check_data_files(recipe: Recipe) -> Iterator[Finding]:
     """A recipe fills in no variables, and a file is of the kind that its source reads."""
     for key, source, path in declared_files(recipe):
         variable = _VARIABLE.search(path)

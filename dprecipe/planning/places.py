@@ -11,7 +11,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.recipe.root import Recipe
 
 
-def chosen_by_place(recipe: Recipe) -> Iterator[Finding]:
+def check_record_range(recipe: Recipe) -> Iterator[Finding]:
     """A range of records is sound only where no neighbour moves a record to another place.
 
     Whoever leaves the file moves all later records up, and one that was outside of `records` comes in: the sum of

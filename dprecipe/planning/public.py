@@ -18,7 +18,7 @@ from dprecipe.planning.learning import has_student
 from dprecipe.recipe.root import Recipe
 
 
-def initial_weights(recipe: Recipe) -> Iterator[Assumption]:
+def assume_public_weights(recipe: Recipe) -> Iterator[Assumption]:
     """Weights that were learned elsewhere are public or they are not: no program can see it."""
     if isinstance(recipe.model, Pretrained) and recipe.model.starts_elsewhere:
         yield Assumption(
@@ -29,7 +29,7 @@ def initial_weights(recipe: Recipe) -> Iterator[Assumption]:
         )
 
 
-def public_records(recipe: Recipe) -> Iterator[Finding]:
+def check_public_records(recipe: Recipe) -> Iterator[Finding]:
     """A student needs public records; nothing else reads them."""
     kind, public = recipe.mechanism.kind, recipe.data.public
     if has_student(recipe) and public is None:
@@ -49,19 +49,19 @@ def public_records(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def held_apart(recipe: Recipe) -> Iterator[Finding]:
+def check_disjoint_sources(recipe: Recipe) -> Iterator[Finding]:
     """Public records are released with their labels: none of them may be private, and none of them scored."""
     train, public, test = recipe.data.train, recipe.data.public, recipe.data.test
     if public is None:
         return
-    if sources_meet(train, public):
+    if share_records(train, public):
         yield Finding(
             "P150",
             "data.public reads the very records of data.train: they would be published, and no noise covers that",
             "name other records (another file or split, or records ranges that don't meet)",
             "data.public",
         )
-    if test is not None and sources_meet(test, public):
+    if test is not None and share_records(test, public):
         yield Finding(
             "P151",
             "data.test reads records of data.public: the score would be of records that the student has seen",
@@ -71,10 +71,10 @@ def held_apart(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def held_out(recipe: Recipe) -> Iterator[Finding]:
+def check_test_records(recipe: Recipe) -> Iterator[Finding]:
     """Public scores on the training records would publish them unpaid."""
     train, test = recipe.data.train, recipe.data.test
-    if test is not None and test.access == "public" and sources_meet(train, test):
+    if test is not None and test.access == "public" and share_records(train, test):
         yield Finding(
             "P113",
             "data.test is declared public and reads the very records of data.train: its scores would publish them "
@@ -85,7 +85,7 @@ def held_out(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def sources_meet(one: AnySource, other: AnySource) -> bool:
+def share_records(one: AnySource, other: AnySource) -> bool:
     """Whether two sources read a record in common, as far as the recipe says."""
     if one.origin != other.origin:
         return False

@@ -33,11 +33,11 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
     account = mechanism_of(recipe.mechanism.kind).account
     findings += account.check(recipe.mechanism, Facts.of(recipe, attachments))
     if not any(finding.is_error for finding in findings):
-        findings += accept.find_unmet(recipe, findings, accept.WARNINGS.keys() - accept.OF_THE_PLAN)
+        findings += accept.find_unused_acceptances(recipe, findings, accept.WARNINGS.keys() - accept.PLAN_WARNINGS)
     return accept.mark_accepted(recipe, findings)
 
 
-def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
+def check_free_variable(recipe: Recipe) -> Iterator[Finding]:
     """At most one of noise, length and budget is `auto`."""
     free: dict[str, object] = dict(recipe.mechanism.solvable)
     if not learning.has_student(recipe):
@@ -53,7 +53,7 @@ def one_free_variable(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def covered_relation(recipe: Recipe) -> Iterator[Finding]:
+def check_relation(recipe: Recipe) -> Iterator[Finding]:
     """A mechanism's guarantee compares the data sets that its theorems compare."""
     kind, relation = recipe.mechanism.kind, recipe.budget.neighbouring
     mechanism = mechanism_of(kind)
@@ -67,13 +67,13 @@ def covered_relation(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def delta_against_size(recipe: Recipe) -> Iterator[Finding]:
+def check_delta(recipe: Recipe) -> Iterator[Finding]:
     """δ must be far below 1/size: at 1/size, publishing one whole record is allowed."""
     delta, size = recipe.budget.delta, recipe.data.size
     product = delta * size
     exponent = math.floor(math.log10(0.1 / size))
-    most = math.floor(0.1 / size / 10.0**exponent)  # one digit, rounded down
-    remedy = f"set budget.delta to at most {most}e{exponent}"
+    digit = math.floor(0.1 / size / 10.0**exponent)  # one digit, rounded down
+    remedy = f"set budget.delta to at most {digit}e{exponent}"
     if not product < 1:
         yield Finding(
             "P103",
@@ -91,7 +91,7 @@ def delta_against_size(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def large_epsilon(recipe: Recipe) -> Iterator[Finding]:
+def check_epsilon(recipe: Recipe) -> Iterator[Finding]:
     """Above 10, ε promises little."""
     epsilon = recipe.budget.epsilon
     if epsilon != "auto" and epsilon > LARGE_EPSILON:
@@ -104,7 +104,7 @@ def large_epsilon(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def private_metrics(recipe: Recipe) -> Iterator[Finding]:
+def check_metrics(recipe: Recipe) -> Iterator[Finding]:
     """Metrics on private records stay in `private/`; training records are never public."""
     if recipe.data.train.access == "public":
         yield Finding(
@@ -123,7 +123,7 @@ def private_metrics(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def insecure_randomness(recipe: Recipe) -> Iterator[Finding]:
+def check_randomness(recipe: Recipe) -> Iterator[Finding]:
     """Fixed noise protects nobody."""
     if recipe.runtime.insecure is not None:
         yield Finding(
@@ -135,35 +135,35 @@ def insecure_randomness(recipe: Recipe) -> Iterator[Finding]:
         )
 
 
-def data_and_model(recipe: Recipe) -> Iterator[Finding]:
+def check_data_and_model(recipe: Recipe) -> Iterator[Finding]:
     """Sources, columns and preprocessing fit together, and the model takes what they make."""
     findings = data_checks.check_data(recipe.data)
     yield from findings
     if not any(finding.is_error for finding in findings):
         facts = data_facts(recipe.data)
         yield from model_checks.check_data(recipe.model, facts)
-        yield from learning.images_to_augment(recipe, facts)
+        yield from learning.check_augmentation(recipe, facts)
 
 
 RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
-    learning.steps_need_gradients,
-    learning.models_of_proven_constants,
-    learning.training_block,
-    learning.training_of_the_mechanism,
-    learning.runtime_of_the_mechanism,
-    learning.labels_of_a_student,
-    one_free_variable,
-    covered_relation,
-    places.chosen_by_place,
-    delta_against_size,
-    large_epsilon,
-    private_metrics,
-    public.public_records,
-    public.held_apart,
-    public.held_out,
-    units.has_a_column,
-    paths.data_files,
-    insecure_randomness,
-    data_and_model,
-    accept.find_unfit_reasons,
+    learning.check_gradients,
+    learning.check_convex_models,
+    learning.check_training_block,
+    learning.check_training_keys,
+    learning.check_runtime_options,
+    learning.check_released_labels,
+    check_free_variable,
+    check_relation,
+    places.check_record_range,
+    check_delta,
+    check_epsilon,
+    check_metrics,
+    public.check_public_records,
+    public.check_disjoint_sources,
+    public.check_test_records,
+    units.check_unit_column,
+    paths.check_data_files,
+    check_randomness,
+    check_data_and_model,
+    accept.find_invalid_acceptances,
 )

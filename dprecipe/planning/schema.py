@@ -65,7 +65,7 @@ def _details() -> tuple[list[Schema], Schema]:
     kinds: list[tuple[str, TypeAdapter[MechanismPlan]]] = [
         (mechanism.kind, plan_adapter(mechanism.plan_type)) for mechanism in MECHANISMS.values()
     ]
-    result, together = TypeAdapter.json_schemas([(kind, "serialization", result) for kind, result in kinds])
+    result, combined = TypeAdapter.json_schemas([(kind, "serialization", result) for kind, result in kinds])
     rules = [
         {
             "if": {"properties": {"mechanism": {"const": kind}}},
@@ -73,7 +73,7 @@ def _details() -> tuple[list[Schema], Schema]:
         }
         for kind, _ in kinds
     ]
-    return rules, together["$defs"]
+    return rules, combined["$defs"]
 
 
 def _object(**properties: Schema) -> Schema:

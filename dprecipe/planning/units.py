@@ -10,7 +10,7 @@ from dprecipe.mechanisms.plan import Assumption
 from dprecipe.recipe.root import Recipe
 
 
-def has_a_column(recipe: Recipe) -> Iterator[Finding]:
+def check_unit_column(recipe: Recipe) -> Iterator[Finding]:
     """A unit other than the record needs a source with columns, and a column whose name can stand in the claim."""
     unit, source = recipe.data.unit, recipe.data.train
     if unit == "record":

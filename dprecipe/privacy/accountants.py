@@ -101,14 +101,14 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
     charges = tuple(charges)
     work = summarise_charges(charges, neighbouring)
-    spill = work.ever_full
-    if not spill:
+    full_chance = work.ever_full
+    if not full_chance:
         return _epsilon(work, charges, delta, accountant)
     results = []
-    if spill < delta:
+    if full_chance < delta:
         rest = uncap_charges(charges)
-        results.append(_epsilon(summarise_charges(rest, neighbouring), rest, delta - spill, accountant))
-    if not spill <= _NEGLIGIBLE * delta:
+        results.append(_epsilon(summarise_charges(rest, neighbouring), rest, delta - full_chance, accountant))
+    if not full_chance <= _NEGLIGIBLE * delta:
         results.append(_epsilon(work, charges, delta, accountant))
     return min(results, key=lambda answer: answer.value)
 
@@ -128,8 +128,8 @@ def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accounta
         return Answer(gdp.epsilon(work.mu, delta) if work.gaussian else math.inf, "gdp")
     if accountant == "pld" and work.mu == 0 and work.ever_sampled <= delta:
         return Answer(0.0, accountant)  # the outputs differ only if the unit was ever sampled
-    if work.by_two_steps:
-        return _epsilon_of_two(charges, delta, accountant)
+    if work.needs_group_privacy:
+        return _epsilon_by_group_privacy(charges, delta, accountant)
     kind = _conversion(accountant)
     best = _over_orders(work, lambda o, r: conversion.epsilon(o, r, delta, kind), work.max_loss)
     renyi = _rdp_answer(best, accountant)
@@ -151,16 +151,16 @@ def delta_answers(
         raise ValueError(f"expected epsilon >= 0, got {list(epsilons)}")
     charges = tuple(charges)
     work = summarise_charges(charges, neighbouring)
-    spill = work.ever_full
-    if not spill:
+    full_chance = work.ever_full
+    if not full_chance:
         return _deltas(work, charges, epsilons, accountant)
     rest = uncap_charges(charges)
-    spilt = _deltas(summarise_charges(rest, neighbouring), rest, epsilons, accountant)
-    spilt = [replace(answer, value=min(1.0, answer.value + spill)) for answer in spilt]
-    if all(spill <= _NEGLIGIBLE * answer.value for answer in spilt):
-        return spilt
+    uncapped = _deltas(summarise_charges(rest, neighbouring), rest, epsilons, accountant)
+    uncapped = [replace(answer, value=min(1.0, answer.value + full_chance)) for answer in uncapped]
+    if all(full_chance <= _NEGLIGIBLE * answer.value for answer in uncapped):
+        return uncapped
     direct = _deltas(work, charges, epsilons, accountant)
-    return [min(pair, key=lambda answer: answer.value) for pair in zip(spilt, direct, strict=True)]
+    return [min(pair, key=lambda answer: answer.value) for pair in zip(uncapped, direct, strict=True)]
 
 
 def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str) -> list[Answer]:
@@ -173,8 +173,8 @@ def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[floa
         return [whole_runs.profile_delta(profile, count, e, accountant) for e in epsilons]
     if accountant == "gdp" or (accountant == "pld" and work.gaussian):
         return [Answer(gdp.delta(work.mu, e) if work.gaussian else 1.0, "gdp") for e in epsilons]
-    if work.by_two_steps:
-        return _deltas_of_two(charges, epsilons, accountant)
+    if work.needs_group_privacy:
+        return _deltas_by_group_privacy(charges, epsilons, accountant)
     kind = _conversion(accountant)
 
     def by_orders(e: float) -> Optimum:
@@ -208,7 +208,7 @@ def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
     Source: Mironov 2017, Proposition 1.
     """
     total_A = curves.gaussian(work.mu, orders)
-    if work.whole or work.by_two_steps:
+    if work.whole or work.needs_group_privacy:
         return total_A + math.inf  # no curve is known
     for part in work.parts:
         total_A = total_A + part.count * _curve_of_one(part.event, tuple(orders), work.neighbouring)
@@ -251,7 +251,7 @@ def _orders(work: Workload) -> tuple[float, ...]:
     return tuple(sorted({*curves.DEFAULT_ORDERS, *below}))
 
 
-def _epsilon_of_two(charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
+def _epsilon_by_group_privacy(charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
     """2 ε of removing a unit and adding another, for nearly the least ε with (1 + exp(ε)) δ(ε) <= δ.
 
     With g(x) = ε at δ/(1 + exp(x)), g(x) will do wherever g(x) <= x; the secant rule finds where they meet. g is known
@@ -273,8 +273,8 @@ def _epsilon_of_two(charges: tuple[Charge, ...], delta: float, accountant: str) 
     return Answer(math.inf, result.accountant)
 
 
-def _deltas_of_two(charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str) -> list[Answer]:
-    """(1 + exp(ε/2)) δ(ε/2): as `_epsilon_of_two`."""
+def _deltas_by_group_privacy(charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str) -> list[Answer]:
+    """(1 + exp(ε/2)) δ(ε/2): as `_epsilon_by_group_privacy`."""
     halves = [min(e / 2, _LARGEST_HALF) for e in epsilons]
     result = delta_answers(charges, halves, Neighbouring.ADD_OR_REMOVE_ONE, accountant)
     return [

@@ -63,7 +63,7 @@ def noise_multiplier(
         return refine_noise(by, inside, outside, budget, rounding.round_up, enough)
 
     start = 1.0
-    if accountant == "pld" or _stand_ins(asked := make(start)) != list(asked):
+    if accountant == "pld" or _stand_ins(charges := make(start)) != list(charges):
         # The cheap ε is larger or smaller by a nearly constant factor: solve with it, correct the factor, repeat.
         ratio = 0.915 if accountant == "pld" else 1.0
         for _ in range(4):
@@ -161,8 +161,8 @@ def _leap(value: float, budget: float, factor: float) -> float:
     """A factor < 1 for the next σ: costs fall about like 1/σ, so go as far as the costs differ, and some
     more.
     """
-    apart = abs(math.log(value / budget)) if 0 < value < math.inf else 1.0
-    return 1 / (factor * math.exp(min(apart, 3.0)))
+    gap = abs(math.log(value / budget)) if 0 < value < math.inf else 1.0
+    return 1 / (factor * math.exp(min(gap, 3.0)))
 
 
 def refine_noise(

@@ -102,10 +102,10 @@ class Composition:
     Guarantees: every answer is an upper bound for the composition of the given pairs.
     """
 
-    def __init__(self, losses: Sequence[Loss], counts: Sequence[int], most_bins: int) -> None:
+    def __init__(self, losses: Sequence[Loss], counts: Sequence[int], max_bins: int) -> None:
         if not losses or len({loss.step for loss in losses}) != 1:
             raise ValueError("expected at least one distribution, all on one grid")
-        self._losses, self._counts, self._most_bins = tuple(losses), tuple(counts), most_bins
+        self._losses, self._counts, self._max_bins = tuple(losses), tuple(counts), max_bins
         self._step = losses[0].step
         self._logs = [np.log(np.maximum(loss.masses, 1e-320)) for loss in losses]
         finite = math.fsum(n * math.log1p(-min(loss.infinity, 0.5)) for loss, n in zip(losses, counts, strict=True))
@@ -136,9 +136,9 @@ class Composition:
         value = bound(best)
         for _ in range(40):
             candidates = [(bound(best + move), best + move) for move in (-width, width)]
-            least, where = min(candidates)
-            if least < value:
-                value, best = least, where
+            lowest, where = min(candidates)
+            if lowest < value:
+                value, best = lowest, where
             elif width < 0.15:
                 break
             else:
@@ -229,7 +229,7 @@ class Composition:
         first = max(math.floor(bottom / self._step), self._first)
         last = min(math.ceil(top / self._step), self._last)
         size = _fast_size(last - first + 2)
-        if size > self._most_bins:
+        if size > self._max_bins:
             raise WindowError
         masses_N, raised = self._convolve(theta, size)
         masses_N = np.roll(masses_N, -(first % size))
@@ -276,7 +276,7 @@ def _log_sum(logs: Array) -> float:
     return top + math.log(float(np.sum(np.exp(logs - top))))
 
 
-def _fast_size(least: int) -> int:
+def _fast_size(min_size: int) -> int:
     """The least even 2^a 3^b 5^c >= least with b + c <= 1."""
-    power = 1 << max(4, (least - 1).bit_length())
-    return min(n for n in (power, power * 5 // 8, power * 3 // 4) if n >= least and n % 2 == 0)
+    power = 1 << max(4, (min_size - 1).bit_length())
+    return min(n for n in (power, power * 5 // 8, power * 3 // 4) if n >= min_size and n % 2 == 0)

@@ -67,7 +67,7 @@ class LibraryAnswer:
 
 
 def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> float:
-    """`opinion(...).epsilon`.
+    """ε alone of what `ask_library` answers.
 
     Raises:
         ValueError: δ outside (0, 1).
@@ -93,11 +93,11 @@ def ask_library(
     """
     if not 0 < delta < 1:
         raise ValueError(f"expected 0 < delta < 1, got {delta}")
-    return _opinion(tuple(charges), delta, neighbouring, or_renyi)
+    return _ask_once(tuple(charges), delta, neighbouring, or_renyi)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Query:
     """What the library is asked about charges accounted for under one relation. `mu`: of the unsampled Gaussians."""
 
     relation: Neighbouring
@@ -114,13 +114,13 @@ class _Asked:
 
 
 @lru_cache(maxsize=4)  # a run that verifies its own release asks again what its certificate asked
-def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, or_renyi: bool) -> LibraryAnswer:
+def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouring, or_renyi: bool) -> LibraryAnswer:
     work = summarise_charges(charges, neighbouring)
     version = importlib.metadata.version("dp-accounting")
     questions = [(charge.event.cross_check(), charge.count) for charge in charges if charge.count]
     blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE
     if blanked and any(isinstance(question, CappedSum) for question, _ in questions):
-        return _of_blanked(charges, questions, delta, or_renyi)
+        return _ask_for_zero_out(charges, questions, delta, or_renyi)
     if work.empty:
         return LibraryAnswer("dp_accounting.pld", version, 0.0)
     if not work.bounded:
@@ -151,14 +151,14 @@ def _opinion(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbouri
     if boxed or curved or len(counts) == len(questions):
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
         with _silence():
-            name, bound = _by_divergences(_asked(charges, Neighbouring.ADD_OR_REMOVE_ONE), delta, twice)
+            name, bound = _ask_by_divergences(_collect_query(charges, Neighbouring.ADD_OR_REMOVE_ONE), delta, twice)
         return LibraryAnswer(name, version, bound)
     with _silence():
-        name, bound = _by_accountants(_asked(charges, neighbouring), delta, blanked, or_renyi)
+        name, bound = _ask_accountants(_collect_query(charges, neighbouring), delta, blanked, or_renyi)
     return LibraryAnswer(name, version, bound)
 
 
-def _asked(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Asked:
+def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Query:
     work = summarise_charges(charges, neighbouring)
     sampled: list[tuple[GaussianSum, int]] = []
     boxes: list[tuple[BoxSum, int]] = []
@@ -177,10 +177,10 @@ def _asked(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Asked:
                 curves.append((question, part.count))
             case _:
                 unknown = True
-    return _Asked(work.neighbouring, work.mu, tuple(sampled), tuple(boxes), tuple(curves), unknown)
+    return _Query(work.neighbouring, work.mu, tuple(sampled), tuple(boxes), tuple(curves), unknown)
 
 
-def _of_blanked(
+def _ask_for_zero_out(
     charges: tuple[Charge, ...], questions: list[tuple[Question, int]], delta: float, or_renyi: bool
 ) -> LibraryAnswer:
     """Blanking out a unit where batches have a largest size: as replacing it; or as removing it, had no batch a largest
@@ -199,25 +199,25 @@ def _of_blanked(
     return result
 
 
-def _by_accountants(asked: _Asked, delta: float, blanked: bool, or_renyi: bool) -> tuple[str, float]:
+def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool) -> tuple[str, float]:
     """Name and ε of Gaussians, sampled or not, by the library's accountants."""
     import dp_accounting
     from dp_accounting import pld, rdp
 
     relations = dp_accounting.NeighboringRelation
     relation = relations.REPLACE_SPECIAL if blanked else relations.ADD_OR_REMOVE_ONE
-    if asked.relation is Neighbouring.REPLACE_ONE:
+    if query.relation is Neighbouring.REPLACE_ONE:
         relation = relations.REPLACE_ONE
     # under replace-one their PLD accountant doubles a Gaussian's sensitivity itself, their RDP one does not
-    moved = 2.0 if asked.relation is Neighbouring.REPLACE_ONE else 1.0
-    step = grid_step(asked.steps, len(asked.sampled))
+    moved = 2.0 if query.relation is Neighbouring.REPLACE_ONE else 1.0
+    step = grid_step(query.steps, len(query.sampled))
     accountants: list[tuple[str, Any, float]] = [
         ("dp_accounting.pld", lambda: pld.PLDAccountant(relation, step), moved),
         ("dp_accounting.rdp", lambda: rdp.RdpAccountant(neighboring_relation=relation), 1.0),
     ]
     for name, make, doubled in accountants:
         try:
-            value = _ask(dp_accounting, make, asked, delta, doubled)
+            value = _run_accountant(dp_accounting, make, query, delta, doubled)
         except MemoryError:
             if not or_renyi:
                 raise
@@ -227,7 +227,7 @@ def _by_accountants(asked: _Asked, delta: float, blanked: bool, or_renyi: bool) 
     return "dp_accounting", math.inf
 
 
-def _ask(library: Any, make: Any, asked: _Asked, delta: float, doubled: float) -> float | None:
+def _run_accountant(library: Any, make: Any, query: _Query, delta: float, doubled: float) -> float | None:
     """ε, or None when this accountant has no answer; `doubled`: what it multiplies a sensitivity by itself.
 
     Raises:
@@ -235,9 +235,9 @@ def _ask(library: Any, make: Any, asked: _Asked, delta: float, doubled: float) -
     """
     try:
         accountant = make()
-        if asked.mu > 0:
-            accountant.compose(library.GaussianDpEvent(float(doubled / asked.mu)))
-        for question, count in asked.sampled:
+        if query.mu > 0:
+            accountant.compose(library.GaussianDpEvent(float(doubled / query.mu)))
+        for question, count in query.sampled:
             gaussian = library.GaussianDpEvent(float(question.sigma))
             accountant.compose(library.PoissonSampledDpEvent(float(question.rate), gaussian), int(count))
         value = float(accountant.get_epsilon(float(delta)))
@@ -246,41 +246,43 @@ def _ask(library: Any, make: Any, asked: _Asked, delta: float, doubled: float) -
     return value if math.isfinite(value) else None
 
 
-def _by_divergences(asked: _Asked, delta: float, twice: bool) -> tuple[str, float]:
+def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> tuple[str, float]:
     """Name and ε for what is asked under add-or-remove-one; `twice`: for removing a unit and adding another."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
-    if asked.unknown:
+    if query.unknown:
         return "dp_accounting", math.inf
-    orders = _orders(asked)
-    curve = _curve(asked, orders)
+    orders = _choose_orders(query)
+    curve = _compute_curve(query, orders)
     if not all(map(math.isfinite, curve)):
         return "dp_accounting.rdp", math.inf
     high, order = (float(value) for value in rdp.compute_epsilon(orders, curve, delta))
-    high = min(high, _max_loss(asked))
+    high = min(high, _max_loss(query))
     # Half of a replacement is asked for at a smaller δ.
     at = delta / (1 + math.exp(min(high, 300.0))) if twice else delta
-    if at >= _MIN_DELTA and 0 < high < math.inf and not asked.curves:
-        finest = math.sqrt(_TOLERANCE * 12 * high / ((asked.steps + 1) * order))
-        whole = _distribution(asked, delta, finest)
+    if at >= _MIN_DELTA and 0 < high < math.inf and not query.curves:
+        finest = math.sqrt(_TOLERANCE * 12 * high / ((query.steps + 1) * order))
+        whole = _compose_losses(query, delta, finest)
         if whole is not None:
             result = float(whole.get_epsilon_for_delta(delta))
-            result = _of_both(whole.get_delta_for_epsilon, result, delta) if twice else result
+            result = _double_epsilon(whole.get_delta_for_epsilon, result, delta) if twice else result
             if result < math.inf:
                 return "dp_accounting.pld", result
     if twice:
-        at_most = _max_loss(asked)
-        high = _of_both(lambda half: 0.0 if half >= at_most else rdp.compute_delta(orders, curve, half)[0], high, delta)
+        max_loss = _max_loss(query)
+        high = _double_epsilon(
+            lambda half: 0.0 if half >= max_loss else rdp.compute_delta(orders, curve, half)[0], high, delta
+        )
     return "dp_accounting.rdp", high
 
 
-def _max_loss(asked: _Asked) -> float:
-    if asked.mu or asked.sampled or asked.curves:
+def _max_loss(query: _Query) -> float:
+    if query.mu or query.sampled or query.curves:
         return math.inf
-    return math.fsum(count * recheck.max_loss(box) for box, count in asked.boxes)
+    return math.fsum(count * recheck.max_loss(box) for box, count in query.boxes)
 
 
-def _of_both(delta_of: Callable[[float], float], start: float, delta: float) -> float:
+def _double_epsilon(delta_of: Callable[[float], float], start: float, delta: float) -> float:
     """ε of removing a unit and adding another: twice the least h >= `start` with (1 + exp(h)) δ(h) <= δ; infinity above
     600."""
     low, high = 0.0, start
@@ -294,14 +296,14 @@ def _of_both(delta_of: Callable[[float], float], start: float, delta: float) -> 
     return 2 * high
 
 
-def _distribution(asked: _Asked, delta: float, finest: float) -> Any:
+def _compose_losses(query: _Query, delta: float, finest: float) -> Any:
     """The library's distribution of everything, in both directions; None where there is none, or none soon enough.
 
     `finest`: the step of the grid, where that many points are allowed.
     """
     from dp_accounting.pld import privacy_loss_distribution as library
 
-    boxes = [box for box, _ in asked.boxes]
+    boxes = [box for box, _ in query.boxes]
     if sum(map(recheck.estimate_effort, boxes)) > _MAX_WORK or any(
         box.exchanged or not recheck.is_mild(box) for box in boxes
     ):
@@ -313,14 +315,14 @@ def _distribution(asked: _Asked, delta: float, finest: float) -> Any:
     reach = max(step * len(masses) for step, masses in pairs)
     step, tail = max(min(1e-4, finest), 1e-6, reach / _MAX_CELLS), min(1e-15, 1e-6 * delta)
     parts = []
-    for question, count in asked.sampled:
+    for question, count in query.sampled:
         one = library.from_gaussian_mechanism(
             float(question.sigma), value_discretization_interval=step, sampling_prob=float(question.rate)
         )
         parts.append(one.self_compose(int(count), tail))
-    if asked.mu > 0:
-        parts.append(library.from_gaussian_mechanism(float(1 / asked.mu), value_discretization_interval=step))
-    for (own, masses), (box, count) in zip(pairs, asked.boxes, strict=True):
+    if query.mu > 0:
+        parts.append(library.from_gaussian_mechanism(float(1 / query.mu), value_discretization_interval=step))
+    for (own, masses), (box, count) in zip(pairs, query.boxes, strict=True):
         one = library.PrivacyLossDistribution(*recheck.sampled_pair(own, masses, box.sampling_rate, step))
         parts.append(one.self_compose(int(count), tail))
     whole = parts[0]
@@ -329,24 +331,24 @@ def _distribution(asked: _Asked, delta: float, finest: float) -> Any:
     return whole
 
 
-def _orders(asked: _Asked) -> tuple[float, ...]:
+def _choose_orders(query: _Query) -> tuple[float, ...]:
     """Rényi orders; where curves end, such as they have."""
-    if not asked.curves:
+    if not query.curves:
         return DEFAULT_ORDERS
-    largest = min(min(curve.max_order for curve, _ in asked.curves), float(_ORDER))
+    largest = min(min(curve.max_order for curve, _ in query.curves), float(_ORDER))
     more = np.linspace(1, largest, _MORE_ORDERS + 1)[1:].tolist()
     return tuple(sorted({*more, *(order for order in DEFAULT_ORDERS if order < largest)}))
 
 
-def _curve(asked: _Asked, at: tuple[float, ...]) -> list[float]:
+def _compute_curve(query: _Query, at: tuple[float, ...]) -> list[float]:
     """Rényi divergences at these orders: Lemma 4 of Nasr et al. 2020 at whole orders, interpolated between them."""
     k_K, orders = np.arange(2, _ORDER + 1), np.array(at)
     log_factorials = np.cumsum(np.log(np.maximum(np.arange(_ORDER + 1), 1)))
     parts: list[tuple[float, Array, int]] = [
-        (q.rate, k_K * (k_K - 1) / (2 * q.sigma**2), count) for q, count in asked.sampled
+        (q.rate, k_K * (k_K - 1) / (2 * q.sigma**2), count) for q, count in query.sampled
     ]
-    parts += [(box.sampling_rate, recheck.log_moments(box), count) for box, count in asked.boxes]
-    total = orders * asked.mu**2 / 2
+    parts += [(box.sampling_rate, recheck.log_moments(box), count) for box, count in query.boxes]
+    total = orders * query.mu**2 / 2
     for q, sums_K, count in parts:
         terms_K = sums_K + np.log(-np.expm1(-sums_K)) + k_K * math.log(q) - log_factorials[k_K]
         scaled = [0.0]
@@ -356,7 +358,7 @@ def _curve(asked: _Asked, at: tuple[float, ...]) -> list[float]:
             logs = logs + rest * math.log1p(-q) if q < 1 else logs[-1:]
             scaled.append(float(np.logaddexp(0.0, np.logaddexp.reduce(logs))))
         total = total + count * np.interp(orders, np.arange(1, _ORDER + 1), scaled) / (orders - 1)
-    for curve, count in asked.curves:
+    for curve, count in query.curves:
         total = total + count * curve.divergences(orders)
     return [float(value) for value in total]
 

@@ -127,9 +127,9 @@ def _log_central_moments(s: float) -> Array:
     By the trapezoidal rule: the integrand is a sum of shifted normal densities, so that a spacing of 0.1 leaves errors
     of exp(-1900) of them.
     """
-    spacing, most = 0.1, np.sqrt(_MATRIX_ORDER)
+    spacing, mode = 0.1, np.sqrt(_MATRIX_ORDER)
     x_N = spacing * np.arange(
-        -int((most + 2 * _TAIL) / spacing), int((max(_MATRIX_ORDER / s, most) + 2 * _TAIL) / spacing)
+        -int((mode + 2 * _TAIL) / spacing), int((max(_MATRIX_ORDER / s, mode) + 2 * _TAIL) / spacing)
     )
     if len(x_N) > _MAX_NODES:
         return np.append(0.0, np.full(_MATRIX_ORDER // 2, np.inf))

@@ -151,7 +151,7 @@ class Event:
         """No Rényi order from here on has a finite divergence."""
         return math.inf
 
-    def goes_by_two_steps(self, relation: Neighbouring) -> bool:
+    def needs_group_privacy(self, relation: Neighbouring) -> bool:
         """Whether, under replace-one, the release is accounted as removing a unit and adding another: group privacy,
         2 ε and (1 + exp(ε)) δ(ε)."""
         return False

@@ -7,24 +7,24 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=64)
-def full_batch_probability(size: int, rate: float, most: int) -> float:
-    """Upper bound of Pr[at least `most` of `size` units join, each with probability `rate`]; 1 where `most` is no more
+def full_batch_probability(size: int, rate: float, cap: int) -> float:
+    """Upper bound of Pr[at least `cap` of `size` units join, each with probability `rate`]; 1 where `cap` is no more
     than their mean.
 
     The first term by Stirling's formula, which bounds a binomial coefficient from above, the others by their ratios.
 
-    Guarantees: too large by at most 1/(11 m), relatively, m the lesser of `most` and `size` - `most`, where below 1.
+    Guarantees: too large by at most 1/(11 m), relatively, m the lesser of `cap` and `size` - `cap`, where below 1.
     Source: MacWilliams & Sloane 1977, Chapter 10, Lemma 7.
     """
-    if most <= size * rate:
+    if cap <= size * rate:
         return 1.0
-    if most >= size:
-        return rate**size if most == size else 0.0
-    part = most / size
-    divergence = most * math.log(part / rate) + (size - most) * math.log1p(-(part - rate) / (1 - rate))
-    first = math.exp(-divergence) * math.sqrt(size / (2 * math.pi * most * (size - most)))
+    if cap >= size:
+        return rate**size if cap == size else 0.0
+    part = cap / size
+    divergence = cap * math.log(part / rate) + (size - cap) * math.log1p(-(part - rate) / (1 - rate))
+    first = math.exp(-divergence) * math.sqrt(size / (2 * math.pi * cap * (size - cap)))
     total = term = 1.0
-    for k in range(most, size):
+    for k in range(cap, size):
         term *= (size - k) / (k + 1) * rate / (1 - rate)
         total += term
         if term < 1e-17 * total:

@@ -104,8 +104,8 @@ def from_cells(step: float, first: int, p_cells: Array, q_cells: Array, infinity
     """
     low = step * (first + np.arange(len(p_cells)))
     # what goes up keeps the Q-mass; rounding is clipped, and where the Q-mass underflowed all goes up
-    kept = np.where(q_cells > 0, np.exp(np.minimum(low, 700.0)) * q_cells, 0.0)
-    above = np.clip((p_cells - kept) / -np.expm1(-step), 0.0, p_cells)
+    q_at_low = np.where(q_cells > 0, np.exp(np.minimum(low, 700.0)) * q_cells, 0.0)
+    above = np.clip((p_cells - q_at_low) / -np.expm1(-step), 0.0, p_cells)
     grid = np.zeros(len(p_cells) + 1)
     grid[:-1] += p_cells - above
     grid[1:] += above

@@ -17,8 +17,9 @@ from dprecipe.language.base import PositiveFloat, PositiveInt
 from dprecipe.privacy import full_batches
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.box.box import BoxSum
+from dprecipe.privacy.box.event import BoxEvent
 from dprecipe.privacy.events import Event, NormKind, Rate, check_positive, check_rate, register_event
-from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, NoisyBox, Question
+from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, Question
 from dprecipe.privacy.sampling import EveryUnit, FixedSizeBatch, Partition, PoissonBatch, Sampling
 
 if TYPE_CHECKING:
@@ -147,16 +148,16 @@ class PartitionedGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class TruncatedPoissonGaussian(GaussianEvent):
-    """As `PoissonGaussian` over `size` units, but of a batch with more than `most` of them a uniformly random subset of
-    `most` takes part.
+    """As `PoissonGaussian` over `size` units, with at most `max_batch_size` units in a batch: where more join, a
+    uniformly random subset of that size takes part.
 
-    One unit more or less then changes who else takes part: the sum moves by up to two clip norms where a batch is full.
+    Where a batch is full, one unit more or less changes who else takes part: the sum moves by up to two clip norms.
 
     Formal guarantee: fix whether the other units that join fill the batch, and which of them then stay. If they don't,
-    the unit joins as it would without a cap; if they do, it joins with no larger a probability and takes the place of
-    one of them. So the release is dominated by the mixture of `PoissonGaussian` and of the same at half the noise, the
-    latter with the chance that the batch is full (docs/accounting.md). The data set with one unit more has `size`
-    others.
+    the unit joins as it would without a cap. If they do, it joins with at most the same probability, and replaces one
+    of them. So the release is dominated by the mixture of `PoissonGaussian` and of the same at half the noise, the
+    latter with the probability that the batch is full (docs/accounting.md). The larger of two neighbouring data sets
+    has `size` other units.
     """
 
     kind: ClassVar[str] = "truncated_poisson_gaussian"
@@ -164,14 +165,14 @@ class TruncatedPoissonGaussian(GaussianEvent):
     sampling_rate: Rate
     noise_multiplier: PositiveFloat
     size: PositiveInt
-    most: PositiveInt
+    max_batch_size: PositiveInt
 
     def __post_init__(self) -> None:
         check_positive(noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate)
         if not self.sampling_rate < 1:
             raise ValueError(f"expected sampling_rate < 1, got {self.sampling_rate}")
-        if not 0 < self.most <= self.size:
-            raise ValueError(f"expected 0 < most <= size, got {self.most} and {self.size}")
+        if not 0 < self.max_batch_size <= self.size:
+            raise ValueError(f"expected 0 < max_batch_size <= size, got {self.max_batch_size} and {self.size}")
 
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:
         blanked = relation is Neighbouring.ZERO_OUT_ONE
@@ -185,7 +186,7 @@ class TruncatedPoissonGaussian(GaussianEvent):
 
     @property
     def full_chance(self) -> float:
-        return full_batches.full_batch_probability(self.size, self.sampling_rate, self.most)
+        return full_batches.full_batch_probability(self.size, self.sampling_rate, self.max_batch_size)
 
     def uncapped(self) -> Event:
         return PoissonGaussian(self.sampling_rate, self.noise_multiplier)
@@ -206,15 +207,15 @@ class TruncatedPoissonGaussian(GaussianEvent):
         return _in_both_directions(loss, relation)
 
     def sampling(self) -> Sampling:
-        return PoissonBatch(self.sampling_rate, self.most)
+        return PoissonBatch(self.sampling_rate, self.max_batch_size)
 
     def cross_check(self) -> Question:
         if self.full_chance == 0:
             return GaussianSum(self.noise_multiplier, self.sampling_rate)
-        return CappedSum(self.noise_multiplier, self.sampling_rate, self.size, self.most)
+        return CappedSum(self.noise_multiplier, self.sampling_rate, self.size, self.max_batch_size)
 
     def describe_sensitivity(self) -> str:
-        return f"the sum by 1 in L2 norm, by 2 where a batch has {self.most:,} units, which is all it may have"
+        return f"the sum by 1 in L2 norm, by 2 where a batch has its maximum of {self.max_batch_size:,} units"
 
 
 @register_event
@@ -273,17 +274,16 @@ class FixedSizeGaussian(GaussianEvent):
 
 @register_event
 @dataclass(frozen=True, slots=True)
-class PoissonLaplace(Event):
+class PoissonLaplace(BoxEvent):
     """As `PoissonGaussian` (1: every unit takes part), of sums of vectors that are bounded in L1 norm.
 
     `noise_multiplier` is the scale of Laplace noise on each coordinate over that norm.
 
-    Formal guarantee: that of one coordinate which has all of the norm, where the noise shows most
-    (docs/accounting.md). Replacing a unit is removing one and adding another.
+    Formal guarantee: that of `BoxEvent`, for a box of one coordinate that has all of the norm: the worst case
+    (docs/accounting.md).
     """
 
     kind: ClassVar[str] = "poisson_laplace"
-    cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
     sampling_rate: Rate
     noise_multiplier: PositiveFloat
 
@@ -296,43 +296,11 @@ class PoissonLaplace(Event):
         """The coordinate with all of the norm."""
         return BoxSum(self.sampling_rate, self.noise_multiplier, "laplace", None, ((1.0, 1),))
 
-    @property
-    def participation(self) -> float:
-        return self.sampling_rate
-
-    @property
-    def max_loss(self) -> float:
-        return self.box.max_loss
-
-    def goes_by_two_steps(self, relation: Neighbouring) -> bool:
-        return relation is Neighbouring.REPLACE_ONE
-
-    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
-        from dprecipe.privacy.box.curves import box_curve
-
-        return box_curve(self.box, orders)
-
-    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
-        from dprecipe.privacy.box.pairs import box_losses
-
-        return box_losses(self.box, step, tail)
-
     def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
         return _screening_bound(self.sampling_rate, self.noise_multiplier, relation)
 
     def stand_in(self) -> Event:
         return PoissonGaussian(self.sampling_rate, self.noise_multiplier)
-
-    def sampling(self) -> Sampling:
-        return PoissonBatch(self.sampling_rate)
-
-    def cross_check(self) -> Question:
-        return NoisyBox(self.box)
-
-    def noise_distribution(self) -> Distribution:
-        from dprecipe.noise.distributions import Distribution
-
-        return Distribution("laplace")
 
     @property
     def norm(self) -> NormKind:

@@ -15,13 +15,13 @@ import numpy as np
 from dprecipe.privacy.loss import Array, GridError, Loss, from_cells, symmetrise_loss
 
 
-def gaussian(mu: float, step: float, tail: float, most: int) -> Loss:
+def gaussian(mu: float, step: float, tail: float, max_cells: int) -> Loss:
     """N(μ, 1) against N(0, 1): the unsampled Gaussian; its own mirror image. μ > 0.
 
     Guarantees: dominates the pair; at most 2 `tail` is charged to either infinity.
 
     Raises:
-        GridError: more than `most` cells.
+        GridError: more than `max_cells` cells.
     """
     z = _deviations(tail)
     return _on_grid(
@@ -30,11 +30,11 @@ def gaussian(mu: float, step: float, tail: float, most: int) -> Loss:
         lambda l_N: l_N / mu + mu / 2,
         lambda x_N: _mixture_cells(x_N, 1.0, ((1.0, mu),)),
         lambda x_N: _mixture_cells(x_N, 1.0, ((1.0, 0.0),)),
-        most,
+        max_cells,
     )
 
 
-def poisson_gaussian(q: float, sigma: float, step: float, tail: float, most: int) -> Loss:
+def poisson_gaussian(q: float, sigma: float, step: float, tail: float, max_cells: int) -> Loss:
     """(1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), 0 < q < 1: removing a unit; `swapped` is adding one.
 
     Guarantees: dominates every pair of gradients of norm <= 1; at most 3 `tail` is charged to either
@@ -42,7 +42,7 @@ def poisson_gaussian(q: float, sigma: float, step: float, tail: float, most: int
     Source: Mironov, Talwar & Zhang 2019, Theorem 4; Zhu, Dong & Wang 2022, Theorem 11.
 
     Raises:
-        GridError: more than `most` cells.
+        GridError: more than `max_cells` cells.
     """
     variance = sigma * sigma
     low_x = -sigma * _deviations(tail)
@@ -60,11 +60,11 @@ def poisson_gaussian(q: float, sigma: float, step: float, tail: float, most: int
         x_of,
         lambda x_N: _mixture_cells(x_N, sigma, ((1 - q, 0.0), (q, 1.0))),
         lambda x_N: _mixture_cells(x_N, sigma, ((1.0, 0.0),)),
-        most,
+        max_cells,
     )
 
 
-def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, most: int) -> Loss:
+def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, max_cells: int) -> Loss:
     """(1-q) N(0, σ²) + q N(1, σ²) against its mirror image, 0 < q < 1: replacing a unit, either way round.
 
     The loss l and x are tied by x = σ² (l/2 + asinh(((1-q)/c) sinh(l/2))), c = q exp(-1/(2σ²)).
@@ -75,7 +75,7 @@ def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, 
     Lebeda, Regehr, Kamath & Steinke 2024.
 
     Raises:
-        GridError: more than `most` cells.
+        GridError: more than `max_cells` cells.
     """
     variance = sigma * sigma
     high_x = max(sigma * _deviations(tail), 1 + sigma * _deviations(tail / q))
@@ -100,11 +100,11 @@ def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, 
         x_of,
         lambda x_N: _mixture_cells(x_N, sigma, ((1 - q, 0.0), (q, 1.0))),
         lambda x_N: _mixture_cells(x_N, sigma, ((1 - q, 0.0), (q, -1.0))),
-        most,
+        max_cells,
     )
 
 
-def fixed_size_gaussian(q: float, sigma: float, step: float, tail: float, most: int) -> Loss:
+def fixed_size_gaussian(q: float, sigma: float, step: float, tail: float, max_cells: int) -> Loss:
     """Replacing a unit where batches are a share `q` of the units, drawn without replacement; its own mirror image.
 
     A replaced unit moves the sum by up to 2, so that the hockey-stick curve, at ε >= 0 and in either direction, is at
@@ -114,9 +114,9 @@ def fixed_size_gaussian(q: float, sigma: float, step: float, tail: float, most: 
     Source: Balle, Barthe & Gaboardi 2018, Theorem 5 (subset without replacement); Dong, Roth & Su 2022, Theorem 9.
 
     Raises:
-        GridError: more than `most` cells.
+        GridError: more than `max_cells` cells.
     """
-    return symmetrise_loss(poisson_gaussian(q, sigma / 2, step, tail, most))
+    return symmetrise_loss(poisson_gaussian(q, sigma / 2, step, tail, max_cells))
 
 
 def _on_grid(
@@ -125,10 +125,10 @@ def _on_grid(
     x_of: Callable[[Array], Array],
     p_cells: Callable[[Array], Array],
     q_cells: Callable[[Array], Array],
-    most: int,
+    max_cells: int,
 ) -> Loss:
     first, last = math.floor(ends[0] / step), max(math.ceil(ends[1] / step), math.floor(ends[0] / step) + 1)
-    if last - first > most:
+    if last - first > max_cells:
         raise GridError
     inner_N = x_of(step * np.arange(first, last + 1))
     edges_N = np.concatenate(([-np.inf], inner_N, [np.inf]))

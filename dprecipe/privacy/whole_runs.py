@@ -56,27 +56,27 @@ def by_position(
 
     Guarantees: upper bounds, of six digits, for the records at the position.
     """
-    alone = summarise_charges(charges, neighbouring).lone_profile
-    if alone is None or alone[1] > 1 or not epsilon < math.inf:
+    lone_profile = summarise_charges(charges, neighbouring).lone_profile
+    if lone_profile is None or lone_profile[1] > 1 or not epsilon < math.inf:
         return ()
-    rows = alone[0].by_position(delta, epsilon, ALL_POSITIONS, SOME_POSITIONS)
+    rows = lone_profile[0].by_position(delta, epsilon, ALL_POSITIONS, SOME_POSITIONS)
     return tuple((position, rounding.round_up(e), min(1.0, rounding.round_up(d))) for position, e, d in rows)
 
 
 def epsilon_by_bound(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> Mapping[str, float]:
     """ε at δ by each bound of a release that does not compose, infinity where it can't be met; nothing for any other
     events."""
-    alone = summarise_charges(charges, neighbouring).lone_profile
-    if alone is None:
+    lone_profile = summarise_charges(charges, neighbouring).lone_profile
+    if lone_profile is None:
         return {}
-    profile, count = alone
+    profile, count = lone_profile
     return {name: count * value for name, value in profile.epsilon_by_bound(delta / count).items()}
 
 
 def delta_by_bound(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring) -> Mapping[str, float]:
     """δ at ε by each bound of a release that does not compose; nothing for any other events."""
-    alone = summarise_charges(charges, neighbouring).lone_profile
-    if alone is None:
+    lone_profile = summarise_charges(charges, neighbouring).lone_profile
+    if lone_profile is None:
         return {}
-    profile, count = alone
+    profile, count = lone_profile
     return {name: min(1.0, count * value) for name, value in profile.delta_by_bound(epsilon / count).items()}

@@ -58,9 +58,9 @@ class Workload:
         return all(part.event.has_losses for part in self.parts)
 
     @property
-    def by_two_steps(self) -> bool:
+    def needs_group_privacy(self) -> bool:
         """Whether the whole is accounted as removing a unit and adding another (`Event.goes_by_two_steps`)."""
-        return any(part.event.goes_by_two_steps(self.neighbouring) for part in self.parts)
+        return any(part.event.needs_group_privacy(self.neighbouring) for part in self.parts)
 
     @property
     def gaussian(self) -> bool:
@@ -105,9 +105,9 @@ def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> 
             raise TypeError(f"no accountant knows the event {charge.event!r}")
         if charge.count:
             counts[charge.event] = counts.get(charge.event, 0) + charge.count
-    asked = Neighbouring(neighbouring)
+    requested = Neighbouring(neighbouring)
     whole = [event for event in counts if event.profile() is not None]
-    relation = asked if whole else relation_of_all(counts, asked)
+    relation = requested if whole else relation_of_all(counts, requested)
     squares: list[float] = []
     parts: list[Event] = []
     for event, count in counts.items():
@@ -124,10 +124,10 @@ def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> 
     )
 
 
-def relation_of_all(events: Iterable[Event], asked: Neighbouring) -> Neighbouring:
+def relation_of_all(events: Iterable[Event], requested: Neighbouring) -> Neighbouring:
     """The relation under which events that compose are accounted together: replace-one where one of them is, which
     bounds add-or-remove-one of those for which that would do."""
-    under = {event.accounted_under(asked) for event in events}
+    under = {event.accounted_under(requested) for event in events}
     return Neighbouring.REPLACE_ONE if Neighbouring.REPLACE_ONE in under else Neighbouring.ADD_OR_REMOVE_ONE
 
 

@@ -10,8 +10,8 @@ from dprecipe.faults import Finding
 from dprecipe.recipe.places import Spot, find_spot
 from dprecipe.recipe.root import Recipe
 from dprecipe.recipe.screening import screen_recipe
-from dprecipe.recipe.suggest import misspelt_tag, near_word
-from dprecipe.recipe.vocabulary import list_kinds, tag_key
+from dprecipe.recipe.suggest import find_misspelt_tag, suggest_word
+from dprecipe.recipe.vocabulary import find_tag, list_kinds
 from dprecipe.recipe.wording import word_error
 from dprecipe.text.tree import Entry, Mapping, Node, Path, Scalar, Sequence, to_plain
 
@@ -26,45 +26,45 @@ def explain_errors(error: ValidationError, tree: Mapping) -> list[Finding]:
     findings, handled = screen_recipe(tree)
     results = [*findings, *word_error(error, tree, handled)]
     for _ in range(ROUNDS):
-        mended = _mended_blocks(error, tree)
-        if not mended:
+        repaired = _repair_blocks(error, tree)
+        if not repaired:
             break
-        for path, block in mended.items():
-            tree = _laid_in(tree, path, block)
+        for path, block in repaired.items():
+            tree = _insert_block(tree, path, block)
         try:
             Recipe.model_validate_json(json.dumps(to_plain(tree)))
             break
         except ValidationError as next_error:
             error = next_error
         # Outside the mended blocks the error says again what was said before.
-        insides = tuple(".".join(map(str, path)) + "." for path in mended)
+        insides = tuple(".".join(map(str, path)) + "." for path in repaired)
         results += [finding for finding in word_error(error, tree, handled) if finding.path.startswith(insides)]
     return results
 
 
-def _mended_blocks(error: ValidationError, tree: Mapping) -> dict[Path, Mapping]:
+def _repair_blocks(error: ValidationError, tree: Mapping) -> dict[Path, Mapping]:
     """Every block of a misspelt kind, with the kind that was meant."""
-    mended: dict[Path, Mapping] = {}
+    repaired: dict[Path, Mapping] = {}
     for item in error.errors(include_url=False, include_input=False):
         if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
             at = find_spot(tree, item["loc"])
-            block = _mended(at)
+            block = _repair_block(at)
             if block is not None:
-                mended[at.path] = block
-    return mended
+                repaired[at.path] = block
+    return repaired
 
 
-def _mended(at: Spot) -> Mapping | None:
-    tag = tag_key(at.form.blocks) if at.form is not None else None
+def _repair_block(at: Spot) -> Mapping | None:
+    tag = find_tag(at.form.blocks) if at.form is not None else None
     if tag is None or at.form is None or not isinstance(at.node, Mapping):
         return None
-    written = misspelt_tag(at) if tag not in at.node.entries else tag
+    written = find_misspelt_tag(at) if tag not in at.node.entries else tag
     if written is None:
         return None
     value = at.node.entries[written].value
     name = value.value if isinstance(value, Scalar) else None
     names = list_kinds(at.form.blocks)
-    kind = name if name in names else near_word(name, list(names)) if isinstance(name, str) else None
+    kind = name if name in names else suggest_word(name, list(names)) if isinstance(name, str) else None
     if kind is None:
         return None
     entries = {
@@ -76,22 +76,22 @@ def _mended(at: Spot) -> Mapping | None:
     return Mapping(entries, at.node.place)
 
 
-def _laid_in(tree: Mapping, path: Path, block: Mapping) -> Mapping:
-    laid = _replaced(tree, path, block)
-    return laid if isinstance(laid, Mapping) else tree
+def _insert_block(tree: Mapping, path: Path, block: Mapping) -> Mapping:
+    inserted = _replace_node(tree, path, block)
+    return inserted if isinstance(inserted, Mapping) else tree
 
 
-def _replaced(node: Node, path: Path, value: Node) -> Node:
+def _replace_node(node: Node, path: Path, value: Node) -> Node:
     if not path:
         return value
     step, rest = path[0], path[1:]
     if isinstance(node, Mapping):
         entries = dict(node.entries)
         entry = entries[str(step)]
-        entries[str(step)] = Entry(entry.place, _replaced(entry.value, rest, value))
+        entries[str(step)] = Entry(entry.place, _replace_node(entry.value, rest, value))
         return Mapping(entries, node.place)
     if isinstance(node, Sequence):
         items = list(node.items)
-        items[int(step)] = _replaced(items[int(step)], rest, value)
+        items[int(step)] = _replace_node(items[int(step)], rest, value)
         return Sequence(tuple(items), node.place)
     return node

@@ -9,16 +9,16 @@ from dprecipe.faults import Finding
 from dprecipe.language.base import Block
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.places import Spot
-from dprecipe.recipe.suggest import near_word
+from dprecipe.recipe.suggest import suggest_word
 from dprecipe.recipe.vocabulary import (
     Expect,
-    as_code,
     describe_form,
+    find_tag,
     list_keys,
     list_kinds,
     list_offered,
     list_required,
-    tag_key,
+    quote_word,
 )
 from dprecipe.text.dump import dump_inline
 from dprecipe.text.scalars import NotFiniteError, resolve_scalar
@@ -38,7 +38,7 @@ _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
 )
 
 
-def say_expected(node: Node | None) -> str:
+def describe_node(node: Node | None) -> str:
     """What stands there, in words; long texts are cut."""
     if isinstance(node, Mapping):
         return "a block"
@@ -60,13 +60,13 @@ def find_mismatch(at: Spot) -> Finding:
     if at.path == ("recipe",):
         remedy = f"write `recipe: {form.words[0]}`, or use the version of dprecipe the recipe was written for"
         return Finding(
-            "R111", f"this dprecipe reads {form.words[0]}, not {say_expected(node)}", remedy, at.dotted, at.place
+            "R111", f"this dprecipe reads {form.words[0]}, not {describe_node(node)}", remedy, at.dotted, at.place
         )
     words_only = bool(form.words) and not (form.number or form.whole or form.text or form.boolean)
     if words_only and isinstance(node, Scalar) and node.value is not None:
-        code_, message = "R106", f"expected {describe_form(form)}, got {say_expected(node)}"
+        code_, message = "R106", f"expected {describe_form(form)}, got {describe_node(node)}"
     else:
-        code_, message = "R103", f"expected {describe_form(form)}, got {say_expected(node)}"
+        code_, message = "R103", f"expected {describe_form(form)}, got {describe_node(node)}"
     return Finding(code_, message, _remedy(at, form, node), at.dotted, at.place)
 
 
@@ -123,12 +123,12 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
         return "write true"
     if form.boolean and value.lower() in ("no", "off", "false", "n", "0"):
         return "write false"
-    words = [as_code(word).strip("`") for word in list_offered(form.words)]
-    close = near_word(value, words)
+    words = [quote_word(word).strip("`") for word in list_offered(form.words)]
+    close = suggest_word(value, words)
     if close is not None:
         return f"write `{close}`" + (", without quotes" if close == value and node.quoted else "")
     names = list_kinds(form.blocks)
-    kind = value if value in names else near_word(value, list(names))
+    kind = value if value in names else suggest_word(value, list(names))
     if kind is not None:
         return f"write a block: {_example(names[kind], kind)}"
     if form.items is not None and form.items.is_scalar and not form.is_scalar:
@@ -137,22 +137,22 @@ def _text_remedy(at: Spot, form: Expect, node: Scalar, value: str) -> str:
         step = list_keys(form.blocks[0])[value]
         return f"write `- {value}: {{{'…' if any(map(list_required, step.blocks)) else ''}}}`"
     if form.blocks and words:
-        return f"write {join_with_or([as_code(word) for word in words])}, or the keys {_keys(form)}"
+        return f"write {join_with_or([quote_word(word) for word in words])}, or the keys {_join_keys(form)}"
     if form.blocks and not form.is_scalar:
-        tag = tag_key(form.blocks)
+        tag = find_tag(form.blocks)
         known = f"; known: {', '.join(names)}" if names else ""
-        return f"write a block with a `{tag}`{known}" if tag else f"write its keys: {_keys(form)}"
+        return f"write a block with a `{tag}`{known}" if tag else f"write its keys: {_join_keys(form)}"
     return f"write {describe_form(form)}"
 
 
-def _keys(form: Expect) -> str:
-    return ", ".join(as_code(key) for key in list_keys(form.blocks[0]))
+def _join_keys(form: Expect) -> str:
+    return ", ".join(quote_word(key) for key in list_keys(form.blocks[0]))
 
 
 def _example(block: type[Block], kind: str) -> str:
     form = Expect(blocks=(block,))
     more = ", …" if len(list_keys(form.blocks[0])) > 1 else ""
-    return f"{{{tag_key(form.blocks)}: {kind}{more}}}"
+    return f"{{{find_tag(form.blocks)}: {kind}{more}}}"
 
 
 def _is_number(text: str) -> bool:
@@ -162,9 +162,9 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def of_kind(at: Spot) -> Spot:
+def select_kind(at: Spot) -> Spot:
     """The spot of a block's kind."""
-    tag = tag_key(at.form.blocks) if at.form is not None else None
+    tag = find_tag(at.form.blocks) if at.form is not None else None
     if tag is None or not isinstance(at.node, Mapping) or tag not in at.node.entries:
         return at
     entry = at.node.entries[tag]
@@ -172,20 +172,20 @@ def of_kind(at: Spot) -> Spot:
     return Spot((*at.path, tag), entry.place, entry.value, None, at.node, blocks)
 
 
-def unknown_kind(at: Spot) -> Finding:
+def report_unknown_kind(at: Spot) -> Finding:
     """The finding for a block whose kind is not one of the known ones; all of them are listed."""
     tag, names = str(at.path[-1]), [str(word) for word in list_offered(list_kinds(at.owners))]
-    known = ", ".join(as_code(name) for name in names)
+    known = ", ".join(quote_word(name) for name in names)
     value = at.node.value if isinstance(at.node, Scalar) else None
     if not isinstance(value, str):
         return Finding(
             "R104",
-            f"expected the name of a {tag}, got {say_expected(at.node)}",
+            f"expected the name of a {tag}, got {describe_node(at.node)}",
             f"choose one of {known}",
             at.dotted,
             at.place,
         )
-    close = near_word(value, names)
+    close = suggest_word(value, names)
     remedy = f"write `{close}`" if close else f"choose one of {known}"
     shown = json.dumps(value if len(value) <= 60 else value[:57] + "…", ensure_ascii=False)[1:-1]
     return Finding("R104", f"unknown {tag} `{shown}`; known: {known}", remedy, at.dotted, at.place)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dprecipe.faults import Place
 from dprecipe.language.base import Block
 from dprecipe.recipe.root import Recipe
-from dprecipe.recipe.vocabulary import Expect, blocks_below, choose_block
+from dprecipe.recipe.vocabulary import Expect, choose_block, expect_below
 from dprecipe.text.tree import Mapping, Node, Path, Scalar, child_node, key_place
 
 
@@ -50,7 +50,7 @@ def find_spot(tree: Mapping, location: Path, *, missing: bool = False) -> Spot:
         last = position == len(location) - 1
         if under is None and not (missing and last and isinstance(node, Mapping)):
             continue
-        inside = blocks_below(form, node, step)
+        inside = expect_below(form, node, step)
         owners = choose_block(form.blocks, node) if form is not None else ()
         place = key_place(node, step) or here.key
         path = (*path, step)

@@ -19,7 +19,7 @@ from dprecipe.recipe.root import Recipe
 from dprecipe.text.extends import Chain, OpenParent, read_chain
 from dprecipe.text.files import read_file
 from dprecipe.text.merge import overlay_trees
-from dprecipe.text.overrides import name_of, read_overrides
+from dprecipe.text.overrides import name_override, read_overrides
 from dprecipe.text.tree import Mapping, find_node, to_plain
 
 SHARED = ("Y107", "Y108")
@@ -53,7 +53,7 @@ class Loaded:
         placed = [
             finding if finding.place is not None else _at(finding, self.place(finding.path)) for finding in findings
         ]
-        return in_order(placed, self.texts)
+        return sort_findings(placed, self.texts)
 
 
 def _at(finding: Finding, place: Place) -> Finding:
@@ -134,21 +134,21 @@ def _absent(file: str, message: str) -> RecipeError:
 
 def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenParent) -> Loaded:
     chain = read_chain(text, file, open_parent)
-    texts = {**chain.texts, **{name_of(index): override for index, override in enumerate(overrides)}}
+    texts = {**chain.texts, **{name_override(index): override for index, override in enumerate(overrides)}}
     over, findings = read_overrides(overrides)
     results = [*chain.findings, *findings]
     tree = chain.tree
     if tree is None:
-        raise RecipeError(in_order(results, texts), texts)
+        raise RecipeError(sort_findings(results, texts), texts)
     merged, findings = overlay_trees(tree, over)
     tree = merged if isinstance(merged, Mapping) else tree
     results += findings
     if any(finding.code in SHARED for finding in results):
         # Blocks that stand elsewhere are not known: what could be said of the rest would be guessed.
-        raise RecipeError(in_order(results, texts), texts)
+        raise RecipeError(sort_findings(results, texts), texts)
     recipe = _validated(tree, results)
     if recipe is None or results:
-        raise RecipeError(in_order(results, texts), texts)
+        raise RecipeError(sort_findings(results, texts), texts)
     return Loaded(recipe, _source(text, file, overrides, chain), tree, texts)
 
 
@@ -156,22 +156,22 @@ def _source(text: str, file: str, overrides: tuple[str, ...], chain: Chain) -> R
     return RecipeSource(text, file, overrides, tuple(chain.parents))
 
 
-def _validated(tree: Mapping, found: list[Finding]) -> Recipe | None:
+def _validated(tree: Mapping, findings: list[Finding]) -> Recipe | None:
     """The recipe; or None, with what is wrong appended."""
     try:
         recipe = Recipe.model_validate_json(json.dumps(to_plain(tree)))
     except ValidationError as error:
         from dprecipe.recipe.explain import explain_errors  # needed only by recipes that are wrong
 
-        found += explain_errors(error, tree)
+        findings += explain_errors(error, tree)
         return None
     from dprecipe.recipe.screening import screen_recipe
 
-    found += screen_recipe(tree)[0]
+    findings += screen_recipe(tree)[0]
     return recipe
 
 
-def in_order(findings: Iterable[Finding], texts: AnyMapping[str, str]) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Finding], texts: AnyMapping[str, str]) -> tuple[Finding, ...]:
     """Without repetitions, and in the order of the texts and the places in them."""
     files = {file: index for index, file in enumerate(texts)}
 

@@ -6,7 +6,7 @@ import re
 
 from dprecipe.faults import Finding, Place
 from dprecipe.recipe.root import Recipe
-from dprecipe.recipe.vocabulary import Expect, blocks_below
+from dprecipe.recipe.vocabulary import Expect, expect_below
 from dprecipe.text.tree import Mapping, Node, Path, Scalar, Sequence
 
 _SECRET_KEY = re.compile(
@@ -86,11 +86,11 @@ def _screen(node: Node, form: Expect | None, path: Path, findings: list[Finding]
             if finding:
                 findings.append(finding)
                 handled.add(item.place)
-            _screen(item, blocks_below(form, node, index), (*path, index), findings, handled)
+            _screen(item, expect_below(form, node, index), (*path, index), findings, handled)
     if not isinstance(node, Mapping):
         return
     for key, entry in node.entries.items():
-        here, inside = (*path, key), blocks_below(form, node, key)
+        here, inside = (*path, key), expect_below(form, node, key)
         finding = (
             _secret(key, entry.value, here, entry.place, inside)
             or _fitted_key(key, here, entry.place, inside)

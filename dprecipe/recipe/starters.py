@@ -78,7 +78,7 @@ TABLE = """\
     label: {{column: outcome, values: ["no", "yes"]}}"""
 
 SOURCES = tuple(DATA)
-STARTERS = {kind: made for kind, mechanism in table.MECHANISMS.items() if (made := mechanism.starter) is not None}
+STARTERS = {kind: starter for kind, mechanism in table.MECHANISMS.items() if (starter := mechanism.starter) is not None}
 MECHANISMS = tuple(STARTERS)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.recipe.places import Spot
 from dprecipe.recipe.synonyms import Synonym, read_synonyms
-from dprecipe.recipe.vocabulary import Known, every_key, has_place, list_keys, list_kinds, tag_key
+from dprecipe.recipe.vocabulary import Known, find_tag, has_place, list_every_key, list_keys, list_kinds
 from dprecipe.text.merge import TAGS
 from dprecipe.text.near import loosen_word, nearest_word
 from dprecipe.text.tree import Mapping, Path, Scalar
@@ -16,7 +16,7 @@ OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervise
 """Keys of `training` that are read where a student learns from released labels, and nowhere else."""
 
 
-def near_word(word: str, known: Collection[str]) -> str | None:
+def suggest_word(word: str, known: Collection[str]) -> str | None:
     """As `near`, for values: another tool's word counts too."""
     translated = read_synonyms().words.get(word.lower(), ())
     return next((ours for ours in translated if ours in known), None) or nearest_word(word, known, cutoff=0.6)
@@ -37,8 +37,8 @@ def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
 def _mechanism(tree: Mapping) -> str | None:
     """The kind of mechanism that a recipe states or misspells; None where it can't be made out."""
     entry = tree.entries.get("mechanism")
-    kind = _word(entry.value, "kind") if entry is not None and isinstance(entry.value, Mapping) else None
-    return kind if kind is None or kind in MECHANISMS else near_word(kind, MECHANISMS)
+    kind = _read_word(entry.value, "kind") if entry is not None and isinstance(entry.value, Mapping) else None
+    return kind if kind is None or kind in MECHANISMS else suggest_word(kind, MECHANISMS)
 
 
 def is_read(spot: Spot, name: str, tree: Mapping) -> bool:
@@ -46,26 +46,26 @@ def is_read(spot: Spot, name: str, tree: Mapping) -> bool:
     return spot.path[:-1] != ("training",) or name not in OF_A_STUDENT or has_place(tree, "mechanism.teachers")
 
 
-def misspelt_tag(spot: Spot) -> str | None:
+def find_misspelt_tag(spot: Spot) -> str | None:
     """The key that was meant to state a block's kind: misspelt, or holding the name of a kind."""
-    tag = tag_key(spot.form.blocks) if spot.form is not None else None
+    tag = find_tag(spot.form.blocks) if spot.form is not None else None
     if tag is None or not isinstance(spot.node, Mapping):
         return None
     known = {key for block in spot.form.blocks for key in list_keys(block)} if spot.form else set()
     strange = [key for key in spot.node.entries if key not in known]
     close = [key for key in strange if nearest_word(key, [tag])]
     names = list_kinds(spot.form.blocks) if spot.form else {}
-    named = [key for key in strange if _word(spot.node, key) in names]
+    named = [key for key in strange if _read_word(spot.node, key) in names]
     return next(iter(close + named), None)
 
 
-def _word(node: Mapping, key: str) -> str | None:
+def _read_word(node: Mapping, key: str) -> str | None:
     value = node.entries[key].value if key in node.entries else None
     return value.value if isinstance(value, Scalar) and isinstance(value.value, str) else None
 
 
-def first_item(path: Path) -> list[str]:
-    """The steps of a path as `every_key` has them: all items of a list are like the first."""
+def generalise_path(path: Path) -> list[str]:
+    """The steps of a path as `list_every_key` has them: all items of a list are like the first."""
     return ["0" if isinstance(step, int) else step for step in path]
 
 
@@ -74,10 +74,10 @@ def find_elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:
     blocks have none, being of other kinds, it is the nearest of those."""
     if key in TAGS or key == "recipe":
         return []
-    *block, _ = first_item(spot.path)
+    *block, _ = generalise_path(spot.path)
     result: dict[str, Known] = {}
     absent: dict[str, Known] = {}
-    for known in every_key():
+    for known in list_every_key():
         *above, name = known.path.split(".")
         if name == key:
             here = above == block

@@ -10,15 +10,17 @@ from dataclasses import replace
 from dprecipe.faults import Finding
 from dprecipe.language.words import join_with_or
 from dprecipe.recipe.places import Spot
-from dprecipe.recipe.suggest import find_elsewhere, find_synonym, first_item, is_read
+from dprecipe.recipe.suggest import find_elsewhere, find_synonym, generalise_path, is_read
 from dprecipe.recipe.synonyms import Synonym
-from dprecipe.recipe.vocabulary import Known, as_code, every_key, has_place, list_keys
+from dprecipe.recipe.vocabulary import Known, has_place, list_every_key, list_keys, quote_word
 from dprecipe.text.near import nearest_word
-from dprecipe.text.spaces import no_space
+from dprecipe.text.spaces import report_missing_space
 from dprecipe.text.tree import Mapping, Path
 
 
-def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot], tree: Mapping) -> tuple[list[Finding], set[Path]]:
+def report_unknown_keys(
+    extra: Sequence[Spot], missing: Sequence[Spot], tree: Mapping
+) -> tuple[list[Finding], set[Path]]:
     """A finding for each unknown key, and the missing keys that those were meant to be."""
     lacking: dict[Path, list[Spot]] = defaultdict(list)
     for at in missing:
@@ -27,7 +29,7 @@ def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot], tree: Mapping) 
     result: set[Path] = set()
     unsolved: dict[Path, list[Spot]] = defaultdict(list)
     for at in extra:
-        finding, meant = _meant(at, lacking[at.path[:-1]], tree)
+        finding, meant = _explain_key(at, lacking[at.path[:-1]], tree)
         if finding is None:
             unsolved[at.path[:-1]].append(at)
             continue
@@ -36,10 +38,10 @@ def unknown_keys(extra: Sequence[Spot], missing: Sequence[Spot], tree: Mapping) 
     for block, spots in unsolved.items():
         left = [at for at in lacking[block] if at.path not in result]
         if len(spots) == len(left) == 1:  # one key too many, one too few: the same one, renamed
-            findings.append(_misspelt(spots[0], str(left[0].path[-1])))
+            findings.append(_report_misspelt(spots[0], str(left[0].path[-1])))
             result.add(left[0].path)
         else:
-            findings += [_stranger(at, tree) for at in spots]
+            findings += [_report_unknown(at, tree) for at in spots]
     return findings, result
 
 
@@ -48,33 +50,33 @@ def _same_or_above(path: Path, meant: str) -> bool:
     return meant == dotted or meant.startswith(dotted + ".")
 
 
-def _meant(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | None, str]:
+def _explain_key(at: Spot, lacking: Sequence[Spot], tree: Mapping) -> tuple[Finding | None, str]:
     """The finding where the key can be made out, and the dotted path that was meant."""
     key = str(at.path[-1])
-    known = _known(at)
+    known = _remaining_keys(at)
     name, colon, rest = key.partition(":")
     if colon and rest and name in known:
-        finding = replace(no_space(name, rest, at.key), path=at.dotted)
+        finding = replace(report_missing_space(name, rest, at.key), path=at.dotted)
         return finding, ".".join(map(str, (*at.path[:-1], name)))
     block = ".".join(map(str, at.path[:-1]))
     # A near neighbour that is missing comes first: `epsilom` is a slip, whatever other tools call things. But what is
     # known to lie inside that neighbour is no slip: `codebook_size` is not `codebook`.
     # Nor is a key that the block has when it is of another kind: `norms` of `mode: per_layer` is not `norm`.
     places = find_elsewhere(key, at, tree)
-    kin = any(place.path == ".".join(first_item(at.path)) and place.kind for place in places)
+    kin = any(place.path == ".".join(generalise_path(at.path)) and place.kind for place in places)
     slip = None if kin else nearest_word(key, [str(spot.path[-1]) for spot in lacking])
     other = find_synonym(key, at, tree)
     inside = other is not None and other.path.startswith(f"{block}.{slip}.")
     if slip is not None and not inside:
-        return _misspelt(at, slip), f"{block}.{slip}" if block else slip
+        return _report_misspelt(at, slip), f"{block}.{slip}" if block else slip
     if other is not None and key != other.path.rpartition(".")[2]:
         return _named_elsewhere(at, other, [name for name in known if is_read(at, name, tree)])
     if places:
-        return _elsewhere(at, places, tree), places[0].path
+        return _report_misplaced(at, places, tree), places[0].path
     # What stands there already is meant only where nothing is missing: `kin` for `min`, beside a `kind`.
-    close = nearest_word(key, known) or (None if lacking else nearest_word(key, _written(at)))
+    close = nearest_word(key, known) or (None if lacking else nearest_word(key, _written_keys(at)))
     if close is not None:
-        return _misspelt(at, close), f"{block}.{close}" if block else close
+        return _report_misspelt(at, close), f"{block}.{close}" if block else close
     return None, ""
 
 
@@ -86,53 +88,53 @@ def _named_elsewhere(at: Spot, other: Synonym, known: Sequence[str]) -> tuple[Fi
     if name in known and here != path:
         path, remedy = here, f"write `{name}`"
     what = f"this is `{path}` here" if path else "a recipe has no such setting"
-    ours = at.path[:-1] == ("mechanism",) and any(known.path == at.dotted for known in every_key())
+    ours = at.path[:-1] == ("mechanism",) and any(known.path == at.dotted for known in list_every_key())
     whose = "another mechanism's" if ours else "another tool's"
     return Finding("R112", f"`{key}` is {whose} name; {what}", remedy, at.dotted, at.key), path
 
 
-def _elsewhere(at: Spot, known: Sequence[Known], tree: Mapping) -> Finding:
+def _report_misplaced(at: Spot, known: Sequence[Known], tree: Mapping) -> Finding:
     here = ".".join(map(str, at.path[:-1]))
     key = str(at.path[-1])
-    same = [place.kind for place in known if place.path == ".".join(first_item(at.path)) and place.kind]
+    same = [place.kind for place in known if place.path == ".".join(generalise_path(at.path)) and place.kind]
     if same:
-        kinds = join_with_or([as_code(kind) for kind in same])
+        kinds = join_with_or([quote_word(kind) for kind in same])
         message, remedy = f"unknown key; `{key}` belongs to {kinds}", f"remove it, or write {kinds}"
     else:
         paths = [place.path for place in known]
-        message = f"unknown key{f' of {here}' if here else ''}; it belongs under {_under(paths)}"
+        message = f"unknown key{f' of {here}' if here else ''}; it belongs under {_describe_parents(paths)}"
         remedy = f"move it to {' or '.join(paths)}"
         if not any(has_place(tree, path) for path in paths):
             remedy = f"remove it, or {remedy}, where {known[0].kind} stands"
     return Finding("R101", message, remedy, at.dotted, at.key)
 
 
-def _under(paths: Sequence[str]) -> str:
-    return " or ".join(as_code(path.rpartition(".")[0] or "the top") for path in paths)
+def _describe_parents(paths: Sequence[str]) -> str:
+    return " or ".join(quote_word(path.rpartition(".")[0] or "the top") for path in paths)
 
 
-def _misspelt(at: Spot, meant: str) -> Finding:
-    there = ", which is there already" if meant in _written(at) else ""
+def _report_misspelt(at: Spot, meant: str) -> Finding:
+    there = ", which is there already" if meant in _written_keys(at) else ""
     return Finding("R101", f"unknown key; did you mean `{meant}`{there}?", f"write `{meant}`", at.dotted, at.key)
 
 
-def _stranger(at: Spot, tree: Mapping) -> Finding:
-    known = ", ".join(as_code(key) for key in _known(at) if is_read(at, key, tree))
+def _report_unknown(at: Spot, tree: Mapping) -> Finding:
+    known = ", ".join(quote_word(key) for key in _remaining_keys(at) if is_read(at, key, tree))
     remedy = f"remove it; the block can also have {known}" if known else "remove it"
     shown = json.dumps(str(at.path[-1])[:60], ensure_ascii=False)[1:-1]
     return Finding("R101", f"unknown key `{shown}`", remedy, at.dotted, at.key)
 
 
-def _known(at: Spot) -> list[str]:
+def _remaining_keys(at: Spot) -> list[str]:
     """The keys the block could still have."""
     names = [key for block in at.owners for key in list_keys(block)]
     if at.path[:-1] == ():
         names.append("extends")
-    written = _written(at)
+    written = _written_keys(at)
     return [name for name in dict.fromkeys(names) if name not in written]
 
 
-def _written(at: Spot) -> list[str]:
+def _written_keys(at: Spot) -> list[str]:
     """The keys of the language the block has already."""
     names = {key for block in at.owners for key in list_keys(block)}
     return [key for key in at.owner.entries if key in names] if isinstance(at.owner, Mapping) else []

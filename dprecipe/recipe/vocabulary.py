@@ -105,7 +105,7 @@ def list_required(block: type[Block]) -> frozenset[str]:
     return frozenset(field.alias or name for name, field in block.model_fields.items() if field.is_required())
 
 
-def tag_key(blocks: tuple[type[Block], ...]) -> str | None:
+def find_tag(blocks: tuple[type[Block], ...]) -> str | None:
     """The key that says which of the blocks is meant (`kind`, `family`, …); None for a block without one."""
     for tag in TAGS:
         if blocks and all(tag in list_keys(block) and list_keys(block)[tag].words for block in blocks):
@@ -115,7 +115,7 @@ def tag_key(blocks: tuple[type[Block], ...]) -> str | None:
 
 def list_kinds(blocks: tuple[type[Block], ...]) -> dict[str, type[Block]]:
     """The blocks by their kind."""
-    tag = tag_key(blocks)
+    tag = find_tag(blocks)
     if tag is None:
         return {}
     return {str(word): block for block in blocks for word in list_keys(block)[tag].words}
@@ -123,7 +123,7 @@ def list_kinds(blocks: tuple[type[Block], ...]) -> dict[str, type[Block]]:
 
 def choose_block(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[type[Block], ...]:
     """The blocks a node can be, by the kind it states; all of them where it states none that is known."""
-    tag = tag_key(blocks)
+    tag = find_tag(blocks)
     if tag is None or not isinstance(node, Mapping) or tag not in node.entries:
         return blocks
     value = node.entries[tag].value
@@ -131,7 +131,7 @@ def choose_block(blocks: tuple[type[Block], ...], node: Node | None) -> tuple[ty
     return blocks if block is None else (block,)
 
 
-def blocks_below(form: Expect | None, node: Node | None, step: str | int) -> Expect | None:
+def expect_below(form: Expect | None, node: Node | None, step: str | int) -> Expect | None:
     """What can stand under a key or a position of a node of this form; None where nothing can."""
     if form is None:
         return None
@@ -149,13 +149,13 @@ def has_place(tree: Mapping, dotted: str) -> bool:
         step = int(name) if name.isdecimal() else name
         if isinstance(node, Mapping if isinstance(step, int) else Sequence):
             return False
-        form = blocks_below(form, node, step)
+        form = expect_below(form, node, step)
         node = None if node is None else child_node(node, step)
     return form is not None
 
 
 @cache
-def every_key() -> tuple[Known, ...]:
+def list_every_key() -> tuple[Known, ...]:
     """All keys of the language, in the order of the models."""
     return tuple(_keys_below(Expect(blocks=(Recipe,)), "", 0))
 
@@ -164,7 +164,7 @@ def _keys_below(form: Expect, prefix: str, depth: int) -> Iterator[Known]:
     if depth > 10:  # a block that holds itself
         return
     for block in form.blocks:
-        tag = tag_key((block,))
+        tag = find_tag((block,))
         kind = f"{tag}: {list_keys(block)[tag].words[0]}" if tag and len(form.blocks) > 1 else ""
         for key, value in list_keys(block).items():
             yield Known(f"{prefix}{key}", kind)
@@ -184,7 +184,7 @@ def describe_form(form: Expect) -> str:
         parts.append("true or false")
     if form.text:
         parts.append("text")
-    parts += [as_code(word) for word in list_offered(form.words)]
+    parts += [quote_word(word) for word in list_offered(form.words)]
     if form.blocks or form.values:
         parts.append(_describe_block(form))
     if form.items:
@@ -199,11 +199,11 @@ def _plural(form: Expect) -> str:
 
 
 def _describe_block(form: Expect) -> str:
-    tag = tag_key(form.blocks)
+    tag = find_tag(form.blocks)
     if tag is not None:
         return f"a block with a `{tag}`"
     if len(form.blocks) == 1:
-        return "a block of " + ", ".join(as_code(key) for key in list_keys(form.blocks[0]))
+        return "a block of " + ", ".join(quote_word(key) for key in list_keys(form.blocks[0]))
     return "a block"
 
 
@@ -212,6 +212,6 @@ def list_offered(words: Iterable[Word]) -> list[Word]:
     return [word for word in words if word not in REFUSED]
 
 
-def as_code(word: Word) -> str:
+def quote_word(word: Word) -> str:
     """A word of the language, set off from the sentence."""
     return f"`{str(word).lower() if isinstance(word, bool) else word}`"

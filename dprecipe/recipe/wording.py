@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from dprecipe.faults import Finding, Place
 from dprecipe.language.words import join_with_or
-from dprecipe.recipe.mismatch import find_mismatch, of_kind, unknown_kind
+from dprecipe.recipe.mismatch import find_mismatch, report_unknown_kind, select_kind
 from dprecipe.recipe.places import Spot, find_spot
-from dprecipe.recipe.suggest import misspelt_tag
-from dprecipe.recipe.unknown import unknown_keys
-from dprecipe.recipe.vocabulary import Expect, as_code, describe_form, list_keys, list_kinds, list_offered, tag_key
+from dprecipe.recipe.suggest import find_misspelt_tag
+from dprecipe.recipe.unknown import report_unknown_keys
+from dprecipe.recipe.vocabulary import Expect, describe_form, find_tag, list_keys, list_kinds, list_offered, quote_word
 from dprecipe.text.tree import Mapping, Path, Scalar, Sequence
 
 Context = AnyMapping[str, Any]
@@ -29,11 +29,11 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
     spots: dict[str, list[Spot]] = {"missing": [], "extra_forbidden": []}
     findings: list[Finding] = []
     locations = [item["loc"] for item in error.errors(include_url=False, include_input=False)]
-    lost: list[tuple[str | int, ...]] = []
+    unknown_blocks: list[tuple[str | int, ...]] = []
     for item in error.errors(include_url=False, include_input=False):
         kind, context = item["type"], item.get("ctx", {})
         at = find_spot(tree, item["loc"], missing=kind == "missing")
-        if _spoken(at, handled) or (kind == "too_short" and _inside(item["loc"], locations)):
+        if _is_handled(at, handled) or (kind == "too_short" and _inside(item["loc"], locations)):
             continue
         if kind in spots and at.path:
             spots[kind].append(at)
@@ -41,10 +41,10 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
         finding = _write(kind, at, context)
         findings.append(finding)
         if finding.code == "R104" and not finding.remedy.startswith("write `"):
-            lost.append(at.path[:-1])  # a block of an unknown kind: what it lacks is unknown, too
-    missing = [at for at in spots["missing"] if at.path[:-1] not in lost]
-    extra = [at for at in spots["extra_forbidden"] if at.path[:-1] not in lost]
-    named, result = unknown_keys(extra, missing, tree)
+            unknown_blocks.append(at.path[:-1])  # a block of an unknown kind: what it lacks is unknown, too
+    missing = [at for at in spots["missing"] if at.path[:-1] not in unknown_blocks]
+    extra = [at for at in spots["extra_forbidden"] if at.path[:-1] not in unknown_blocks]
+    named, result = report_unknown_keys(extra, missing, tree)
     findings += named
     findings += [_missing(at) for at in missing if at.path not in result]
     return findings
@@ -55,20 +55,20 @@ def _inside(listed: Path, locations: Iterable[Path]) -> bool:
     return any(location != listed and location[: len(listed)] == listed for location in locations)
 
 
-def _spoken(at: Spot, handled: frozenset[Place]) -> bool:
+def _is_handled(at: Spot, handled: frozenset[Place]) -> bool:
     if at.node is None:
         return False
     return at.key in handled or at.node.place in handled or (isinstance(at.node, Scalar) and at.node.broken)
 
 
 def _write(kind: str, at: Spot, context: Context) -> Finding:
-    tagged = at.form is not None and tag_key(at.form.blocks) is not None
+    tagged = at.form is not None and find_tag(at.form.blocks) is not None
     if kind == "union_tag_not_found" and tagged:
         return _no_kind(at)
     if kind == "union_tag_invalid" and tagged and isinstance(at.node, Mapping):
-        return unknown_kind(of_kind(at))
+        return report_unknown_kind(select_kind(at))
     if kind == "literal_error" and _is_tag(at):
-        return unknown_kind(at)
+        return report_unknown_kind(at)
     writer = _WRITERS.get(kind)
     if writer is not None:
         return writer(at, context)
@@ -76,15 +76,15 @@ def _write(kind: str, at: Spot, context: Context) -> Finding:
 
 
 def _is_tag(at: Spot) -> bool:
-    return bool(at.path) and at.path[-1] == tag_key(at.owners)
+    return bool(at.path) and at.path[-1] == find_tag(at.owners)
 
 
 def _no_kind(at: Spot) -> Finding:
     form = at.form or Expect()
-    tag, names = tag_key(form.blocks) or "kind", list_offered(list_kinds(form.blocks))
-    meant = misspelt_tag(at)
+    tag, names = find_tag(form.blocks) or "kind", list_offered(list_kinds(form.blocks))
+    meant = find_misspelt_tag(at)
     path = f"{at.dotted}.{tag}"
-    choice = join_with_or([as_code(name) for name in names])
+    choice = join_with_or([quote_word(name) for name in names])
     if meant is not None and isinstance(at.node, Mapping):
         place = at.node.entries[meant].place
         return Finding("R101", f"unknown key; did you mean `{tag}`?", f"write `{tag}`", f"{at.dotted}.{meant}", place)
@@ -93,8 +93,8 @@ def _no_kind(at: Spot) -> Finding:
 
 def _missing(at: Spot) -> Finding:
     key = str(at.path[-1])
-    if at.owners and key == tag_key(at.owners):
-        choice = join_with_or([as_code(word) for word in list_keys(at.owners[0])[key].words])
+    if at.owners and key == find_tag(at.owners):
+        choice = join_with_or([quote_word(word) for word in list_keys(at.owners[0])[key].words])
         return Finding("R105", f"the block does not say its {key}", f"add `{key}`: {choice}", at.dotted, at.key)
     what = describe_form(at.form) if at.form is not None else "a value"
     return Finding("R102", "the key is missing", f"add `{key}`: {what}", at.dotted, at.key)
@@ -115,18 +115,18 @@ def _bound(words: str) -> Callable[[str], Writer]:
 def _count(at: Spot, context: Context) -> Finding:
     if isinstance(at.node, Scalar):
         text = "it is empty" if at.node.value == "" else "the text has the wrong length"
-        need = _need(context, "character")
+        need = _describe_count(context, "character")
         return Finding("R108", f"{text}; expected {need}", f"write {need}", at.dotted, at.place)
-    need = _need(context, "item")
+    need = _describe_count(context, "item")
     has = len(at.node.items) if isinstance(at.node, Sequence) else context.get("actual_length", 0)
     return Finding(
         "R108", f"has {has} item{'' if has == 1 else 's'}; expected {need}", f"give it {need}", at.dotted, at.place
     )
 
 
-def _need(context: Context, noun: str) -> str:
-    least, most = context.get("min_length"), context.get("max_length")
-    number, prefix = (least, "at least") if least is not None else (most, "at most")
+def _describe_count(context: Context, noun: str) -> str:
+    minimum, maximum = context.get("min_length"), context.get("max_length")
+    number, prefix = (minimum, "at least") if minimum is not None else (maximum, "at most")
     return f"{prefix} {number} {noun}{'' if number == 1 else 's'}"
 
 

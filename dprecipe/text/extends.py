@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dprecipe.faults import Finding, Place, RecipeError
-from dprecipe.text.load import not_a_block, parse
+from dprecipe.text.load import parse, report_not_a_block
 from dprecipe.text.merge import overlay_trees
 from dprecipe.text.tree import Mapping, Scalar
 
@@ -38,7 +38,7 @@ def read_chain(text: str, file: str, open_parent: OpenParent) -> Chain:
         chain.findings.extend(findings)
         if not isinstance(root, Mapping):
             if not findings:
-                chain.findings.append(not_a_block(root, file))
+                chain.findings.append(report_not_a_block(root, file))
             return chain
         entry = root.entries.pop(KEY, None)
         trees.append(root)

@@ -6,7 +6,7 @@ import os
 import stat
 
 from dprecipe.faults import Finding, Place, RecipeError
-from dprecipe.text.load import MAX_BYTES, too_large
+from dprecipe.text.load import MAX_BYTES, report_too_large
 
 
 def read_file(path: str) -> str:
@@ -32,7 +32,7 @@ def read_file(path: str) -> str:
             path, "Y101", f"it can't be read: {reason.lower()}", "check the path and its permissions"
         ) from None
     if len(data) > MAX_BYTES:
-        raise RecipeError((too_large(path),))
+        raise RecipeError((report_too_large(path),))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

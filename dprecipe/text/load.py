@@ -26,7 +26,7 @@ from yaml.scanner import Scanner
 from dprecipe.faults import Finding, Place, RecipeError
 from dprecipe.text import syntax
 from dprecipe.text.scalars import NotFiniteError, resolve_scalar
-from dprecipe.text.spaces import find_space_before, odd_space, split_number
+from dprecipe.text.spaces import find_odd_space, find_space_before, report_split_number
 from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence, to_plain
 
 MAX_BYTES = 512 * 1024
@@ -72,7 +72,7 @@ class _Builder:
     """Builds one tree from events, collecting findings."""
 
     def __init__(self, text: str, file: str, column: int) -> None:
-        self.lines = lines_of(text)
+        self.lines = split_lines(text)
         self.file, self.column = file, column
         self.findings: list[Finding] = []
         self.root: Node | None = None
@@ -174,7 +174,7 @@ class _Builder:
             return Scalar("", place, quoted=True, broken=True)
         if not event.implicit[0]:  # quoted, a block of text, or tagged (and then reported already)
             return Scalar(event.value, place, quoted=True, broken=event.tag is not None)
-        odd = odd_space(event.value, place)
+        odd = find_odd_space(event.value, place)
         if odd is not None:
             self.findings.append(odd)
             return Scalar(event.value, place, broken=True)
@@ -227,7 +227,7 @@ class _Builder:
         after = (place.line, place.column + place.width + 1)
         if (key.place.line, key.place.column) != after or not _DECIMALS.fullmatch(rest):
             return False
-        self.findings.append(split_number(whole.value, rest, place))
+        self.findings.append(report_split_number(whole.value, rest, place))
         entries[name] = Entry(entries[name].place, Scalar(None, place, broken=True))
         return True
 
@@ -266,7 +266,7 @@ def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Fin
     except _UnreadableError as stop:
         return None, (*builder.findings, stop.finding)
     except MarkedYAMLError as error:
-        findings = syntax.syntax_finding(error, file, column)
+        findings = syntax.explain_syntax_error(error, file, column)
         slip = (
             find_space_before(builder.lines, findings.place.line, file, column)
             if findings.place and findings.code == "Y104"
@@ -293,10 +293,10 @@ def load(text: str, file: str) -> Mapping:
         raise RecipeError(findings, {file: text})
     if isinstance(root, Mapping):
         return root
-    raise RecipeError((not_a_block(root, file),), {file: text})
+    raise RecipeError((report_not_a_block(root, file),), {file: text})
 
 
-def not_a_block(root: Node | None, file: str) -> Finding:
+def report_not_a_block(root: Node | None, file: str) -> Finding:
     """The finding for a document that is not a block of keys."""
     empty = root is None or (isinstance(root, Scalar) and root.value is None)
     what = "the document is empty" if empty else "the document is a list or a single value"
@@ -310,7 +310,7 @@ def not_a_block(root: Node | None, file: str) -> Finding:
 
 def _not_text(text: str, file: str, column: int) -> Finding | None:
     if len(text) > MAX_BYTES:
-        return too_large(file)
+        return report_too_large(file)
     match = _FORBIDDEN.search(text)
     if match is None:
         return None
@@ -324,7 +324,7 @@ def _not_text(text: str, file: str, column: int) -> Finding | None:
     )
 
 
-def too_large(file: str) -> Finding:
+def report_too_large(file: str) -> Finding:
     """The finding for a text beyond the bound."""
     return Finding(
         "Y102",
@@ -334,6 +334,6 @@ def too_large(file: str) -> Finding:
     )
 
 
-def lines_of(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """The lines as the places count them."""
     return _LINE_BREAK.split(text)

@@ -65,10 +65,10 @@ def _other_kind(base: Mapping, over: Mapping) -> bool:
 def _changes(base: Mapping, over: Mapping, tag: str) -> bool:
     if tag not in base.entries:
         # One value set by its path changes that value alone.
-        return not over.by_index and tag in DEFAULTS and _word(over, tag) != DEFAULTS[tag]
-    return _word(base, tag) != _word(over, tag)
+        return not over.by_index and tag in DEFAULTS and _read_word(over, tag) != DEFAULTS[tag]
+    return _read_word(base, tag) != _read_word(over, tag)
 
 
-def _word(mapping: Mapping, tag: str) -> object:
+def _read_word(mapping: Mapping, tag: str) -> object:
     value = mapping.entries[tag].value
     return value.value if isinstance(value, Scalar) else value

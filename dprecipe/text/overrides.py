@@ -12,7 +12,7 @@ from dprecipe.text.load import parse
 from dprecipe.text.tree import Entry, Mapping, Node, Scalar
 
 
-def name_of(index: int) -> str:
+def name_override(index: int) -> str:
     """How findings and origins call the override at a position: `--set #2`."""
     return f"--set #{index + 1}"
 
@@ -20,9 +20,9 @@ def name_of(index: int) -> str:
 def read_overrides(overrides: Iterable[str]) -> tuple[Mapping, tuple[Finding, ...]]:
     """One tree of all overrides, every place in a file called `--set #n`."""
     findings: list[Finding] = []
-    root = Mapping({}, Place(name_of(0), 1, 1), by_index=True)
+    root = Mapping({}, Place(name_override(0), 1, 1), by_index=True)
     for index, override in enumerate(overrides):
-        _read_one(override, name_of(index), root, findings)
+        _read_one(override, name_override(index), root, findings)
     return root, tuple(findings)
 
 

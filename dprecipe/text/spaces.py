@@ -15,7 +15,7 @@ _NO_SPACE = re.compile(r"^[ ]*(?:- )*(?P<key>[A-Za-z_][\w.-]*):(?P<value>[^\s:/\
 MAX_LINES_BACK = 5
 
 
-def odd_space(text: str, place: Place) -> Finding | None:
+def find_odd_space(text: str, place: Place) -> Finding | None:
     """The finding for an unquoted word of one line that has a no-break space where YAML needs a space."""
     match = _AT_AN_EDGE.search(text)
     if match is None:
@@ -32,28 +32,28 @@ def find_space_before(lines: list[str], line: int, file: str, first_column: int)
         if number > len(lines) or not lines[number - 1].strip():
             continue
         text, start = lines[number - 1], first_column if number == 1 else 1
-        odd = odd_space(text, Place(file, number, start))
+        odd = find_odd_space(text, Place(file, number, start))
         if odd is not None:
             return odd
         match = _NO_SPACE.match(text)
         if match is not None and number < line:
-            return no_space(match["key"], match["value"], Place(file, number, start + match.start("key")))
+            return report_missing_space(match["key"], match["value"], Place(file, number, start + match.start("key")))
     return None
 
 
-def no_space(key: str, value: str, place: Place) -> Finding:
+def report_missing_space(key: str, value: str, place: Place) -> Finding:
     """The finding for `key:value`."""
     shown = value.strip()
     shown = shown if len(shown) <= 40 else shown[:37] + "…"
-    wide = Place(place.file, place.line, place.column, len(key) + 1 + len(value.strip()))
-    return Finding("Y118", f"no space after the colon of `{key}`", f"write `{key}: {shown}`", place=wide)
+    span = Place(place.file, place.line, place.column, len(key) + 1 + len(value.strip()))
+    return Finding("Y118", f"no space after the colon of `{key}`", f"write `{key}: {shown}`", place=span)
 
 
-def split_number(whole: int | float, rest: str, place: Place) -> Finding:
+def report_split_number(whole: int | float, rest: str, place: Place) -> Finding:
     """The finding for `2,0` inside of braces, which is the number 2 and then a key."""
     shown = f"{whole},{rest}"
-    wide = Place(place.file, place.line, place.column, len(shown))
-    return Finding("Y119", f"`{shown}` is two values: the comma ends the first", f"write `{whole}.{rest}`", place=wide)
+    span = Place(place.file, place.line, place.column, len(shown))
+    return Finding("Y119", f"`{shown}` is two values: the comma ends the first", f"write `{whole}.{rest}`", place=span)
 
 
 def _odd(code: int, place: Place) -> Finding:

@@ -80,7 +80,7 @@ _MEANINGS: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
-def syntax_finding(error: MarkedYAMLError, file: str, column: int) -> Finding:
+def explain_syntax_error(error: MarkedYAMLError, file: str, column: int) -> Finding:
     """The finding for a syntax error; `column` is where the text begins on its first line."""
     text = f"{error.context or ''} {error.problem or ''}"
     mark = error.problem_mark or error.context_mark

@@ -156,8 +156,8 @@ def test_the_largest_loss_is_the_supremum_of_the_ratio(distribution: Distributio
             assert largest == (math.inf if tau else 0.0)
             continue
         points = np.concatenate((np.linspace(-50, 50 + tau, 4001), distribution.turning_points(tau), [-1e20, 1e20]))
-        found = np.abs(distribution.log_ratio(points, tau)).max()
-        assert found == pytest.approx(largest, rel=1e-12)
+        largest_seen = np.abs(distribution.log_ratio(points, tau)).max()
+        assert largest_seen == pytest.approx(largest, rel=1e-12)
     assert distribution.turning_points(0.0) == ()
 
 

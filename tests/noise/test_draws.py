@@ -63,17 +63,17 @@ def test_any_count(count: int) -> None:
 @pytest.fixture(
     scope="module", params=DISTRIBUTIONS, ids=lambda distribution: f"{distribution.family}-{distribution.shape}"
 )
-def drawn(request: pytest.FixtureRequest) -> tuple[Distribution, np.ndarray]:
+def sample(request: pytest.FixtureRequest) -> tuple[Distribution, np.ndarray]:
     key = f"{request.param.family} {request.param.shape}".encode().ljust(32, b".")
     return request.param, draw_noise(request.param, Stream(key), COUNT)
 
 
-def test_every_sampler_draws_from_its_distribution(drawn: tuple[Distribution, np.ndarray]) -> None:
+def test_every_sampler_draws_from_its_distribution(sample: tuple[Distribution, np.ndarray]) -> None:
     """Kolmogorov–Smirnov, and Anderson–Darling, which weighs the tails: 1e-9 each.
 
     The latter beyond z by chance: sqrt(3/(π z)) exp(-z), as Σ Z_j²/(j(j+1)) has it.
     """
-    distribution, draws = drawn
+    distribution, draws = sample
     ordered, n = np.sort(draws), len(draws)
     below, above = distribution.cdf(ordered), distribution.cdf(-ordered)
     ranks = np.arange(1, n + 1)
@@ -82,9 +82,9 @@ def test_every_sampler_draws_from_its_distribution(drawn: tuple[Distribution, np
     assert -n - np.mean((2 * ranks - 1) * (np.log(below) + np.log(above[::-1]))) < 19.3
 
 
-def test_both_tails_of_every_sampler(drawn: tuple[Distribution, np.ndarray]) -> None:
+def test_both_tails_of_every_sampler(sample: tuple[Distribution, np.ndarray]) -> None:
     """Counts beyond a level are binomial: each of eight is out of bounds with probability 1e-9."""
-    distribution, draws = drawn
+    distribution, draws = sample
     for tail in (1e-1, 1e-2, 1e-3, 1e-4):
         level = 1.0
         while distribution.cdf(-level) > tail:
@@ -94,9 +94,9 @@ def test_both_tails_of_every_sampler(drawn: tuple[Distribution, np.ndarray]) -> 
             assert low <= np.count_nonzero(side > level) <= high
 
 
-def test_moments_of_every_sampler(drawn: tuple[Distribution, np.ndarray]) -> None:
+def test_moments_of_every_sampler(sample: tuple[Distribution, np.ndarray]) -> None:
     """Six standard errors each, 2e-9, where the distribution has the moments that they need."""
-    distribution, draws = drawn
+    distribution, draws = sample
     variance = distribution.standard_deviation**2
     if not math.isfinite(variance):
         return
@@ -109,9 +109,9 @@ def test_moments_of_every_sampler(drawn: tuple[Distribution, np.ndarray]) -> Non
         assert abs(squares.mean() - variance) < 6 * squares.std() / math.sqrt(COUNT)
 
 
-def test_no_draw_of_any_sampler_tells_of_its_neighbours(drawn: tuple[Distribution, np.ndarray]) -> None:
+def test_no_draw_of_any_sampler_tells_of_its_neighbours(sample: tuple[Distribution, np.ndarray]) -> None:
     """Correlations of P(X <= x) and of P(|X| <= |x|), whose variance is 1/12: six standard errors, 2e-9."""
-    distribution, draws = drawn
+    distribution, draws = sample
     for uniform in (distribution.cdf(draws) - 0.5, 0.5 - 2 * distribution.cdf(-np.abs(draws))):
         for lag in (1, 2, BLOCK):
             assert abs(np.mean(uniform[:-lag] * uniform[lag:])) < 6 / 12 / math.sqrt(COUNT)

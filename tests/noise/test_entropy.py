@@ -21,11 +21,11 @@ def test_a_stream_goes_on_where_it_was_left() -> None:
     """In any mixture of ways to read it, and over more than is encrypted at once."""
     expected = Cipher(algorithms.ChaCha20(b"g" * 32, bytes(16)), mode=None).encryptor().update(bytes(400_000))
     stream, rest = Stream(b"g" * 32), np.empty(400_000 - 24 - 1, dtype=np.uint8)
-    found = stream.words(3).tobytes()
+    words = stream.words(3).tobytes()
     one = np.empty(1, dtype=np.uint8)
     for part in (one, rest[:0], rest):
         stream.fill(part)
-    assert found + one.tobytes() + rest.tobytes() == expected
+    assert words + one.tobytes() + rest.tobytes() == expected
 
 
 def test_a_stream_is_shared_block_by_block_and_by_nobody_else() -> None:

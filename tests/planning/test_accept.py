@@ -31,16 +31,16 @@ def planned(*lines: str) -> Plan:
 
 
 def test_the_table_is_every_warning_about_a_recipe() -> None:
-    found: set[str] = set()
+    codes: set[str] = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and any(
                 keyword.arg == "severity" and ast.unparse(keyword.value) == "Severity.WARNING"
                 for keyword in node.keywords
             ):
-                found.add(ast.literal_eval(node.args[0]))
-    assert found - {"R120", "R124"} == set(accept.WARNINGS)
-    assert set(accept.WARNINGS) >= accept.OF_THE_PLAN
+                codes.add(ast.literal_eval(node.args[0]))
+    assert codes - {"R120", "R124"} == set(accept.WARNINGS)
+    assert set(accept.WARNINGS) >= accept.PLAN_WARNINGS
 
 
 def test_the_page_lists_the_table() -> None:
@@ -49,20 +49,20 @@ def test_the_page_lists_the_table() -> None:
 
 
 def test_the_reason_is_in_plan_assumptions_and_digest() -> None:
-    made = planned(f"P112: {json.dumps(REASON)}")
-    (warning,) = made.warnings
+    accepted = planned(f"P112: {json.dumps(REASON)}")
+    (warning,) = accepted.warnings
     assert (warning.code, warning.accepted) == ("P112", REASON)
-    (declared,) = (a for a in made.assumptions if a.id == "accepted_P112")
+    (declared,) = (a for a in accepted.assumptions if a.id == "accepted_P112")
     assert declared.checked_by == "declaration"
     assert declared.text.endswith(r'for the reason "consent of 2024,\nform 7 \u202etxet"')
     assert declared.text.isprintable()
-    assert made.digest != plan(read_text(RECIPE)).digest
+    assert accepted.digest != plan(read_text(RECIPE)).digest
 
 
 def test_errors_and_unknown_codes_are_refused() -> None:
     loaded = read_text(accepting("P101: a", "R101: b", "X1: c", "P999: d", "P112: ' '"))
-    found = {f.path: f.code for f in rules.check(loaded.recipe) if f.is_error}
-    assert found == {f"accept.{code}": "R123" for code in ("P101", "R101", "X1", "P999", "P112")}
+    errors = {f.path: f.code for f in rules.check(loaded.recipe) if f.is_error}
+    assert errors == {f"accept.{code}": "R123" for code in ("P101", "R101", "X1", "P999", "P112")}
 
 
 def test_an_accepted_error_stays_an_error() -> None:

@@ -33,5 +33,5 @@ def test_t21_there_is_no_default_delta() -> None:
 )
 def test_t21_delta_is_held_against_the_declared_size(size: int, delta: str, severity: Severity | None) -> None:
     text = TEXT.replace(GIVEN, f"delta: {delta}").replace("size: 1438", f"size: {size}")
-    found = [finding for finding in rules.check(read_text(text, "a.yaml").recipe) if finding.code == "P103"]
-    assert [finding.severity for finding in found] == ([] if severity is None else [severity])
+    findings = [finding for finding in rules.check(read_text(text, "a.yaml").recipe) if finding.code == "P103"]
+    assert [finding.severity for finding in findings] == ([] if severity is None else [severity])

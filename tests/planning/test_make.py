@@ -32,12 +32,12 @@ def test_a_problem_that_cannot_be_is_refused(name: str, code: str) -> None:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_every_recipe_of_ours_is_planned_within_its_budget(path: Path) -> None:
-    made = plan(read(path))
-    assert 0.999 * made.budget.epsilon <= made.guarantee.epsilon <= made.budget.epsilon
-    assert made.guarantee.alternative_epsilon >= made.guarantee.epsilon * (1 - 1e-9)
-    jsonschema.validate(json.loads(json.dumps(made.to_json())), plan_schema())
-    deltas = [delta for _, delta in made.guarantee.profile]
+def test_each_recipe_is_planned_within_its_budget(path: Path) -> None:
+    result = plan(read(path))
+    assert 0.999 * result.budget.epsilon <= result.guarantee.epsilon <= result.budget.epsilon
+    assert result.guarantee.alternative_epsilon >= result.guarantee.epsilon * (1 - 1e-9)
+    jsonschema.validate(json.loads(json.dumps(result.to_json())), plan_schema())
+    deltas = [delta for _, delta in result.guarantee.profile]
     assert deltas == sorted(deltas, reverse=True)
 
 
@@ -70,9 +70,9 @@ def test_a_comment_changes_the_recipe_digest_and_not_the_plan() -> None:
 
 def test_t19_planning_reads_no_data() -> None:
     """ε is a function of the recipe: the files it names need not exist."""
-    made = plan(read(ROOT / "recipes" / "quickstart.yaml", [
+    result = plan(read(ROOT / "recipes" / "quickstart.yaml", [
         "data.train={source: idx, images: absent, labels: absent, shape: [8, 8]}"]))  # fmt: skip
-    assert made.guarantee.epsilon == plan(read(ROOT / "recipes" / "quickstart.yaml")).guarantee.epsilon
+    assert result.guarantee.epsilon == plan(read(ROOT / "recipes" / "quickstart.yaml")).guarantee.epsilon
 
 
 def _fuzz_module() -> object:
@@ -87,10 +87,10 @@ def _fuzz_module() -> object:
 
 def another_number(text: str, chance: random.Random) -> str:
     """One number of the text, moved by up to three orders of magnitude or made `auto`: still a well-formed recipe."""
-    found = list(re.finditer(r"(?<=: )[0-9.]+(?:e-?[0-9]+)?(?=[,}\n ])", text))
-    if not found:
+    numbers = list(re.finditer(r"(?<=: )[0-9.]+(?:e-?[0-9]+)?(?=[,}\n ])", text))
+    if not numbers:
         return text
-    place = chance.choice(found)
+    place = chance.choice(numbers)
     value = min(float(place.group()), 1e9) * 10 ** chance.uniform(-3, 3)
     number = chance.choice([f"{value:.3g}", str(max(1, round(value))), "auto"])
     return text[: place.start()] + number + text[place.end() :]
@@ -107,13 +107,13 @@ def fuzzed(count: int, seed: int) -> tuple[int, int]:
         for _ in range(chance.choice([1, 1, 1, 2])):
             mutate = fuzz.mutate if chance.random() < 0.3 else another_number  # type: ignore[attr-defined]
             text = mutate(text, chance)
-        findings, made = (), None
+        findings, result = (), None
         try:
-            made = plan(read_text(text, "fuzzed.yaml"))
+            result = plan(read_text(text, "fuzzed.yaml"))
         except (RecipeError, PlanRefused) as refusal:
             findings = refusal.findings
-        planned, refused = planned + (made is not None), refused + (made is None)
-        assert findings if made is None else made.guarantee.epsilon <= made.budget.epsilon
+        planned, refused = planned + (result is not None), refused + (result is None)
+        assert findings if result is None else result.guarantee.epsilon <= result.budget.epsilon
     return planned, refused
 
 

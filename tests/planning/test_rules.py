@@ -403,8 +403,6 @@ def test_every_refusal_has_a_remedy_that_was_tried(module: str) -> None:
 def test_the_delta_that_a_remedy_names_raises_no_finding(size: int) -> None:
     text = (FOLDER / "p103-error.yaml").read_text("utf-8")
     text = text.replace("size: 1438", f"size: {size}").replace("batch_size: 256", "batch_size: 1")
-    (finding,) = rules.delta_against_size(read_text(text.replace("delta: 0.01", "delta: 0.99999999"), "a.yaml").recipe)
+    (finding,) = rules.check_delta(read_text(text.replace("delta: 0.01", "delta: 0.99999999"), "a.yaml").recipe)
     named = finding.remedy.rsplit(" ", 1)[1]
-    assert (
-        list(rules.delta_against_size(read_text(text.replace("delta: 0.01", f"delta: {named}"), "a.yaml").recipe)) == []
-    )
+    assert list(rules.check_delta(read_text(text.replace("delta: 0.01", f"delta: {named}"), "a.yaml").recipe)) == []

@@ -209,24 +209,24 @@ def test_replacing_costs_more_than_adding():
     ],
 )
 def test_guarantee(charges, accountant, names, relation):
-    found = accountants.guarantee(charges, 1e-5, relation, "record", accountant)
-    assert (found.accountant, found.alternative_accountant) == names
-    assert found.epsilon >= accountants.epsilon(charges, 1e-5, relation, accountant)
-    assert found.epsilon == float(f"{found.epsilon:.6g}")
-    tight, loose = sorted([found.epsilon, found.alternative_epsilon])
+    guarantee = accountants.guarantee(charges, 1e-5, relation, "record", accountant)
+    assert (guarantee.accountant, guarantee.alternative_accountant) == names
+    assert guarantee.epsilon >= accountants.epsilon(charges, 1e-5, relation, accountant)
+    assert guarantee.epsilon == float(f"{guarantee.epsilon:.6g}")
+    tight, loose = sorted([guarantee.epsilon, guarantee.alternative_epsilon])
     assert tight < loose < 2 * tight
-    assert 12 <= len(found.profile) <= 20
-    for (e0, d0), (e1, d1) in zip(found.profile, found.profile[1:], strict=False):
+    assert 12 <= len(guarantee.profile) <= 20
+    for (e0, d0), (e1, d1) in zip(guarantee.profile, guarantee.profile[1:], strict=False):
         assert e0 < e1
         assert d0 > d1 > 0
-    assert any(e >= found.epsilon and d <= 1e-5 for e, d in found.profile)
-    for e, d in found.profile[::4]:
+    assert any(e >= guarantee.epsilon and d <= 1e-5 for e, d in guarantee.profile)
+    for e, d in guarantee.profile[::4]:
         assert d >= accountants.delta(charges, e, relation, "pld") * (1 - 5e-3)
 
 
 def test_guarantee_of_nothing():
-    found = accountants.guarantee([], 1e-5, ADD, "record", "pld")
-    assert (found.epsilon, found.alternative_epsilon, found.profile) == (0.0, 0.0, ((0.0, 1e-5),))
+    guarantee = accountants.guarantee([], 1e-5, ADD, "record", "pld")
+    assert (guarantee.epsilon, guarantee.alternative_epsilon, guarantee.profile) == (0.0, 0.0, ((0.0, 1e-5),))
 
 
 def test_a_contradiction_between_accountants_is_a_fault(monkeypatch):
@@ -241,8 +241,8 @@ def test_next_to_the_largest_loss_a_grid_is_no_contradiction():
     for below in (1e-2, 1e-3, 1e-4):
         # three losses of 16 each, with probability 1/8: all other losses that count are further below
         exact = -math.expm1(-below) / 8
-        found = accountants.delta(charges, largest - below, ADD, "pld")
-        assert exact * (1 - 1e-9) <= found <= -math.expm1(-below - 5e-4 * largest) / 8
+        bound = accountants.delta(charges, largest - below, ADD, "pld")
+        assert exact * (1 - 1e-9) <= bound <= -math.expm1(-below - 5e-4 * largest) / 8
 
 
 def test_renyi_needs_no_scipy():
@@ -274,33 +274,33 @@ def test_renyi_needs_no_scipy():
 )
 def test_guarantee_of_encoded_sums(event, names, relation):
     charges = [Charge(event, 400 if event.sampling_rate < 1 else 2)]
-    found = accountants.guarantee(charges, 1e-5, relation, "record", "pld")
-    assert (found.accountant, found.alternative_accountant) == names
-    assert found.epsilon == float(f"{found.epsilon:.6g}")
-    assert found.epsilon <= found.alternative_epsilon < 1.4 * found.epsilon
-    assert 12 <= len(found.profile) <= 20
-    for (e0, d0), (e1, d1) in zip(found.profile, found.profile[1:], strict=False):
+    guarantee = accountants.guarantee(charges, 1e-5, relation, "record", "pld")
+    assert (guarantee.accountant, guarantee.alternative_accountant) == names
+    assert guarantee.epsilon == float(f"{guarantee.epsilon:.6g}")
+    assert guarantee.epsilon <= guarantee.alternative_epsilon < 1.4 * guarantee.epsilon
+    assert 12 <= len(guarantee.profile) <= 20
+    for (e0, d0), (e1, d1) in zip(guarantee.profile, guarantee.profile[1:], strict=False):
         assert e0 < e1
         assert d0 > d1 > 0
-    assert any(e >= found.epsilon and d <= 1e-5 for e, d in found.profile)
+    assert any(e >= guarantee.epsilon and d <= 1e-5 for e, d in guarantee.profile)
     other = accountants.guarantee(charges, 1e-5, relation, "record", "rdp")
-    assert (other.epsilon, other.accountant) == (found.alternative_epsilon, "rdp")
+    assert (other.epsilon, other.accountant) == (guarantee.alternative_epsilon, "rdp")
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_classic"])
 def test_replacing_an_encoded_unit_is_removing_it_and_adding_another(accountant):
     """Group privacy: the least 2 ε with (1 + exp(ε)) δ(ε) <= δ, and nothing but that."""
     charges, delta = [Charge(code(), 300), Charge(PoissonGaussian(0.02, 2.0), 100), Charge(Gaussian(20.0), 1)], 1e-5
-    found = accountants.epsilon_answer(charges, delta, REPLACE, accountant)
-    assert found.accountant == accountant
-    half = found.value / 2
-    least = (1 + math.exp(half)) * accountants.delta(charges, half, ADD, accountant)
-    assert 0.995 * delta <= least <= delta * (1 + 1e-3)
-    assert accountants.delta(charges, found.value, REPLACE, accountant) == pytest.approx(least)
-    assert found.value > 2 * accountants.epsilon(charges, delta, ADD, accountant)
+    answer = accountants.epsilon_answer(charges, delta, REPLACE, accountant)
+    assert answer.accountant == accountant
+    half = answer.value / 2
+    delta_at_half = (1 + math.exp(half)) * accountants.delta(charges, half, ADD, accountant)
+    assert 0.995 * delta <= delta_at_half <= delta * (1 + 1e-3)
+    assert accountants.delta(charges, answer.value, REPLACE, accountant) == pytest.approx(delta_at_half)
+    assert answer.value > 2 * accountants.epsilon(charges, delta, ADD, accountant)
     # for Gaussian noise the pair of a replacement is known and costs less
     gaussian = [Charge(PoissonGaussian(0.01, 1.0), 300), *charges[1:]]
-    assert accountants.epsilon(gaussian, delta, REPLACE, accountant) < found.value
+    assert accountants.epsilon(gaussian, delta, REPLACE, accountant) < answer.value
 
 
 def test_replacing_costs_infinity_where_two_steps_have_no_bound():
@@ -405,14 +405,14 @@ def optimal(epsilon, count, delta):
 @pytest.mark.parametrize("scale", [1.0, 20.0, 100.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-9])
 def test_laplace_votes_are_bounded_tightly(scale, queries, delta):
-    charges, most = [Charge(NoisyMax("laplace", scale), queries)], 2 * queries / scale
-    found = accountants.epsilon(charges, delta, REPLACE, "pld")
-    assert found <= most * (1 + 1e-11)
-    assert found >= most or laplace_delta(scale, queries, found) <= delta
-    assert laplace_delta(scale, queries, 0.995 * found) > delta
+    charges, pure_epsilon = [Charge(NoisyMax("laplace", scale), queries)], 2 * queries / scale
+    epsilon = accountants.epsilon(charges, delta, REPLACE, "pld")
+    assert epsilon <= pure_epsilon * (1 + 1e-11)
+    assert epsilon >= pure_epsilon or laplace_delta(scale, queries, epsilon) <= delta
+    assert laplace_delta(scale, queries, 0.995 * epsilon) > delta
     if queries <= 1000:
-        assert found <= 1.005 * optimal(1 / scale, 2 * queries, delta)  # the worst of all pure ε
-    assert found <= accountants.epsilon(charges, delta, ADD, "rdp") <= most * (1 + 1e-11)
+        assert epsilon <= 1.005 * optimal(1 / scale, 2 * queries, delta)  # the worst of all pure ε
+    assert epsilon <= accountants.epsilon(charges, delta, ADD, "rdp") <= pure_epsilon * (1 + 1e-11)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_classic"])
@@ -447,30 +447,30 @@ def test_a_sanitised_cost_is_converted_at_nearly_the_best_order(event, mu, delta
 
     best = optimize.minimize_scalar(epsilon, bounds=(1e-3, 1 - 1e-6), method="bounded").fun
     charges = [Charge(event, 1), *([Charge(FilterRest(1 / mu), 1)] if mu else [])]
-    found = accountants.epsilon_answer(charges, delta, REPLACE, "pld")
-    assert best * (1 - 1e-9) <= found.value <= 1.001 * best
-    assert found.accountant == "rdp"
-    assert found == accountants.epsilon_answer(charges, delta, ADD, "rdp")
+    answer = accountants.epsilon_answer(charges, delta, REPLACE, "pld")
+    assert best * (1 - 1e-9) <= answer.value <= 1.001 * best
+    assert answer.accountant == "rdp"
+    assert answer == accountants.epsilon_answer(charges, delta, ADD, "rdp")
     assert accountants.epsilon(charges, delta, ADD, "gdp") == math.inf
-    assert accountants.delta(charges, found.value, ADD, "pld") == pytest.approx(delta, rel=1e-2)
-    assert accountants.delta_answers(charges, [found.value], ADD, "pld")[0].accountant == "rdp"
+    assert accountants.delta(charges, answer.value, ADD, "pld") == pytest.approx(delta, rel=1e-2)
+    assert accountants.delta_answers(charges, [answer.value], ADD, "pld")[0].accountant == "rdp"
 
 
 @pytest.mark.parametrize("beta", [1e-300, 1e-9, 3.0, 400.0, 1e9])
 @pytest.mark.parametrize("family", ["gaussian", "laplace"])
 def test_no_smoothness_is_out_of_bounds(family, beta):
     charges = [Charge(NoisyMax(family, 40.0), 50), Charge(SanitisedCost(beta, 9.0, 12.0), 1)]
-    found = accountants.epsilon(charges, 1e-5, ADD, "pld")
-    assert found < 3 if beta < 1 else found > 100
+    epsilon = accountants.epsilon(charges, 1e-5, ADD, "pld")
+    assert epsilon < 3 if beta < 1 else epsilon > 100
     assert 0 < accountants.delta(charges, 1.0, ADD, "rdp") <= 1
 
 
 def test_publishing_costs_more_than_not_publishing():
     votes = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0), 300)]
     for event, _, _ in SANITISED:
-        alone, both = ([Charge(event, 1)], [*votes, Charge(event, 1)])
+        sanitised, both = ([Charge(event, 1)], [*votes, Charge(event, 1)])
         assert accountants.epsilon(both, 1e-5, ADD, "pld") > max(
-            accountants.epsilon(part, 1e-5, ADD, "rdp") for part in (votes, alone)
+            accountants.epsilon(part, 1e-5, ADD, "rdp") for part in (votes, sanitised)
         )
         twice = [*votes, Charge(event, 2)]
         assert accountants.epsilon(twice, 1e-5, ADD, "pld") > accountants.epsilon(both, 1e-5, ADD, "pld")

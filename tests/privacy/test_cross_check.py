@@ -63,9 +63,9 @@ def test_it_says_when_only_its_renyi_accountant_could_answer(monkeypatch):
 
     monkeypatch.setattr(pld.PLDAccountant, "get_epsilon", fail)
     charges = [Charge(PoissonGaussian(0.01, 1.0), 1000)]
-    found = cross_check.ask_library(charges, 1e-5, ADD)
-    assert found.name == "dp_accounting.rdp"
-    assert found.epsilon == pytest.approx(accountants.epsilon(charges, 1e-5, ADD, "rdp"), rel=1e-2)
+    answer = cross_check.ask_library(charges, 1e-5, ADD)
+    assert answer.name == "dp_accounting.rdp"
+    assert answer.epsilon == pytest.approx(accountants.epsilon(charges, 1e-5, ADD, "rdp"), rel=1e-2)
     gaussian = cross_check.ask_library([Charge(Gaussian(5.0), 3)], 1e-5, REPLACE)
     assert gaussian.epsilon >= accountants.epsilon([Charge(Gaussian(5.0), 3)], 1e-5, REPLACE, "gdp")
     # no Rényi accountant of theirs knows this pair: no answer is better than a wrong one
@@ -76,8 +76,8 @@ def test_it_is_quiet_and_leaves_logging_as_it_was(capfd):
     before = logging.root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = cross_check.ask_library(CONFIGS[0], 1e-5, ADD)
-    assert found.version[0].isdigit()
+        answer = cross_check.ask_library(CONFIGS[0], 1e-5, ADD)
+    assert answer.version[0].isdigit()
     assert logging.root.manager.disable == before
     assert capfd.readouterr() == ("", "")
 
@@ -160,16 +160,16 @@ def test_exchanged_codes_of_one_bound_have_a_second_opinion(shifts):
 def test_a_replacement_at_a_tiny_delta_is_not_left_to_transforms():
     """An independent inversion of characteristic functions finds δ at ε = 28.80 to be 3.3 times what is allowed."""
     event = EncodedSum(1.0, 36.87, "variance_gamma", 1.0, ((0.107435, 12), (0.267938, 12)), False, DIGEST)
-    found = cross_check.ask_library([Charge(event, 4090)], 4.75e-9, Neighbouring.REPLACE_ONE)
-    assert found.epsilon > 29.4
+    answer = cross_check.ask_library([Charge(event, 4090)], 4.75e-9, Neighbouring.REPLACE_ONE)
+    assert answer.epsilon > 29.4
 
 
 @pytest.mark.parametrize("small", [10**9 - 1, 10**8])
 def test_a_grid_out_of_all_proportion_is_not_made(small):
     event = EncodedSum(0.01, 0.02, "laplace", None, ((1e-7, small), (1.0, 1)), False, DIGEST)
-    found = cross_check.ask_library([Charge(event, 10)], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
-    assert found.name == "dp_accounting.rdp"
-    assert math.isfinite(found.epsilon)
+    answer = cross_check.ask_library([Charge(event, 10)], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
+    assert answer.name == "dp_accounting.rdp"
+    assert math.isfinite(answer.epsilon)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_a_grid_out_of_all_proportion_is_not_made(small):
 def test_codes_on_coarse_grids_stay_within_what_verify_allows(event, steps, delta, relation):
     relation = list(Neighbouring)[relation]
     ours = accountants.epsilon([Charge(event, steps)], delta, relation, "pld")
-    found = cross_check.ask_library([Charge(event, steps)], delta, relation)
+    answer = cross_check.ask_library([Charge(event, steps)], delta, relation)
     part, much = event.cross_check_tolerance
-    if found.name == "dp_accounting.pld":
-        assert found.epsilon <= ours * (1 + part) + much
+    if answer.name == "dp_accounting.pld":
+        assert answer.epsilon <= ours * (1 + part) + much
     else:
         renyi = accountants.epsilon([Charge(event, steps)], delta, relation, "rdp")
-        assert found.epsilon == pytest.approx(renyi, rel=recompute.RENYI_ORDERS)
+        assert answer.epsilon == pytest.approx(renyi, rel=recompute.RENYI_ORDERS)
 
 
 def test_phases_of_gaussian_and_other_noise_are_counted_together():

@@ -9,13 +9,13 @@ from dprecipe.privacy import full_batches
 
 
 @pytest.mark.parametrize(
-    ("size", "rate", "most"),
+    ("size", "rate", "cap"),
     [(60_000, 256 / 60_000, 320), (60_000, 256 / 60_000, 384), (50, 0.1, 6), (50, 0.1, 49), (10**9, 1e-6, 1200)],
 )
-def test_a_bound_close_above_the_binomial_tail(size: int, rate: float, most: int) -> None:
-    exact = float(stats.binom.sf(most - 1, size, rate))
-    found = full_batches.full_batch_probability(size, rate, most)
-    assert exact * (1 - 1e-9) <= found <= exact * (1 + 1 / (11 * min(most, size - most)))
+def test_a_bound_close_above_the_binomial_tail(size: int, rate: float, cap: int) -> None:
+    exact = float(stats.binom.sf(cap - 1, size, rate))
+    bound = full_batches.full_batch_probability(size, rate, cap)
+    assert exact * (1 - 1e-9) <= bound <= exact * (1 + 1 / (11 * min(cap, size - cap)))
 
 
 def test_its_ends() -> None:

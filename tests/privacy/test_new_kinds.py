@@ -80,8 +80,8 @@ class Tripled(LastIterateProfile):
     """ε three times that of the run: Liu & Talwar 2019, Theorem 3.5, for pure ε (an example, no claim)."""
 
     def epsilon(self, delta: float) -> Answer:
-        found = super().epsilon(delta / 3)
-        return Answer(3 * found.value, f"tuned {found.accountant}")
+        answer = super().epsilon(delta / 3)
+        return Answer(3 * answer.value, f"tuned {answer.accountant}")
 
 
 @pytest.fixture(autouse=True)
@@ -96,8 +96,8 @@ MIXED = [Charge(Coin(0.3), 40), Charge(PoissonGaussian(0.02, 1.0), 200), Charge(
 
 
 def test_it_composes_with_all_others() -> None:
-    alone = accountants.epsilon([Charge(Coin(0.3), 1)], 1e-9, ADD, "pld")
-    assert alone == pytest.approx(0.3, rel=1e-4)
+    single = accountants.epsilon([Charge(Coin(0.3), 1)], 1e-9, ADD, "pld")
+    assert single == pytest.approx(0.3, rel=1e-4)
     by_losses, by_renyi = (accountants.epsilon(MIXED, 1e-5, ADD, name) for name in ("pld", "rdp"))
     assert accountants.epsilon(MIXED[1:], 1e-5, ADD, "pld") < by_losses < by_renyi
     assert accountants.delta(MIXED, by_losses, ADD, "pld") == pytest.approx(1e-5, rel=1e-3)

@@ -28,15 +28,20 @@ def test_one_sampled_step(q, sigma, epsilon):
     def base(x):
         return stats.norm.pdf(x, 0, sigma)
 
-    def up(x):
+    def plus(x):
         return (1 - q) * base(x) + q * stats.norm.pdf(x, 1, sigma)
 
-    def down(x):
+    def minus(x):
         return (1 - q) * base(x) + q * stats.norm.pdf(x, -1, sigma)
 
     removed = pairs.poisson_gaussian(q, sigma, 1e-4, 1e-20, MOST)
     replaced = pairs.poisson_gaussian_replaced(q, sigma, 1e-4, 1e-20, MOST)
-    cases = [(removed, up, base), (swap_loss(removed), base, up), (replaced, up, down), (swap_loss(replaced), down, up)]
+    cases = [
+        (removed, plus, base),
+        (swap_loss(removed), base, plus),
+        (replaced, plus, minus),
+        (swap_loss(replaced), minus, plus),
+    ]
     for grid, above, below in cases:
         truth = integral(above, below, epsilon)
         got = delta_of(grid, epsilon)

@@ -49,19 +49,19 @@ def hockey_stick(p: dict[float, float], q: dict[float, float], sigma: float, eps
 
 def sums(values: tuple[float, ...], batches: dict[tuple[int, ...], float]) -> dict[float, float]:
     """Distribution of the sum over a random batch."""
-    found: Counter[float] = Counter()
+    distribution: Counter[float] = Counter()
     for batch, probability in batches.items():
-        found[sum(values[i] for i in batch)] += probability
-    return dict(found)
+        distribution[sum(values[i] for i in batch)] += probability
+    return dict(distribution)
 
 
-def truncated(units: int, q: float, most: int) -> dict[tuple[int, ...], float]:
+def truncated(units: int, q: float, cap: int) -> dict[tuple[int, ...], float]:
     batches: Counter[tuple[int, ...]] = Counter()
     for joined in itertools.chain.from_iterable(itertools.combinations(range(units), k) for k in range(units + 1)):
         probability = q ** len(joined) * (1 - q) ** (units - len(joined))
-        kept = [joined] if len(joined) <= most else list(itertools.combinations(joined, most))
-        for batch in kept:
-            batches[batch] += probability / len(kept)
+        subsets = [joined] if len(joined) <= cap else list(itertools.combinations(joined, cap))
+        for batch in subsets:
+            batches[batch] += probability / len(subsets)
     return dict(batches)
 
 
@@ -70,24 +70,24 @@ def claimed(event: Event, relation: Neighbouring, epsilon: float, accountant: st
 
 
 @pytest.mark.parametrize("others", [(0, 0, 0), (1, 1, 1), (-1, -1, -1), (1, -1, 0)])
-@pytest.mark.parametrize(("q", "most", "sigma"), [(0.3, 1, 0.8), (0.6, 2, 1.2), (0.1, 2, 0.5)])
+@pytest.mark.parametrize(("q", "cap", "sigma"), [(0.3, 1, 0.8), (0.6, 2, 1.2), (0.1, 2, 0.5)])
 def test_one_unit_more_or_another_one_where_batches_are_cut(
-    others: tuple[float, ...], q: float, most: int, sigma: float
+    others: tuple[float, ...], q: float, cap: int, sigma: float
 ) -> None:
     """All batches of three or four units: no hockey stick exceeds what is claimed."""
-    without = sums(others, truncated(3, q, most))
-    event = TruncatedPoissonGaussian(q, sigma, 3, most)
+    without = sums(others, truncated(3, q, cap))
+    event = TruncatedPoissonGaussian(q, sigma, 3, cap)
     plain = PoissonGaussian(q, sigma)
     worst = 0.0
     for own, epsilon in itertools.product((-1, 1), EPSILONS):
-        one = sums((*others, own), truncated(4, q, most))
-        other = sums((*others, -own), truncated(4, q, most))
+        one = sums((*others, own), truncated(4, q, cap))
+        other = sums((*others, -own), truncated(4, q, cap))
         bound = claimed(event, ADD, epsilon)
         for pair in ((one, without), (without, one)):
             exact = hockey_stick(*pair, sigma, epsilon)
             assert exact <= bound + 2e-6
             worst = max(worst, exact - claimed(plain, ADD, epsilon))
-        bigger = TruncatedPoissonGaussian(q, sigma, 4, most)
+        bigger = TruncatedPoissonGaussian(q, sigma, 4, cap)
         assert hockey_stick(one, other, sigma, epsilon) <= claimed(bigger, REPLACE, epsilon) + 2e-6
         assert bound <= claimed(event, ADD, epsilon, "rdp") + 1e-9
     if others == (-1, -1, -1) and q > 0.2:
@@ -172,28 +172,28 @@ def test_what_blanking_out_costs(event: Event, same_as: Neighbouring) -> None:
     """As removing; or as replacing, where another unit could have had the place. The other library agrees."""
     charges = [Charge(event, 200)]
     for accountant in ("pld", "rdp"):
-        found = accountants.epsilon(charges, 1e-5, BLANK, accountant)
-        assert found == accountants.epsilon(charges, 1e-5, same_as, accountant) < math.inf
-    found = accountants.epsilon(charges, 1e-5, BLANK, "pld")
-    assert cross_check.epsilon(charges, 1e-5, BLANK) == pytest.approx(found, rel=1e-3)
+        epsilon = accountants.epsilon(charges, 1e-5, BLANK, accountant)
+        assert epsilon == accountants.epsilon(charges, 1e-5, same_as, accountant) < math.inf
+    epsilon = accountants.epsilon(charges, 1e-5, BLANK, "pld")
+    assert cross_check.epsilon(charges, 1e-5, BLANK) == pytest.approx(epsilon, rel=1e-3)
 
 
-@pytest.mark.parametrize("most", [150, pytest.param(170, marks=pytest.mark.slow), 200])
-def test_a_largest_batch_that_is_hardly_ever_reached_costs_no_replacement(most: int) -> None:
-    charges = [Charge(TruncatedPoissonGaussian(0.01, 1.0, 10_000, most), 200)]
+@pytest.mark.parametrize("cap", [150, pytest.param(170, marks=pytest.mark.slow), 200])
+def test_a_largest_batch_that_is_hardly_ever_reached_costs_no_replacement(cap: int) -> None:
+    charges = [Charge(TruncatedPoissonGaussian(0.01, 1.0, 10_000, cap), 200)]
     plain = accountants.epsilon([Charge(PoissonGaussian(0.01, 1.0), 200)], 1e-5, BLANK, "pld")
-    found = accountants.epsilon(charges, 1e-5, BLANK, "pld")
-    assert plain <= found <= accountants.epsilon(charges, 1e-5, REPLACE, "pld") * (1 + 1e-9)
-    assert cross_check.epsilon(charges, 1e-5, BLANK) == pytest.approx(found, rel=1e-3)
-    if most == 200:
-        assert found == pytest.approx(plain, rel=1e-3)
+    epsilon = accountants.epsilon(charges, 1e-5, BLANK, "pld")
+    assert plain <= epsilon <= accountants.epsilon(charges, 1e-5, REPLACE, "pld") * (1 + 1e-9)
+    assert cross_check.epsilon(charges, 1e-5, BLANK) == pytest.approx(epsilon, rel=1e-3)
+    if cap == 200:
+        assert epsilon == pytest.approx(plain, rel=1e-3)
 
 
 @pytest.mark.parametrize("record", of("wor_replace_one_gaussian_rdp"))
 def test_goldens_of_the_curve_without_replacement(record: dict) -> None:
     i = record["inputs"]
-    (found,) = curves.fixed_size_gaussian(i["q"], 2 * i["std_over_replace_sensitivity"], (float(i["alpha"]),))
-    assert found == pytest.approx(record["value"], rel=1e-9)
+    (epsilon,) = curves.fixed_size_gaussian(i["q"], 2 * i["std_over_replace_sensitivity"], (float(i["alpha"]),))
+    assert epsilon == pytest.approx(record["value"], rel=1e-9)
 
 
 @pytest.mark.parametrize("record", of("wor_replace_one_training_eps"))
@@ -212,9 +212,9 @@ def test_goldens_of_training_without_replacement(record: dict) -> None:
 def test_goldens_of_capped_batches(record: dict) -> None:
     i = record["inputs"]
     event = TruncatedPoissonGaussian(i["expected_batch"] / i["n"], i["sigma"], i["n"], i["max_batch"])
-    found = accountants.epsilon([Charge(event, i["T"])], i["delta"], ADD, "pld")
-    assert record["untruncated_eps"] <= found
-    assert found == pytest.approx(record["dp_accounting_truncated_pld_eps"], rel=2e-4)
+    epsilon = accountants.epsilon([Charge(event, i["T"])], i["delta"], ADD, "pld")
+    assert record["untruncated_eps"] <= epsilon
+    assert epsilon == pytest.approx(record["dp_accounting_truncated_pld_eps"], rel=2e-4)
 
 
 def laplace_goldens() -> list[tuple[dict, str]]:
@@ -225,13 +225,13 @@ def laplace_goldens() -> list[tuple[dict, str]]:
 @pytest.mark.parametrize(("record", "accountant"), laplace_goldens())
 def test_goldens_of_laplace_noise(record: dict, accountant: str) -> None:
     i = record["inputs"]
-    found = accountants.epsilon(
+    epsilon = accountants.epsilon(
         [Charge(PoissonLaplace(i["q"], i["b_over_l1_clip"]), i["T"])], i["delta"], ADD, accountant
     )
     pure = i["T"] * math.log1p(i["q"] * math.expm1(1 / i["b_over_l1_clip"]))
     want = min(record["value"], pure)
-    assert want - 1e-6 <= found or accountant != "pld"
-    assert found == pytest.approx(want, rel=3e-4)
+    assert want - 1e-6 <= epsilon or accountant != "pld"
+    assert epsilon == pytest.approx(want, rel=3e-4)
 
 
 @pytest.mark.parametrize("split", [(0.5, 0.5), (0.9, 0.1), (1.5, 0.5), (0.2, 0.2, 0.2)])

@@ -35,8 +35,8 @@ def test_unsampled_steps_are_one_gaussian():
 
 def test_layers_of_one_release_compose_to_the_golden_multiplier():
     record = next(r for r in RECORDS if r["kind"] == "per_layer_effective_noise_multiplier")
-    found = summarise_charges([Charge(Gaussian(s), 1) for s in record["inputs"]["sigmas"]], ADD)
-    assert 1 / found.mu == pytest.approx(record["value"], rel=1e-12)
+    workload = summarise_charges([Charge(Gaussian(s), 1) for s in record["inputs"]["sigmas"]], ADD)
+    assert 1 / workload.mu == pytest.approx(record["value"], rel=1e-12)
 
 
 def test_nothing_is_empty():
@@ -46,9 +46,9 @@ def test_nothing_is_empty():
 
 
 def test_the_chance_of_ever_being_sampled():
-    found = summarise_charges([Charge(PoissonGaussian(0.1, 1.0), 2), Charge(PoissonGaussian(0.2, 1.0), 1)], ADD)
-    assert found.ever_sampled == pytest.approx(1 - 0.9**2 * 0.8, rel=1e-11)
-    assert found.ever_sampled >= 1 - 0.9**2 * 0.8
+    workload = summarise_charges([Charge(PoissonGaussian(0.1, 1.0), 2), Charge(PoissonGaussian(0.2, 1.0), 1)], ADD)
+    assert workload.ever_sampled == pytest.approx(1 - 0.9**2 * 0.8, rel=1e-11)
+    assert workload.ever_sampled >= 1 - 0.9**2 * 0.8
 
 
 def test_an_event_that_nobody_knows_is_refused():
@@ -63,20 +63,20 @@ def code(q, family="student_t", shape=9.0, scale=1.0, bound=0.1):
 def test_encoded_steps_are_kept_and_counted_in_any_order():
     a, b, c = code(0.1), code(0.1, "laplace", None), code(1.0, "student_t", 3.0)
     charges = [Charge(a, 3), Charge(b, 1), Charge(Gaussian(2.0), 1), Charge(c, 2), Charge(a, 4)]
-    found = summarise_charges(charges, ADD)
-    assert set(found.parts) == {Charge(a, 7), Charge(b, 1), Charge(c, 2)}
-    assert found == summarise_charges(charges[::-1], ADD)
+    workload = summarise_charges(charges, ADD)
+    assert set(workload.parts) == {Charge(a, 7), Charge(b, 1), Charge(c, 2)}
+    assert workload == summarise_charges(charges[::-1], ADD)
     boxes = [Charge(code(0.1, bound=bound), 1) for bound in (0.3, 0.1, 0.2)]
     assert summarise_charges(boxes, ADD) == summarise_charges(boxes[::-1], ADD)
-    assert (found.steps, found.ever_sampled, found.mu) == (10, 1.0, 0.5)
-    assert not found.gaussian
-    assert not found.empty
+    assert (workload.steps, workload.ever_sampled, workload.mu) == (10, 1.0, 0.5)
+    assert not workload.gaussian
+    assert not workload.empty
 
 
 def test_the_chance_of_ever_being_encoded():
-    found = summarise_charges([Charge(code(0.1), 2), Charge(PoissonGaussian(0.2, 1.0), 1)], ADD)
-    assert found.ever_sampled == pytest.approx(1 - 0.9**2 * 0.8, rel=1e-11)
-    assert found.steps == 3
+    workload = summarise_charges([Charge(code(0.1), 2), Charge(PoissonGaussian(0.2, 1.0), 1)], ADD)
+    assert workload.ever_sampled == pytest.approx(1 - 0.9**2 * 0.8, rel=1e-11)
+    assert workload.steps == 3
     assert summarise_charges([Charge(Gaussian(1.0), 2)], ADD).gaussian
     assert not summarise_charges([Charge(code(1.0), 1)], ADD).gaussian
 
@@ -86,10 +86,10 @@ VOTES = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0), 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_a_moved_vote_is_one_vote_under_either_relation(relation):
-    found = summarise_charges(VOTES, relation)
-    assert found.mu**2 == pytest.approx(640 / 150**2 + 2 * 341 / 40**2 + 1 / 25, rel=1e-14)
-    assert found.gaussian
-    assert found == summarise_charges(VOTES[::-1], ADD)
+    workload = summarise_charges(VOTES, relation)
+    assert workload.mu**2 == pytest.approx(640 / 150**2 + 2 * 341 / 40**2 + 1 / 25, rel=1e-14)
+    assert workload.gaussian
+    assert workload == summarise_charges(VOTES[::-1], ADD)
 
 
 def test_the_moved_vote_by_brute_force():
@@ -108,30 +108,30 @@ def test_the_moved_vote_by_brute_force():
 
 
 def test_votes_beside_other_sums_leave_those_as_they_are():
-    found = summarise_charges([*VOTES, Charge(Gaussian(2.0), 1)], REPLACE)
-    assert found.neighbouring is REPLACE
-    assert found.mu**2 == pytest.approx(summarise_charges(VOTES, ADD).mu ** 2 + 4 / 4, rel=1e-14)
+    workload = summarise_charges([*VOTES, Charge(Gaussian(2.0), 1)], REPLACE)
+    assert workload.neighbouring is REPLACE
+    assert workload.mu**2 == pytest.approx(summarise_charges(VOTES, ADD).mu ** 2 + 4 / 4, rel=1e-14)
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_laplace_votes_are_two_coordinates(relation):
-    found = summarise_charges([Charge(NoisyMax("laplace", 20.0), 3), Charge(NoisyMax("laplace", 20.0), 4)], relation)
-    ((event, count),) = ((part.event.box, part.count) for part in found.parts)
+    workload = summarise_charges([Charge(NoisyMax("laplace", 20.0), 3), Charge(NoisyMax("laplace", 20.0), 4)], relation)
+    ((event, count),) = ((part.event.box, part.count) for part in workload.parts)
     assert (event.family, event.noise_multiplier, event.shifts, count) == ("laplace", 20.0, ((1.0, 2),), 7)
-    assert found.neighbouring is ADD
-    assert found.mu == 0
-    assert found.max_loss == pytest.approx(7 * 2 / 20, rel=1e-11)
-    assert found.max_loss >= 0.7
+    assert workload.neighbouring is ADD
+    assert workload.mu == 0
+    assert workload.max_loss == pytest.approx(7 * 2 / 20, rel=1e-11)
+    assert workload.max_loss >= 0.7
 
 
 def test_sanitised_costs_are_kept():
     event = SanitisedCost(0.03, 9.0, 12.0)
-    found = summarise_charges([*VOTES, Charge(event, 2), Charge(event, 0)], REPLACE)
-    assert found.parts == (Charge(event, 2),)
-    assert found.neighbouring is ADD
-    assert not found.gaussian
-    assert not found.empty
-    assert found.ever_sampled == 1.0
+    workload = summarise_charges([*VOTES, Charge(event, 2), Charge(event, 0)], REPLACE)
+    assert workload.parts == (Charge(event, 2),)
+    assert workload.neighbouring is ADD
+    assert not workload.gaussian
+    assert not workload.empty
+    assert workload.ever_sampled == 1.0
 
 
 def test_the_max_loss_is_finite_for_laplace_noise_alone():

@@ -77,9 +77,9 @@ def follow(text: str, finding: Finding) -> Followed:
         if word is not None:
             value = yaml.safe_load(word[1] or word[2])
         else:
-            given = _get(values, path)
-            if isinstance(given, int | float) and not isinstance(given, bool) and isinstance(value, int | float):
-                value = type(value)(given) if not isinstance(value, int) or float(given).is_integer() else value
+            previous = _get(values, path)
+            if isinstance(previous, int | float) and not isinstance(previous, bool) and isinstance(value, int | float):
+                value = type(value)(previous) if not isinstance(value, int) or float(previous).is_integer() else value
         return _set(_set(values, path, NOTHING).values, match[1], value)
     if match := re.match(r"write it in (?:brackets|quotes): (.*)$", words):
         return _set(values, path, yaml.safe_load(match[1]))
@@ -113,10 +113,10 @@ def findings_of(text: str) -> tuple[Finding, ...]:
 
 
 def _rename(values: dict[str, Any], path: Steps, word: str) -> Followed:
-    given = _get(values, path)
+    previous = _get(values, path)
     key, _, more = word.partition(": ")
     target = (*path[:-1], key)
-    value = yaml.safe_load(more) if more else given
+    value = yaml.safe_load(more) if more else previous
     if _get(values, target) is not NOTHING:  # both stand there: the misspelt one goes
         return Followed(_set(values, path, NOTHING).values, ".".join(map(str, target)))
     return _set(_set(values, path, NOTHING).values, target, value)
@@ -171,8 +171,8 @@ def _set(values: dict[str, Any], path: str | Steps, value: Any) -> Followed:
     """A copy with the value at a path, or without what stands there."""
     split = path.split(".") if isinstance(path, str) else path
     steps = tuple(int(s) if str(s).isdecimal() else s for s in split)
-    made = copy.deepcopy(values)
-    node: Any = made
+    changed = copy.deepcopy(values)
+    node: Any = changed
     for step, following in pairwise(steps):
         if isinstance(node, list) and isinstance(step, int) and step < len(node):
             node = node[step]
@@ -180,7 +180,7 @@ def _set(values: dict[str, Any], path: str | Steps, value: Any) -> Followed:
         below = node.get(str(step)) if isinstance(node, dict) else None
         if not isinstance(below, dict | list):
             if value is NOTHING:
-                return Followed(made, ".".join(map(str, steps)))
+                return Followed(changed, ".".join(map(str, steps)))
             below = [] if isinstance(following, int) else {}
             if isinstance(node, list):
                 node.append(below)
@@ -200,7 +200,7 @@ def _set(values: dict[str, Any], path: str | Steps, value: Any) -> Followed:
             node.append(value if isinstance(last, int) else {str(last): value})
     else:
         node[str(last)] = value
-    return Followed(made, ".".join(map(str, steps)))
+    return Followed(changed, ".".join(map(str, steps)))
 
 
 def written(followed: Followed) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from dprecipe.mechanisms.table import MECHANISMS, mechanism_block
 from dprecipe.recipe.root import Recipe
-from dprecipe.recipe.vocabulary import every_key, expect_form, list_keys, list_kinds
+from dprecipe.recipe.vocabulary import expect_form, list_every_key, list_keys, list_kinds
 from dprecipe.text.merge import TAGS
 
 FREE = {("Recipe", "meta")}
@@ -82,7 +82,7 @@ def test_no_kind_is_called_like_a_key() -> None:
         for name in map(str, get_args(model.model_fields[tag].annotation))
     }
     assert tags <= words
-    names = {known.path.rpartition(".")[2] for known in every_key()}
+    names = {known.path.rpartition(".")[2] for known in list_every_key()}
     for model in MODELS.values():
         assert not tags & set(list_keys(model)), model.__name__  # type: ignore[arg-type]
     assert not tags & names

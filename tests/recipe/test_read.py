@@ -119,8 +119,8 @@ def test_findings_of_every_text_are_reported_at_once() -> None:
     }
     with pytest.raises(RecipeError) as caught:
         read("leaf.yaml", ["budget.epsilon=.inf"], open_text=texts.__getitem__)
-    found = [(f.code, f.place.file) for f in caught.value.findings if f.place]
-    assert found == [("R109", "leaf.yaml"), ("R103", "root.yaml"), ("Y106", "root.yaml"), ("Y114", "--set #1")]
+    places = [(f.code, f.place.file) for f in caught.value.findings if f.place]
+    assert places == [("R109", "leaf.yaml"), ("R103", "root.yaml"), ("Y106", "root.yaml"), ("Y114", "--set #1")]
 
 
 def test_the_mechanisms_that_the_documents_show_are_read() -> None:

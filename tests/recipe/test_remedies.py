@@ -11,7 +11,7 @@ from dprecipe.faults import Finding, RecipeError
 from dprecipe.recipe.read import read, read_text
 from dprecipe.screen import make_printable
 from dprecipe.text.files import read_file
-from dprecipe.text.load import lines_of
+from dprecipe.text.load import split_lines
 
 from .follow import findings_of, follow, written
 
@@ -34,7 +34,7 @@ def structural() -> list[tuple[str, int]]:
 CASES = structural()
 
 
-def found(stem: str) -> tuple[str, tuple[Finding, ...]]:
+def read_findings(stem: str) -> tuple[str, tuple[Finding, ...]]:
     text = read_file(str(FOLDER / f"{stem}.yaml"))
     with pytest.raises(RecipeError) as caught:
         read_text(text, "a.yaml")
@@ -48,12 +48,12 @@ def test_there_are_many() -> None:
 @pytest.mark.parametrize(("stem", "index"), CASES)
 def test_the_remedy_gets_further(stem: str, index: int) -> None:
     """The finding is gone, and what the remedy made is not found fault with: nothing new stands at its place."""
-    text, before = found(stem)
+    text, before = read_findings(stem)
     finding = before[index]
     followed = follow(text, finding)
     after = findings_of(written(followed))
-    told = {(each.code, each.path, each.message) for each in before}
-    new = [each for each in after if (each.code, each.path, each.message) not in told]
+    known = {(each.code, each.path, each.message) for each in before}
+    new = [each for each in after if (each.code, each.path, each.message) not in known]
     assert (finding.code, finding.path, finding.message) not in {(e.code, e.path, e.message) for e in after}
     assert [each for each in new if each.path == followed.target and each.is_error] == []
 
@@ -116,14 +116,14 @@ def of_text() -> list[str]:
 def test_the_text_is_mended(stem: str, tmp_path: Path) -> None:
     """After the edits that its remedies name, a text reads as a recipe, or its findings are of another kind."""
     before = (FOLDER / f"{stem}.yaml").read_text("utf-8")
-    text = mended(stem, before)
+    text = repair(stem, before)
     assert text != before
     (tmp_path / "fine.yaml").write_text((FOLDER / "fine.yaml").read_text("utf-8"), encoding="utf-8")
     (tmp_path / "mended.yaml").write_text(text, encoding="utf-8")
     assert read(tmp_path / "mended.yaml").recipe.recipe == "dprecipe/v1"
 
 
-def mended(stem: str, text: str) -> str:
+def repair(stem: str, text: str) -> str:
     fine = (FOLDER / "fine.yaml").read_text("utf-8")
     match stem:
         case "y108-merge-key":
@@ -164,7 +164,7 @@ each recipe in `tests/golden/recipes` the first finding is shown; the tests foll
 
 
 def rows() -> list[str]:
-    made = []
+    lines = []
     for path in sorted(FOLDER.glob("*.yaml")):
         if re.search(r"-chain-\d|terminal|not-utf8|r113|control", path.name):
             continue
@@ -176,7 +176,7 @@ def rows() -> list[str]:
             continue
         place = finding.place
         assert place is not None
-        line = lines_of(texts[place.file])[place.line - 1].strip()
+        line = split_lines(texts[place.file])[place.line - 1].strip()
         cells = [
             f"`{_cell(line, 60)}`" if line else "(nothing)",
             f"{place.line}:{place.column}",
@@ -184,8 +184,8 @@ def rows() -> list[str]:
             _cell(finding.remedy, 90),
             _left(path, finding),
         ]
-        made.append(f"| {' | '.join(cells)} |")
-    return made
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def _left(path: Path, finding: Finding) -> str:
@@ -193,22 +193,22 @@ def _left(path: Path, finding: Finding) -> str:
     text = read_file(str(path))
     if finding.code[0] == "Y":
         return "all remedies followed: valid"
-    before, after = len(found(path.stem)[1]), findings_of(written(follow(text, finding)))
+    before, after = len(read_findings(path.stem)[1]), findings_of(written(follow(text, finding)))
     errors = sum(each.is_error for each in after)
     return (
         "valid" if not errors else f"{before} findings became {errors}" if before > 1 else "a finding of another kind"
     )
 
 
-def _cell(text: str, most: int) -> str:
+def _cell(text: str, max_length: int) -> str:
     text = make_printable(text).replace(f"{FOLDER}/", "").replace("|", "\\|").replace("<", "&lt;")
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 def test_the_page_of_mistakes(update_golden: bool) -> None:
-    told = rows()
-    assert len(told) >= 60
-    page = HEAD + "\n".join(told) + "\n"
+    lines = rows()
+    assert len(lines) >= 60
+    page = HEAD + "\n".join(lines) + "\n"
     if update_golden:
         PAGE.write_text(page, encoding="utf-8")
     assert PAGE.read_text("utf-8") == page

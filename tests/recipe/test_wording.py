@@ -15,7 +15,7 @@ from dprecipe.faults import RecipeError
 from dprecipe.mechanisms.table import MECHANISMS
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.synonyms import Synonym, read_synonyms
-from dprecipe.recipe.vocabulary import REFUSED, every_key, has_place, list_keys
+from dprecipe.recipe.vocabulary import REFUSED, has_place, list_every_key, list_keys
 from dprecipe.recipe.wording import word_error
 from dprecipe.schemas import schema_text
 from dprecipe.text.codes import CODES
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 FINE = (ROOT / "golden" / "recipes" / "fine.yaml").read_text("utf-8")
 ENCODED = FINE.replace("  kind: dpsgd\n  clip: {norm: 1.0}\n", "  kind: encoded\n  codebook: {source: gaussian}\n")
 PATE = (ROOT / "golden" / "recipes" / "fine-pate.yaml").read_text("utf-8")
-KNOWN_PATHS = {known.path for known in every_key()}
+KNOWN_PATHS = {known.path for known in list_every_key()}
 ERRORS = get_args(ErrorType)
 PACKAGE = ROOT.parent / "dprecipe"
 NAMES, IN_NOISE = read_synonyms().names, read_synonyms().in_noise
@@ -103,7 +103,7 @@ def test_every_idea_that_is_answered_has_a_name(kind: str) -> None:
 
 
 @pytest.mark.parametrize("base", [FINE, ENCODED, PATE], ids=["dpsgd", "encoded", "pate"])
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {known.path.rpartition(".")[2] for known in every_key()}))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {known.path.rpartition(".")[2] for known in list_every_key()}))
 def test_a_synonym_is_answered_wherever_it_stands(name: str, base: str, request: pytest.FixtureRequest) -> None:
     tree, kind = load(base, "r.yaml"), request.node.callspec.id.rpartition("-")[2]
     own = [entry for entry in NAMES[name] if entry.mechanism == kind]

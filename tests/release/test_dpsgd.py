@@ -48,7 +48,7 @@ def test_adaptive_clipping_and_batches_with_a_cap(predicate: Callable[..., dict[
     assert 1 / count["gradient_multiplier"] ** 2 + 1 / 6.4**2 == pytest.approx(1 / z**2)
     assert found["mechanism"]["noise"]["standard_deviation"] == pytest.approx(0.5 * count["gradient_multiplier"])
     assert (sampling["scheme"], sampling["largest_batch"]) == ("truncated_poisson", 128)
-    assert found["events"]["run_length"][0]["most"] == 128
+    assert found["events"]["run_length"][0]["max_batch_size"] == 128
 
 
 def test_laplace_noise_layer_by_layer(predicate: Callable[..., dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprecipe.faults import Finding, Place, RecipeError
-from dprecipe.text.load import MAX_BYTES, MAX_NODES, lines_of, load, parse
+from dprecipe.text.load import MAX_BYTES, MAX_NODES, load, parse, split_lines
 from dprecipe.text.tree import Mapping, Scalar, find_node, to_plain, walk_nodes
 
 TEXT_WORDS = [
@@ -125,7 +125,7 @@ def test_no_text_raises_anything_but_a_recipe_error(text: str) -> None:
         assert finding.message
         assert finding.remedy
         assert finding.place is not None
-        assert 1 <= finding.place.line <= len(lines_of(text)) + 1
+        assert 1 <= finding.place.line <= len(split_lines(text)) + 1
 
 
 def test_every_duplicate_cites_the_first() -> None:

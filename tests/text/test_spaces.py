@@ -67,7 +67,7 @@ def test_an_error_far_below_is_not_blamed_on_a_slip_far_above() -> None:
 
 def test_one_finding_for_an_anchor_and_all_its_uses() -> None:
     text = "a: &x 1\nb: *x\nc: [*x, *x, *x, *x, *x, *x]\nd: {<<: *x}\n"
-    found = parse(text, "f.yaml")[1]
-    assert sorted(finding.code for finding in found) == ["Y107", "Y108"]
-    (anchor,) = (finding for finding in found if finding.code == "Y107")
+    findings = parse(text, "f.yaml")[1]
+    assert sorted(finding.code for finding in findings) == ["Y107", "Y108"]
+    (anchor,) = (finding for finding in findings if finding.code == "Y107")
     assert "2:4, 3:5, 3:9, 3:13, 3:17 and at 2 more places" in anchor.message

@@ -66,7 +66,7 @@ class NoisyMax(VotesEvent):
     def max_loss(self) -> float:
         return self.box.max_loss if self.family == "laplace" else math.inf
 
-    def goes_by_two_steps(self, relation: Neighbouring) -> bool:
+    def needs_group_privacy(self, relation: Neighbouring) -> bool:
         return self.family == "laplace" and relation is Neighbouring.REPLACE_ONE  # in other company
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:

@@ -102,8 +102,8 @@ def _convex_majorant(distribution: Distribution, taus_T: Array) -> Array:
         return log_moments(distribution, taus_T)
     df = distribution.shape or 1.0
     largest = float(taus_T.max())
-    least = float(np.min(taus_T[taus_T > 0]))
-    points = math.ceil(min(math.log(_BELOW * (largest / least)) / math.log(_RATIO), _MAX_POINTS))
+    smallest = float(np.min(taus_T[taus_T > 0]))
+    points = math.ceil(min(math.log(_BELOW * (largest / smallest)) / math.log(_RATIO), _MAX_POINTS))
     grid_I = np.append(0.0, largest * _RATIO ** np.arange(-points, 1.0))
     grid_I[-1] = largest
     curvature_K = np.arange(1.0, MAX_ORDER) * (df + 1) / (8 * df)

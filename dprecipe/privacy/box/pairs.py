@@ -125,8 +125,8 @@ def _product(
     if not (variance > 0 and float(counts_K @ means_K) < LARGEST_LOSS):
         raise NoPairError
     step = _COARSE * math.sqrt(variance)
-    least = max(taus_K[-1] * _SPAN ** (1 - _MAX_BANDS), taus_K[0])
-    band_K = np.floor(np.log(taus_K[-1] / np.maximum(taus_K, least)) / math.log(_SPAN)).astype(np.int64)
+    smallest = max(taus_K[-1] * _SPAN ** (1 - _MAX_BANDS), taus_K[0])
+    band_K = np.floor(np.log(taus_K[-1] / np.maximum(taus_K, smallest)) / math.log(_SPAN)).astype(np.int64)
     bands = [np.flatnonzero(band_K == band) for band in np.unique(band_K)]
     fines = [_fine_step(spreads_K[here], counts_K[here], variance / len(bands)) for here in bands]
     whole, charge = np.ones(1), 0.0
@@ -199,10 +199,10 @@ def _coordinate(distribution: Distribution, tau: float, step: float) -> Array:
     q_N = distribution.interval(edges_N[:-1], edges_N[1:])
     low_N, high_N = np.minimum(losses_N[:-1], losses_N[1:]), np.maximum(losses_N[:-1], losses_N[1:])
     low_N = np.maximum(low_N, 0.0)
-    apart_N = high_N - low_N > 1e-7 * step
-    across_N = 2 * np.sinh(np.where(apart_N, high_N - low_N, 1.0) / 2)
+    distinct_N = high_N - low_N > 1e-7 * step
+    across_N = 2 * np.sinh(np.where(distinct_N, high_N - low_N, 1.0) / 2)
     upper_N = np.where(
-        apart_N,
+        distinct_N,
         (p_N * np.exp(-low_N / 2) - q_N * np.exp(low_N / 2)) / across_N,
         np.maximum(p_N * np.exp(-high_N / 2), q_N * np.exp(high_N / 2)),
     )
@@ -211,11 +211,11 @@ def _coordinate(distribution: Distribution, tau: float, step: float) -> Array:
     at_M = np.concatenate([low_N, high_N])
     s_M = np.concatenate([lower_N, upper_N])
     cell_M = np.floor(at_M / step)
-    up_M = np.clip(np.sinh((at_M - cell_M * step) / 2) / math.sinh(step / 2), 0.0, 1.0)
-    down_M = np.clip(np.sinh(((cell_M + 1) * step - at_M) / 2) / math.sinh(step / 2), 0.0, 1.0)
+    upper_share_M = np.clip(np.sinh((at_M - cell_M * step) / 2) / math.sinh(step / 2), 0.0, 1.0)
+    lower_share_M = np.clip(np.sinh(((cell_M + 1) * step - at_M) / 2) / math.sinh(step / 2), 0.0, 1.0)
     index_M = cell_M.astype(np.int64)
     size = int(index_M.max()) + 2
-    half = np.bincount(index_M, s_M * down_M, size) + np.bincount(index_M + 1, s_M * up_M, size)
+    half = np.bincount(index_M, s_M * lower_share_M, size) + np.bincount(index_M + 1, s_M * upper_share_M, size)
     half[0] *= 2  # from both sides
     return half.astype(np.float64)
 

@@ -96,7 +96,7 @@ class Power:
         Guarantees: none is below its true value.
         """
         points = size * ratio
-        f_F, left_out = self._audible(eta, points)
+        f_F, omitted = self._select_frequencies(eta, points)
         log_size_F, phase_F, growth_F = self._log_spectrum(eta, f_F, points)
         size_F = np.exp(log_size_F)
         error_F = np.where(growth_F < 1, size_F * np.expm1(np.minimum(growth_F, 1.0)), np.exp(log_size_F + growth_F))
@@ -111,12 +111,12 @@ class Power:
         np.add.at(spectrum, f_F % size, twice_F * at_F)
         masses = np.roll(np.fft.ifft(spectrum).real * (size / points), size // 2)
         rounding = 8 * UNIT * (math.log2(size) + 4) * float(twice_F @ size_F)
-        raised = (float(twice_F @ error_F) + left_out + rounding) * float(hat_R.sum()) / points
+        raised = (float(twice_F @ error_F) + omitted + rounding) * float(hat_R.sum()) / points
         uncertain = 4 * UNIT * (len(self._losses_J) + 16) * (1 + abs(log_m))  # of exp(K)
         bounded: Array = (np.maximum(masses, 0.0) + raised) * (1 + uncertain)
         return bounded
 
-    def _audible(self, eta: float, points: int) -> tuple[NDArray[np.int64], float]:
+    def _select_frequencies(self, eta: float, points: int) -> tuple[NDArray[np.int64], float]:
         """The frequencies f <= points/2 where the spectrum may exceed exp(`_NEGLIGIBLE`), and a bound of the sum of
         its size at all others, on both sides.
 
@@ -132,8 +132,8 @@ class Power:
         lag = np.where(lag <= short // 2, lag, lag - short)
         mean_F = np.fft.rfft(np.bincount(lag % points, correlation, points)).real
         log_bound_F = number / 2 * np.log(np.clip(mean_F + 1e-13, 1e-13, 1.0))
-        heard_F = log_bound_F > _NEGLIGIBLE
-        return np.flatnonzero(heard_F), 2 * float(np.exp(log_bound_F[~heard_F]).sum())
+        selected_F = log_bound_F > _NEGLIGIBLE
+        return np.flatnonzero(selected_F), 2 * float(np.exp(log_bound_F[~selected_F]).sum())
 
     def _log_spectrum(self, eta: float, f_F: NDArray[np.int64], points: int) -> tuple[Array, Array, Array]:
         """Logarithm of its size, its phase, and by how much the logarithm may be too small.
@@ -174,10 +174,10 @@ class Power:
         rows = max(1, MAX_AT_ONCE // size)
         for start in range(0, len(m_K), rows):
             k = slice(start, start + rows)
-            up_KJ = self._s_KJ[k] * np.exp(eta * self._losses_J) / m_K[k, None]
-            down_KJ = self._s_KJ[k] * np.exp(-eta * self._losses_J) / m_K[k, None]
-            zero_K = np.maximum(1 - up_KJ.sum(axis=1) - down_KJ.sum(axis=1), 0.0)
-            yield k, np.concatenate([down_KJ[:, ::-1], zero_K[:, None], up_KJ], axis=1)
+            gains_KJ = self._s_KJ[k] * np.exp(eta * self._losses_J) / m_K[k, None]
+            losses_KJ = self._s_KJ[k] * np.exp(-eta * self._losses_J) / m_K[k, None]
+            zero_K = np.maximum(1 - gains_KJ.sum(axis=1) - losses_KJ.sum(axis=1), 0.0)
+            yield k, np.concatenate([losses_KJ[:, ::-1], zero_K[:, None], gains_KJ], axis=1)
 
 
 def _logs(counts_K: Array, x_KF: Array, y_KF: Array, error_KF: Array) -> Array:
@@ -191,7 +191,7 @@ def _logs(counts_K: Array, x_KF: Array, y_KF: Array, error_KF: Array) -> Array:
     return logs
 
 
-def fast_size(least: int) -> int:
+def fast_size(min_size: int) -> int:
     """The least 2^a or 3 2^a that is >= least."""
-    power = 1 << (least - 1).bit_length()
-    return power * 3 // 4 if power * 3 // 4 >= least else power
+    power = 1 << (min_size - 1).bit_length()
+    return power * 3 // 4 if power * 3 // 4 >= min_size else power

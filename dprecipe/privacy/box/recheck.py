@@ -50,11 +50,11 @@ def estimate_effort(box: BoxSum) -> float:
 
 def is_mild(box: BoxSum) -> bool:
     """Whether exp(-loss) stays within the range of doubles, for each coordinate and about as much for all."""
-    most = total = 0.0
+    largest = total = 0.0
     for bound, count in box.shifts:
         _, p_N, losses_N = _nodes(box, bound / box.noise_multiplier, 16 * _SPACING)
-        most, total = max(most, float(losses_N.max())), total + count * float(p_N @ losses_N)
-    return most < MAX_LOSS and total < MAX_LOSS / 2
+        largest, total = max(largest, float(losses_N.max())), total + count * float(p_N @ losses_N)
+    return largest < MAX_LOSS and total < MAX_LOSS / 2
 
 
 @lru_cache(maxsize=8)
@@ -93,8 +93,8 @@ def sampled_pair(own: float, masses: Array, q: float, step: float) -> tuple[Any,
     """What Poisson sampling makes of (P, Q), (1-q) Q + q P against Q and the other way round, on a new grid."""
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
-    kept = np.flatnonzero(masses)
-    w, upper = own * kept, masses[kept]
+    points = np.flatnonzero(masses)
+    w, upper = own * points, masses[points]
     lower = upper * np.exp(-w)
     p, q_masses, w = np.append(upper, lower[w > 0]), np.append(lower, upper[w > 0]), np.append(w, -w[w > 0])
     losses = np.log1p(q * np.expm1(w)) if q < 1 else w
@@ -161,7 +161,7 @@ def _log_density(box: BoxSum, x_N: Array) -> Array:
 def _dots(losses: Array, masses: Array, step: float) -> tuple[int, Array]:
     """Masses shared between the two nearest points of a grid so that P-mass and Q-mass are kept; the first point."""
     cells = np.floor(losses / step).astype(np.int64)
-    up = masses * np.clip(np.expm1(cells * step - losses) / math.expm1(-step), 0.0, 1.0)
+    upper = masses * np.clip(np.expm1(cells * step - losses) / math.expm1(-step), 0.0, 1.0)
     first, size = int(cells.min()), int(cells.max() - cells.min()) + 2
-    grid = np.bincount(cells - first, masses - up, size) + np.bincount(cells - first + 1, up, size)
+    grid = np.bincount(cells - first, masses - upper, size) + np.bincount(cells - first + 1, upper, size)
     return first, grid.astype(np.float64)

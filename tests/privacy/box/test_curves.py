@@ -207,9 +207,9 @@ def test_orders_beyond_the_moments_are_no_error():
 def test_a_curve_that_is_changed_does_not_change_the_next():
     one = event("cauchy", None, ((0.3, 4),))
     first = encoded(one, [2.0, 7.0])
-    kept = first.copy()
+    original = first.copy()
     first *= 1000
-    assert np.array_equal(encoded(one, [2.0, 7.0]), kept)
+    assert np.array_equal(encoded(one, [2.0, 7.0]), original)
     with pytest.raises(ValueError, match="read-only"):
         log_moments_of_sum(one)[0] = 0
 
@@ -234,14 +234,14 @@ def test_the_cost_grows_with_the_rate_and_each_shift_and_falls_with_the_scale(
         settings_ = {"q": q, "scale": scale, "exchanged": exchanged} | changed
         return encoded(event(*distribution, counted(np.array(values)), **settings_), [1.5, 2, 5.5, 40, 256])
 
-    least = curve(bounds) * (1 - 1e-3 if exchanged else 1 - 1e-9)  # where the grid of the majorant moves
+    minimum = curve(bounds) * (1 - 1e-3 if exchanged else 1 - 1e-9)  # where the grid of the majorant moves
     larger = list(bounds)
     larger[grown % len(bounds)] *= by
-    assert (curve(larger) >= least).all()
-    assert (curve([*bounds, 0.1]) >= least).all()
-    assert (curve(bounds, scale=scale / by) >= least).all()
-    assert (curve(bounds, q=min(1.0, q * by)) >= least).all()
-    assert (curve(bounds, exchanged=True) >= least).all()
+    assert (curve(larger) >= minimum).all()
+    assert (curve([*bounds, 0.1]) >= minimum).all()
+    assert (curve(bounds, scale=scale / by) >= minimum).all()
+    assert (curve(bounds, q=min(1.0, q * by)) >= minimum).all()
+    assert (curve(bounds, exchanged=True) >= minimum).all()
 
 
 @pytest.mark.parametrize(("family", "shape"), [*DISTRIBUTIONS, ("student_t", 0.5)])

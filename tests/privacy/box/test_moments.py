@@ -165,9 +165,9 @@ def test_shifts_beyond_the_quadrature_are_bounded():
 @each_distribution
 def test_shifts_are_evaluated_one_by_one(distribution):
     taus = [0.011, 0.3, 2.2]
-    together = moments(distribution, *taus)
-    assert together.shape == (3, MAX_ORDER - 1)
-    for tau, row in zip(taus, together, strict=True):
+    batched = moments(distribution, *taus)
+    assert batched.shape == (3, MAX_ORDER - 1)
+    for tau, row in zip(taus, batched, strict=True):
         assert moments(distribution, tau)[0] == pytest.approx(row, rel=1e-13, abs=0)
 
 

@@ -95,8 +95,8 @@ def golden(key):
 
 def delta_of(loss, epsilon):
     with np.errstate(over="ignore"):
-        lost = np.maximum(0.0, -np.expm1(np.minimum(epsilon - loss.losses, 0.0)))
-    return loss.infinity + float(loss.masses @ lost)
+        excess = np.maximum(0.0, -np.expm1(np.minimum(epsilon - loss.losses, 0.0)))
+    return loss.infinity + float(loss.masses @ excess)
 
 
 @pytest.mark.parametrize("record", golden("A_pld"))
@@ -108,10 +108,10 @@ def test_golden_epsilons_of_both_directions(record):
     exact = len(vector) <= 100
     steps, delta = record["T"], record["delta"]
     charges = [Charge(of_golden(record, counted(vector) if exact else rms_bins(vector)), steps)]
-    found = accountants.epsilon_answer(charges, delta, ADD, "pld")
-    assert found.accountant == "pld"
-    assert found.value == pytest.approx(record["pld_remove"], rel=2e-4)
-    assert found.value >= record["pld_remove"] * (1 - 2e-4)
+    answer = accountants.epsilon_answer(charges, delta, ADD, "pld")
+    assert answer.accountant == "pld"
+    assert answer.value == pytest.approx(record["pld_remove"], rel=2e-4)
+    assert answer.value >= record["pld_remove"] * (1 - 2e-4)
     work = summarise_charges(charges, ADD)
     removed, added = pld._directions(work, math.sqrt(1e-4 / steps) / 4, 1e-13)
     assert removed.epsilon(delta, 5.0) == pytest.approx(record["pld_remove"], rel=2e-4)
@@ -126,8 +126,8 @@ def test_golden_scales_of_equal_cost(record):
     vector = codeword(record["codeword"])
     shifts = counted(vector) if len(vector) <= 100 else rms_bins(vector)
     charges = [Charge(of_golden(record, shifts, record["scale_equal_eps"]), record["T"])]
-    found = accountants.epsilon(charges, 1e-5, ADD, "pld")
-    assert found == pytest.approx(record["eps_pld"] + record["resid"], rel=2e-4)
+    answer = accountants.epsilon(charges, 1e-5, ADD, "pld")
+    assert answer == pytest.approx(record["eps_pld"] + record["resid"], rel=2e-4)
 
 
 def panels(tau, width=0.01):
@@ -267,10 +267,10 @@ def test_one_release_costs_what_its_parts_released_one_by_one_cost(family, shape
     whole = [Charge(event(family, shape, shifts), 1)]
     parts = [Charge(event(family, shape, (pair,)), 1) for pair in shifts]
     for delta in (1e-3, 1e-8):
-        together = accountants.epsilon_answer(whole, delta, ADD, "pld")
-        apart = accountants.epsilon_answer(parts, delta, ADD, "pld")
-        assert (together.accountant, apart.accountant) == ("pld", "pld")
-        assert together.value == pytest.approx(apart.value, rel=2e-4, abs=1e-9)
+        merged = accountants.epsilon_answer(whole, delta, ADD, "pld")
+        separate = accountants.epsilon_answer(parts, delta, ADD, "pld")
+        assert (merged.accountant, separate.accountant) == ("pld", "pld")
+        assert merged.value == pytest.approx(separate.value, rel=2e-4, abs=1e-9)
 
 
 @pytest.mark.parametrize(("family", "shape"), ODD_LAWS)
@@ -311,10 +311,10 @@ def test_a_bounded_loss_stays_bounded():
 
 
 def test_zeros_cost_nothing_and_tiny_shifts_next_to_nothing():
-    alone = [Charge(event("sech", None, ((0.5, 4),), q=0.1), 50)]
+    coded = [Charge(event("sech", None, ((0.5, 4),), q=0.1), 50)]
     with_zeros = [Charge(event("sech", None, ((0.0, 10**6), (0.5, 4)), q=0.1), 50)]
     with_tiny = [Charge(event("sech", None, ((1e-300, 5), (1e-30, 5), (0.5, 4)), q=0.1), 50)]
-    cost = accountants.epsilon(alone, 1e-5, ADD, "pld")
+    cost = accountants.epsilon(coded, 1e-5, ADD, "pld")
     assert accountants.epsilon(with_zeros, 1e-5, ADD, "pld") == cost
     assert accountants.epsilon(with_tiny, 1e-5, ADD, "pld") == pytest.approx(cost, rel=1e-4)
 
@@ -418,13 +418,13 @@ def test_nearly_everybody_sampled_costs_no_more_than_everybody(q, scale):
         q, q * scale * math.sqrt(2 / 3), "student_t", 3.0, ((0.01, 10_000),), False, "sha256:" + "0" * 64
     )
     charges, delta = [Charge(event, 1000)], 1e-5
-    found = accountants.epsilon(charges, delta, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
-    again = accountants.delta(charges, found, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    answer = accountants.epsilon(charges, delta, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    again = accountants.delta(charges, answer, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
     assert again == pytest.approx(delta, rel=2e-3)
 
 
 @pytest.mark.parametrize("gap", [1e-12, 1e-9, 1e-3])
 def test_the_accountants_agree_where_hardly_anybody_is_left_out(gap):
     event = EncodedSum(1 - gap, 1.0, "laplace", None, ((1.0, 1),), False, "sha256:" + "0" * 64)
-    found = accountants.epsilon([Charge(event, 1)], 1e-15, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
-    assert 0.99 < found < 1.01  # one Laplace coordinate moved by its scale: ε = 1 at δ = 0
+    answer = accountants.epsilon([Charge(event, 1)], 1e-15, Neighbouring.ADD_OR_REMOVE_ONE, "pld")
+    assert 0.99 < answer < 1.01  # one Laplace coordinate moved by its scale: ε = 1 at δ = 0
