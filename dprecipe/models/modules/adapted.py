@@ -107,7 +107,7 @@ def by_record(count: int, device: torch.device) -> Iterator[int]:
     seeds = torch.randint(SEEDS, (count,)).tolist()
     with drawing_from(0, device):
         for number, seed in enumerate(seeds):
-            draw_from(seed)
+            draw_from(seed, device)
             yield number
 
 

@@ -10,9 +10,18 @@ import numpy as np
 import torch
 
 
-def draw_from(seed: int) -> None:
-    """Seed the global generators of torch, Python and numpy."""
-    torch.manual_seed(seed)
+def draw_from(seed: int, device: torch.device) -> None:
+    """Seed the global generators of torch (the processor's and the device's), Python and numpy.
+
+    `torch.manual_seed` draws the same numbers, and asks every kind of accelerator whether it is there, which takes
+    longer than a step of a small model.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
     random.seed(seed)
     np.random.seed([seed % 2**32, (seed >> 32) % 2**32])
 
@@ -27,7 +36,7 @@ def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
     ours, theirs = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            draw_from(seed)
+            draw_from(seed, device)
             yield
     finally:
         random.setstate(ours)
