@@ -11,6 +11,8 @@ GATE = PACKAGE / "training" / "gate.py"
 ADDED = PACKAGE / "training" / "noise.py"
 DRAWN = PACKAGE / "training" / "device_draws.py"
 CHECK = PACKAGE / "training" / "noise_check.py"
+LATTICE = PACKAGE / "noise" / "lattice.py"
+STAGES = PACKAGE / "data" / "paid" / "release.py"
 VOTES = PACKAGE / "mechanisms" / "pate" / "train"
 HIDDEN = PACKAGE / "mechanisms" / "pnsgd" / "train"
 
@@ -29,7 +31,9 @@ def imported(path: Path) -> set[str]:
 
 def test_t6_only_the_gates_draw_noise() -> None:
     users = {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.draws" in imported(path)}
-    assert users == {ADDED, VOTES.parent / "aggregators.py", VOTES / "analysis.py", HIDDEN / "descent.py"}
+    assert users == {ADDED, LATTICE, VOTES.parent / "aggregators.py", VOTES / "analysis.py", HIDDEN / "descent.py"}
+    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.lattice" in imported(path)} == {STAGES}
+    assert not {path for path in PACKAGE.rglob("*.py") if "dprecipe.data.paid.release" in imported(path)}
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE, CHECK}
     of_noise = {name for name in imported(CHECK) if name.startswith("dprecipe.training.noise.")}
     assert of_noise == {"dprecipe.training.noise.MIN_ON_DEVICE"}, "a number, and nothing that draws"
