@@ -40,7 +40,7 @@ def run(
     resume: bool = False,
     accept_lost_steps: bool = False,
 ) -> Run:
-    """Train by `plan` and write the run folder: see `dprecipe.training.run.run`."""
+    """Train as `plan` says and write the run folder: see `dprecipe.training.run.run`."""
     from dprecipe.libraries import importing_libraries
 
     with importing_libraries():

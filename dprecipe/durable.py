@@ -1,6 +1,6 @@
-"""Files that are still there after the power fails, that their owner alone can read, and that never make anyone wait.
+"""Files that survive a power failure and that only their owner can read.
 
-Whatever lies where a private file should be (a pipe, a device, a folder) is an `OSError`, and nothing is waited for.
+Anything else in the place of a private file (a pipe, a device, a folder) is an `OSError`; opening it never blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def sync_folder(path: Path) -> None:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """`os.open` of a regular file, made with mode 0600 where `flags` make one. Raises `OSError`: it is none."""
+    """`os.open` of a regular file; a new one gets mode 0600. Raises `OSError`, also for anything but a regular file."""
     file = os.open(path, flags | NO_WAITING, FILE_MODE)
     try:
         kind = os.fstat(file).st_mode
@@ -50,10 +50,10 @@ def read_bytes(path: Path) -> bytes:
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `path` when the block ends well: old or new, never a half.
+    """A file to write, which replaces `path` when the block succeeds: `path` has the old content or all of the new.
 
     Raises:
-        OSError: the disk refuses; what was at `path` is still there.
+        OSError: writing fails; `path` is unchanged.
     """
     fresh = path.with_suffix(".writing")
     with suppress(FileNotFoundError):
@@ -72,15 +72,15 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """`replacing_file`, with this content."""
+    """Write `content` by `replacing_file`."""
     with replacing_file(path) as file:
         file.write(content)
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and the ones above it that are missing; all their names are on disk. Raises `OSError`."""
+    """Make a folder and its missing parents, and flush their names to disk. Raises `OSError`."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
-        with suppress(FileExistsError):  # of two processes, one makes it
+        with suppress(FileExistsError):  # another process made it
             folder.mkdir()
         sync_folder(folder.parent)

@@ -1,8 +1,8 @@
-"""What can be wrong, as values: findings with a place, and the faults that end a command.
+"""Findings in a recipe, and the faults that end a command.
 
-A `Finding` is data; checks return findings and only the command line prints them. A `Fault` is an
-exception that a user caused or can mend: it carries a message, a remedy and the exit code of
-`docs/contract.md`, and it never reaches a user as a traceback.
+A `Finding` is data: checks return findings, and only the command line prints them. A `Fault` is an exception that the
+user caused or can fix. It has a message, a remedy and an exit code of `docs/contract.md`, and never reaches the user as
+a traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands in a text: 1-based line and column, and the width of the caret."""
+    """A place in a text: 1-based line and column, and the width of the caret."""
 
     file: str
     line: int
@@ -42,7 +42,7 @@ class Finding:
     place: Place | None = None
     severity: Severity = Severity.ERROR
     accepted: str = ""
-    """Why the recipe's author accepts a warning; empty where nobody has."""
+    """Why the recipe's author accepts the warning; empty where it is not accepted."""
 
     @property
     def is_error(self) -> bool:
@@ -68,12 +68,12 @@ class RecipeError(Fault):
     def __init__(self, findings: Sequence[Finding], texts: Mapping[str, str] | None = None) -> None:
         self.findings = tuple(findings)
         self.texts = dict(texts or {})
-        """The texts the places point into, by `Place.file`; for showing the line."""
+        """The texts that the places point into, by `Place.file`; to show the lines."""
         super().__init__("\n".join(f"{f.code} {f.path}: {f.message}" for f in self.findings))
 
 
 class UsageFault(Fault):
-    """The command was called in a way it can't answer. Exit code 2."""
+    """The command was called wrongly. Exit code 2."""
 
     exit_code = 2
 
@@ -89,7 +89,7 @@ class PlanRefused(Fault):
 
 
 class BudgetSpent(Fault):
-    """The ledger leaves no room for what was asked. Exit code 3."""
+    """The budget that the ledger leaves can't hold the next event. Exit code 3."""
 
     exit_code = 3
 
@@ -107,8 +107,8 @@ class CertificateInvalid(Fault):
 class DataFault(Fault):
     """A data file is missing or is not what the recipe declares. Exit code 4.
 
-    `message` and `remedy` may stand in any log. `private` says more (places and counts in a private file), and is for
-    the eyes of whoever has the file: shown in a terminal only, and in no log.
+    `message` and `remedy` may appear in any log. `private` says more (places and counts in a private file) and is shown
+    in a terminal only, never in a log.
     """
 
     def __init__(self, message: str, remedy: str = "", private: str = "") -> None:
@@ -117,7 +117,7 @@ class DataFault(Fault):
 
 
 class RunFailed(Fault):
-    """The run could not go on; what the ledger holds is kept. Exit code 4."""
+    """The run could not continue; the ledger is kept. Exit code 4."""
 
 
 class Interrupted(Fault):

@@ -1,4 +1,4 @@
-"""Libraries that training imports: one that is missing or broken is named, with the command that mends it."""
+"""Importing the libraries for training: a missing or broken one is named, with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from importlib import metadata
 
 from dprecipe.faults import Fault, RunFailed
 
-OURS = "dprecipe"
-VISION = 15
-"""torchvision 0.(n + 15) is made for torch 2.n, and breaks beside any other."""
+PACKAGE = "dprecipe"
+TORCHVISION_OFFSET = 15
+"""torchvision 0.(n + 15) is made for torch 2.n, and fails with any other."""
 
 
 @contextmanager
-def importing_libraries(package: str = OURS) -> Iterator[None]:
-    """Import libraries in here, for modules of `package`, whose own faults are raised as they are.
+def importing_libraries(package: str = PACKAGE) -> Iterator[None]:
+    """Turns import errors inside the block into faults. `package`: whose modules are imported; an error of its own is
+    raised unchanged.
 
     Raises:
-        RunFailed: one of them is missing, or raises while it is imported.
+        RunFailed: a library is missing, or its import raises.
     """
     try:
         yield
     except Fault:
         raise
-    except Exception as error:  # a library may raise anything
+    except Exception as error:  # the import of a library may raise anything
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        own = {OURS, package.partition(".")[0]}
-        name = _broken(error, own)
+        own = {PACKAGE, package.partition(".")[0]}
+        name = _find_broken_package(error, own)
         if name in own:
             raise
         if missing in ("torch", "lightning", "safetensors"):
@@ -41,24 +42,24 @@ def importing_libraries(package: str = OURS) -> Iterator[None]:
         ) from error
 
 
-def _broken(error: Exception, own: Set[str]) -> str:
-    """The package that was being imported: the innermost one that is neither torch, which all of them call, nor one
-    of our `own`."""
+def _find_broken_package(error: Exception, own: Set[str]) -> str:
+    """The package whose import failed: the innermost one that is neither torch, which all of them import, nor `own`."""
     names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     packages = [name.partition(".")[0] for name in names]
     known = [package for package in packages if package and package not in sys.stdlib_module_names]
     last = max((place for place, package in enumerate(known) if package in own), default=-1)
     imported = known[last + 1 :]  # by the innermost of our modules
-    others = [package for package in imported if package != "torch"]
-    return [OURS, *imported, *others][-1]
+    candidates = [package for package in imported if package != "torch"]
+    return [PACKAGE, *imported, *candidates][-1]
 
 
 def _remedy(package: str) -> str:
     name = next(iter(metadata.packages_distributions().get(package, ())), package)
-    unneeded = f"or, where nothing of yours needs it: pip uninstall {name}"
+    unneeded = f"or, if you don't need it: pip uninstall {name}"
     if package == "torchvision":
         torch = metadata.version("torch").partition("+")[0]
         major, minor = (*torch.split("."), "0", "0")[:2]
         if major == "2" and minor.isdigit():
-            return f"pip install 'torchvision==0.{int(minor) + VISION}.*', which is made for torch {torch}; {unneeded}"
+            fitting = f"0.{int(minor) + TORCHVISION_OFFSET}.*"
+            return f"pip install 'torchvision=={fitting}', which is made for torch {torch}; {unneeded}"
     return f"pip install --force-reinstall {name}; {unneeded}"

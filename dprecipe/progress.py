@@ -1,4 +1,4 @@
-"""How far something is: a bar on a terminal, else a line now and then."""
+"""Progress: a bar in a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LINE_SECONDS = 10.0
 
 @final
 class Progress:
-    """Shows `done` of `total`, on the standard error."""
+    """Shows `done` of `total` on the standard error."""
 
     def __init__(self, what: str, unit: str, total: int, done: int = 0) -> None:
-        """`what` names the work, `unit` one of its parts."""
+        """`what`: the name of the work. `unit`: the name of one part."""
         self._unit = unit
         self._total = total
         self._said = time.monotonic()
@@ -30,7 +30,7 @@ class Progress:
             self._bar = tqdm(total=total, initial=done, unit=unit, desc=what)
 
     def show(self, done: int, status: Callable[[], str] = str) -> None:
-        """So much is done; `status` is asked only where it is shown."""
+        """Report `done` parts; `status` is called only when it is shown."""
         if self._bar is not None:
             self._bar.set_postfix_str(status(), refresh=False)
             self._bar.update(done - self._bar.n)
@@ -38,7 +38,7 @@ class Progress:
             self._say(done, status())
 
     def end(self, done: int, status: Callable[[], str] = str) -> None:
-        """So much is done, and no more will be."""
+        """Report `done` parts for the last time."""
         if self._bar is None:
             self._say(done, status())
             return
@@ -49,12 +49,12 @@ class Progress:
     def _say(self, done: int, status: str) -> None:
         self._said = time.monotonic()
         line = f"{self._unit} {done} of {self._total}{', ' if status else ''}{status}"
-        if line != self._line:  # the last step may have been told before the end
+        if line != self._line:  # the last step may already be reported
             write_note(line)
         self._line = line
 
 
 def report_progress(text: str) -> None:
-    """A line for whoever waits; of several processes, the one that leads says it."""
+    """Print a line of progress; of several processes, the first one prints it."""
     if int(os.environ.get("RANK", "0")) == 0:
         write_note(text)

@@ -1,4 +1,4 @@
-"""JSON Schemas of what dprecipe reads and writes, for editors and other tools. Draft 2020-12."""
+"""JSON Schemas of the files that dprecipe reads and writes, for editors and other tools. Draft 2020-12."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from dprecipe.text.codes import CODES
 Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-PART = ".part"
+PART_SUFFIX = ".part"
 DATA_KEYS = ("const", "enum", "default", "examples")
 
 
 def recipe_schema() -> Schema:
-    """What an editor checks: a whole recipe, or the part of one that a recipe with `extends` writes."""
+    """The schema for editors: a complete recipe, or the partial one of a recipe with `extends`."""
     full = Recipe.model_json_schema(by_alias=True, mode="validation")
-    definitions: Schema = {name: _helpful(body) for name, body in full.pop("$defs").items()}
-    definitions["Recipe"] = _helpful(full)
-    parts = {name + PART: _optional(body) for name, body in deepcopy(definitions).items()}
-    parts["Recipe" + PART]["properties"]["extends"] = {
+    definitions: Schema = {name: _split_unions(body) for name, body in full.pop("$defs").items()}
+    definitions["Recipe"] = _split_unions(full)
+    parts = {name + PART_SUFFIX: _make_optional(body) for name, body in deepcopy(definitions).items()}
+    parts["Recipe" + PART_SUFFIX]["properties"]["extends"] = {
         "type": "string",
         "minLength": 1,
-        "description": "the recipe this one is laid over, relative to this file",
+        "description": "the recipe that this one changes, relative to this file",
     }
     return {
         "$schema": DIALECT,
         "title": "dprecipe recipe",
-        "description": "What is to be learned, and how much privacy may be spent (language dprecipe/v1).",
+        "description": "What is learned, and how much privacy may be spent (language dprecipe/v1).",
         "if": {"required": ["extends"]},
-        "then": {"$ref": f"#/$defs/Recipe{PART}"},
+        "then": {"$ref": f"#/$defs/Recipe{PART_SUFFIX}"},
         "else": {"$ref": "#/$defs/Recipe"},
         "$defs": definitions | parts,
     }
 
 
-def _helpful(node: Any) -> Any:
-    """Tagged unions as `if kind is … then …`: an editor then speaks of one kind, not of all at once."""
+def _split_unions(node: Any) -> Any:
+    """Rewrite tagged unions as `if kind is … then …`, so that an editor reports on one kind, not on all of them."""
     if isinstance(node, list):
-        return [_helpful(item) for item in node]
+        return [_split_unions(item) for item in node]
     if not isinstance(node, dict):
         return node
     if "discriminator" in node and "oneOf" in node:
@@ -67,19 +67,19 @@ def _helpful(node: Any) -> Any:
     match node.get("oneOf"):
         case [{"discriminator": _} as tagged, {"type": "array"} as listed]:
             rest = {key: value for key, value in node.items() if key != "oneOf"}
-            return rest | {"if": {"type": "array"}, "then": _helpful(listed), "else": _helpful(tagged)}
+            return rest | {"if": {"type": "array"}, "then": _split_unions(listed), "else": _split_unions(tagged)}
     match node.get("anyOf"):
         case [{"discriminator": _} as tagged, {"type": "null"}]:
             rest = {key: value for key, value in node.items() if key != "anyOf"}
-            return rest | {"if": {"type": "null"}, "else": _helpful(tagged)}
+            return rest | {"if": {"type": "null"}, "else": _split_unions(tagged)}
     renamed = {"anyOf" if key == "oneOf" else key: value for key, value in node.items()}
-    return {key: value if key in DATA_KEYS else _helpful(value) for key, value in renamed.items()}
+    return {key: value if key in DATA_KEYS else _split_unions(value) for key, value in renamed.items()}
 
 
-def _optional(node: Any) -> Any:
-    """The same blocks with every key optional, except in the conditions that tell kinds apart."""
+def _make_optional(node: Any) -> Any:
+    """The same blocks with every key optional, except in the conditions on a kind."""
     if isinstance(node, list):
-        return [_optional(item) for item in node]
+        return [_make_optional(item) for item in node]
     if not isinstance(node, dict):
         return node
     part: Schema = {}
@@ -87,9 +87,9 @@ def _optional(node: Any) -> Any:
         if key == "required" and isinstance(value, list):
             continue
         if key == "$ref":
-            part[key] = value + PART
+            part[key] = value + PART_SUFFIX
         else:
-            part[key] = value if key in (*DATA_KEYS, "if") else _optional(value)
+            part[key] = value if key in (*DATA_KEYS, "if") else _make_optional(value)
     return part
 
 
@@ -135,9 +135,9 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
     **{name: make for m in MECHANISMS.values() if m.commands for name, make in m.commands.SCHEMAS.items()},
     "certificate.schema.json": certificate_schema,
 }
-"""The generators by file name; those of the mechanisms' own commands are theirs."""
+"""The generators by file name. A mechanism's commands define their own."""
 
 
 def schema_text(name: str) -> str:
-    """The file's contents; the same for the same version of dprecipe."""
+    """The file's content; one version of dprecipe always gives the same."""
     return json.dumps(SCHEMAS[name](), indent=2, ensure_ascii=False) + "\n"

@@ -1,9 +1,9 @@
 """The one place where text reaches a terminal, a log or a pipe.
 
-Recipes, data files and certificates are written by strangers, and their words are part of what is printed. So
-everything goes through `write_output`, `write_note` or `show_document`. They take it line by line, escape what would
-steer a terminal, turn the direction of writing or begin a line of its own, and only then colour it. No other module
-writes to the standard streams.
+Strangers write recipes, data files and certificates, and some of their text is printed. So everything goes through
+`write_output`, `write_note` or `show_document`. They work line by line, escape characters that control a terminal,
+change the direction of writing or start a new line, and only then add colour. No other module writes to the standard
+streams.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 _RESET = "\x1b[0m"
 _BOLD, _RED, _GREEN, _YELLOW, _CYAN, _DIM = (f"\x1b[{code}m" for code in ("1", "1;31", "1;32", "33", "36", "2"))
-# What is coloured, by how a line looks; the first pattern that matches decides, and its group `c` is coloured.
+# Colours by the form of a line: the first pattern that matches decides, and its named group is coloured.
 _COLOURS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), colour)
     for pattern, colour in (
@@ -35,29 +35,29 @@ _COLOURS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def make_printable(text: str) -> str:
-    """One line without line breaks, and without characters that steer a terminal or turn the direction of writing."""
+    """One line, with line breaks, control characters and changes of writing direction escaped."""
     return "".join(c if c.isprintable() or c == "\t" else _escaped(c) for c in text)
 
 
 def write_output(lines: Iterable[str]) -> None:
-    """Write lines to the standard output. Each is one line there, whatever it holds."""
+    """Write lines to the standard output. Each stays one line, whatever it contains."""
     _write(sys.stdout, lines)
 
 
 def write_note(*lines: str) -> None:
-    """Write lines to the standard error, at once: what is going on, and what went wrong."""
+    """Write lines to the standard error, unbuffered: progress and errors."""
     _write(sys.stderr, lines)
 
 
 def show_document(text: str) -> None:
-    """Write a finished document (JSON of `as_json`, YAML of `text.dump`, CSV of numbers) as it is, but for characters
-    that steer a terminal; it is never coloured."""
+    """Write a finished document (JSON of `as_json`, YAML of `text.dump`, CSV of numbers) without colours. Only control
+    characters are escaped."""
     sys.stdout.write("\n".join(map(make_printable, text.split("\n"))))
     sys.stdout.flush()
 
 
 def as_json(content: Any) -> str:
-    """A JSON document that is safe on a screen: the same values, with characters that steer a terminal escaped."""
+    """A JSON document that is safe in a terminal: the same values, with control characters escaped."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
 

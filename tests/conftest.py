@@ -18,7 +18,7 @@ from dprecipe.models.file import describe_file
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import folder
 from dprecipe.release.facts import ReleasedTensor, RunFacts
-from dprecipe.release.tensors import due_tensors
+from dprecipe.release.tensors import expected_shapes
 from dprecipe.release.untrusted import to_bytes
 
 # How long an example takes says how busy the machine is.
@@ -44,7 +44,7 @@ def put_release() -> Callable[..., RunFacts]:
 
 def _tensors_of(plan: Plan) -> tuple[ReleasedTensor, ...]:
     """What a run of the plan would release; of models that are not known, something."""
-    due = due_tensors(plan)
+    due = expected_shapes(plan)
     if due is None:
         return (ReleasedTensor("weight", (8,), "noisy_steps"),)
     trained = layout.trained_parameters(plan.model, due)

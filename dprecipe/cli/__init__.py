@@ -1,6 +1,6 @@
 """The command line.
 
-One module a command, each thin: it reads arguments, calls `dprecipe.api` or what lies below it, and prints. Imports
-stand inside functions, so that `--help` and `validate` load next to nothing. Commands of one mechanism lie in its own
-folder; nothing here computes privacy.
+One thin module per command: it reads the arguments, calls the library, and prints. Imports are inside functions, so
+that `--help` and `validate` load next to nothing. A mechanism's own commands are in its folder. Nothing here computes
+privacy.
 """

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, those of the mechanisms among them."""
+"""Arguments that several commands share, including those of the mechanisms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Override a value; read by the rules of the recipe. Repeatable."),
+    typer.Option("--set", metavar="A.B=C", help="Override a value, written as in the recipe. Repeatable."),
 ]
 DataRoot = Annotated[
     Path | None,

@@ -1,4 +1,4 @@
-"""What a fault looks like on the command line: a message and an exit code, those of `docs/contract.md`."""
+"""Turns faults into a message and an exit code of `docs/contract.md`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERNAL, INTERRUPTED = 4, 130
 
 
 def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
-    """Turn faults into a message and an exit code. A traceback is shown with `--debug` only."""
+    """Turn faults into a message and an exit code. A traceback is shown only with `--debug`."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -28,13 +28,13 @@ def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
             code = command(*args, **kwargs)
         except Fault as fault:
             _debug_traceback()
-            screen.write_note(*_worded(fault, kwargs.get("overrides")))
+            screen.write_note(*_describe_fault(fault, kwargs.get("overrides")))
             code = fault.exit_code
         except KeyboardInterrupt:
             _debug_traceback()
             screen.write_note("interrupted")
             code = INTERRUPTED
-        except Exception as error:  # the outermost guard: a fault of ours, told in one line
+        except Exception as error:  # the outermost guard: a bug of ours, reported in one line
             _debug_traceback()
             hint = "" if _debugging() else "; run with --debug to see where"
             screen.write_note(f"internal error: {type(error).__name__}: {str(error)[:200]}{hint}")
@@ -44,25 +44,25 @@ def guard_faults(command: Callable[P, int | None]) -> Callable[P, None]:
     return run
 
 
-def _worded(fault: Fault, overrides: object) -> list[str]:
+def _describe_fault(fault: Fault, overrides: object) -> list[str]:
     from dprecipe.cli import render
 
     if isinstance(fault, RecipeError | PlanRefused):
-        given = overrides if isinstance(overrides, list) else []
-        texts = {f"--set #{index + 1}": str(override) for index, override in enumerate(given)}
+        overrides_given = overrides if isinstance(overrides, list) else []
+        texts = {f"--set #{index + 1}": str(override) for index, override in enumerate(overrides_given)}
         texts |= fault.texts if isinstance(fault, RecipeError) else _texts_of(fault)
         return [*([] if isinstance(fault, RecipeError) else ["refused"]), *render.as_lines(fault.findings, texts)]
     first, *more = fault.message.split("\n")
-    # A line break may be a stranger's: what follows it is marked as part of the message.
-    marked = [line if line.startswith("- ") else f"  | {line}" for line in more]
-    lines = [f"error: {first}", *marked, *([f"  = {fault.remedy}"] if fault.remedy else [])]
+    # A line break may come from a stranger: the lines after it are marked as part of the message.
+    continuation = [line if line.startswith("- ") else f"  | {line}" for line in more]
+    lines = [f"error: {first}", *continuation, *([f"  = {fault.remedy}"] if fault.remedy else [])]
     if isinstance(fault, DataFault) and fault.private and sys.stderr.isatty():
         lines += [f"  in this terminal only: {line}" for line in fault.private.split("\n")]
     return lines
 
 
 def _texts_of(refusal: PlanRefused) -> dict[str, str]:
-    """The files a refusal points into, for showing the lines."""
+    """The texts of the files that a refusal points into, to show the lines."""
     from dprecipe.text.files import read_file
 
     texts: dict[str, str] = {}

@@ -38,8 +38,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         screen.write_output([f"dprecipe {__version__}"])
         raise typer.Exit()
 
@@ -49,7 +49,7 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; works anywhere on the line.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks. May appear anywhere on the line.")] = False,
 ) -> None: ...
 
 
@@ -72,7 +72,7 @@ def validate(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recipes, or folders of *.yaml and *.yml.")],
     format: Annotated[str, typer.Option(help="text, json, github or sarif")] = "text",  # noqa: A002
     data_root: Annotated[
-        Path | None, typer.Option(help="Also warn of declared files that are not in this folder.")
+        Path | None, typer.Option(help="Also warn about declared files that are missing from this folder.")
     ] = None,
 ) -> int:
     """Check recipes and their privacy arithmetic; reads no data."""
@@ -88,7 +88,7 @@ def plan(
     overrides: Overrides = None,
     format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
 ) -> None:
-    """Solve the free variable; print what a run will spend and release."""
+    """Solve for the free variable; print what a run will spend and release."""
     from dprecipe.cli.plan import plan
 
     plan(recipe, overrides or (), format)
@@ -120,11 +120,13 @@ def run(
     data_root: DataRoot = None,
     accept_lost_steps: Annotated[
         bool,
-        typer.Option("--accept-lost-steps", help="Resume though most of what was paid for is lost; the card says so."),
+        typer.Option(
+            "--accept-lost-steps", help="Resume although most of the steps paid for are lost; the card says so."
+        ),
     ] = False,
 ) -> int:
     """Train, stop within the budget, and write the run folder."""
-    if int(os.environ.get("RANK", "0")) == 0:  # first words, before anything heavy is loaded
+    if int(os.environ.get("RANK", "0")) == 0:  # printed before anything heavy is loaded
         screen.write_note(f"dprecipe {__version__}: {'rehearsing' if rehearse else 'running'} {recipe}")
     from dprecipe.cli.run import run
 
@@ -135,9 +137,11 @@ def run(
 @guard_faults
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A certificate, or a release/ folder.")],
-    public_key: Annotated[Path | None, typer.Option(help="Ed25519 public key that must have signed it.")] = None,
-    max_seconds: Annotated[float, typer.Option(min=1, help="Processor time that recomputing may take.")] = 120,
-    max_memory: Annotated[float, typer.Option(min=0.1, help="GiB of memory that it may take.")] = 4,
+    public_key: Annotated[Path | None, typer.Option(help="Require a signature by this Ed25519 public key.")] = None,
+    max_seconds: Annotated[
+        float, typer.Option(min=1, help="Limit of processor time for recomputing, in seconds.")
+    ] = 120,
+    max_memory: Annotated[float, typer.Option(min=0.1, help="Limit of memory for recomputing, in GiB.")] = 4,
 ) -> None:
     """Recompute a certificate with an independent accountant."""
     from dprecipe.cli.verify import verify
@@ -146,16 +150,16 @@ def verify(
 
 
 for _mechanism in MECHANISMS.values():
-    if (_offered := _mechanism.commands) is not None:
-        for _name, _command in _offered.COMMANDS.items():
+    if (_commands := _mechanism.commands) is not None:
+        for _name, _command in _commands.COMMANDS.items():
             app.command(_name)(guard_faults(_command))
 
 
 @app.command()
 @guard_faults
 def schema(
-    out: Annotated[Path | None, typer.Option(help="The folder; `schemas` when left out.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is not current.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The folder; `schemas` by default.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")] = False,
 ) -> int:
     """Write the JSON Schemas that editors and other tools use."""
     from dprecipe.cli.schema import schema
@@ -165,10 +169,10 @@ def schema(
 
 def main() -> NoReturn:
     """The entry point of the `dprecipe` command."""
-    # Pydantic would look through every installed package for plugins: slow, and none may watch a recipe.
+    # Pydantic would search every installed package for plugins: that is slow, and no plugin may see a recipe.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
-        # An ASCII terminal gets escapes instead of a crash.
+        # On an ASCII terminal, print escapes instead of crashing.
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
@@ -179,14 +183,14 @@ def main() -> NoReturn:
         except SystemExit as ended:
             code = ended.code
         out.flush()
-        code = _unprinted(out, arguments, code)
+        code = _final_code(out, arguments, code)
     raise SystemExit(code)
 
 
-def _unprinted(out: Output, arguments: list[str], code: int | str | None) -> int | str | None:
-    """The exit code where the answer may not have been printed: of a run, that of its training; else a failure."""
+def _final_code(out: Output, arguments: list[str], code: int | str | None) -> int | str | None:
+    """The exit code where the output may be incomplete: a run keeps its own; another command has failed."""
     if not out.error:
         return code
     if not out.reader_left:
-        screen.write_note(f"error: what was to be printed can't be written: {out.error}")
+        screen.write_note(f"error: the output can't be written: {out.error}")
     return code or (0 if arguments[:1] == ["run"] else INTERNAL)

@@ -1,6 +1,6 @@
-"""What a command prints, where printing may fail: a full disk, a reader that has gone, a descriptor that is closed.
+"""Standard output that may fail: a full disk, a reader that has gone, a closed descriptor.
 
-What can't be printed stops no run, and is told in the end.
+A failed write stops no run; it is reported at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLOSED = "it is closed"
 
 @final
 class Output:
-    """A text stream that remembers its first error, and drops what comes after it."""
+    """A text stream that remembers its first error, and drops everything after it."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream: TextIO = io.StringIO() if stream is None else stream
@@ -43,15 +43,15 @@ class Output:
             self.error = str(getattr(error, "strerror", None) or error)
             self.reader_left = isinstance(error, BrokenPipeError)
             with suppress(OSError, ValueError):
-                # What is still in the buffer would fail again when the interpreter ends.
+                # The buffered rest would fail again when the interpreter exits.
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, self.stream.fileno())
                 os.close(null)
 
 
 def open_descriptors() -> None:
-    """Have something behind the descriptors 0, 1 and 2: else the next file that is opened, a ledger, were to take what
-    libraries print."""
+    """Open the descriptors 0, 1 and 2 where they are closed. Otherwise the next file opened, such as a ledger, would
+    receive what libraries print."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -61,14 +61,14 @@ def open_descriptors() -> None:
 
 @contextmanager
 def guarded_output() -> Iterator[Output]:
-    """While the block lasts, the standard output, which is given, and the standard error are `Output`s."""
-    before = sys.stdout, sys.stderr
+    """Inside the block, the standard streams are `Output`s; yields the standard output."""
+    previous = sys.stdout, sys.stderr
     open_descriptors()
-    out, err = Output(before[0]), Output(before[1])
+    out, err = Output(previous[0]), Output(previous[1])
     sys.stdout, sys.stderr = out, err
     try:
         yield out
     finally:
         out.flush()
         err.flush()
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = previous

@@ -15,11 +15,11 @@ FORMATS = ("text", "json")
 
 
 def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text") -> None:
-    """Solve the free variable and print the plan.
+    """Solve for the free variable and print the plan.
 
     Raises:
-        RecipeError, PlanRefused: there is none.
-        UsageFault: an unknown format.
+        RecipeError, PlanRefused: the recipe has no plan.
+        UsageFault: the format is unknown.
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
@@ -31,7 +31,7 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text") -> N
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """The plan as a person reads it, line by line; recipe texts are among it."""
+    """The plan as lines of text, which include texts of the recipe."""
     guarantee, budget = plan.guarantee, plan.budget
     rows = [
         ("mechanism", plan.mechanism),
@@ -43,7 +43,7 @@ def plan_lines(plan: Plan) -> list[str]:
             f"{guarantee.accountant}; {guarantee.alternative_accountant} gives {guarantee.alternative_epsilon:g}",
         ),
         ("protects", guarantee.neighbouring.words.format(unit=guarantee.unit)),
-        *_places(plan),
+        *_position_rows(plan),
         ("releases", ", ".join(plan.released)),
         ("digest", plan.digest),
     ]
@@ -56,16 +56,16 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def assumption_lines(plan: Plan) -> list[str]:
-    """What the claim rests on, line by line: told by `dprecipe plan`, and in each certificate."""
+    """What the claim rests on, as lines of text; every certificate states it too."""
     return ["  rests on", *(f"    - {a.text} ({a.checked_by})" for a in plan.assumptions)]
 
 
-def _places(plan: Plan) -> list[tuple[str, str]]:
-    """Where records are protected least and most, if their place in the file decides it."""
-    places = plan.guarantee.by_position
-    if not places:
+def _position_rows(plan: Plan) -> list[tuple[str, str]]:
+    """The records with the largest and the smallest ε, where it depends on the position in the file."""
+    positions = plan.guarantee.by_position
+    if not positions:
         return []
-    worst = max(places, key=lambda place: (place[1], -place[0]))
-    best = min(places, key=lambda place: (place[1], place[0]))
-    shown = [f"ε = {epsilon:g} for record {position:,}" for position, epsilon, _ in (worst, best)]
-    return [("worst place", shown[0]), ("best place", shown[1])]
+    worst = max(positions, key=lambda bound: (bound[1], -bound[0]))
+    best = min(positions, key=lambda bound: (bound[1], bound[0]))
+    rows = [f"ε = {epsilon:g} for record {position:,}" for position, epsilon, _ in (worst, best)]
+    return [("worst position", rows[0]), ("best position", rows[1])]

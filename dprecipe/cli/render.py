@@ -1,4 +1,4 @@
-"""Findings as text, JSON, GitHub annotations: the one place where they become words on a screen."""
+"""Findings as text, JSON and GitHub annotations. Nothing else renders findings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dprecipe.text.load import split_lines
 
 SCHEMA = "dprecipe.findings/v1"
 WINDOW = 120
-HIDDEN = frozenset({"R113"})
-"""Findings whose line is not shown: it holds a secret, and the output may be kept in a log."""
+SECRET = frozenset({"R113"})
+"""Findings whose line is not shown: it has a secret, and the output may be kept in a log."""
 
 
 def as_text(findings: Sequence[Finding], texts: Mapping[str, str]) -> str:
@@ -34,15 +34,15 @@ def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> list[str]:
     word = "accepted" if finding.accepted else finding.severity
     rows = [f"{where}{word}[{finding.code}]{path}: {finding.message}"]
     source = lines.get(place.file, ()) if place else ()
-    if place and 0 < place.line <= len(source) and source[place.line - 1].strip() and finding.code not in HIDDEN:
+    if place and 0 < place.line <= len(source) and source[place.line - 1].strip() and finding.code not in SECRET:
         number = f"{place.line}"
         excerpt, column = _window(source[place.line - 1], place.column)
         end = min(column - 1 + place.width, max(column, len(excerpt)))
         width = max(1, len(make_printable(excerpt[column - 1 : end])))
-        # Tabs stay tabs and what is escaped takes its room, so that the caret stands under what it points at.
-        ahead = make_printable(excerpt[: column - 1].ljust(column - 1))
-        pad = "".join(c if c == "\t" else " " for c in ahead)
-        rows += [f"  {number} | {excerpt}", f"  {' ' * len(number)} | {pad}{'^' * width}"]
+        # Tabs stay tabs and escapes keep their width, so that the caret is below its target.
+        prefix = make_printable(excerpt[: column - 1].ljust(column - 1))
+        padding = "".join(c if c == "\t" else " " for c in prefix)
+        rows += [f"  {number} | {excerpt}", f"  {' ' * len(number)} | {padding}{'^' * width}"]
     if finding.accepted:
         rows.append(f"  = because: {finding.accepted}")
     elif finding.remedy:
@@ -51,7 +51,7 @@ def _block(finding: Finding, lines: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _window(line: str, column: int) -> tuple[str, int]:
-    """A long line cut around a column, and the column in what is left."""
+    """A long line cut around a column, and the column in the excerpt."""
     if len(line) <= WINDOW:
         return line, column
     start = max(0, min(column - 1 - WINDOW // 2, len(line) - WINDOW))
@@ -72,7 +72,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def as_dict(finding: Finding) -> dict[str, Any]:
-    """A finding as the contract's JSON has it."""
+    """A finding as in the contract's JSON."""
     place = finding.place
     return {
         "code": finding.code,
@@ -94,7 +94,7 @@ def as_json(findings: Sequence[Finding], recipes: int) -> str:
 
 
 def as_github(findings: Sequence[Finding], recipes: int) -> str:
-    """Workflow commands, errors first: GitHub shows only the first ten of a step. The last line counts."""
+    """Workflow commands, errors first: GitHub shows only the first ten of a step. The last line is the summary."""
     rows = [
         _annotation(finding)
         for finding in sorted(findings, key=lambda finding: (not finding.is_error, bool(finding.accepted)))
@@ -111,12 +111,12 @@ def _annotation(finding: Finding) -> str:
         "title": f"{finding.code} {finding.path}".strip(),
     }
     listed = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in properties.items())
-    more = f"accepted because: {finding.accepted}" if finding.accepted else finding.remedy
-    message = f"{finding.message}\n{more}".strip()
+    note = f"accepted because: {finding.accepted}" if finding.accepted else finding.remedy
+    message = f"{finding.message}\n{note}".strip()
     return f"::{'notice' if finding.accepted else finding.severity} {listed}::{_escape(message)}"
 
 
-def _escape(text: str, more: str = "") -> str:
-    for character in "%\r\n" + more:  # the percent sign first
+def _escape(text: str, extra: str = "") -> str:
+    for character in "%\r\n" + extra:  # the percent sign first
         text = text.replace(character, f"%{ord(character):02X}")
     return text.replace("##[", "# #[")  # an older form of command, which runners read anywhere in a line

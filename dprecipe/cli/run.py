@@ -26,7 +26,7 @@ def run(
     data_root: Path | None = None,
     accept_lost_steps: bool = False,
 ) -> int:
-    """Plan, then train; the exit code. Raises every `Fault` of the two."""
+    """Plan, then train; returns the exit code. Raises the faults of both."""
     plan = make_plan(read(recipe, overrides))
     missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
     if missing:
@@ -40,38 +40,38 @@ def run(
 
         end_with_launcher()
     if int(os.environ.get("RANK", "0")) > 0:
-        return _led(plan, resume, data_root)
+        return _run_follower(plan, resume, data_root)
     write_output(plan_lines(plan))
     if plan.release.sign is not None:
         from dprecipe.release.sign import permission_advice
 
         advice = permission_advice(Path(plan.source.file).parent / plan.release.sign.key)
         write_note(*([] if advice is None else [f"warning: {advice}"]))
-    # Torch is imported by the run itself, once the data are checked: what is refused should not have to wait for it.
+    # The run itself imports torch, after checking the data: a refusal should not have to wait for it.
     with importing_libraries():
         from dprecipe.training import run as training
 
     if rehearse:
         result = training.rehearse(plan)
-        about = f"about {result.seconds / 60:.1f} minutes for the run"
-        write_output([*result.remarks, f"rehearsed {result.done}, {about}; nothing was spent"])
+        estimate = f"about {result.seconds / 60:.1f} minutes for the run"
+        write_output([*result.remarks, f"rehearsed {result.done}, {estimate}; nothing was spent"])
         return 0
-    done = training.run(plan, out, data_root=data_root, resume=resume, accept_lost_steps=accept_lost_steps)
+    finished = training.run(plan, out, data_root=data_root, resume=resume, accept_lost_steps=accept_lost_steps)
     score = ""
-    if done.score is not None and plan.publishes_scores:
-        score = f", {done.score.summary} on {done.score.records:,} held-out records"
-    elif done.score is not None:
-        score = f", scores on private records are in {done.folder / 'private' / 'metrics.csv'}"
-    spent = f"spent ε = {done.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
-    last = f"publish {done.release}; check it with: dprecipe verify {done.release}"
-    if not done.verified:
-        last = f"don't publish {done.release}: runtime.insecure fixed its randomness, and it does not verify"
-    write_output([*done.remarks, f"{done.stop_reason}: {spent}{score} in {done.seconds:.0f} s", last])
+    if finished.score is not None and plan.publishes_scores:
+        score = f", {finished.score.summary} on {finished.score.records:,} held-out records"
+    elif finished.score is not None:
+        score = f", scores on private records are in {finished.folder / 'private' / 'metrics.csv'}"
+    spent = f"spent ε = {finished.epsilon:g} of {plan.budget.epsilon:g} at δ = {plan.budget.delta:g}"
+    next_step = f"publish {finished.release}; check it with: dprecipe verify {finished.release}"
+    if not finished.verified:
+        next_step = f"don't publish {finished.release}: runtime.insecure fixed its randomness, and it does not verify"
+    write_output([*finished.remarks, f"{finished.stop_reason}: {spent}{score} in {finished.seconds:.0f} s", next_step])
     return 0
 
 
-def _led(plan: Plan, resume: bool, data_root: Path | None) -> int:
-    """One of several processes that is not the first: it has nothing to say, unless it alone fails."""
+def _run_follower(plan: Plan, resume: bool, data_root: Path | None) -> int:
+    """Train in a process other than the first one. It prints nothing unless it fails."""
     with importing_libraries():
         from dprecipe.training import run as training
 

@@ -15,7 +15,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def as_sarif(findings: Sequence[Finding]) -> str:
-    """One run; a rule for each code that occurs."""
+    """A SARIF log of one run, with a rule for each code that occurs."""
     codes = sorted({finding.code for finding in findings})
     content = {
         "$schema": SCHEMA,

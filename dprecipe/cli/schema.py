@@ -1,4 +1,4 @@
-"""`dprecipe schema`: write the JSON Schemas, or check that the written ones are current."""
+"""`dprecipe schema`: write the JSON Schemas, or check that the files are up to date."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dprecipe.screen import write_output
 
 
 def schema(out: Path | None = None, check: bool = False) -> int:
-    """Write every schema into a folder (`schemas` when none is named); the exit code.
+    """Write every schema into a folder (`schemas` by default); returns the exit code.
 
     With `check` nothing is written, and a missing or outdated file makes the exit code 1.
 
@@ -21,8 +21,8 @@ def schema(out: Path | None = None, check: bool = False) -> int:
     stale = [name for name in SCHEMAS if check and _text(folder / name) != schema_text(name)]
     if check:
         for name in stale:
-            write_output([f"{folder / name} is not current: run `dprecipe schema --out {folder}`"])
-        write_output([f"{len(SCHEMAS)} schemas, {len(stale)} not current"])
+            write_output([f"{folder / name} is out of date: run `dprecipe schema --out {folder}`"])
+        write_output([f"{len(SCHEMAS)} schemas, {len(stale)} out of date"])
         return int(bool(stale))
     try:
         folder.mkdir(parents=True, exist_ok=True)

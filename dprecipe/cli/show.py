@@ -15,7 +15,7 @@ def show(recipe: Path, overrides: Sequence[str] = (), origin: bool = False) -> N
     """Print the recipe with `extends` and overrides applied; with `origin`, where each value came from.
 
     Raises:
-        RecipeError: with all that is wrong.
+        RecipeError: with every finding.
     """
     loaded = read(recipe, overrides)
     comment = (lambda path: make_printable(loaded.origin(".".join(map(str, path))))) if origin else None
@@ -23,7 +23,7 @@ def show(recipe: Path, overrides: Sequence[str] = (), origin: bool = False) -> N
 
 
 def resolved_text(loaded: Loaded) -> dict[str, Any]:
-    """Every value of the recipe, defaults included; what is optional and absent stays absent."""
+    """Every value of the recipe, including defaults; optional values that are absent stay absent."""
     values = loaded.recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
-    values["meta"] = loaded.recipe.meta  # free-form: a null of the author's stays
+    values["meta"] = loaded.recipe.meta  # free-form: the author's nulls stay
     return values

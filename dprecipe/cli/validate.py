@@ -19,10 +19,10 @@ SUFFIXES = (".yaml", ".yml")
 def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None = None) -> int:
     """Print every finding of recipes; folders are searched for `*.yaml` and `*.yml`. Exit code: 1 for errors.
 
-    With `data_root`, also warn of declared data files that are not there; their contents are not looked at.
+    With `data_root`, also warn about declared data files that are missing there; their contents are not read.
 
     Raises:
-        UsageFault: an unknown format, or a folder without a recipe.
+        UsageFault: the format is unknown, or a folder has no recipe.
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
@@ -38,7 +38,7 @@ def validate(paths: Sequence[Path], output: str = "text", data_root: Path | None
 
 
 def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...], dict[str, str]]:
-    """The findings of one recipe, each at its place, and the texts they point into."""
+    """The findings of one recipe, each with its place, and the texts they point into."""
     try:
         loaded = read(file)
     except RecipeError as error:
@@ -52,13 +52,15 @@ def check(file: Path, data_root: Path | None = None) -> tuple[tuple[Finding, ...
 def _recipes(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    result = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and not _hidden(file.relative_to(path)))
+    result = sorted(
+        file for file in path.rglob("*") if file.suffix in SUFFIXES and not _is_hidden(file.relative_to(path))
+    )
     if not result:
-        raise UsageFault(f"{path} holds no *.yaml and no *.yml file", "name a recipe, or a folder that holds one")
+        raise UsageFault(f"{path} has no *.yaml or *.yml file", "name a recipe, or a folder that has one")
     return result
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.release.card import lost_steps
+from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.origins import list_declared
 from dprecipe.release.verify import Verified
 from dprecipe.release.verify import verify as check
@@ -19,11 +19,11 @@ def verify(path: Path, public_key: Path | None = None, max_seconds: float = 120,
 
 
 def verified_lines(verified: Verified) -> list[str]:
-    """What is printed, line by line; recipe texts are among it."""
+    """A verified certificate as lines of text, which include texts of the recipe."""
     claim, predicate = verified.claim, verified.statement.predicate
     mechanism = predicate.mechanism
     part = mechanism_of(mechanism.kind).certificate
-    lost = lost_steps(predicate)
+    missing = describe_lost_steps(predicate)
     return [
         "verified",
         "",
@@ -33,7 +33,7 @@ def verified_lines(verified: Verified) -> list[str]:
         f"  protects      {claim.unit.name}: {claim.unit.enforced_by}",
         f"  mechanism     {mechanism.kind}, {predicate.sampling.steps_charged:,} {part.progress[1]} charged, "
         f"{part.describe_noise(mechanism)}",
-        *([f"  lacks         {lost}"] if lost else []),
+        *([f"  lacks         {missing}"] if missing else []),
         f"  released      {', '.join(claim.released)}; files: "
         f"{', '.join(subject.name for subject in verified.statement.subject)}",
         *(f"  DECLARED      {text}" for text in list_declared(predicate)),
@@ -41,7 +41,7 @@ def verified_lines(verified: Verified) -> list[str]:
         "",
         "checked",
         *(f"  - {text}" for text in verified.checked),
-        "rests on, unchecked here",
+        "rests on, not checked here",
         *(f"  - {a.text}" for a in predicate.assumptions if a.checked_by == "declaration"),
         "not shown",
         *(f"  - {text}" for text in verified.notes),

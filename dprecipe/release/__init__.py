@@ -1,5 +1,6 @@
 """What may be published, and how anyone verifies it.
 
-Certificate, `verify`, signature, report and card: without torch, private data or the private part of a run folder.
-Certificates are untrusted input here. What a certificate says of one mechanism lies in that mechanism's folder.
+The certificate, `verify`, signatures, the report and the card. Nothing here needs torch, private data or the private
+part of a run folder. Certificates are untrusted input. What a certificate says of one mechanism is in that mechanism's
+folder.
 """

@@ -1,4 +1,4 @@
-"""The certificate: a pure function of the plan, the ledger, and what the run recorded of itself.
+"""The certificate: a pure function of the plan, the ledger, and what the run recorded about itself.
 
 The guarantee is computed from the ledger's charges, never from the plan: what was spent is what is claimed.
 """
@@ -18,7 +18,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.events import Charge, count_events
 from dprecipe.privacy.ledger import Ledger
 from dprecipe.release import origins, schema, tensors, untrusted
-from dprecipe.release.checks import MAX_DEVICE, check_facts, record_text
+from dprecipe.release.checks import MAX_DEVICE, check_facts, shorten_record
 from dprecipe.release.claim import Numbers, compute_numbers, make_claim
 from dprecipe.release.facts import PublicScore, RunFacts, Spent
 
@@ -36,36 +36,36 @@ def make_certificate(plan: Plan, ledger: Ledger, run: RunFacts, files: Mapping[s
     `files`: the released files by name, each with its digest (`sha256:…`), without the certificate's own.
 
     Raises:
-        RunFailed: the ledger is of another plan or holds more than the budget, or the run facts contradict
-            the plan.
+        RunFailed: the ledger belongs to another plan or exceeds the budget, or the run facts contradict the
+            plan.
     """
-    return make_statement(of_run(plan, ledger, run), files)
+    return make_statement(make_run_predicate(plan, ledger, run), files)
 
 
-def of_run(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Predicate:
+def make_run_predicate(plan: Plan, ledger: Ledger, run: RunFacts) -> schema.Predicate:
     """The predicate of a run; see `make_certificate`."""
     if ledger.plan_digest != plan.digest:
-        raise RunFailed("the ledger is of another plan than the certificate was asked for", "use the run's own recipe")
+        raise RunFailed("the ledger belongs to another plan than this one", "use the run's own recipe")
     return make_predicate(plan, Spent.of(ledger), run)
 
 
-def make_statement(made: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
+def make_statement(predicate: schema.Predicate, files: Mapping[str, str]) -> dict[str, Any]:
     """The Statement that binds a predicate to files."""
     subjects = tuple(
         schema.Subject(name=name, digest=schema.SubjectDigest(sha256=files[name].removeprefix("sha256:")))
         for name in sorted(files)
     )
-    whole = schema.Statement(
+    statement = schema.Statement(
         _type="https://in-toto.io/Statement/v1",
         subject=subjects,
         predicateType="urn:dprecipe:certificate:v1",
-        predicate=made,
+        predicate=predicate,
     )
-    return to_json(whole)
+    return to_json(statement)
 
 
 def to_json(model: schema.Statement | schema.Predicate) -> dict[str, Any]:
-    """As JSON types."""
+    """A statement or predicate as JSON types."""
     content: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
     return content
 
@@ -76,7 +76,7 @@ def to_bytes(certificate: Mapping[str, Any]) -> bytes:
 
 
 def make_predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
-    """All that a certificate states, but the files it is bound to.
+    """Everything a certificate states, except the files it is bound to.
 
     Raises:
         RunFailed: more was spent than the budget holds, or the run facts contradict the plan.
@@ -91,34 +91,34 @@ def make_predicate(plan: Plan, spent: Spent, run: RunFacts) -> schema.Predicate:
     return assemble_predicate(plan, spent, run, numbers)
 
 
-def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) -> schema.Predicate:
-    """A predicate from its four sources; no arithmetic is done here, so `verify` can do it apart.
+def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, numbers: Numbers) -> schema.Predicate:
+    """A predicate from its four sources; it does no arithmetic: `verify` does that separately.
 
     Raises:
         RunFailed: a score on private records was given.
     """
     return schema.Predicate(
-        claim=make_claim(plan, found, run.insecure_seed is not None),
-        mechanism=mechanism_of(plan.mechanism).certificate.describe_mechanism(plan, spent.charges, found.own),
+        claim=make_claim(plan, numbers, run.insecure_seed is not None),
+        mechanism=mechanism_of(plan.mechanism).certificate.describe_mechanism(plan, spent.charges, numbers.own),
         sampling=_sampling(plan, spent.charges, run.steps_lost),
         events=schema.Events(
             run_length=tuple(RUNS.validate_python(charge.to_json()) for charge in spent.charges),
             total=count_events(spent.charges),
             ledger=spent.digest,
         ),
-        accounting=found.accounting,
+        accounting=numbers.accounting,
         assumptions=tuple(
             schema.AssumptionFacts(id=a.id, text=a.text, checked_by=a.checked_by)
             for a in (
                 *plan.assumptions,
-                *origins.list_assumptions(run.model, run.data, run.tensors, tensors.is_known(plan)),
+                *origins.list_assumptions(run.model, run.data, run.tensors, tensors.has_known_tensors(plan)),
             )
         ),
         tensors=tuple(
             schema.TensorFacts(name=t.name, shape=t.shape, made_by=t.made_by, dtype=t.dtype) for t in run.tensors
         ),
         data_access=_data_access(plan, run),
-        budget=_budget(plan, found.epsilon, spent),
+        budget=_budget(plan, numbers.epsilon, spent),
         randomness=schema.Randomness(generator=run.generator, entropy=run.entropy, insecure_seed=run.insecure_seed),
         numerics=schema.Numerics(
             sum_dtype=run.sum_dtype, noise_dtype=run.noise_dtype, floating_point=run.floating_point
@@ -129,28 +129,28 @@ def assemble_predicate(plan: Plan, spent: Spent, run: RunFacts, found: Numbers) 
     )
 
 
-def _sampling(plan: Plan, charges: Sequence[Charge], lost: int) -> schema.SamplingFacts:
+def _sampling(plan: Plan, charges: Sequence[Charge], steps_lost: int) -> schema.SamplingFacts:
     part = mechanism_of(plan.mechanism).certificate
-    room, charged = plan.room, part.count_steps_charged(charges)
+    details, charged = plan.room, part.count_steps_charged(charges)
     return schema.SamplingFacts(
-        scheme=room.scheme,
-        rate=room.sampling_rate,
+        scheme=details.scheme,
+        rate=details.sampling_rate,
         size=plan.data.size,
-        expected_batch=room.expected_batch,
-        largest_batch=room.max_batch_size,
+        expected_batch=details.expected_batch,
+        largest_batch=details.max_batch_size,
         steps_planned=plan.length.steps,
         steps_charged=charged,
-        steps_trained=None if part.hides_iterates else charged - lost,
+        steps_trained=None if part.hides_iterates else charged - steps_lost,
     )
 
 
-def _score(found: PublicScore) -> schema.ClassifierScore | schema.NumericScore:
-    loss, records = found.loss, found.records
-    if found.mean_absolute_error is not None:
-        return schema.NumericScore(mean_absolute_error=found.mean_absolute_error, loss=loss, records=records)
-    if found.accuracy is None:
+def _score_facts(score: PublicScore) -> schema.ClassifierScore | schema.NumericScore:
+    loss, records = score.loss, score.records
+    if score.mean_absolute_error is not None:
+        return schema.NumericScore(mean_absolute_error=score.mean_absolute_error, loss=loss, records=records)
+    if score.accuracy is None:
         raise RunFailed("internal fault: a score of neither a classifier nor a regression", "please report this")
-    return schema.ClassifierScore(accuracy=found.accuracy, loss=loss, records=records)
+    return schema.ClassifierScore(accuracy=score.accuracy, loss=loss, records=records)
 
 
 def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
@@ -159,13 +159,16 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
         raise RunFailed("internal fault: a score on private records was about to be released", "please report this")
     score: schema.ClassifierScore | schema.NumericScore | None = None
     if run.score is not None:
-        score = _score(run.score)
+        score = _score_facts(run.score)
     status: Status
     part = mechanism_of(plan.mechanism).certificate
     if public:
-        status, text = "public", _public_records(run)
+        status, text = "public", _describe_public_records(run)
     elif test is not None:
-        status, text = "private_internal", "on private records: the scores stay in private/ and chose nothing"
+        status, text = (
+            "private_internal",
+            "on private records: the scores stay in private/ and were not used for any choice",
+        )
     else:
         status, text = "none", "the recipe names no records to evaluate on"
     return schema.DataAccess(
@@ -175,8 +178,8 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
         if run.initial is None
         else Access(
             status="declared",
-            text="training began from weights that the recipe declares to be learned from public data alone: the file "
-            "is named under provenance, and what it was learned from is not covered",
+            text="training started from weights that the recipe declares to be learned from public data alone: the "
+            "file is named under provenance, and the data it was learned from are not covered",
         ),
         preprocessing=origins.describe_preprocessing(run.data),
         tuning=Access(
@@ -188,10 +191,10 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
     )
 
 
-def _public_records(run: RunFacts) -> str:
+def _describe_public_records(run: RunFacts) -> str:
     if run.data == "python":
         return (
-            "on records that are declared public, by the recipe or by who passed records from Python; nobody checked it"
+            "on records that the recipe, or whoever passed records from Python, declares public; this was not checked"
         )
     return "on records that the recipe declares public"
 
@@ -219,7 +222,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
     return schema.Provenance(
         recipe=schema.RecipeFacts(
             name=plan.name,
-            file=PurePath(source.file).name,  # no path of the machine it was made on
+            file=PurePath(source.file).name,  # the name alone: no paths of the machine
             text=source.text,
             overrides=source.overrides,
             parents=tuple(schema.Parent(name=name, text=text) for name, text in source.parents),
@@ -234,7 +237,7 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
         if run.initial is None
         else schema.InitialWeightsFacts(file=run.initial.name, digest=run.initial.digest, head=run.initial.head),
         versions=dict(run.versions),
-        device=record_text(run.device, MAX_DEVICE),
+        device=shorten_record(run.device, MAX_DEVICE),
         started=run.started,
         finished=run.finished,
         data_commitment=commitment,

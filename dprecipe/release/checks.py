@@ -1,4 +1,4 @@
-"""The checks that this version makes on a program before it sees a record: exactly these, in these words."""
+"""The checks that this version runs on a program before it sees a record: exactly these, with these texts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ MAX_MEASURED, MAX_DEVICE = 400, 120
 """Characters of what a check measured, and of a device's name."""
 
 
-def record_text(text: str, most: int) -> str:
-    """What a run says of itself, as a certificate has it: one line without control characters, at most this long."""
+def shorten_record(text: str, max_length: int) -> str:
+    """A run's own text as a certificate holds it: one line without control characters, cut to `max_length`."""
     line = one_line(text)
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
-def check_facts(found: CheckResult, plan: Plan) -> CheckFacts:
-    """A check as a certificate of the plan has it, in the words of the plan's mechanism."""
-    text = mechanism_of(plan.mechanism).certificate.list_checks(plan).get(found.id, found.text)
-    return CheckFacts(id=found.id, text=text, passed=found.passed, measured=record_text(found.measured, MAX_MEASURED))
+def check_facts(result: CheckResult, plan: Plan) -> CheckFacts:
+    """A check as a certificate of the plan states it, with the text of the plan's mechanism."""
+    text = mechanism_of(plan.mechanism).certificate.list_checks(plan).get(result.id, result.text)
+    return CheckFacts(
+        id=result.id, text=text, passed=result.passed, measured=shorten_record(result.measured, MAX_MEASURED)
+    )
 
 
 def find_check_differences(stated: Sequence[CheckFacts], plan: Plan) -> list[str]:
-    """Checks that are missing, do not belong to runs of this plan, stand twice, or did not pass."""
-    expected, named = mechanism_of(plan.mechanism).certificate.list_checks(plan), [check.id for check in stated]
-    problems = [f"checks: {name} was not made" for name in sorted(set(expected) - set(named))]
-    problems += [f"checks: {name!a} is no check of such a run" for name in dict.fromkeys(named) if name not in expected]
-    problems += ["checks: one stands twice"] if len(set(named)) != len(named) else []
+    """Checks that are missing, that runs of this plan don't make, or that appear twice."""
+    expected, ids = mechanism_of(plan.mechanism).certificate.list_checks(plan), [check.id for check in stated]
+    problems = [f"checks: {name} is missing" for name in sorted(set(expected) - set(ids))]
+    problems += [
+        f"checks: {name!a} is not a check of this kind of run" for name in dict.fromkeys(ids) if name not in expected
+    ]
+    problems += ["checks: one appears twice"] if len(set(ids)) != len(ids) else []
     return problems

@@ -17,7 +17,7 @@ from dprecipe.privacy.workload import summarise_charges
 from dprecipe.release.schema import Accountant, Claim, GaussianBound, ProfilePoint, Role
 
 GRID = 200
-"""Points at which the Gaussian bound is held against the profile."""
+"""Points at which the Gaussian bound is compared with the profile."""
 
 FACTORS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
 """The profile's ε, as multiples of the claimed one."""
@@ -33,28 +33,28 @@ BOUNDS = {
 }
 
 NOT_PROTECTED = (
-    "facts that hold for the many: what a model learns of a population, it says about its members too",
-    "that the records are what the recipe declares: on others a run is refused, before anything is spent",
-    "how long the run took, the memory it used, and every other side channel of the machine",
-    "anything else computed from the same records: what several releases spend adds up",
+    "facts about a population: what a model learns about many people also says something about each of them",
+    "that the records are what the recipe declares: a run on other records is refused before anything is spent",
+    "how long the run took, how much memory it used, and every other side channel",
+    "anything else computed from the same records: the costs of several releases add up",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Everything in a certificate that an accountant computed; every number is rounded up."""
+    """The numbers of a certificate that the accountants computed; all are rounded up."""
 
     epsilon: float
     profile: tuple[ProfilePoint, ...]
     gdp: GaussianBound | None
     accounting: tuple[Accountant, ...]
     own: object = None
-    """Of the mechanism's own statement; its room knows the type."""
+    """Numbers of the mechanism's own part of the certificate; the mechanism's folder defines the type."""
 
 
 def compute_numbers(plan: Plan, charges: Sequence[Charge], published: object = None) -> Numbers:
-    """What `charges` cost, by the accountant the budget names and two more; the plan's guarantee is not read.
-    `published`: what the run published of itself, for the mechanism's own statement.
+    """What `charges` cost, by the accountant that the budget names and by two more. The plan's guarantee is not read.
+    `published`: what the run published about itself, for the mechanism's own part of the certificate.
 
     Guarantees: the composition of the charges is (ε, δ)-DP at the budget's δ, and (ε', δ')-DP at every point
     of the profile; its δ(ε) is at most that of the Gaussian bound on the stated interval.
@@ -65,31 +65,31 @@ def compute_numbers(plan: Plan, charges: Sequence[Charge], published: object = N
     budget = plan.budget
     delta, relation = budget.delta, budget.neighbouring
     first = accountants.epsilon_answer(charges, delta, relation, budget.accountant)
-    second = accountants.epsilon_answer(charges, delta, relation, other_accountant(budget.accountant))
+    second = accountants.epsilon_answer(charges, delta, relation, choose_alternative(budget.accountant))
     third = cross_check.ask_library(charges, delta, relation)
     epsilon = rounding.round_up(first.value)
-    ours = f"dprecipe {__version__}"
-    bounds = bounds_of(plan)
+    version = f"dprecipe {__version__}"
+    bounds = list_bounds(plan)
     return Numbers(
         epsilon,
-        compute_profile(charges, relation, budget.accountant, profile_epsilons(epsilon)),
-        gaussian_bound(charges, relation, epsilon),
+        compute_profile(charges, relation, budget.accountant, choose_epsilons(epsilon)),
+        find_gaussian_bound(charges, relation, epsilon),
         (
-            _row(bounds, first.accountant, ours, "claim", epsilon),
-            _row(bounds, second.accountant, ours, "alternative", rounding.round_up(second.value)),
+            _row(bounds, first.accountant, version, "claim", epsilon),
+            _row(bounds, second.accountant, version, "alternative", rounding.round_up(second.value)),
             _row(bounds, third.name, third.version, "cross_check", rounding.round_up(third.epsilon)),
         ),
         mechanism_of(plan.mechanism).certificate.compute_numbers(plan, charges, epsilon, published),
     )
 
 
-def bounds_of(plan: Plan) -> dict[str, str]:
-    """What kind of bound each accountant of the plan's events gives, by the accountant's name."""
+def list_bounds(plan: Plan) -> dict[str, str]:
+    """The kind of bound that each accountant of the plan's events gives, by the accountant's name."""
     return {**BOUNDS, **mechanism_of(plan.mechanism).certificate.bounds}
 
 
-def other_accountant(accountant: str) -> str:
-    """The accountant that cross-checks another."""
+def choose_alternative(accountant: str) -> str:
+    """The name of the accountant to run beside `accountant`."""
     return "rdp" if accountant in ("pld", "gdp") else "pld"
 
 
@@ -98,8 +98,8 @@ def _row(bounds: Mapping[str, str], name: str, version: str, role: Role, epsilon
     return Accountant(name=name, version=version, bound=bounds[name], role=role, epsilon=bounded)
 
 
-def profile_epsilons(epsilon: float) -> tuple[float, ...]:
-    """Where the profile is stated; nowhere when nothing is bounded or nothing was spent."""
+def choose_epsilons(epsilon: float) -> tuple[float, ...]:
+    """The values of ε at which the profile is stated; none when ε is infinite or nothing was spent."""
     if not 0 < epsilon < math.inf:
         return ()
     return tuple(rounding.round_up(factor * epsilon) for factor in FACTORS)
@@ -113,13 +113,12 @@ def compute_profile(
     return tuple(ProfilePoint(epsilon=e, delta=min(1.0, rounding.round_up(d))) for e, d in points)
 
 
-def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float) -> GaussianBound | None:
-    """The least μ found such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing
-    was sampled, else for 0 ≤ ε' ≤ 2ε; None where no such μ was found, or none is looked for: of last-iterate releases
-    whose guarantee is an average.
+def find_gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilon: float) -> GaussianBound | None:
+    """A small μ such that δ(ε') is at most that of a μ-Gaussian mechanism: for all ε' where nothing was sampled, else
+    for 0 ≤ ε' ≤ 2ε. None where there is no such μ, and for last-iterate releases whose guarantee is an average.
 
-    Guarantees: holds on the whole interval and not just on the grid: between neighbouring points the profile
-    lies below its left end and the Gaussian's above its right one.
+    Guarantees: the bound holds on the whole interval, not just on the grid. Between neighbouring points the profile
+    is below its value at the left end, and the Gaussian's is above its value at the right end.
     Source: Dong, Roth & Su 2022, Corollary 2.13; Gomez et al. 2025 for reporting μ.
     """
     work = summarise_charges(charges, neighbouring)
@@ -128,8 +127,8 @@ def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilo
     if work.gaussian:
         return GaussianBound(mu=rounding.round_up(work.mu * (1 + 1e-12)), from_epsilon=0.0, to_epsilon=None)
     if work.whole:
-        alone = work.lone_profile
-        mu = None if alone is None else whole_runs.profile_mu(*alone)
+        profile = work.lone_profile
+        mu = None if profile is None else whole_runs.profile_mu(*profile)
         return None if mu is None else GaussianBound(mu=rounding.round_up(mu), from_epsilon=0.0, to_epsilon=None)
     grid = [2 * epsilon * i / GRID for i in range(GRID + 1)]
     deltas = [delta for _, delta in accountants.profile(charges, neighbouring, "pld", grid)]
@@ -139,27 +138,27 @@ def gaussian_bound(charges: Sequence[Charge], neighbouring: Neighbouring, epsilo
     return GaussianBound(mu=rounding.round_up(mu * (1 + 1e-9)), from_epsilon=0.0, to_epsilon=grid[-1])
 
 
-def make_claim(plan: Plan, found: Numbers, insecure: bool) -> Claim:
+def make_claim(plan: Plan, numbers: Numbers, insecure: bool) -> Claim:
     """The claim that follows from the numbers."""
     budget, part = plan.budget, mechanism_of(plan.mechanism).certificate
     unit = part.describe_unit(plan)
     return Claim(
-        epsilon=found.epsilon,
+        epsilon=numbers.epsilon,
         delta=budget.delta,
         neighbouring=budget.neighbouring.value,
         unit=unit,
         sentence=(
-            claim_sentence(found.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure)
-            + part.qualify_claim(plan, found.own)
+            write_claim(numbers.epsilon, budget.delta, budget.neighbouring, unit.name, plan.released, insecure)
+            + part.qualify_claim(plan, numbers.own)
         ),
         released=plan.released,
-        not_protected=not_protected(plan),
-        profile=found.profile,
-        gdp=found.gdp,
+        not_protected=list_unprotected(plan),
+        profile=numbers.profile,
+        gdp=numbers.gdp,
     )
 
 
-def claim_sentence(
+def write_claim(
     epsilon: float,
     delta: float,
     neighbouring: Neighbouring,
@@ -175,20 +174,20 @@ def claim_sentence(
         f"probability by at most a factor of exp({epsilon!r}), plus {delta!r}."
     )
     if insecure:
-        return f"NOT A RELEASE: the randomness was fixed in advance, for a test; nobody is protected. {formal}"
+        return f"NOT A RELEASE: the randomness was fixed in advance for a test, so nobody is protected. {formal}"
     return formal
 
 
-def not_protected(plan: Plan) -> tuple[str, ...]:
+def list_unprotected(plan: Plan) -> tuple[str, ...]:
     """What the claim does not cover, in words."""
     size = plan.data.size
-    who = "records" if plan.data.unit == "record" else f"values of {plan.guarantee.unit}"
+    noun = "records" if plan.data.unit == "record" else f"values of {plan.guarantee.unit}"
     first = [
-        f"the number of {who}, {size}, and the shape of the data: columns, ranges, categories, classes",
+        f"the number of {noun}, {size}, and the shape of the data: columns, ranges, categories, classes",
         "the recipe: the model's architecture and every hyper-parameter",
         "metrics on private records, checkpoints and the ledger: they stay in private/",
     ]
     first += mechanism_of(plan.mechanism).certificate.list_unprotected(plan)
     if plan.data.unit == "record":
-        first.append("a person with several records: each record is protected, not all of them together")
+        first.append("people with several records: each record is protected, but not all records of one person at once")
     return (*first, *places.not_protected(plan), *NOT_PROTECTED)

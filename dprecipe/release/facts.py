@@ -1,4 +1,4 @@
-"""What a run can tell of itself and nobody can recompute: the recorded half of a certificate's inputs."""
+"""What a run records about itself and nobody can recompute: the recorded half of a certificate's inputs."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTensor:
-    """A tensor of `model.safetensors`, and what made its values.
+    """A tensor of `model.safetensors`, and where its values come from.
 
-    `noisy_steps`: the mechanism. No noisy step touched the others: `seed`, the recipe's own initialisation; `file`,
-    the declared initial weights; `python`, a module that was passed from there.
+    `noisy_steps`: the mechanism. No noisy step changed the others: `seed`, the recipe's own initialisation; `file`,
+    the declared initial weights; `python`, a module passed from Python.
     """
 
     name: str
@@ -73,8 +73,8 @@ class ReleasedTensor:
 
 @dataclass(frozen=True, slots=True)
 class PublicScore:
-    """Of the released model on records that the recipe declares public: a classifier's accuracy, or the error of a
-    regression in the units of what it predicts."""
+    """The score of the released model on records that the recipe declares public: a classifier's accuracy, or a
+    regression's error in the units of its predictions."""
 
     accuracy: float | None
     loss: float
@@ -86,12 +86,15 @@ class PublicScore:
 class RunFacts:
     """What was recorded while the run took place. Nothing in it may depend on private records.
 
-    `score` is given only where `data.test.access` is public; `published`, what the mechanism's own statement takes,
-    only where the recipe publishes it and after its event was charged. `commitment` is the hexadecimal HMAC of the
-    private data (see `commit_to_data`).
+    `score`: set only where `data.test.access` is public.
+    `published`: what the mechanism's own part of the certificate states; set only where the recipe publishes it, after
+    its event was charged.
+    `commitment`: the hexadecimal HMAC of the private data (see `commit_to_data`).
     `steps_lost`: steps that were charged and are not in the model.
-    `started` and `finished` are ISO 8601 in UTC. `initial` is the file of weights that the recipe's model started from.
-    `tensors` are all that the release holds; `data` is "python" where any set of records was passed from there.
+    `started`, `finished`: ISO 8601, in UTC.
+    `initial`: the file of weights that the recipe's model started from.
+    `tensors`: all tensors of the release.
+    `data`: "python" where any set of records was passed from Python.
     """
 
     checks: tuple[CheckResult, ...]
@@ -147,8 +150,8 @@ class Spent:
         )
 
 
-def package_versions() -> dict[str, str]:
-    """The versions that took part, by distribution name; nothing is imported."""
+def list_versions() -> dict[str, str]:
+    """The installed versions of the packages that a run uses, by distribution name; nothing is imported."""
     versions = {"dprecipe": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -161,8 +164,8 @@ def package_versions() -> dict[str, str]:
 def commit_to_data(key: bytes, *parts: bytes | memoryview) -> str:
     """A commitment to private data: HMAC-SHA256 over the parts and their lengths, hexadecimal.
 
-    Guarantees: without `key` (kept in `private/`) it tells nothing of the data; with it, the data can be
-    shown to be the ones that were used.
+    Guarantees: without `key` (which stays in `private/`) it reveals nothing about the data; with it, anyone can check
+    that given data are the ones that were used.
     Source: RFC 2104.
     """
     mac = hmac.new(key, digestmod=hashlib.sha256)

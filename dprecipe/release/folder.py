@@ -1,4 +1,4 @@
-"""`release/`: written whole or not at all, and read back file by file."""
+"""`release/`: written completely or not at all, and compared file by file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 CERTIFICATE = "certificate.json"
 ENVELOPE = "certificate.dsse.json"
-OWN = frozenset({CERTIFICATE, ENVELOPE})
-"""The certificate's own files: the only ones that no certificate can name."""
+CERTIFICATE_FILES = frozenset({CERTIFICATE, ENVELOPE})
+"""The certificate's own files: the only ones that a certificate can't name."""
 
-MODEL = frozenset({"model.safetensors", "model.json"})
-REPORT = frozenset({"report.html", "card.md"})
+MODEL_FILES = frozenset({"model.safetensors", "model.json"})
+REPORT_FILES = frozenset({"report.html", "card.md"})
 
 
 def publish_draft(
@@ -45,46 +45,47 @@ def publish_draft(
     """Write the release of a finished run; returns the ε it claims, computed from the ledger.
 
     `history`: public scores along the run (`step`, `epsilon`, `accuracy`, `loss`). `write` puts the model's
-    files into the folder it is given. `check` is shown the whole release before it becomes one: what it raises keeps
-    it from that.
+    files into the folder it is given. `check` gets the complete draft; if it raises, nothing is published.
 
-    Guarantees: `target` appears whole, with its content on disk, or not at all; one that exists is
-    left alone.
+    Guarantees: `target` appears complete, with its content on disk, or not at all. A `target` that exists is not
+    changed.
 
     Raises:
-        UsageFault: `target` exists, or the key that shall sign can't be used.
-        RunFailed: the ledger supports no certificate, or the disk refuses; nothing is left behind.
+        UsageFault: `target` exists, or the signing key can't be used.
+        RunFailed: the ledger supports no certificate, or writing fails; nothing is left behind.
     """
-    key = signing_key(plan)
-    result = certificate.of_run(plan, ledger, run)
+    key = load_signing_key(plan)
+    result = certificate.make_run_predicate(plan, ledger, run)
     with open_draft(target) as draft:
         write(draft)
-        metrics = card.list_metrics(result, covered_history(plan, history))
-        _put(draft / "metrics.json", to_bytes(metrics))
+        metrics = card.list_metrics(result, select_history(plan, history))
+        _write_new(draft / "metrics.json", to_bytes(metrics))
         if plan.release.report:
             from dprecipe.release import report
 
-            _put(draft / "report.html", report.render_html(plan, result, ledger.charges, metrics["history"]).encode())
-            _put(draft / "card.md", card.render_markdown(plan, result).encode())
+            _write_new(
+                draft / "report.html", report.render_html(plan, result, ledger.charges, metrics["history"]).encode()
+            )
+            _write_new(draft / "card.md", card.render_markdown(plan, result).encode())
         digests = {entry.name: sha256_of(Path(entry.path)) for entry in os.scandir(draft)}
-        whole = certificate.to_bytes(certificate.make_statement(result, digests))
-        _put(draft / CERTIFICATE, whole)
+        content = certificate.to_bytes(certificate.make_statement(result, digests))
+        _write_new(draft / CERTIFICATE, content)
         if key is not None:
-            _put(draft / ENVELOPE, sign.seal(whole, key))
+            _write_new(draft / ENVELOPE, sign.seal(content, key))
         check(draft)
     return result.claim.epsilon
 
 
-def released_files(plan: Plan) -> frozenset[str]:
-    """The names of all files that a run of the plan releases, beside the certificate's own."""
-    names = MODEL | {"metrics.json"}
+def list_released_files(plan: Plan) -> frozenset[str]:
+    """The names of all files that a run of the plan releases, without the certificate's own."""
+    names = MODEL_FILES | {"metrics.json"}
     if plan.release.report:
-        names |= REPORT
+        names |= REPORT_FILES
     return names | mechanism_of(plan.mechanism).certificate.list_companions(plan)
 
 
-def signing_key(plan: Plan) -> Ed25519PrivateKey | None:
-    """The key that signs the release, where the recipe names one. Ask before training, not after.
+def load_signing_key(plan: Plan) -> Ed25519PrivateKey | None:
+    """The key that signs the release; None where the recipe names none. Call it before training, not after.
 
     Raises:
         UsageFault: it can't be used.
@@ -93,30 +94,30 @@ def signing_key(plan: Plan) -> Ed25519PrivateKey | None:
     return None if signer is None else sign.load_private_key(Path(plan.source.file).parent / signer.key)
 
 
-def covered_history(plan: Plan, history: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-    """The part of the history that may be published: none where the claim covers the last iterate alone. Elsewhere the
-    events pay for every iterate, so that public scores along the way are post-processing."""
+def select_history(plan: Plan, history: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
+    """The part of the history that may be published: nothing where the claim covers the last iterate alone. Elsewhere
+    the events pay for every iterate, so public scores along the way are post-processing."""
     return () if mechanism_of(plan.mechanism).certificate.hides_iterates else history
 
 
 @contextmanager
 def open_draft(target: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes `target` when the block ends well and vanishes otherwise.
+    """A folder to write into. It becomes `target` when the block succeeds, and is deleted otherwise.
 
     Raises:
         UsageFault: `target` exists.
-        RunFailed: the disk refuses.
+        RunFailed: writing fails.
     """
     if os.path.lexists(target):
         raise UsageFault(f"{target} exists; a release is never overwritten", "choose another folder")
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        for abandoned in target.parent.glob(f".{target.name}.*"):  # of a run that was killed
-            shutil.rmtree(abandoned, ignore_errors=True)
+        for stale in target.parent.glob(f".{target.name}.*"):  # of a run that was killed
+            shutil.rmtree(stale, ignore_errors=True)
         draft.mkdir(parents=True)
         yield draft
         for entry in sorted(draft.iterdir()):
-            entry.chmod(0o644)  # to be published; some writers make files for their owner only
+            entry.chmod(0o644)  # to be published; some libraries make files that only their owner can read
             sync_folder(entry)
         sync_folder(draft)
         os.rename(draft, target)
@@ -130,17 +131,17 @@ def open_draft(target: Path) -> Iterator[Path]:
     try:
         sync_folder(target.parent)
     except OSError as error:
-        # It is whole and in its place. Should a power failure take its name, a resumed run makes it anew.
+        # It is complete and in place. If a power failure removes its name, a resumed run writes it again.
         screen.write_note(
-            f"warning: {target}: the disk did not confirm its name ({error.strerror}); see to the disk. Should the "
-            "release be gone after a power failure, --resume makes it again and spends nothing"
+            f"warning: {target}: the disk did not confirm its name ({error.strerror}); check the disk. If the release "
+            "is missing after a power failure, --resume writes it again and spends nothing"
         )
 
 
-def compare_files(folder: Path, subjects: Mapping[str, str], alone: bool = False) -> list[str]:
-    """What keeps `folder` from holding exactly the subjects, beside the certificate's own files.
+def compare_files(folder: Path, subjects: Mapping[str, str], named_only: bool = False) -> list[str]:
+    """Where `folder` differs from exactly the subjects and the certificate's own files.
 
-    `alone`: the certificate was given by itself, so other files in its folder are nobody's business.
+    `named_only`: ignore files that the certificate does not name, as for a certificate given without its folder.
     """
     failures = []
     for name, digest in sorted(subjects.items()):
@@ -149,20 +150,20 @@ def compare_files(folder: Path, subjects: Mapping[str, str], alone: bool = False
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 failures.append(f"{name}: not a regular file")
             elif sha256_of(path) != digest:
-                failures.append(f"{name}: its content is not what the certificate was made for")
+                failures.append(f"{name}: its content is not what the certificate names")
         except OSError:
-            failures.append(f"{name}: named by the certificate, and missing")
-    if alone:
+            failures.append(f"{name}: named by the certificate, but missing")
+    if named_only:
         return failures
-    named = OWN | set(subjects)
+    named = CERTIFICATE_FILES | set(subjects)
     try:
         result = sorted(entry.name for entry in os.scandir(folder))
     except OSError as error:
         return [*failures, f"{folder.name}: can't be listed: {error.strerror}"]
-    failures += [f"{name}: in the folder, and the certificate does not name it" for name in result if name not in named]
+    failures += [f"{name}: in the folder, but not named by the certificate" for name in result if name not in named]
     return failures
 
 
-def _put(path: Path, content: bytes) -> None:
+def _write_new(path: Path, content: bytes) -> None:
     with path.open("xb") as file:
         file.write(content)

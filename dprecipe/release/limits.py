@@ -1,7 +1,7 @@
-"""What a stranger's certificate may cost whoever verifies it: processor time and memory, counted by the system.
+"""Limits on the processor time and memory that verifying a stranger's certificate may take, measured by the system.
 
-No estimate from the certificate itself would do: what is dear (codewords, events, phases, places) is many things, and
-the next one is not known yet.
+An estimate from the certificate would not be enough: many things are expensive (codewords, events, phases, positions),
+and later versions will add others.
 """
 
 from __future__ import annotations
@@ -14,72 +14,72 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-AGAIN = 0.5
-"""Seconds until the end is told again, to code that took it for a fault of its own."""
+REPEAT_SECONDS = 0.5
+"""Seconds until the signal is sent again, in case some code caught the first exception."""
 STATUS = Path("/proc/self/status")
 
 
 class Exceeded(BaseException):
-    """The time is over. No `Exception`: nothing on the way may take it for something it can go on after."""
+    """The time is over. Not an `Exception`: no handler on the way may swallow it and continue."""
 
 
 @contextlib.contextmanager
 def bound_resources(seconds: float | None, memory: int | None) -> Iterator[None]:
     """Run a block for at most `seconds` of the process's time on all processors, and with at most `memory` bytes more
-    than the process has now; None: without that bound.
+    than the process has now. None: no bound.
 
-    Guarantees: handler, timer and limit are left as they were. Time is bounded in the main thread of systems that have
-    timers (not Windows), memory on Linux; elsewhere the block runs as it would.
+    Guarantees: the handler, timer and limit are restored. Time is bounded in the main thread of systems that have
+    timers (not Windows), memory on Linux; elsewhere the block runs without a bound.
 
     Raises:
         Exceeded: the time is over.
         MemoryError: from the allocation that would exceed the memory.
     """
-    with _memory(memory), _time(seconds):
+    with _bound_memory(memory), _bound_time(seconds):
         yield
 
 
 @contextlib.contextmanager
-def _time(seconds: float | None) -> Iterator[None]:
-    timers = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if seconds is None or not timers or signal.getitimer(signal.ITIMER_PROF)[0]:  # somebody's profiler
+def _bound_time(seconds: float | None) -> Iterator[None]:
+    has_timer = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if seconds is None or not has_timer or signal.getitimer(signal.ITIMER_PROF)[0]:  # somebody's profiler
         yield
         return
 
-    def over(number: int, frame: types.FrameType | None) -> None:
+    def raise_exceeded(number: int, frame: types.FrameType | None) -> None:
         raise Exceeded
 
-    before = signal.signal(signal.SIGPROF, over)
+    previous = signal.signal(signal.SIGPROF, raise_exceeded)
     try:
-        signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
+        signal.setitimer(signal.ITIMER_PROF, seconds, REPEAT_SECONDS)
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.signal(signal.SIGPROF, previous)
 
 
 @contextlib.contextmanager
-def _memory(memory: int | None) -> Iterator[None]:
-    held = _held()
-    if memory is None or held is None:
+def _bound_memory(memory: int | None) -> Iterator[None]:
+    used = _read_data_size()
+    if memory is None or used is None:
         yield
         return
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = held + memory
+    max_data = used + memory
     for limit in (soft, hard):
         if limit != resource.RLIM_INFINITY:
-            most = min(most, limit)
+            max_data = min(max_data, limit)
     try:
-        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (max_data, hard))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def _held() -> int | None:
-    """Bytes of data that the process has; None where the system does not say so."""
+def _read_data_size() -> int | None:
+    """Bytes of data that the process has; None where the system does not report it."""
     try:
         match = re.search(r"^VmData:\s+(\d+) kB$", STATUS.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:

@@ -1,7 +1,7 @@
-"""What a release rests on that came from Python, in words: a module's tensors and first weights, and records.
+"""The assumptions about what came from Python: a module's tensors and initial weights, and records.
 
-No program can see whether a tensor that somebody passes holds private data, or whether records were prepared one by
-one. Both are assumptions, declared by who passed them and named in certificate, card and report.
+No program can see whether a tensor holds private data, or whether records were prepared independently of each other.
+Both are assumptions that whoever passed them declares; the certificate, the card and the report state them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dprecipe.release.schema import Predicate
 
 MODULE, RECORDS, BEHAVIOUR = "python_module", "python_records", "python_behaviour"
 LIBRARY = "library_tensors"
-"""The assumptions' names."""
-ALIKE = (
-    "the module came from Python: it treats records one by one where no check looked too, in batches of other "
-    "sizes and for values that no synthetic record had, and keeps nothing of them outside of its parameters"
+"""The ids of the assumptions."""
+INDEPENDENT = (
+    "the module came from Python: it processes each record independently also where no check looked (other batch "
+    "sizes, values that no synthetic record had), and keeps nothing of the records outside its parameters"
 )
-"""What no probe can exclude of a program that somebody else wrote."""
-SHOWN = 12
-"""Tensors that a sentence names; all of them are in the certificate."""
-CONSTANT = "constants of the recipe, the same for every record; nothing was fitted to the data"
-PREPARED = (
-    "records came from Python: whatever was done to them before was declared to depend on no other record; what the "
-    "recipe does is constant"
+"""What no probe can check of somebody else's program."""
+MAX_NAMES = 12
+"""Tensors named in one sentence; the certificate lists all of them."""
+PUBLIC_PREPROCESSING = "constants of the recipe, the same for every record; nothing was fitted to the data"
+PYTHON_PREPROCESSING = (
+    "records came from Python: their earlier preparation was declared to depend on no other record; the recipe's own "
+    "preprocessing is constant"
 )
 
 
@@ -43,21 +43,21 @@ class Tensor(Protocol):
 
 
 def list_assumptions(model: str, data: str, tensors: Sequence[Tensor], known: bool = True) -> tuple[Assumption, ...]:
-    """What a run rests on beyond its plan; `model` and `data` are "recipe" or "python". `known`: which tensors the
-    recipe's model has is known without building it."""
+    """The assumptions of a run beyond those of its plan. `model` and `data` are "recipe" or "python". `known`: the
+    tensors of the recipe's model are known without building it."""
     results = []
     if model == "recipe" and not known:
-        results.append(Assumption(LIBRARY, library_text(tensors), "declaration"))
+        results.append(Assumption(LIBRARY, describe_library(tensors), "declaration"))
     if model == "python":
-        results.append(Assumption(MODULE, module_text(tensors), "declaration"))
-        results.append(Assumption(BEHAVIOUR, ALIKE, "declaration"))
+        results.append(Assumption(MODULE, describe_module(tensors), "declaration"))
+        results.append(Assumption(BEHAVIOUR, INDEPENDENT, "declaration"))
     if data == "python":
         results.append(
             Assumption(
                 RECORDS,
-                "records came from Python: whatever was done to one of them before (scaling, filling in, selecting) "
-                "took account of no other private record; no mean, range, vocabulary or choice was learned from them; "
-                "and what `batch` answers for a record is the same whenever and with whichever others it is asked for",
+                "records came from Python: their earlier preparation (scaling, imputation, selection) used no other "
+                "private record; no mean, range, vocabulary or choice was learned from them; and `batch` returns the "
+                "same values for a record at any time and in any batch",
                 "declaration",
             )
         )
@@ -65,75 +65,84 @@ def list_assumptions(model: str, data: str, tensors: Sequence[Tensor], known: bo
 
 
 def describe_preprocessing(data: str) -> Access:
-    """What is known of how records were prepared."""
-    return Access(status="declared", text=PREPARED) if data == "python" else Access(status="public", text=CONSTANT)
+    """What is known about how records were prepared."""
+    return (
+        Access(status="declared", text=PYTHON_PREPROCESSING)
+        if data == "python"
+        else Access(status="public", text=PUBLIC_PREPROCESSING)
+    )
 
 
-def list_declared(made: Predicate) -> list[str]:
-    """What a certificate rests on that came from Python, one sentence each."""
-    return [a.text for a in made.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR, LIBRARY)]
+def list_declared(predicate: Predicate) -> list[str]:
+    """The assumptions of a certificate about what came from Python or from a library's model, one sentence each."""
+    return [a.text for a in predicate.assumptions if a.id in (MODULE, RECORDS, BEHAVIOUR, LIBRARY)]
 
 
-def find_contradictions(made: Predicate) -> list[str]:
-    """Where what came from Python is not among what is assumed, or the other way round."""
-    result, assumed = [], {assumption.id for assumption in made.assumptions}
-    for name, given, due in (("model", made.provenance.model, MODULE), ("data", made.provenance.data, RECORDS)):
-        if (given == "python") != (due in assumed):
-            result.append(f"provenance.{name}: {given}, and the assumptions say otherwise")
+def find_contradictions(predicate: Predicate) -> list[str]:
+    """Where the provenance and the assumptions disagree about what came from Python."""
+    result, assumed = [], {assumption.id for assumption in predicate.assumptions}
+    for name, origin, assumption_id in (
+        ("model", predicate.provenance.model, MODULE),
+        ("data", predicate.provenance.data, RECORDS),
+    ):
+        if (origin == "python") != (assumption_id in assumed):
+            result.append(f"provenance.{name}: {origin}, but the assumptions say otherwise")
     return result
 
 
-def module_text(tensors: Sequence[Tensor]) -> str:
-    """What a module from Python is assumed to be."""
-    given = untouched_tensors(tensors)
+def describe_module(tensors: Sequence[Tensor]) -> str:
+    """The assumption about the tensors of a module from Python."""
+    unchanged = list_unchanged(tensors)
     text = (
-        "the module came from Python: what came with it holds nothing of the private records. That is the first values "
-        "of its trained parameters"
+        "the module came from Python: its tensors hold nothing of the private records. These are the initial values of "
+        "its trained parameters"
     )
-    if not given:
-        return f"{text}; no other tensor of it is released"
-    many = f"{len(given)} tensors" if len(given) > 1 else "one tensor"
-    return f"{text}, and {many} released as they came, which no noisy step made: {list_tensors(given)}"
+    if not unchanged:
+        return f"{text}; none of its other tensors is released"
+    count = f"{len(unchanged)} tensors" if len(unchanged) > 1 else "one tensor"
+    return f"{text}, and {count} released unchanged, without noise: {list_tensors(unchanged)}"
 
 
-def library_text(tensors: Sequence[Tensor]) -> str:
-    """What a certificate says of the tensors of a model that nobody here can build. The largest are named."""
+def describe_library(tensors: Sequence[Tensor]) -> str:
+    """The assumption about the tensors of a library's model, which is not built here. The largest are named."""
     results = [tensor for tensor in tensors if tensor.made_by == "noisy_steps"]
     rest = sorted((t for t in tensors if t.made_by != "noisy_steps"), key=_size, reverse=True)
     text = (
-        "which tensors the model has is not known without its library, so it is as the certificate says and was held "
-        f"against no model: noisy steps made {len(results):,} tensors of {sum(map(_size, results)):,} numbers"
+        "the model's tensors are not known without its library, so the certificate's list was not compared with a "
+        f"model: noisy steps made {len(results):,} tensors of {sum(map(_size, results)):,} numbers"
     )
     if not rest:
-        return f"{text}; no other is released"
-    where = "the declared file" if rest[0].made_by == "file" else "the recipe's seed"
-    hidden = rest[SHOWN:]
-    more = f" and {len(hidden):,} more of {sum(map(_size, hidden)):,} numbers, listed under tensors" if hidden else ""
-    return f"{text}; no noisy step made these, which hold what {where} gives: {list_tensors(rest[:SHOWN])}{more}"
+        return f"{text}; no others are released"
+    source = "the declared file" if rest[0].made_by == "file" else "the recipe's seed"
+    unnamed = rest[MAX_NAMES:]
+    more = (
+        f" and {len(unnamed):,} more of {sum(map(_size, unnamed)):,} numbers, listed under tensors" if unnamed else ""
+    )
+    return f"{text}; no noisy step made these, whose values come from {source}: {list_tensors(rest[:MAX_NAMES])}{more}"
 
 
 def _size(tensor: Tensor) -> int:
     return math.prod(tensor.shape)
 
 
-def untouched_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Those that came with a module from Python and that no noisy step made."""
+def list_unchanged(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors that came with a module from Python and that no noisy step changed."""
     return [tensor for tensor in tensors if tensor.made_by == "python"]
 
 
 def list_tensors(tensors: Sequence[Tensor]) -> str:
-    """Names and shapes. A name is somebody else's text: it is quoted and cut."""
-    shown = [f"{_short(tensor.name)} {list(tensor.shape)}" for tensor in tensors[:SHOWN]]
-    more = len(tensors) - len(shown)
-    return ", ".join(shown) + (f" and {more} more, listed under tensors" if more else "")
+    """Names and shapes as text. A name is untrusted text: it is quoted and cut."""
+    names = [f"{_quote(tensor.name)} {list(tensor.shape)}" for tensor in tensors[:MAX_NAMES]]
+    more = len(tensors) - len(names)
+    return ", ".join(names) + (f" and {more} more, listed under tensors" if more else "")
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """Names, each quoted and cut, `SHOWN` of them at most."""
-    more = len(names) - SHOWN
-    return ", ".join(map(_short, names[:SHOWN])) + (f" and {more} more" if more > 0 else "")
+    """At most `MAX_NAMES` names, each quoted and cut."""
+    more = len(names) - MAX_NAMES
+    return ", ".join(map(_quote, names[:MAX_NAMES])) + (f" and {more} more" if more > 0 else "")
 
 
-def _short(name: str) -> str:
+def _quote(name: str) -> str:
     quoted = ascii(name)
     return quoted if len(quoted) <= 80 else f"{quoted[:76]}...'"

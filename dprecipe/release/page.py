@@ -46,17 +46,17 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def escape_html(text: str) -> str:
-    """A text as words of a page, on one line: no markup, nothing that turns the direction of writing."""
+    """A text for the page, on one line: no markup, and no characters that change the direction of writing."""
     return html.escape(one_line(text))
 
 
 def escape_lines(text: str) -> str:
-    """The same of a text of several lines, as a recipe is."""
+    """The same for a text of several lines, such as a recipe."""
     return "\n".join(map(escape_html, text.expandtabs().splitlines()))
 
 
 def render_section(title: str, body: str) -> str:
-    """A part of a page. `body` is HTML."""
+    """A section of a page. `body` is HTML."""
     return f"<section><h2>{escape_html(title)}</h2>{body}</section>"
 
 
@@ -66,7 +66,7 @@ def render_bullets(items: Iterable[str]) -> str:
 
 
 def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows of texts; no head where all its cells are empty."""
+    """A table of texts, without a head row where all its cells are empty."""
     top = ""
     if any(head):
         top = f"<thead><tr>{''.join(f'<th>{escape_html(cell)}</th>' for cell in head)}</tr></thead>"
@@ -74,8 +74,8 @@ def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>'
 
 
-OWN_WORD = "recorded by the run, not checked"
-"""What a page says of what nobody can recompute."""
+NOT_CHECKED = "recorded by the run, not checked"
+"""The label of values that nobody can recompute."""
 
 
 def render_number(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The report's plots, as SVG to be put into a page. Needs matplotlib, which is imported on use."""
+"""The report's plots, as SVG for a page. Needs matplotlib, which is imported on use."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from dprecipe.release.schema import Claim
 POINTS = 24
 
 
-def spent_over_steps(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
-    """(steps, or queries put, and ε spent by then) along the events charged; every ε is an upper bound."""
+def trace_spending(plan: Plan, charges: Sequence[Charge]) -> list[tuple[int, float]]:
+    """(steps or queries, ε spent up to there) along the charged events; every ε is an upper bound."""
     events, budget, part = count_events(charges), plan.budget, mechanism_of(plan.mechanism).certificate
-    # What is charged beside the steps, at the end, is a step up.
-    ended = sum(charge.count for charge in charges if part.count_steps(charge.event))
-    counts = sorted({ended, *(round(events * i / POINTS) for i in range(1, POINTS + 1))} - {0})
+    # What is charged at the end, besides the steps, shows as a jump.
+    step_events = sum(charge.count for charge in charges if part.count_steps(charge.event))
+    counts = sorted({step_events, *(round(events * i / POINTS) for i in range(1, POINTS + 1))} - {0})
     points = [(0, 0.0)]
     for count in counts:
-        first = take_first(charges, count)
-        epsilon = accountants.epsilon(first, budget.delta, budget.neighbouring, budget.accountant)
-        points.append((part.count_steps_charged(first), epsilon))
+        prefix = take_first(charges, count)
+        epsilon = accountants.epsilon(prefix, budget.delta, budget.neighbouring, budget.accountant)
+        points.append((part.count_steps_charged(prefix), epsilon))
     return points
 
 
-def draw_spent(axes: Any, points: Sequence[tuple[int, float]], budget: float, what: str = "steps") -> None:
+def draw_spending(axes: Any, points: Sequence[tuple[int, float]], budget: float, what: str = "steps") -> None:
     """ε over steps, against the budget."""
     steps, epsilons = zip(*points, strict=True)
     axes.axhline(budget, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
@@ -96,7 +96,7 @@ def plot_style(name: str) -> dict[str, Any]:
 
 
 def render_svg(name: str, draw: Callable[[Any], None]) -> str:
-    """What `draw` makes of a pair of axes, in the style of the report's plots."""
+    """The figure that `draw` draws on its axes, in the style of the report's plots."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -1,6 +1,6 @@
-"""From a certificate back to its plan: read the recipe text it carries, plan again, and say what differs.
+"""From a certificate back to its plan: read the recipe text it carries, plan again, and report what differs.
 
-Nothing here touches the file system: all that is read stands in the certificate.
+Nothing here touches the file system: everything it reads is in the certificate.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, Run
 from dprecipe.release.schema import ClassifierScore, Predicate
 
 MAX_EVENTS = 10**9
-RECORDED = RunFacts((), {}, "", "", "")
-"""What this version's runs say of their generator and arithmetic."""
+OWN_FACTS = RunFacts((), {}, "", "", "")
+"""What runs of this version record about their generator and arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """A plan made again, and the charges of a certificate that are events of it."""
+    """The plan of a certificate, computed again, and the charges of the certificate, all events of that plan."""
 
     plan: Plan
     charges: tuple[Charge, ...]
 
 
 def rebuild_predicate(stated: Predicate, failures: list[str]) -> Rebuilt | None:
-    """Plan again from the texts in the certificate; None, and failures appended, where that can't be done."""
-    plan = _plan(stated, failures)
+    """Plan again from the texts in the certificate. On failure, append to `failures` and return None."""
+    plan = _plan_again(stated, failures)
     if plan is not None and sorted(name for name, _ in plan.source.attachments) != sorted(plan.room.attachments):
-        failures.append("provenance.recipe.attachments: not what this recipe takes from other files")
+        failures.append("provenance.recipe.attachments: not the files that this recipe reads")
         return None
-    charges = _charges(stated, failures)
+    charges = _read_charges(stated, failures)
     if plan is None or charges is None:
         return None
     part = mechanism_of(plan.mechanism).certificate
@@ -53,43 +53,43 @@ def rebuild_predicate(stated: Predicate, failures: list[str]) -> Rebuilt | None:
         failures += [f"events.run_length.{i}: not an event that this recipe plans" for i in unplanned[:5]]
         return None
     if part.is_adaptive(plan):
-        impossible = _impossible(stated, plan, charges)
-        failures += impossible
-        return None if impossible else Rebuilt(plan, charges)
-    if not _in_order(stated, plan, charges):
-        failures.append("events.run_length: not the events of a run of this recipe: its phases follow one another")
+        problems = _check_charges(stated, plan, charges)
+        failures += problems
+        return None if problems else Rebuilt(plan, charges)
+    if not _is_in_order(stated, plan, charges):
+        failures.append("events.run_length: not the events of a run of this recipe, whose phases follow one another")
         return None
     return Rebuilt(plan, charges)
 
 
-def _impossible(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> list[str]:
+def _check_charges(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> list[str]:
     try:
         return mechanism_of(plan.mechanism).certificate.check_charges(plan, charges, stated.budget)
     except ArithmeticError as error:
         return [f"events.run_length: the events can't be added up: {error}"]
 
 
-def _in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> bool:
-    """Whether a run through the plan's phases, one after the other, can have charged these events.
+def _is_in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> bool:
+    """Whether a run through the plan's phases, in order, can have charged these events.
 
-    Attempts that crashed may charge any phase more often than it is planned, never less often than a later one needs.
+    Crashed attempts may charge a phase more often than planned, but never less often than a later phase requires.
     """
     if stated.budget.stop_reason == "completed" and stated.budget.attempts == 1:
         return run_lengths(charges) == run_lengths(plan.events)
     charged: Counter[Event] = Counter()
     for charge in charges:
         charged[charge.event] += charge.count
-    before: Counter[Event] = Counter()
+    earlier: Counter[Event] = Counter()
     for phase in plan.events:
-        # An event that an earlier phase has too may be that phase's, run again after a crash.
-        reached = stated.budget.stop_reason == "completed" or (charged[phase.event] > 0 and not before[phase.event])
-        if reached and any(charged[event] < count for event, count in before.items()):
+        # An event that an earlier phase also has may belong to that phase, run again after a crash.
+        reached = stated.budget.stop_reason == "completed" or (charged[phase.event] > 0 and not earlier[phase.event])
+        if reached and any(charged[event] < count for event, count in earlier.items()):
             return False
-        before[phase.event] += phase.count
-    return stated.budget.stop_reason != "completed" or all(charged[event] >= n for event, n in before.items())
+        earlier[phase.event] += phase.count
+    return stated.budget.stop_reason != "completed" or all(charged[event] >= n for event, n in earlier.items())
 
 
-def _plan(stated: Predicate, failures: list[str]) -> Plan | None:
+def _plan_again(stated: Predicate, failures: list[str]) -> Plan | None:
     facts = stated.provenance.recipe
     source = RecipeSource(
         facts.text,
@@ -108,7 +108,7 @@ def _plan(stated: Predicate, failures: list[str]) -> Plan | None:
     return None
 
 
-def _charges(stated: Predicate, failures: list[str]) -> tuple[Charge, ...] | None:
+def _read_charges(stated: Predicate, failures: list[str]) -> tuple[Charge, ...] | None:
     charges = []
     for index, run in enumerate(stated.events.run_length):
         try:
@@ -124,23 +124,23 @@ def _charges(stated: Predicate, failures: list[str]) -> tuple[Charge, ...] | Non
 
 
 def find_differences(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
-    """Where the certificate is not what its own recipe, events and recorded facts make it.
+    """Where the certificate differs from what its own recipe, events and recorded facts imply.
 
-    Everything but the accountants' numbers is derived again and compared, leaf by leaf.
+    Everything except the accountants' numbers is derived again and compared, leaf by leaf.
     """
     if stated.mechanism.kind != rebuilt.plan.mechanism:
-        return [f"mechanism.kind: {stated.mechanism.kind}, and the recipe's is {rebuilt.plan.mechanism}"]
+        return [f"mechanism.kind: {stated.mechanism.kind}, but the recipe's is {rebuilt.plan.mechanism}"]
     try:
         expected = certificate.assemble_predicate(
-            rebuilt.plan, read_spent(stated, rebuilt.charges), run_facts(stated), rebuilt_numbers(stated)
+            rebuilt.plan, read_spent(stated, rebuilt.charges), read_run(stated), read_numbers(stated)
         )
     except Fault as fault:
         return [f"data_access.evaluation.released: {fault.message}"]
-    return _walk(certificate.to_json(stated), certificate.to_json(expected), "")
+    return _compare_json(certificate.to_json(stated), certificate.to_json(expected), "")
 
 
 def read_spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
-    """What the certificate says of its ledger."""
+    """What the certificate says about its ledger."""
     budget = stated.budget
     return Spent(
         charges=charges,
@@ -153,15 +153,15 @@ def read_spent(stated: Predicate, charges: tuple[Charge, ...]) -> Spent:
     )
 
 
-def rebuilt_numbers(stated: Predicate) -> Numbers:
-    """What the certificate says the accountants said."""
+def read_numbers(stated: Predicate) -> Numbers:
+    """The accountants' numbers, as the certificate states them."""
     claim, mechanism = stated.claim, stated.mechanism
     own = mechanism_of(mechanism.kind).certificate.read_numbers(mechanism)
     return Numbers(claim.epsilon, claim.profile, claim.gdp, stated.accounting, own)
 
 
-def run_facts(stated: Predicate) -> RunFacts:
-    """What the certificate recorded of its run."""
+def read_run(stated: Predicate) -> RunFacts:
+    """What the certificate records about its run."""
     provenance, score = stated.provenance, stated.data_access.evaluation.released
     commitment, initial = provenance.data_commitment, provenance.initial_weights
     return RunFacts(
@@ -170,7 +170,7 @@ def run_facts(stated: Predicate) -> RunFacts:
         device=provenance.device,
         started=provenance.started,
         finished=provenance.finished,
-        steps_lost=_lost(stated),
+        steps_lost=_count_lost_steps(stated),
         insecure_seed=stated.randomness.insecure_seed,
         commitment=None if commitment is None else commitment.value,
         score=None if score is None else PublicScore(**{"accuracy": None, **score.model_dump()}),
@@ -187,67 +187,65 @@ def run_facts(stated: Predicate) -> RunFacts:
 
 
 def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
-    """What no finished, sound run can have recorded."""
+    """What a finished, sound run can't have recorded."""
     budget, result = stated.budget, []
     if budget.stop_reason == "interrupted":
         result.append("budget.stop_reason: an interrupted run has no release")
     if budget.events_settled + budget.events_reserved_unsettled != stated.events.total:
         result.append("budget.events_settled: settled and unsettled events don't add up to the events charged")
     if budget.attempts == 1 and budget.events_reserved_unsettled:
-        result.append("budget.events_reserved_unsettled: a run of one attempt settles all it reserved")
-    ended = budget.stop_reason == "completed" or budget.attempts == 1
+        result.append("budget.events_reserved_unsettled: a run of one attempt settles everything it reserved")
+    has_ended = budget.stop_reason == "completed" or budget.attempts == 1
     part = None if plan is None else mechanism_of(plan.mechanism).certificate
     adaptive = plan is not None and part is not None and part.is_adaptive(plan)
-    if ended and stated.events.total < budget.events_planned and not adaptive:
-        result.append("events.total: fewer events than the plan, in a run that came to its end")
+    if has_ended and stated.events.total < budget.events_planned and not adaptive:
+        result.append("events.total: fewer events than planned, in a run that was not interrupted")
     for index, check in enumerate(stated.checks):
         if not check.passed:
             result.append(f"checks.{index}.passed: {check.id} did not pass: {check.measured}")
     seed = stated.randomness.insecure_seed
     if seed is not None:
-        result.append("randomness.insecure_seed: the randomness was fixed in advance: this is no release")
+        result.append("randomness.insecure_seed: the randomness was fixed in advance: this is not a release")
     if plan is not None and part is not None:
         if stated.mechanism.kind == plan.mechanism:
             from_python = stated.provenance.model == "python"
             result += part.check_run(plan, stated.mechanism, budget, from_python)
             result += endings.find_impossible_end(stated, plan)
-        learned = isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere
-        if learned != (stated.provenance.initial_weights is not None):
-            result.append("provenance.initial_weights: of runs whose recipe names such weights, and of no others")
+        starts_elsewhere = isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere
+        if starts_elsewhere != (stated.provenance.initial_weights is not None):
+            result.append("provenance.initial_weights: expected exactly for recipes that name initial weights")
         insecure = plan.runtime.insecure
         if seed != (None if insecure is None else insecure.seed):
             result.append("randomness.insecure_seed: not what the recipe says")
         if budget.stop_reason == "budget" and budget.attempts == 1 and not adaptive:
-            result.append(
-                "budget.stop_reason: one attempt makes all that is planned, and what is planned fits the budget"
-            )
+            result.append("budget.stop_reason: a run of one attempt takes the planned steps, and these fit the budget")
         result += checks.find_check_differences(stated.checks, plan)
         result += tensors.find_contradictions(stated, plan)
         score = stated.data_access.evaluation.released
         if score is not None and isinstance(score, ClassifierScore) != (describe_data(plan.data).target is None):
-            result.append("data_access.evaluation.released: a score of another kind of model")
+            result.append("data_access.evaluation.released: the score of another kind of model")
     result += origins.find_contradictions(stated)
-    result += _not_as_recorded(stated)
-    result += _times(stated)
+    result += _check_recorded(stated)
+    result += _check_times(stated)
     return result
 
 
-def _lost(stated: Predicate) -> int:
+def _count_lost_steps(stated: Predicate) -> int:
     sampling = stated.sampling
     return 0 if sampling.steps_trained is None else sampling.steps_charged - sampling.steps_trained
 
 
-def _not_as_recorded(stated: Predicate) -> list[str]:
+def _check_recorded(stated: Predicate) -> list[str]:
     text: dict[str, tuple[Any, Any]] = {
-        "randomness.generator": (stated.randomness.generator, RECORDED.generator),
-        "numerics.sum_dtype": (stated.numerics.sum_dtype, RECORDED.sum_dtype),
-        "numerics.noise_dtype": (stated.numerics.noise_dtype, RECORDED.noise_dtype),
-        "numerics.floating_point": (stated.numerics.floating_point, RECORDED.floating_point),
+        "randomness.generator": (stated.randomness.generator, OWN_FACTS.generator),
+        "numerics.sum_dtype": (stated.numerics.sum_dtype, OWN_FACTS.sum_dtype),
+        "numerics.noise_dtype": (stated.numerics.noise_dtype, OWN_FACTS.noise_dtype),
+        "numerics.floating_point": (stated.numerics.floating_point, OWN_FACTS.floating_point),
     }
-    return [f"{path}: not what this version runs" for path, (value, ours) in text.items() if value != ours]
+    return [f"{path}: not what this version uses" for path, (value, ours) in text.items() if value != ours]
 
 
-def _times(stated: Predicate) -> list[str]:
+def _check_times(stated: Predicate) -> list[str]:
     moments = []
     for name in ("started", "finished"):
         try:
@@ -255,12 +253,12 @@ def _times(stated: Predicate) -> list[str]:
         except ValueError:
             return [f"provenance.{name}: not a time in ISO 8601"]
         if moment.tzinfo is None:
-            return [f"provenance.{name}: a time without its offset from UTC"]
+            return [f"provenance.{name}: a time without an offset from UTC"]
         moments.append(moment)
-    return [] if moments[0] <= moments[1] else ["provenance.finished: before provenance.started"]
+    return [] if moments[0] <= moments[1] else ["provenance.finished: earlier than provenance.started"]
 
 
-def _walk(stated: Any, expected: Any, path: str) -> list[str]:
+def _compare_json(stated: Any, expected: Any, path: str) -> list[str]:
     if isinstance(stated, dict) and isinstance(expected, dict):
         problems = []
         for key in {**expected, **stated}:
@@ -270,7 +268,7 @@ def _walk(stated: Any, expected: Any, path: str) -> list[str]:
             elif key not in stated:
                 problems.append(f"{inner}: missing")
             else:
-                problems += _walk(stated[key], expected[key], inner)
+                problems += _compare_json(stated[key], expected[key], inner)
         return problems
     if isinstance(stated, list) and isinstance(expected, list):
         if len(stated) != len(expected):
@@ -278,11 +276,11 @@ def _walk(stated: Any, expected: Any, path: str) -> list[str]:
         return [
             line
             for index, (left, right) in enumerate(zip(stated, expected, strict=True))
-            for line in _walk(left, right, f"{path}.{index}")
+            for line in _compare_json(left, right, f"{path}.{index}")
         ]
     if _equal(stated, expected):
         return []
-    return [f"{path}: the certificate says {_shown(stated)}, its recipe, events and claim give {_shown(expected)}"]
+    return [f"{path}: the certificate says {_shorten(stated)}, its recipe, events and claim imply {_shorten(expected)}"]
 
 
 def _equal(stated: Any, expected: Any) -> bool:
@@ -293,6 +291,6 @@ def _equal(stated: Any, expected: Any) -> bool:
     return type(stated) is type(expected) and bool(stated == expected)
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

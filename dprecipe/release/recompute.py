@@ -1,7 +1,7 @@
 """The accountants' numbers of a certificate, computed again from its events.
 
-The safe side has no tolerance: what is recomputed must not exceed what is stated. The other side is held to one
-unit of the last printed digit, so that nobody can pass off a number that this version did not print.
+There is no tolerance on the safe side: a recomputed number must not exceed the stated one. On the other side it may
+differ by one unit of the last printed digit, so every stated number is one that this version printed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Accountant, Predicate
 
 RENYI_ORDERS = 2e-2
-"""How far two Rényi bounds of the same events may lie apart, relative: they try different orders."""
+"""Largest relative difference of two Rényi bounds of the same events, which are taken over different orders."""
 
 
 def recompute_numbers(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
-    """What the events don't support; `notes` gains what could not be compared."""
+    """The stated numbers that the events don't support; `notes` gains what could not be compared."""
     try:
         return _check(stated, rebuilt, notes)
     except (Fault, ValueError, ArithmeticError) as error:
@@ -37,13 +37,13 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     if roles != ["claim", "alternative", "cross_check"]:
         return ["accounting: expected a claim, an alternative and a cross_check, in this order"]
     first, second, third = stated.accounting
-    result = _one(stated, rebuilt)
+    result = _check_repeated(stated, rebuilt)
     if not claim.epsilon <= plan.budget.epsilon:
         result.append(f"claim.epsilon: {claim.epsilon!r} exceeds the budget of {plan.budget.epsilon!r}")
     primary = accountants.epsilon_answer(charges, delta, relation, plan.budget.accountant)
-    cross = accountants.epsilon_answer(charges, delta, relation, claims.other_accountant(plan.budget.accountant))
-    result += _row(first, primary.accountant, primary.value, 0)
-    result += _row(second, cross.accountant, cross.value, 1)
+    cross = accountants.epsilon_answer(charges, delta, relation, claims.choose_alternative(plan.budget.accountant))
+    result += _check_row(first, primary.accountant, primary.value, 0)
+    result += _check_row(second, cross.accountant, cross.value, 1)
     result += compare_number("claim.epsilon", claim.epsilon, primary.value)
     loose, tight = (cross, primary) if cross.accountant.startswith("rdp") else (primary, cross)
     part = mechanism_of(plan.mechanism).certificate
@@ -51,83 +51,87 @@ def _check(stated: Predicate, rebuilt: Rebuilt, notes: list[str]) -> list[str]:
     if not tight.value <= loose.value * (1 + tolerance):
         result.append("accounting: the exact or numerical bound exceeds the Rényi bound; one of them is wrong")
     rdp = loose.value if loose.accountant.startswith("rdp") else math.inf
-    result += _cross_check(third, claim.epsilon, rdp, plan, charges, notes)
+    result += _compare_cross_check(third, claim.epsilon, rdp, plan, charges, notes)
     if stated.mechanism.kind == plan.mechanism:
         result += part.check_numbers(stated.mechanism, plan, charges, claim.epsilon)
-    return result + _profile(stated, rebuilt)
+    return result + _check_profile(stated, rebuilt)
 
 
-def _one(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
-    """What must be the same wherever it is said."""
+def _check_repeated(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+    """Values that the certificate repeats and that differ."""
     problems = []
     if stated.accounting[0].epsilon != stated.claim.epsilon:
         problems.append("accounting.0.epsilon: not the ε of the claim")
     if stated.budget.spent != stated.claim.epsilon:
         problems.append("budget.spent: not the ε of the claim")
-    bounds = claims.bounds_of(rebuilt.plan)
-    ours = f"dprecipe {stated.provenance.versions.get('dprecipe')}"
+    bounds = claims.list_bounds(rebuilt.plan)
+    version = f"dprecipe {stated.provenance.versions.get('dprecipe')}"
     for index, row in enumerate(stated.accounting):
-        if row.role != "cross_check" and row.version != ours:
+        if row.role != "cross_check" and row.version != version:
             problems.append(f"accounting.{index}.version: not the version in provenance.versions.dprecipe")
         if row.role == "cross_check" and row.version != stated.provenance.versions.get("dp-accounting"):
             problems.append(f"accounting.{index}.version: not the version in provenance.versions.dp-accounting")
         if row.bound != bounds.get(row.name):
-            problems.append(f"accounting.{index}.bound: not what is known of {row.name}")
+            problems.append(f"accounting.{index}.bound: not the kind of bound that {row.name} gives")
     return problems
 
 
-def _row(row: Accountant, name: str, value: float, index: int) -> list[str]:
+def _check_row(row: Accountant, name: str, value: float, index: int) -> list[str]:
     result = [] if row.name == name else [f"accounting.{index}.name: {name} gives this bound, not {row.name}"]
     stated = math.inf if row.epsilon is None else row.epsilon
     return result + compare_number(f"accounting.{index}.epsilon", stated, value)
 
 
-def _cross_check(
+def _compare_cross_check(
     row: Accountant, epsilon: float, rdp: float, plan: Plan, charges: tuple[Charge, ...], notes: list[str]
 ) -> list[str]:
-    # A lack of memory here is no answer to a certificate whose maker had enough.
+    # A certificate has the Rényi bound where its maker lacked memory; then that bound is compared here too.
     renyi = row.name == "dp_accounting.rdp"
-    opinion = cross_check.ask_library(charges, plan.budget.delta, plan.budget.neighbouring, renyi)
+    answer = cross_check.ask_library(charges, plan.budget.delta, plan.budget.neighbouring, renyi)
     stated = math.inf if row.epsilon is None else row.epsilon
     problems = []
-    if opinion.version == row.version:
-        if opinion.name != row.name:
-            problems.append(f"accounting.2.name: {opinion.name} gives this bound, not {row.name}")
-        problems += compare_number("accounting.2.epsilon", stated, opinion.epsilon)
+    if answer.version == row.version:
+        if answer.name != row.name:
+            problems.append(f"accounting.2.name: {answer.name} gives this bound, not {row.name}")
+        problems += compare_number("accounting.2.epsilon", stated, answer.epsilon)
     else:
-        notes.append(f"dp-accounting {row.version} was not here to be asked again; {opinion.version} was")
-        if math.isfinite(opinion.epsilon) and not abs(stated - opinion.epsilon) <= RENYI_ORDERS * opinion.epsilon:
-            problems.append(f"accounting.2.epsilon: {stated!r} stated, dp-accounting gives {opinion.epsilon!r}")
-    if opinion.name == "dp_accounting.pld":
-        part, much = max(charge.event.cross_check_tolerance for charge in charges)
-        if not opinion.epsilon <= epsilon * (1 + part) + much:
+        notes.append(
+            f"dp-accounting {row.version} is not installed; the cross-check was repeated with {answer.version}"
+        )
+        if math.isfinite(answer.epsilon) and not abs(stated - answer.epsilon) <= RENYI_ORDERS * answer.epsilon:
+            problems.append(f"accounting.2.epsilon: {stated!r} stated, dp-accounting gives {answer.epsilon!r}")
+    if answer.name == "dp_accounting.pld":
+        relative, absolute = max(charge.event.cross_check_tolerance for charge in charges)
+        if not answer.epsilon <= epsilon * (1 + relative) + absolute:
             problems.append(
-                f"claim.epsilon: dp-accounting finds ε = {opinion.epsilon!r} for the events, above the claim"
+                f"claim.epsilon: dp-accounting finds ε = {answer.epsilon!r} for the events, above the claim"
             )
-    elif math.isfinite(opinion.epsilon) and math.isfinite(rdp):
-        notes.append("the cross-check is a Rényi bound: it was held against the Rényi cross-check")
-        if not abs(opinion.epsilon - rdp) <= RENYI_ORDERS * rdp:
-            problems.append(f"accounting: dp-accounting's Rényi bound is {opinion.epsilon!r}, ours {rdp!r}")
+    elif math.isfinite(answer.epsilon) and math.isfinite(rdp):
+        notes.append("the cross-check is a Rényi bound, so it was compared with the Rényi accountant's")
+        if not abs(answer.epsilon - rdp) <= RENYI_ORDERS * rdp:
+            problems.append(f"accounting: dp-accounting's Rényi bound is {answer.epsilon!r}, ours {rdp!r}")
     else:
-        problems.append("accounting: the second accountant has no bound for these events to hold the claim against")
+        problems.append(
+            "accounting: the cross-check accountant has no bound for these events to compare the claim with"
+        )
     return problems
 
 
-def _profile(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
+def _check_profile(stated: Predicate, rebuilt: Rebuilt) -> list[str]:
     plan, charges, claim = rebuilt.plan, rebuilt.charges, stated.claim
     epsilons = tuple(point.epsilon for point in claim.profile)
-    if epsilons != claims.profile_epsilons(claim.epsilon):
-        return ["claim.profile: not stated where it is due, or not for the claimed ε"]
+    if epsilons != claims.choose_epsilons(claim.epsilon):
+        return ["claim.profile: missing, or not at the points that belong to the claimed ε"]
     relation = plan.budget.neighbouring
     problems = []
-    again = accountants.profile(charges, relation, plan.budget.accountant, epsilons)
-    for index, (point, (_, delta)) in enumerate(zip(claim.profile, again, strict=True)):
+    profile = accountants.profile(charges, relation, plan.budget.accountant, epsilons)
+    for index, (point, (_, delta)) in enumerate(zip(claim.profile, profile, strict=True)):
         problems += compare_number(f"claim.profile.{index}.delta", point.delta, min(delta, 1.0))
-    gdp = claims.gaussian_bound(charges, relation, claim.epsilon)
+    gdp = claims.find_gaussian_bound(charges, relation, claim.epsilon)
     if (gdp is None) != (claim.gdp is None):
-        problems.append("claim.gdp: the events give another answer")
+        problems.append("claim.gdp: stated exactly where the events have no such bound, or missing where they have one")
     elif gdp is not None and claim.gdp is not None:
         if (gdp.from_epsilon, gdp.to_epsilon) != (claim.gdp.from_epsilon, claim.gdp.to_epsilon):
-            problems.append("claim.gdp: stated for another interval than the events give")
+            problems.append("claim.gdp: stated for another interval than the events imply")
         problems += compare_number("claim.gdp.mu", claim.gdp.mu, gdp.mu)
     return problems

@@ -1,6 +1,6 @@
-"""`report.render_html`: the certificate for people, in one file that needs nothing else. Public things only.
+"""The report: the certificate for people, in one file that needs nothing else. It holds public things only.
 
-Everything that comes from a recipe or a machine is escaped; the page holds no script and its policy allows none.
+Everything that comes from a recipe or a machine is escaped. The page has no script, and its policy allows none.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy.events import Charge, Event, charge_from_json
 from dprecipe.release import origins, plots
-from dprecipe.release.card import lost_steps
+from dprecipe.release.card import describe_lost_steps
 from dprecipe.release.page import (
-    OWN_WORD,
+    NOT_CHECKED,
     POLICY,
     STYLE,
     escape_html,
@@ -36,32 +36,33 @@ from dprecipe.release.schema import (
 
 def render_html(
     plan: Plan,
-    made: Predicate,
+    predicate: Predicate,
     charges: Sequence[Charge],
     history: Sequence[Mapping[str, float]],
     draw: Callable[[Figure], str] = lambda figure: plots.render_svg(figure.name, figure.draw),
 ) -> str:
-    """The page. `history` holds public scores only (`step`, `accuracy`).
+    """The page. `history` has public scores only (`step`, `accuracy`).
 
-    Guarantees: but for what `draw` makes of each figure, a function of plan, predicate and whether there is a history.
+    Guarantees: except for the figures that `draw` returns, the page depends only on the plan, the predicate, and
+    whether there is a history.
     """
-    drawn = "".join(
+    figures = "".join(
         f"<figure>{draw(figure)}<figcaption>{escape_html(figure.caption)}</figcaption></figure>"
-        for figure in list_figures(plan, made, charges, history)
+        for figure in list_figures(plan, predicate, charges, history)
     )
     title = "The guarantee" if mechanism_of(plan.mechanism).certificate.hides_iterates else "Over the run"
     sections = [
-        _claim(made),
-        *_python(made),
-        *map(_of_the_mechanism, mechanism_of(plan.mechanism).certificate.list_sections(made.mechanism)),
-        render_section(title, f'<div class="plots">{drawn}</div>'),
-        _events(made),
-        _assumptions(plan, made),
-        _checks(made),
-        _data(made),
-        render_section("What is not protected", render_bullets(made.claim.not_protected)),
-        _verify(made),
-        _provenance(made),
+        _claim(predicate),
+        *_declared(predicate),
+        *map(_mechanism_section, mechanism_of(plan.mechanism).certificate.list_sections(predicate.mechanism)),
+        render_section(title, f'<div class="plots">{figures}</div>'),
+        _events(predicate),
+        _assumptions(plan, predicate),
+        _checks(predicate),
+        _data(predicate),
+        render_section("What is not protected", render_bullets(predicate.claim.not_protected)),
+        _verify(predicate),
+        _provenance(predicate),
     ]
     title = escape_html(plan.name)
     return (
@@ -76,18 +77,18 @@ def render_html(
 
 
 def _description(plan: Plan) -> str:
-    """The author's words, marked as such."""
+    """The author's description, marked as such."""
     return f"In the words of the recipe's author: {escape_html(plan.description)}" if plan.description else ""
 
 
-def _claim(made: Predicate) -> str:
-    claim, budget, mechanism = made.claim, made.budget, made.mechanism
+def _claim(predicate: Predicate) -> str:
+    claim, budget, mechanism = predicate.claim, predicate.budget, predicate.mechanism
     part = mechanism_of(mechanism.kind).certificate
-    steps = f"{part.format_steps(mechanism, made.sampling.steps_charged)} {part.progress[1]}"
+    steps = f"{part.format_steps(mechanism, predicate.sampling.steps_charged)} {part.progress[1]}"
     numbers = [
         (f"ε = {claim.epsilon:g}", f"spent, of a budget of {budget.epsilon:g}"),
         (f"δ = {claim.delta:g}", "the chance that ε does not hold"),
-        (claim.unit.name, "is what is protected"),
+        (claim.unit.name, "is protected"),
         (steps, f"{mechanism.kind}, {part.describe_noise(mechanism)}"),
         *part.list_headlines(mechanism),
     ]
@@ -95,7 +96,7 @@ def _claim(made: Predicate) -> str:
         end = claim.gdp.to_epsilon
         where = "for every ε" if end is None else f"for ε up to {end:g}"
         numbers.append((f"μ = {claim.gdp.mu:g}", f"no worse than Gaussian DP of this μ, {where}"))
-    released = made.data_access.evaluation.released
+    released = predicate.data_access.evaluation.released
     if released is not None:
         if isinstance(released, ClassifierScore):
             value, what = f"{released.accuracy:.2%}", "accuracy"
@@ -105,30 +106,32 @@ def _claim(made: Predicate) -> str:
     cells = "".join(
         f"<div><b>{escape_html(value)}</b><span>{escape_html(text)}</span></div>" for value, text in numbers
     )
-    void = " void" if made.randomness.insecure_seed is not None else ""
+    void = " void" if predicate.randomness.insecure_seed is not None else ""
     return (
         f'<section class="claim{void}"><h2>The claim</h2><p>{escape_html(claim.sentence)}</p>'
         f'<div class="numbers">{cells}</div></section>'
     )
 
 
-def _python(made: Predicate) -> list[str]:
-    """What came from Python or with a library's model, and is declared to be free of private data, if anything."""
-    declared = origins.list_declared(made)
+def _declared(predicate: Predicate) -> list[str]:
+    """What came from Python or with a library's model, and is declared to hold no private data; may be empty."""
+    declared = origins.list_declared(predicate)
     if not declared:
         return []
-    library = any(assumption.id == origins.LIBRARY for assumption in made.assumptions)
-    named_too = (
-        [t for t in made.tensors if t.made_by != "noisy_steps"] if library else origins.untouched_tensors(made.tensors)
+    library = any(assumption.id == origins.LIBRARY for assumption in predicate.assumptions)
+    unchanged = (
+        [t for t in predicate.tensors if t.made_by != "noisy_steps"]
+        if library
+        else origins.list_unchanged(predicate.tensors)
     )
-    rows = [(tensor.name, str(list(tensor.shape))) for tensor in named_too]
-    named = render_table(("released without noise", "shape"), rows) if rows else ""
-    title = "Declared" if library else "Declared by who passed it from Python"
-    return [render_section(f"{title}, and checked by nobody", render_bullets(declared) + named)]
+    rows = [(tensor.name, str(list(tensor.shape))) for tensor in unchanged]
+    table = render_table(("released without noise", "shape"), rows) if rows else ""
+    title = "Declared" if library else "Declared by whoever passed it from Python"
+    return [render_section(f"{title}, and checked by nobody", render_bullets(declared) + table)]
 
 
-def _of_the_mechanism(part: Section) -> str:
-    """What the mechanism's room says of the run."""
+def _mechanism_section(part: Section) -> str:
+    """A section of the mechanism's own."""
     cells = "".join(
         f"<div><b>{escape_html(value)}</b><span>{escape_html(text)}</span></div>" for value, text in part.numbers
     )
@@ -139,30 +142,30 @@ def _of_the_mechanism(part: Section) -> str:
 
 
 def list_figures(
-    plan: Plan, made: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]
+    plan: Plan, predicate: Predicate, charges: Sequence[Charge], history: Sequence[Mapping[str, float]]
 ) -> list[Figure]:
-    """Each figure of a run. Of a run whose iterates are hidden, those of its mechanism alone: nothing along the way."""
-    claim, budget, part = made.claim, made.budget, mechanism_of(plan.mechanism).certificate
+    """All figures of a run. For a last-iterate release, only those of its mechanism: nothing along the way."""
+    claim, budget, part = predicate.claim, predicate.budget, mechanism_of(plan.mechanism).certificate
     profile = [point.epsilon for point in claim.profile]
-    own = part.list_figures(plan, made.mechanism, charges, claim.epsilon, profile)
+    mechanism_figures = part.list_figures(plan, predicate.mechanism, charges, claim.epsilon, profile)
     if part.hides_iterates:
-        return [*own]
-    each, several = part.progress
-    rest = " What was left is charged." if part.is_adaptive(plan) else ""
+        return [*mechanism_figures]
+    noun, nouns = part.progress
+    remainder = " The rest of the limit is charged at the end." if part.is_adaptive(plan) else ""
     results = [
         Figure(
             "epsilon",
-            f"What was spent, {each} by {each}; the line is the budget.{rest}",
-            lambda axes: plots.draw_spent(axes, plots.spent_over_steps(plan, charges), budget.epsilon, several),
-            frozenset({several, "ε spent", f"budget ε = {budget.epsilon:g}"}),
+            f"What was spent, {noun} by {noun}; the line is the budget.{remainder}",
+            lambda axes: plots.draw_spending(axes, plots.trace_spending(plan, charges), budget.epsilon, nouns),
+            frozenset({nouns, "ε spent", f"budget ε = {budget.epsilon:g}"}),
         ),
-        *own,
+        *mechanism_figures,
     ]
     if profile:
         results.append(
             Figure(
                 "profile",
-                "The same release holds for every pair on this curve, not for one only.",
+                "The guarantee holds for every pair (ε, δ) on this curve.",
                 lambda axes: plots.draw_profile(axes, claim),
                 frozenset({"ε", "δ", f"claimed: ε = {claim.epsilon:g}, δ = {claim.delta:g}"}),
             )
@@ -172,50 +175,50 @@ def list_figures(
             Figure(
                 "accuracy",
                 "Accuracy on records that are declared public.",
-                lambda axes: plots.draw_accuracy(axes, history, several),
-                frozenset({several, "accuracy, public records"}),
+                lambda axes: plots.draw_accuracy(axes, history, nouns),
+                frozenset({nouns, "accuracy, public records"}),
             )
         )
     return results
 
 
-FEW_PHASES = 4
-"""So many events of one kind are told one by one; of more, as a schedule has them, there is a line for all."""
+MAX_SINGLE_ROWS = 4
+"""Up to so many events of one kind have a row each; more, as in a schedule, share one row."""
 
 
-def _events(made: Predicate) -> str:
+def _events(predicate: Predicate) -> str:
     head = ("event", "count", "noise multiplier", "sampling rate", "batches", "one unit moves")
-    told_apart = groupby(made.events.run_length, lambda run: (run.kind, _event(run).describe_sensitivity()))
-    by_kind = [list(runs) for _, runs in told_apart]
+    groups = groupby(predicate.events.run_length, lambda run: (run.kind, _event(run).describe_sensitivity()))
+    by_kind = [list(runs) for _, runs in groups]
     rows = [
         row
         for runs in by_kind
-        for row in ([_charged([run]) for run in runs] if len(runs) <= FEW_PHASES else [_charged(runs)])
+        for row in ([_event_row([run]) for run in runs] if len(runs) <= MAX_SINGLE_ROWS else [_event_row(runs)])
     ]
     events = render_table(head, rows)
-    if len(rows) < len(made.events.run_length):
-        each = render_table(head, [_charged([run]) for run in made.events.run_length])
-        events += f"<details><summary>Each phase of the schedule</summary>{each}</details>"
+    if len(rows) < len(predicate.events.run_length):
+        phases = render_table(head, [_event_row([run]) for run in predicate.events.run_length])
+        events += f"<details><summary>Each phase of the schedule</summary>{phases}</details>"
     accounting = render_table(
         ("accountant", "version", "kind of bound", "ε"),
-        [(row.name, row.version, row.bound, render_number(row.epsilon)) for row in made.accounting],
+        [(row.name, row.version, row.bound, render_number(row.epsilon)) for row in predicate.accounting],
     )
-    unsettled = made.budget.events_reserved_unsettled
+    unsettled = predicate.budget.events_reserved_unsettled
     note = (
-        f"{made.events.total:,} events were charged in {made.budget.attempts} "
-        f"{'attempt' if made.budget.attempts == 1 else 'attempts'}"
+        f"{predicate.events.total:,} events were charged in {predicate.budget.attempts} "
+        f"{'attempt' if predicate.budget.attempts == 1 else 'attempts'}"
         + (
             f"; {unsettled:,} of them were reserved before a crash and are charged as if they had run"
             if unsettled
             else ""
         )
-        + (f"; {lost_steps(made)}" if lost_steps(made) else "")
-        + f". The run ended because: {made.budget.stop_reason}."
+        + (f"; {describe_lost_steps(predicate)}" if describe_lost_steps(predicate) else "")
+        + f". The run ended because: {predicate.budget.stop_reason}."
     )
     return render_section("What was spent", f"{events}<p>{escape_html(note)}</p>{accounting}")
 
 
-def _charged(runs: Sequence[EventRun]) -> tuple[str, ...]:
+def _event_row(runs: Sequence[EventRun]) -> tuple[str, ...]:
     """One row for events of one kind."""
     return (
         runs[0].kind + (f" in {len(runs)} phases" if len(runs) > 1 else ""),
@@ -238,31 +241,31 @@ def _event(run: EventRun) -> Event:
     return charge_from_json(run.model_dump()).event
 
 
-def _assumptions(plan: Plan, made: Predicate) -> str:
-    warned = open_warnings(plan.warnings)
+def _assumptions(plan: Plan, predicate: Predicate) -> str:
+    warnings = open_warnings(plan.warnings)
     return render_section(
         "What the claim rests on",
-        (f"<p>{escape_html('Warnings of the recipe: ' + '; '.join(warned))}.</p>" if warned else "")
-        + render_table(("assumption", "checked by"), [(a.text, a.checked_by) for a in made.assumptions]),
+        (f"<p>{escape_html('Warnings of the recipe: ' + '; '.join(warnings))}.</p>" if warnings else "")
+        + render_table(("assumption", "checked by"), [(a.text, a.checked_by) for a in predicate.assumptions]),
     )
 
 
-def _checks(made: Predicate) -> str:
+def _checks(predicate: Predicate) -> str:
     rows = "".join(
         f'<tr><td>{escape_html(check.text)}</td><td class="{"yes" if check.passed else "no"}">'
         f"{'passed' if check.passed else 'failed'}</td><td>{escape_html(check.measured)}</td></tr>"
-        for check in made.checks
+        for check in predicate.checks
     )
     return render_section(
-        "What was tested on this program, before it saw a record",
-        f'<p class="small">{escape_html(f"Results and measurements: {OWN_WORD}.")}</p>'
+        "What was tested on this program before it saw a record",
+        f'<p class="small">{escape_html(f"Results and measurements: {NOT_CHECKED}.")}</p>'
         f'<div class="scroll"><table><thead><tr><th>check</th><th>result</th><th>measured</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>",
     )
 
 
-def _data(made: Predicate) -> str:
-    access = made.data_access
+def _data(predicate: Predicate) -> str:
+    access = predicate.data_access
     uses = {
         "training": access.training,
         **({} if access.initial_weights is None else {"initial weights": access.initial_weights}),
@@ -274,28 +277,28 @@ def _data(made: Predicate) -> str:
     return render_section("Every use of data", render_table(("use", "status", "meaning"), rows))
 
 
-def _verify(made: Predicate) -> str:
+def _verify(predicate: Predicate) -> str:
     return render_section(
         "Check it yourself",
-        "<p>With this folder and nothing else: no data, no GPU.</p>"
+        "<p>You need this folder only: no data, no GPU.</p>"
         "<pre>pip install dprecipe\ndprecipe verify .</pre>"
-        f'<p class="small">{escape_html(made.what_a_signature_does_not_prove)}</p>',
+        f'<p class="small">{escape_html(predicate.what_a_signature_does_not_prove)}</p>',
     )
 
 
-def _provenance(made: Predicate) -> str:
-    provenance, initial = made.provenance, made.provenance.initial_weights
+def _provenance(predicate: Predicate) -> str:
+    provenance, initial = predicate.provenance, predicate.provenance.initial_weights
     rows = [
         ("recipe digest", provenance.recipe.digest),
         ("plan digest", provenance.plan),
-        ("ledger digest", made.events.ledger),
-        ("randomness", f"{made.randomness.generator}, seeded from: {made.randomness.entropy}"),
-        ("arithmetic", f"sum {made.numerics.sum_dtype}, noise {made.numerics.noise_dtype}"),
-        ("floating point", made.numerics.floating_point),
+        ("ledger digest", predicate.events.ledger),
+        ("randomness", f"{predicate.randomness.generator}, seeded from: {predicate.randomness.entropy}"),
+        ("arithmetic", f"sum {predicate.numerics.sum_dtype}, noise {predicate.numerics.noise_dtype}"),
+        ("floating point", predicate.numerics.floating_point),
         *([] if initial is None else [("initial weights", f"{initial.file}, {initial.digest}")]),
-        (f"device ({OWN_WORD})", provenance.device),
-        (f"time ({OWN_WORD})", f"{provenance.started} to {provenance.finished}"),
-        (f"versions ({OWN_WORD})", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
+        (f"device ({NOT_CHECKED})", provenance.device),
+        (f"time ({NOT_CHECKED})", f"{provenance.started} to {provenance.finished}"),
+        (f"versions ({NOT_CHECKED})", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
     ]
     texts = [(provenance.recipe.file, provenance.recipe.text)]
     texts += [(parent.name, parent.text) for parent in provenance.recipe.parents]

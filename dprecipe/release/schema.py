@@ -1,7 +1,7 @@
-"""The certificate's shape: an in-toto Statement whose predicate states a privacy claim and what it rests on.
+"""The form of a certificate: an in-toto Statement whose predicate states a privacy claim and what it rests on.
 
-Frozen, strict, closed and finite, as recipes are: a certificate that a stranger hands over is checked against
-these models before anything in it is believed. `certificate_schema` exports them.
+Frozen, strict, closed and finite, as recipes are: a stranger's certificate is checked against these models before
+anything in it is used. `certificate_schema` exports them.
 """
 
 from __future__ import annotations
@@ -71,20 +71,18 @@ class SamplingFacts(Block):
     rate: Annotated[float, Field(gt=0, le=1)] | None = Field(description="null: no amplification is claimed")
     size: PositiveInt = Field(description="units in the data set: declared, public")
     expected_batch: PositiveFloat
-    largest_batch: PositiveInt | None = Field(
-        None, description="units that a batch has at most; null: as many as joined"
-    )
+    largest_batch: PositiveInt | None = Field(None, description="largest number of units in a batch; null: unbounded")
     steps_planned: PositiveInt
     steps_charged: NonNegativeInt
     steps_trained: NonNegativeInt | None = Field(
-        description="of the steps (queries) charged, those in the released model; null: its iterates are hidden"
+        description="of the steps (queries) charged, those in the released model; null: a last-iterate release"
     )
 
 
 if TYPE_CHECKING:
 
     class EventRun(Block):
-        """Equal events of one kind: how many, and the fields of the event beside them."""
+        """Equal events of one kind: their number, and the fields of the event."""
 
         count: int
         kind: str
@@ -99,7 +97,7 @@ class Events(Block):
 
     run_length: Annotated[tuple[EventRun, ...], Field(max_length=10_000)]
     total: NonNegativeInt
-    ledger: Digest = Field(description="of all whole lines of `private/ledger.jsonl`")
+    ledger: Digest = Field(description="of all complete lines of `private/ledger.jsonl`")
 
 
 class Accountant(Block):
@@ -121,7 +119,7 @@ class AssumptionFacts(Block):
 
 
 class ClassifierScore(Block):
-    """Of a released classifier on public records."""
+    """Score of a released classifier on public records."""
 
     accuracy: Probability
     loss: NonNegativeFloat
@@ -129,7 +127,7 @@ class ClassifierScore(Block):
 
 
 class NumericScore(Block):
-    """Of a released regression on public records, in the units of what it predicts."""
+    """Score of a released regression on public records, in the units of its predictions."""
 
     mean_absolute_error: NonNegativeFloat
     loss: NonNegativeFloat = Field(description="the mean squared error")
@@ -137,32 +135,32 @@ class NumericScore(Block):
 
 
 class EvaluationAccess(Access):
-    """Evaluation: what was released of it."""
+    """Evaluation, and the score that was released."""
 
     released: ClassifierScore | NumericScore | None
 
 
 class DataAccess(Block):
-    """Every use of data: covered by the claim, public, declared, or kept inside."""
+    """Every use of data: covered by the claim, public, declared, or private."""
 
     training: Access
-    public: Access | None = Field(None, description="unlabelled records that are asked about")
-    initial_weights: Access | None = Field(None, description="where training began from learned weights")
+    public: Access | None = Field(None, description="unlabelled public records that the teachers are asked about")
+    initial_weights: Access | None = Field(None, description="where training started from learned weights")
     preprocessing: Access
     tuning: Access
     evaluation: EvaluationAccess
 
 
 class Randomness(Block):
-    """Where sampling and noise came from."""
+    """Where the randomness of sampling and noise came from."""
 
     generator: Word
     entropy: Word
-    insecure_seed: NonNegativeInt | None = Field(description="a fixed seed: such a run is no release")
+    insecure_seed: NonNegativeInt | None = Field(description="a fixed seed: such a run is not a release")
 
 
 class Numerics(Block):
-    """In which arithmetic."""
+    """The arithmetic of sums and noise."""
 
     sum_dtype: Word
     noise_dtype: Word
@@ -170,7 +168,7 @@ class Numerics(Block):
 
 
 class CheckFacts(Block):
-    """One thing that was tested on this very program, before training."""
+    """One thing that was tested on this program before training."""
 
     id: Word
     text: Sentence
@@ -184,8 +182,8 @@ class TensorFacts(Block):
     name: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
     shape: Annotated[tuple[NonNegativeInt, ...], Field(max_length=16)]
     made_by: Literal["noisy_steps", "seed", "file", "python"] = Field(
-        description="what made its values: the mechanism; or, without any noise, the recipe's own initialisation, the "
-        "declared initial weights, or a module that was passed from Python, declared to hold nothing private"
+        description="where its values come from: the mechanism; or, without noise, the recipe's initialisation, the "
+        "declared initial weights, or a module passed from Python that is declared to hold nothing private"
     )
     dtype: Dtype = Field(description="the type of its numbers, as safetensors names it")
 
@@ -206,21 +204,21 @@ class RecipeFacts(Block):
     overrides: Annotated[tuple[str, ...], Field(max_length=1000)]
     parents: Annotated[tuple[Parent, ...], Field(max_length=8)]
     attachments: Annotated[tuple[Parent, ...], Field(max_length=8)] = Field(
-        (), description="what the accounting needs of other files the recipe names, by name"
+        (), description="what the accounting needs from other files that the recipe names, by name"
     )
     digest: Digest
     resolved: dict[str, Any]
 
 
 class Commitment(Block):
-    """To the private data, under a key that stays in `private/`: a plain digest would itself leak."""
+    """A commitment to the private data under a key that stays in `private/`; a plain digest would leak."""
 
     algorithm: Literal["hmac-sha256"]
     value: Hex
 
 
 class InitialWeightsFacts(Block):
-    """The file of weights that training began from, declared to be learned from public data alone."""
+    """The file of weights that training started from, declared to be learned from public data alone."""
 
     file: Word
     digest: Digest
@@ -228,7 +226,7 @@ class InitialWeightsFacts(Block):
 
 
 class Provenance(Block):
-    """Where it came from."""
+    """Where the release came from."""
 
     recipe: RecipeFacts
     plan: Digest
@@ -242,8 +240,8 @@ class Provenance(Block):
     data_commitment: Commitment | None
 
 
-class Registered:
-    """Reads the block `mechanism` as the one of its kind, of all mechanisms that are registered by the first time."""
+class RegisteredMechanism:
+    """Validates the block `mechanism` by its kind, among the mechanisms registered when the model is first built."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return handler.generate_schema(mechanism_facts())
@@ -253,7 +251,7 @@ class Predicate(Block):
     """The claim and all it rests on."""
 
     claim: Claim
-    mechanism: Annotated[MechanismFacts, Registered()]
+    mechanism: Annotated[MechanismFacts, RegisteredMechanism()]
     sampling: SamplingFacts
     events: Events
     accounting: Annotated[tuple[Accountant, ...], Field(min_length=2)]
@@ -269,7 +267,7 @@ class Predicate(Block):
 
 
 class SubjectDigest(Block):
-    """Of a released file."""
+    """The digest of a released file."""
 
     sha256: Hex
 

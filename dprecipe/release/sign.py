@@ -18,7 +18,14 @@ from pydantic import Field, StringConstraints
 
 from dprecipe.faults import UsageFault
 from dprecipe.language.base import Block
-from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, parse_object, read_bytes, to_bytes, validate_document
+from dprecipe.release.untrusted import (
+    NOT_CANONICAL,
+    ContentError,
+    parse_object,
+    read_bytes,
+    to_bytes,
+    validate_document,
+)
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -53,7 +60,7 @@ def load_private_key(path: Path) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    content = _key_file(path)
+    content = _read_key_file(path)
     try:
         key = load_pem_private_key(content, password=None)
     except TypeError:
@@ -78,7 +85,7 @@ def load_public_key(path: Path) -> Ed25519PublicKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    content = _key_file(path)
+    content = _read_key_file(path)
     try:
         key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm):
@@ -89,14 +96,14 @@ def load_public_key(path: Path) -> Ed25519PublicKey:
 
 
 def permission_advice(path: Path) -> str | None:
-    """What to do about a private key that others on this machine can read; None when they can't."""
+    """Advice on a private key that other users of this machine can read; None when they can't."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return None  # using the key will say what is wrong
+        return None  # using the key reports what is wrong
     if sys.platform == "win32" or not stat.S_IMODE(mode) & 0o077:
         return None
-    return f"{path}: others on this machine can read the private key; run: chmod 600 {path}"
+    return f"{path}: other users of this machine can read the private key; run: chmod 600 {path}"
 
 
 def key_id(key: Ed25519PublicKey) -> str:
@@ -131,26 +138,26 @@ def seal(payload: bytes, key: Ed25519PrivateKey) -> bytes:
 def unseal(content: bytes, name: str, key: Ed25519PublicKey | None) -> tuple[bytes, tuple[str, ...]]:
     """The payload of an envelope, and the key ids its signatures name (hints).
 
-    Guarantees: with `key`, nothing of the payload is returned unless one signature by `key` holds.
+    Guarantees: with `key`, the payload is returned only if a signature by `key` is valid.
 
     Raises:
-        ContentError: no envelope of a certificate, or, with `key`, no signature by it holds.
+        ContentError: not the envelope of a certificate, or, with `key`, no valid signature by it.
     """
     envelope = validate_document(Envelope, parse_object(content, name), name)
     if envelope.payload_type != PAYLOAD_TYPE:
         raise ContentError(f"{name}: payloadType: expected {PAYLOAD_TYPE}")
-    payload = _base64(envelope.payload, f"{name}: payload")
+    payload = _decode_base64(envelope.payload, f"{name}: payload")
     if key is not None:
         signed = pre_authentication_encoding(envelope.payload_type, payload)
-        signatures = [_base64(s.sig, f"{name}: signatures") for s in envelope.signatures]
-        if not any(_holds(key, signature, signed) for signature in signatures):
-            raise ContentError(f"{name}: signature: none holds under the given public key")
+        signatures = [_decode_base64(s.sig, f"{name}: signatures") for s in envelope.signatures]
+        if not any(_is_valid(key, signature, signed) for signature in signatures):
+            raise ContentError(f"{name}: signature: none is valid under the given public key")
     if content != to_bytes(envelope.model_dump(mode="json", by_alias=True)):
-        raise ContentError(f"{name}: {NOT_WRITTEN}")
+        raise ContentError(f"{name}: {NOT_CANONICAL}")
     return payload, tuple(signature.keyid for signature in envelope.signatures)
 
 
-def _holds(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
+def _is_valid(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:
@@ -160,17 +167,17 @@ def _holds(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
     return True
 
 
-def _base64(text: str, what: str) -> bytes:
+def _decode_base64(text: str, what: str) -> bytes:
     try:
         decoded = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise ContentError(f"{what}: not base64") from None
     if base64.b64encode(decoded).decode() != text:
-        raise ContentError(f"{what}: base64 with bits that mean nothing")
+        raise ContentError(f"{what}: base64 with unused bits set")
     return decoded
 
 
-def _key_file(path: Path) -> bytes:
+def _read_key_file(path: Path) -> bytes:
     try:
         return read_bytes(path)
     except ContentError as error:

@@ -1,4 +1,4 @@
-"""Reading what a stranger handed over: bounded, no duplicate keys, no NaN, never a traceback."""
+"""Reads a stranger's files: bounded, no duplicate keys, no NaN, never a traceback."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from pydantic_core import ErrorDetails
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_ERRORS = 20
-MAX_WHOLE = 1 << 128
-"""Seeds are whole numbers of any size; nothing else comes near. A float still holds it."""
+MAX_INTEGER = 1 << 128
+"""Only seeds are large integers. A float can still represent this."""
 ESSENTIAL = ("predicateType", "predicate")
-WORDS = {"missing": "it is missing", "extra_forbidden": "a certificate has no such field"}
+ERROR_TEXTS = {"missing": "it is missing", "extra_forbidden": "a certificate has no such field"}
 
-NOT_WRITTEN = "says what it should, and is not written as dprecipe writes it: blanks, an order or digits can hide data"
+NOT_CANONICAL = (
+    "has the right content but is not written as dprecipe writes it; blanks, order or digits could hide data"
+)
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class ContentError(Exception):
-    """The content is not what it should be; `failures` says why, one line each."""
+    """The content is invalid; `failures` says why, one line each."""
 
     def __init__(self, *failures: str) -> None:
         super().__init__("; ".join(failures))
@@ -37,10 +39,10 @@ def read_bytes(path: Path) -> bytes:
     """The content of a regular file of at most 16 MiB.
 
     Raises:
-        ContentError: it is none.
+        ContentError: not a regular file, larger, or unreadable.
     """
     try:
-        # A pipe or a device would block or never end, so the kind is asked before opening.
+        # A pipe or a device would block or never end, so the kind is checked before opening.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ContentError(f"{path.name}: not a regular file")
         with path.open("rb") as file:
@@ -56,13 +58,15 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
-        ContentError: not UTF-8, not JSON, a key twice, a number that is not finite, a whole one of more than 128 bits,
-            nested too deep, no object.
+        ContentError: not UTF-8, not JSON, a duplicate key, a number that is not finite, an integer of more than 128
+            bits, nested too deeply, or not an object.
     """
     try:
-        parsed = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_whole)
+        parsed = json.loads(
+            content.decode(), object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_int=_parse_integer
+        )
     except (ValueError, RecursionError) as error:
-        reason = "nested too deep" if isinstance(error, RecursionError) else _short(error)
+        reason = "nested too deeply" if isinstance(error, RecursionError) else _first_line(error)
         raise ContentError(f"{name}: not JSON: {reason}") from None
     if not isinstance(parsed, dict):
         raise ContentError(f"{name}: not a JSON object")
@@ -70,7 +74,7 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
 
 
 def to_bytes(content: Mapping[str, Any]) -> bytes:
-    """A JSON object as the text of a release's file: one way to write each value, so that nothing else is in it."""
+    """A JSON object as the text of a release's file. Each value is written in one way, so the text hides nothing."""
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(errors="surrogatepass")
 
 
@@ -85,17 +89,17 @@ def validate_document(model: type[M], parsed: dict[str, Any], name: str) -> M:
     except ValidationError as error:
         result = error.errors(include_url=False, include_input=False, include_context=False)
         if {(e["type"], e["loc"]) for e in result} >= {("missing", (field,)) for field in ESSENTIAL}:
-            raise ContentError(f"{name}: this is no certificate of dprecipe") from None
-        failures = [f"{_place(e['loc'], parsed) or name}: {_worded(e)}" for e in result[:MAX_ERRORS]]
+            raise ContentError(f"{name}: this is not a dprecipe certificate") from None
+        failures = [f"{_field_path(e['loc'], parsed) or name}: {_describe_error(e)}" for e in result[:MAX_ERRORS]]
         if len(result) > MAX_ERRORS:
             failures.append(f"{name}: and {len(result) - MAX_ERRORS} more")
         raise ContentError(*failures) from None
     except (ValueError, RecursionError) as error:
-        raise ContentError(f"{name}: {_short(error)}") from None
+        raise ContentError(f"{name}: {_first_line(error)}") from None
 
 
-def _place(loc: Sequence[int | str], parsed: Any) -> str:
-    """The path of a field; the tag by which a block was told apart, its `kind`, is none of its keys."""
+def _field_path(loc: Sequence[int | str], parsed: Any) -> str:
+    """The path of a field. Pydantic adds the `kind` of a block to the location; it is not a key, so it is left out."""
     path, value = [], parsed
     for step in loc:
         if isinstance(value, dict) and step not in value and step == value.get("kind"):
@@ -109,13 +113,13 @@ def _place(loc: Sequence[int | str], parsed: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """Somebody else's text without what would start a line, steer a terminal or turn the direction of writing."""
+    """Untrusted text on one line: line breaks, control characters and changes of writing direction are escaped."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
-def _worded(error: ErrorDetails) -> str:
-    """What is wrong with a field, in words of ours where a reader meets it often."""
-    return WORDS.get(error["type"]) or error["msg"][:1].lower() + error["msg"][1:]
+def _describe_error(error: ErrorDetails) -> str:
+    """What is wrong with a field, in our own words for frequent errors."""
+    return ERROR_TEXTS.get(error["type"]) or error["msg"][:1].lower() + error["msg"][1:]
 
 
 def sha256_of(path: Path) -> str:
@@ -128,22 +132,22 @@ def sha256_of(path: Path) -> str:
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        raise ValueError("an object holds a key twice")
+        raise ValueError("an object has a duplicate key")
     return content
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > 40 or not -MAX_WHOLE <= (number := int(digits)) < MAX_WHOLE:
-        raise ValueError(f"a whole number of {len(digits.lstrip('-'))} digits, which is too large")
+def _parse_integer(digits: str) -> int:
+    if len(digits) > 40 or not -MAX_INTEGER <= (number := int(digits)) < MAX_INTEGER:
+        raise ValueError(f"an integer of {len(digits.lstrip('-'))} digits, which is too large")
     return number
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number")
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a number")
 
 
-def _short(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

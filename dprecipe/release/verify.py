@@ -1,7 +1,7 @@
-"""`verify`: everything a certificate says, held against everything it can be held against.
+"""`verify`: checks everything a certificate says against everything that can be recomputed.
 
-No data and no torch are needed. The certificate is untrusted input: whatever it is, the answer is a claim that
-holds or a list of what does not.
+It needs neither data nor torch. The certificate is untrusted input: the answer is always a claim that holds, or a list
+of what does not.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.planning.accept import open_warnings
 from dprecipe.privacy import ledger as ledgers
 from dprecipe.release import certificate, companions, endings, limits, rebuild, recompute, versions
-from dprecipe.release.folder import CERTIFICATE, ENVELOPE, OWN, compare_files, released_files
+from dprecipe.release.folder import CERTIFICATE, CERTIFICATE_FILES, ENVELOPE, compare_files, list_released_files
 from dprecipe.release.rebuild import Rebuilt
 from dprecipe.release.schema import Claim, Predicate, Statement
 from dprecipe.release.sign import load_public_key, unseal
-from dprecipe.release.untrusted import NOT_WRITTEN, ContentError, one_line, parse_object, read_bytes, validate_document
+from dprecipe.release.untrusted import (
+    NOT_CANONICAL,
+    ContentError,
+    one_line,
+    parse_object,
+    read_bytes,
+    validate_document,
+)
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -29,16 +36,16 @@ if TYPE_CHECKING:
 LEDGER = Path("private") / "ledger.jsonl"
 MAX_FAILURES = 60
 MAX_SECONDS = 120.0
-"""Of processor time, that a stranger's certificate may cost. Those of this repository's recipes take some seconds."""
+"""Processor time that a stranger's certificate may take. Those of this repository's recipes take a few seconds."""
 MAX_MEMORY = 4 << 30
-"""Bytes beyond what the process has."""
+"""Bytes beyond what the process has at the start."""
 STAGES = ("its text", "its plan", "what its events cost", "what its files say", "its ledger")
 """What is recomputed, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A certificate that holds: the claim, what was checked, and what that does not show."""
+    """A valid certificate: the claim, what was checked, and what the checks don't show."""
 
     claim: Claim
     checked: tuple[str, ...]
@@ -48,15 +55,15 @@ class Verified:
 
 @dataclass(slots=True)
 class _Case:
-    """One verification under way."""
+    """One verification in progress."""
 
     folder: Path
     name: str
     checked: list[str]
     notes: list[str]
     failures: list[str]
-    left: list[str]
-    """What is still to be recomputed, the one under way first."""
+    remaining: list[str]
+    """The stages that are not finished, the current one first."""
 
 
 def verify(
@@ -67,9 +74,9 @@ def verify(
 ) -> Verified:
     """Check a certificate file, an envelope, or a `release/` folder.
 
-    With `public_key` (PEM, Ed25519) the envelope must be there and a signature by that key must hold. `max_seconds` of
-    processor time and `max_memory` bytes are all that it may take (None: without a bound), where the system can hold it
-    to that: see `limits.bound_resources`.
+    With `public_key` (PEM, Ed25519) there must be an envelope with a valid signature by that key. Verification may take
+    at most `max_seconds` of processor time and `max_memory` bytes (None: no bound), where the system can enforce that:
+    see `limits.bound_resources`.
 
     Raises:
         CertificateInvalid: naming each thing that does not hold, or what was not recomputed within those bounds.
@@ -79,44 +86,44 @@ def verify(
     case = _Case(path, path.name, [], [], [], list(STAGES))
     try:
         with limits.bound_resources(max_seconds, max_memory):
-            return _verified(path, key, case)
+            return _verify_case(path, key, case)
     except (limits.Exceeded, MemoryError) as error:
         spent = "memory" if isinstance(error, MemoryError) else f"{max_seconds:g} s of processor time"
         flag = "--max-memory" if isinstance(error, MemoryError) else "--max-seconds"
         raise CertificateInvalid(
             [
-                f"recomputing it takes more than the {spent} that it may take, so nothing of it is verified; not "
-                f"recomputed: {', '.join(case.left)}. If you trust where it comes from, allow more with {flag}"
+                f"recomputing it needs more than the allowed {spent}, so nothing of it is verified; not "
+                f"recomputed: {', '.join(case.remaining)}. If you trust its source, allow more with {flag}"
             ]
         ) from None
 
 
-def _verified(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verified:
+def _verify_case(path: Path, key: Ed25519PublicKey | None, case: _Case) -> Verified:
     try:
-        content = _content(path, key, case)
+        content = _read_certificate(path, key, case)
         parsed = parse_object(content, case.name)
-        if (reason := versions.unknown_version(parsed)) is not None:
+        if (reason := versions.explain_unknown_version(parsed)) is not None:
             raise ContentError(reason)
         stated = validate_document(Statement, parsed, case.name)
     except ContentError as error:
         raise CertificateInvalid([one_line(line) for line in (*case.failures, *error.failures)]) from None
     if content != certificate.to_bytes(certificate.to_json(stated)):
-        case.failures.append(f"{CERTIFICATE}: {NOT_WRITTEN}")
+        case.failures.append(f"{CERTIFICATE}: {NOT_CANONICAL}")
     case.checked.append("the certificate is well formed")
-    case.left.pop(0)
+    case.remaining.pop(0)
     rebuilt = _check_predicate(stated.predicate, case)
     _check_files(stated, rebuilt, path.is_dir(), case)
-    case.left.pop(0)
+    case.remaining.pop(0)
     _check_ledger(stated.predicate, case)
     if case.failures:
         more = len(case.failures) - MAX_FAILURES
-        shown = [*case.failures[:MAX_FAILURES], f"and {more} more"] if more > 0 else case.failures
-        raise CertificateInvalid([one_line(line) for line in shown])
+        failures = [*case.failures[:MAX_FAILURES], f"and {more} more"] if more > 0 else case.failures
+        raise CertificateInvalid([one_line(line) for line in failures])
     return Verified(stated.predicate.claim, tuple(case.checked), tuple(case.notes), stated)
 
 
-def _content(path: Path, key: Ed25519PublicKey | None, case: _Case) -> bytes:
-    """The certificate's bytes, taken from the envelope where there is one. Sets the case's folder."""
+def _read_certificate(path: Path, key: Ed25519PublicKey | None, case: _Case) -> bytes:
+    """The certificate's bytes, from the envelope where there is one. Sets the case's folder."""
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError):
@@ -126,25 +133,25 @@ def _content(path: Path, key: Ed25519PublicKey | None, case: _Case) -> bytes:
     case.folder = path if is_folder else path.parent
     plain, envelope = case.folder / CERTIFICATE, case.folder / ENVELOPE
     if not is_folder and path.name not in (CERTIFICATE, ENVELOPE):
-        # A file by another name speaks for itself; what it is shows in its content.
+        # A file of another name: its content shows whether it is an envelope.
         content = read_bytes(path)
         if "payloadType" not in parse_object(content, path.name):
-            return _unsigned(content, key, case)
-        return _opened(content, path.name, key, case)
+            return _note_unsigned(content, key, case)
+        return _open_envelope(content, path.name, key, case)
     if not plain.exists() and not envelope.exists():
         inner = path / "release"
         remedy = f"give {inner}" if inner.is_dir() else "give a certificate or a release/ folder"
         raise UsageFault(f"{path}: holds no {CERTIFICATE}", remedy)
     if not envelope.exists():
         case.name = str(plain)
-        return _unsigned(read_bytes(plain), key, case)
-    content = _opened(read_bytes(envelope), ENVELOPE, key, case)
+        return _note_unsigned(read_bytes(plain), key, case)
+    content = _open_envelope(read_bytes(envelope), ENVELOPE, key, case)
     if plain.exists() and read_bytes(plain) != content:
         case.failures.append(f"{CERTIFICATE}: not the certificate in {ENVELOPE}")
     return content
 
 
-def _opened(content: bytes, name: str, key: Ed25519PublicKey | None, case: _Case) -> bytes:
+def _open_envelope(content: bytes, name: str, key: Ed25519PublicKey | None, case: _Case) -> bytes:
     payload, key_ids = unseal(content, name, key)
     case.name = name
     if key is not None:
@@ -152,18 +159,18 @@ def _opened(content: bytes, name: str, key: Ed25519PublicKey | None, case: _Case
     else:
         hint = ascii(key_ids[0][:16]) if key_ids[0] else "no name"
         case.notes.append(
-            f"signed (the envelope names the key {hint}), but without --public-key nobody is shown to have signed it"
+            f"signed (the envelope names the key {hint}), but not checked: give --public-key to see who signed it"
         )
     return payload
 
 
-def _unsigned(content: bytes, key: Ed25519PublicKey | None, case: _Case) -> bytes:
+def _note_unsigned(content: bytes, key: Ed25519PublicKey | None, case: _Case) -> bytes:
     if key is not None:
-        case.failures.append("signature: there is none, and a public key was given")
+        case.failures.append("signature: there is none, but a public key was given")
     else:
         case.notes.append(
-            "not signed: whoever could write this certificate could have written another; it shows that its "
-            "own arithmetic holds, not who ran what"
+            "not signed: anyone could have written this certificate; it shows that its arithmetic holds, not who ran "
+            "what"
         )
     return content
 
@@ -173,43 +180,43 @@ def _check_predicate(stated: Predicate, case: _Case) -> Rebuilt | None:
     failures: list[str] = []
     rebuilt = rebuild.rebuild_predicate(stated, failures)
     failures += rebuild.find_contradictions(stated, None if rebuilt is None else rebuilt.plan)
-    case.left.pop(0)
+    case.remaining.pop(0)
     if rebuilt is not None:
-        # What the events cost first: a claim that was changed contradicts much else.
+        # The cost of the events comes first: a changed claim contradicts much else.
         failures += recompute.recompute_numbers(stated, rebuilt, case.notes)
         failures += rebuild.find_differences(stated, rebuilt)
-        failures += endings.early_stop(stated, rebuilt.plan, rebuilt.charges)
-    case.left.pop(0)
+        failures += endings.check_budget_stop(stated, rebuilt.plan, rebuilt.charges)
+    case.remaining.pop(0)
     case.failures += list(dict.fromkeys(failures))
     if rebuilt is not None and not failures:
-        _say_what_was_checked(stated, rebuilt, case)
+        _record_checked(stated, rebuilt, case)
     return rebuilt
 
 
-def _say_what_was_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
+def _record_checked(stated: Predicate, rebuilt: Rebuilt, case: _Case) -> None:
     first, second, third = stated.accounting
     part = mechanism_of(rebuilt.plan.mechanism).certificate
     case.checked += [
-        "its recipe was planned again: its digest, the events, sampling, noise, clipping, unit and release agree",
+        "its recipe was planned again: the digest, events, sampling, noise, clipping, unit and release agree",
         f"ε recomputed from {stated.events.total:,} events with {first.name} does not exceed the claim",
-        f"{third.name}, an independent library, was asked again: consistent with the {third.epsilon!r} stated",
+        f"{third.name}, an independent library, was run again: consistent with the stated {third.epsilon!r}",
         f"the alternative accountant, {second.name}, gives {second.epsilon!r}; δ(ε) and the Gaussian bound hold",
         f"ε spent does not exceed the budget of {stated.budget.epsilon!r}",
         *part.list_checked(rebuilt.plan),
         f"all {len(stated.checks)} checks passed and the randomness was not fixed, as the certificate says",
     ]
-    read = rebuilt.plan.room.attachments
-    if read:
+    attachments = rebuilt.plan.room.attachments
+    if attachments:
         case.notes.append(
-            f"what the certificate says of other files ({', '.join(sorted(read))}) is taken as stated: "
-            "they are not part of a release, so they were not held against it"
+            f"what the certificate says about other files ({', '.join(sorted(attachments))}) was not compared "
+            "with them: they are not part of a release"
         )
-    if warned := open_warnings(rebuilt.plan.warnings):
-        case.notes.append(f"the recipe's own warnings, which it does not accept: {'; '.join(warned)}")
+    if warnings := open_warnings(rebuilt.plan.warnings):
+        case.notes.append(f"warnings of the recipe that it does not accept: {'; '.join(warnings)}")
     case.notes += part.list_notes(stated.mechanism)
     case.notes.append(
-        "what the certificate alone says: what each check measured, which tensors noisy steps made, how many of the "
-        "steps charged the model has, scores, times, device, package versions, and whether Python replaced the model "
+        "taken from the certificate alone: what each check measured, which tensors noisy steps made, how many of the "
+        "charged steps the model has, scores, times, device, package versions, and whether Python replaced the model "
         "or the records"
     )
 
@@ -218,44 +225,44 @@ def _check_files(stated: Statement, rebuilt: Rebuilt | None, is_folder: bool, ca
     subjects = {subject.name: f"sha256:{subject.digest.sha256}" for subject in stated.subject}
     if len(subjects) != len(stated.subject):
         case.failures.append("subject: a file is named twice")
-    if subjects.keys() & OWN:
+    if subjects.keys() & CERTIFICATE_FILES:
         case.failures.append("subject: names the certificate itself")
     if rebuilt is not None:
-        due = released_files(rebuilt.plan)
-        others = sorted(set(subjects) - due - OWN)
-        case.failures += [f"subject: {name!a} is nothing that a run of this recipe releases" for name in others]
+        expected = list_released_files(rebuilt.plan)
+        extra = sorted(set(subjects) - expected - CERTIFICATE_FILES)
+        case.failures += [f"subject: {name!a} is not a file that a run of this recipe releases" for name in extra]
         case.failures += [
-            f"subject: {name} is missing, which this recipe releases" for name in sorted(due - set(subjects))
+            f"subject: {name} is missing, but this recipe releases it" for name in sorted(expected - set(subjects))
         ]
     if not is_folder and not any((case.folder / name).exists() for name in subjects):
-        case.notes.append("none of the released files lies beside it: the claim was not held against any model")
+        case.notes.append("none of the released files is beside it, so the claim was not compared with any model")
         return
-    result = compare_files(case.folder, subjects, alone=not is_folder)
+    result = compare_files(case.folder, subjects, named_only=not is_folder)
     case.failures += result
     if not result:
-        alone = "" if is_folder else "; other files beside it were not looked at"
-        whole = "; nothing else is in the folder" if is_folder else ""
-        case.checked.append(f"the digests of all {len(subjects)} released files match{whole}{alone}")
+        others = "" if is_folder else "; other files beside it were not checked"
+        rest = "; nothing else is in the folder" if is_folder else ""
+        case.checked.append(f"the digests of all {len(subjects)} released files match{rest}{others}")
     if result or case.failures or rebuilt is None:
         return
     case.failures += companions.find_differences(
         stated.predicate, rebuilt.plan, rebuilt.charges, case.folder, set(subjects)
     )
     case.checked.append(
-        f"the weights hold the {len(stated.predicate.tensors):,} tensors that the certificate names, and the other "
-        "files say what it says"
+        f"the weights have the {len(stated.predicate.tensors):,} tensors that the certificate names, and the other "
+        "files agree with it"
     )
     case.notes += mechanism_of(rebuilt.plan.mechanism).certificate.list_companion_notes(frozenset(subjects))
     if "report.html" in subjects:
-        case.notes.append("the lines in the report's figures were not drawn again; its words were compared")
+        case.notes.append("the text of the report was compared; the curves in its figures were not drawn again")
 
 
 def _check_ledger(stated: Predicate, case: _Case) -> None:
     path = case.folder.absolute().parent / LEDGER
     if not os.path.lexists(path):
         case.notes.append(
-            "the ledger is not here: that it holds these events, in how many attempts, and why the run stopped "
-            f"({stated.budget.stop_reason}) is what the certificate says"
+            "the ledger is not here: its events, the number of attempts and why the run stopped "
+            f"({stated.budget.stop_reason}) are taken from the certificate"
         )
         return
     try:
@@ -263,10 +270,10 @@ def _check_ledger(stated: Predicate, case: _Case) -> None:
     except Fault as fault:
         case.failures.append(f"ledger: {fault.message}")
         return
-    text = {
+    pairs = {
         "events.ledger": (stated.events.ledger, ledger.digest),
-        "events.run_length": ([_event(r.model_dump()) for r in stated.events.run_length],
-                              [_event(charge.to_json()) for charge in ledger.charges]),
+        "events.run_length": ([_sorted_fields(r.model_dump()) for r in stated.events.run_length],
+                              [_sorted_fields(charge.to_json()) for charge in ledger.charges]),
         "provenance.plan": (stated.provenance.plan, ledger.plan_digest),
         "budget.attempts": (stated.budget.attempts, ledger.attempts),
         "budget.stop_reason": (stated.budget.stop_reason, ledger.stop_reason),
@@ -276,11 +283,11 @@ def _check_ledger(stated: Predicate, case: _Case) -> None:
         "budget.torn_line": (stated.budget.torn_line, ledger.torn),
         "randomness.insecure_seed": (stated.randomness.insecure_seed, ledger.insecure_seed),
     }  # fmt: skip
-    results = [f"{path}: not what the ledger holds" for path, (left, right) in text.items() if left != right]
+    results = [f"{path}: not what the ledger says" for path, (value, recorded) in pairs.items() if value != recorded]
     case.failures += results
     if not results:
-        case.checked.append("the ledger beside it holds exactly these events")
+        case.checked.append("the ledger beside it has exactly these events")
 
 
-def _event(fields: dict[str, object]) -> list[tuple[str, object]]:
+def _sorted_fields(fields: dict[str, object]) -> list[tuple[str, object]]:
     return sorted(fields.items())

@@ -15,7 +15,7 @@ from dprecipe.privacy.events import count_events
 from dprecipe.release import certificate, tensors
 from dprecipe.release.claim import Numbers
 from dprecipe.release.facts import ReleasedTensor, Spent
-from dprecipe.release.folder import released_files
+from dprecipe.release.folder import list_released_files
 from dprecipe.release.schema import Accountant, Statement
 from dprecipe.release.untrusted import MAX_BYTES, ContentError, validate_document
 from dprecipe.training.provenance import RunProvenance
@@ -48,7 +48,7 @@ def check_publishable(plan: Plan, provenance: RunProvenance, released: Sequence[
     spent = Spent(plan.events, f"sha256:{'0' * 64}", 1, "completed", count_events(plan.events), 0, torn=False)
     try:
         result = certificate.assemble_predicate(plan, spent, facts, _numbers(plan))
-        digests = dict.fromkeys(released_files(plan), f"sha256:{'0' * 64}")
+        digests = dict.fromkeys(list_released_files(plan), f"sha256:{'0' * 64}")
         whole = certificate.to_bytes(certificate.make_statement(result, digests))
         validate_document(Statement, json.loads(whole), "certificate")
     except ValidationError as error:

@@ -14,7 +14,7 @@ from dprecipe.data.records import Records
 from dprecipe.faults import UsageFault
 from dprecipe.models.origin import InitialWeights
 from dprecipe.privacy.ledger import Ledger
-from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, commit_to_data, package_versions
+from dprecipe.release.facts import CheckResult, Origin, ReleasedTensor, RunFacts, commit_to_data, list_versions
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.probe.program import Check
 
@@ -41,7 +41,7 @@ class RunProvenance:
         """The facts of a run that lost no step and publishes no score; `started` and `finished` are ISO 8601."""
         return RunFacts(
             checks=tuple(CheckResult(c.id, c.text, c.passed, c.measured) for c in self.checks),
-            versions=package_versions(),
+            versions=list_versions(),
             device=device_name(self.device),
             started=started,
             finished=finished,

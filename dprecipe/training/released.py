@@ -11,7 +11,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.lora import LowRankLayer
 from dprecipe.release.facts import Dtype, MadeBy, ReleasedTensor
-from dprecipe.release.origins import list_tensors, untouched_tensors
+from dprecipe.release.origins import list_tensors, list_unchanged
 
 DTYPES: dict[torch.dtype, Dtype] = {
     torch.bool: "BOOL",
@@ -95,7 +95,7 @@ def refuse_python_tensors(plan: Plan, module: nn.Module) -> None:
     """
     if plan.runtime.python_tensors != "refuse":
         return
-    result = untouched_tensors(tensors_of(module.state_dict(), trained_names(module), custom=True, from_file=False))
+    result = list_unchanged(tensors_of(module.state_dict(), trained_names(module), custom=True, from_file=False))
     if result:
         raise UsageFault(
             f"the module from Python would release tensors that no noisy step makes: {list_tensors(result)}; the "

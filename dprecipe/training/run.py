@@ -12,7 +12,7 @@ from dprecipe.data.files import data_root as find_data_root
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.release.folder import signing_key
+from dprecipe.release.folder import load_signing_key
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import gather_records
 from dprecipe.training.runner import Given, Rehearsal, Run, Start, runner_of
@@ -49,7 +49,7 @@ def run(
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
-    signing_key(plan)  # one that can't be used should be known before anything is spent
+    load_signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file)
     start = Start(datetime.now(UTC), accept_lost_steps)

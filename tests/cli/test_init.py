@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dprecipe.cli import main as cli
-from dprecipe.cli.init import init, name_from
+from dprecipe.cli.init import init, make_name
 from dprecipe.cli.validate import check
 from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
@@ -29,23 +29,23 @@ def test_starters_validate_without_a_finding(mechanism: str, source: str, tmp_pa
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_starters_are_planned_within_their_budget(mechanism: str, source: str) -> None:
-    made = plan(read_text(make_starter(mechanism, source, "s")))
-    assert 0.99 * made.budget.epsilon < made.guarantee.epsilon <= made.budget.epsilon
-    assert made.warnings == ()
+    result = plan(read_text(make_starter(mechanism, source, "s")))
+    assert 0.99 * result.budget.epsilon < result.guarantee.epsilon <= result.budget.epsilon
+    assert result.warnings == ()
 
 
 def test_the_help_names_every_starter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["dprecipe", "init", "--help"])
     with pytest.raises(SystemExit):
         cli.main()
-    shown = capsys.readouterr().out
-    assert [word for word in (*MECHANISMS, *SOURCES) if word not in shown] == []
+    printed = capsys.readouterr().out
+    assert [word for word in (*MECHANISMS, *SOURCES) if word not in printed] == []
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text("mine")
-    with pytest.raises(UsageFault, match="exists already"):
+    with pytest.raises(UsageFault, match="already exists"):
         init(path)
     assert path.read_text() == "mine"
 
@@ -60,4 +60,4 @@ def test_unknown_words_and_unwritable_places(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("stem", "name"), [("a b", "a-b"), ("_x", "x"), ("é", "recipe"), ("x" * 200, "x" * 100)])
 def test_names_come_from_the_file(stem: str, name: str) -> None:
-    assert name_from(Path(f"{stem}.yaml")) == name
+    assert make_name(Path(f"{stem}.yaml")) == name

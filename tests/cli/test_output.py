@@ -26,13 +26,13 @@ def shell(line: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize(
-    ("where", "said"), [("> /dev/full", "No space left on device"), (">&-", CLOSED)], ids=["full", "closed"]
+    ("where", "reason"), [("> /dev/full", "No space left on device"), (">&-", CLOSED)], ids=["full", "closed"]
 )
 @pytest.mark.parametrize("command", ["plan", pytest.param("show", marks=pytest.mark.slow), "--help #"])
-def test_an_answer_that_cannot_be_written_is_a_failure(command: str, where: str, said: str) -> None:
+def test_an_answer_that_cannot_be_written_is_a_failure(command: str, where: str, reason: str) -> None:
     done = shell(f"$D {command.replace('#', where + ' #')} $1 {where}", RECIPES / "quickstart.yaml")
     assert done.returncode == 4
-    assert f"error: what was to be printed can't be written: {said}" in done.stderr
+    assert f"error: the output can't be written: {reason}" in done.stderr
     assert "internal" not in done.stderr
     assert "Exception" not in done.stderr
 

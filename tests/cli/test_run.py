@@ -35,12 +35,12 @@ def test_the_exact_number_of_private_records_is_for_a_terminal_alone(tmp_path: P
     leader, terminal = pty.openpty()
     subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=terminal, check=False)
     os.close(terminal)
-    told = b""
+    output = b""
     try:
         while part := os.read(leader, 4096):
-            told += part
+            output += part
     except OSError:  # all is read, and the other end is closed
         pass
     os.close(leader)
-    assert b"in this terminal only: 1,438 records" in told
+    assert b"in this terminal only: 1,438 records" in output
     assert not (tmp_path / "runs").exists()

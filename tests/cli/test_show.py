@@ -21,9 +21,9 @@ def test_what_is_shown_reads_back_as_the_same_recipe(
     path = tmp_path / "r.yaml"
     path.write_text(make_starter("dpsgd", source, "r") + 'meta: {a: null, b: "1e-5", c: [{d: no}]}\n')
     show(path, ["description=no"], origin)
-    shown = capsys.readouterr().out
-    assert read_text(shown).recipe == read(path, ["description=no"]).recipe
-    assert "checkpoint_seconds: 30.0" in shown
+    printed = capsys.readouterr().out
+    assert read_text(printed).recipe == read(path, ["description=no"]).recipe
+    assert "checkpoint_seconds: 30.0" in printed
 
 
 def test_origins(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,8 +69,8 @@ def test_public_images_are_looked_for_and_labels_are_not(folder: Path, capsys: p
     recipe.write_text(make_starter("dpsgd", "idx", "idx").replace("  test:", public, 1))
     validate([recipe], "json", folder)
     findings = json.loads(capsys.readouterr().out)["findings"]
-    found = {f["path"] for f in findings if f["code"] == "R120"}
-    assert {path for path in found if path.startswith("data.public")} == {"data.public.images"}
+    paths = {f["path"] for f in findings if f["code"] == "R120"}
+    assert {path for path in paths if path.startswith("data.public")} == {"data.public.images"}
 
 
 def test_text_is_the_golden_text_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from dprecipe.mechanisms.dpsgd.certificate import CHECKS
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
-from dprecipe.release.facts import CheckResult, RunFacts, package_versions
+from dprecipe.release.facts import CheckResult, RunFacts, list_versions
 
 RECIPE = """\
 recipe: dprecipe/v1
@@ -45,7 +45,7 @@ def release(tmp_path: Path, put_release: Any) -> Path:
     moment = "2026-01-01T00:00:00+00:00"
     facts = RunFacts(
         tuple(CheckResult(name, "it holds", True) for name in CHECKS),
-        package_versions(),
+        list_versions(),
         "cpu",
         moment,
         moment,

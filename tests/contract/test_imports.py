@@ -55,8 +55,8 @@ def imports(path: Path) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
-            whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [n if n.removeprefix("dprecipe.") in (*MODULES, "__version__") else str(node.module) for n in whole]
+            paths = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [n if n.removeprefix("dprecipe.") in (*MODULES, "__version__") else str(node.module) for n in paths]
         else:
             continue
         yield from (name.removeprefix("dprecipe.") for name in names if name.split(".")[0] == "dprecipe")
@@ -68,9 +68,9 @@ def line_of(module: str) -> int:
     if first == "dprecipe":
         first = "__init__"
     if first == "mechanisms":
-        own = ".".join([first, *(rest or ["contract"])[:1]])
+        module_of_room = ".".join([first, *(rest or ["contract"])[:1]])
         part = [name for name in rest[1:2] if name in ("train", "commands")]
-        first = own if any(own in line for line in ORDER) else ".".join([first, "<room>", *part])
+        first = module_of_room if any(module_of_room in line for line in ORDER) else ".".join([first, "<room>", *part])
     return next(index for index, line in enumerate(ORDER) if first in line)
 
 
@@ -93,8 +93,8 @@ def test_rooms_never_import_each_other(room: str) -> None:
     others = {f"mechanisms.{other}" for other in rooms() if other != room}
     mine = {module: path for module, path in MODULES.items() if module.split(".")[:2] == ["mechanisms", room]}
     assert len(mine) >= 5
-    found = [(module, name) for module, path in mine.items() for name in imports(path)]
-    assert [(module, name) for module, name in found if ".".join(name.split(".")[:2]) in others] == []
+    imported = [(module, name) for module, path in mine.items() for name in imports(path)]
+    assert [(module, name) for module, name in imported if ".".join(name.split(".")[:2]) in others] == []
 
 
 def test_the_trunk_names_no_mechanism() -> None:

@@ -1,4 +1,4 @@
-"""Distributions 1 and 2 in the package's own text: one place draws noise, and it is behind the ledger."""
+"""Laws 1 and 2 in the package's own text: one place draws noise, and it is behind the ledger."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "dprecipe"
 GATE = PACKAGE / "training" / "gate.py"
-ADDED = PACKAGE / "training" / "noise.py"
-DRAWN = PACKAGE / "training" / "device_draws.py"
+SAMPLERS = PACKAGE / "training" / "noise.py"
+DEVICE_DRAWS = PACKAGE / "training" / "device_draws.py"
 CHECK = PACKAGE / "training" / "noise_check.py"
 LATTICE = PACKAGE / "noise" / "lattice.py"
 STAGES = PACKAGE / "data" / "paid" / "release.py"
 VOTES = PACKAGE / "mechanisms" / "pate" / "train"
-HIDDEN = PACKAGE / "mechanisms" / "pnsgd" / "train"
+LAST_ITERATE = PACKAGE / "mechanisms" / "pnsgd" / "train"
 
 
 @cache
@@ -31,7 +31,7 @@ def imported(path: Path) -> set[str]:
 
 def test_t6_only_the_gates_draw_noise() -> None:
     users = {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.draws" in imported(path)}
-    assert users == {ADDED, LATTICE, VOTES.parent / "aggregators.py", VOTES / "analysis.py", HIDDEN / "descent.py"}
+    assert users == {SAMPLERS, LATTICE, VOTES.parent / "aggregators.py", VOTES / "analysis.py", LAST_ITERATE / "descent.py"}
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.lattice" in imported(path)} == {STAGES}
     assert not {path for path in PACKAGE.rglob("*.py") if "dprecipe.data.paid.release" in imported(path)}
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE, CHECK}
@@ -39,14 +39,14 @@ def test_t6_only_the_gates_draw_noise() -> None:
     assert of_noise == {"dprecipe.training.noise.MIN_ON_DEVICE"}, "a number, and nothing that draws"
     # The check compares the keystream of a key of its own with another implementation's.
     keyed = {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.chacha" in imported(path)}
-    assert keyed == {ADDED, DRAWN, CHECK}
-    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.device_draws" in imported(path)} == {ADDED}
+    assert keyed == {SAMPLERS, DEVICE_DRAWS, CHECK}
+    assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.device_draws" in imported(path)} == {SAMPLERS}
 
 
-def calls(function: ast.FunctionDef, *names: str) -> list[int]:
+def find_call_lines(function: ast.FunctionDef, *names: str) -> list[int]:
     """The lines on which a function calls any of these, as a name or as a method."""
-    found = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-    return [n.lineno for n in found if getattr(n.func, "id", getattr(n.func, "attr", None)) in names]
+    calls_found = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return [n.lineno for n in calls_found if getattr(n.func, "id", getattr(n.func, "attr", None)) in names]
 
 
 def test_t6_noise_that_meets_votes_is_drawn_after_its_event_is_reserved() -> None:
@@ -54,25 +54,25 @@ def test_t6_noise_that_meets_votes_is_drawn_after_its_event_is_reserved() -> Non
     for name in ("ballot.py", "analysis.py"):
         tree = ast.parse((VOTES / name).read_text(encoding="utf-8"))
         for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-            if drawn := calls(function, "noise", "draw_gaussian"):
+            if draws := find_call_lines(function, "noise", "draw_gaussian"):
                 drawing.append(function.name)
-                assert min(calls(function, "reserve")) < min(drawn), function.name
+                assert min(find_call_lines(function, "reserve")) < min(draws), function.name
     assert sorted(drawing) == ["_answer", "_check", "release_sanitised_cost"]
 
 
 def test_t6_a_hidden_run_descends_after_its_event_is_reserved_or_carried_on() -> None:
     """Noise is drawn by a `Noise`, which the runner makes in one function, of what the ledger was asked before."""
-    tree = ast.parse((HIDDEN / "run.py").read_text(encoding="utf-8"))
+    tree = ast.parse((LAST_ITERATE / "run.py").read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    assert sorted(f.name for f in functions if calls(f, "Noise")) == ["_descend", "rehearse"]
-    (attempt,) = (function for function in functions if calls(function, "_descend"))
+    assert sorted(f.name for f in functions if find_call_lines(f, "Noise")) == ["_descend", "rehearse"]
+    (attempt,) = (function for function in functions if find_call_lines(function, "_descend"))
     assert attempt.name == "attempt"
-    (reserved,), (carried,) = (calls(attempt, name) for name in ("reserve", "carry"))
-    assert max(reserved, carried) < min(calls(attempt, "_descend"))
+    (reserved,), (carried,) = (find_call_lines(attempt, name) for name in ("reserve", "carry"))
+    assert max(reserved, carried) < min(find_call_lines(attempt, "_descend"))
     makers = {
         path for path in PACKAGE.rglob("*.py") if "dprecipe.mechanisms.pnsgd.train.descent.Noise" in imported(path)
     }
-    assert makers == {HIDDEN / "run.py", HIDDEN / "checks.py"}
+    assert makers == {LAST_ITERATE / "run.py", LAST_ITERATE / "checks.py"}
 
 
 def test_t6_the_gate_draws_noise_in_one_function_which_asks_for_a_ticket() -> None:

@@ -36,24 +36,24 @@ MAX_STEPS = 60
 """An executed example may train for no longer than this."""
 
 
-def fences(path: Path, language: str) -> list[str]:
-    return [text for found, text in FENCE.findall(path.read_text(encoding="utf-8")) if found == language]
+def list_fences(path: Path, language: str) -> list[str]:
+    return [text for tag, text in FENCE.findall(path.read_text(encoding="utf-8")) if tag == language]
 
 
-def recipes(path: Path) -> list[str]:
-    return [text for text in fences(path, "yaml") if text.startswith("recipe:")]
+def list_recipes(path: Path) -> list[str]:
+    return [text for text in list_fences(path, "yaml") if text.startswith("recipe:")]
 
 
 def test_there_are_examples() -> None:
-    assert sum(len(recipes(path)) for path in DOCS) >= 3
-    assert all(fences(ROOT / name, "python") for name in EXECUTED)
+    assert sum(len(list_recipes(path)) for path in DOCS) >= 3
+    assert all(list_fences(ROOT / name, "python") for name in EXECUTED)
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_recipes_are_valid(path: Path) -> None:
-    for text in recipes(path):
+    for text in list_recipes(path):
         assert rules.check(read_text(text, "example.yaml").recipe) == [], text
-    for text in fences(path, "yaml"):
+    for text in list_fences(path, "yaml"):
         yaml.safe_load(text)
 
 
@@ -63,7 +63,7 @@ def test_recipes_are_valid(path: Path) -> None:
 def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fences of a document, one after the other, beside the recipes that it shows."""
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    for text in recipes(ROOT / name):
+    for text in list_recipes(ROOT / name):
         (tmp_path / f"{yaml.safe_load(text)['name']}.yaml").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     import dprecipe
@@ -76,22 +76,22 @@ def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(dprecipe, "run", short, raising=False)
     names: dict[str, Any] = {}
-    for number, code in enumerate(fences(ROOT / name, "python")):
+    for number, code in enumerate(list_fences(ROOT / name, "python")):
         exec(compile(code, f"{name}, Python fence {number + 1}", "exec"), names)  # the documents are ours
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_python_compiles(path: Path) -> None:
-    for code in fences(path, "python"):
+    for code in list_fences(path, "python"):
         compile(code, path.name, "exec")
 
 
-def unfenced(path: Path) -> str:
+def read_unfenced(path: Path) -> str:
     """A document without its fences."""
     return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-def shown(path: Path) -> Iterator[str]:
+def list_commands(path: Path) -> Iterator[str]:
     """Every command line of ours that a document shows: after a prompt, in a fence, or as inline code."""
     text = path.read_text(encoding="utf-8")
     for language, block in FENCE.findall(text):
@@ -99,13 +99,13 @@ def shown(path: Path) -> Iterator[str]:
             yield from re.findall(r"^\$ (dprecipe .*)$", block, re.MULTILINE)
     for block in re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         yield from re.findall(r"^(dprecipe .*)$", block, re.MULTILINE)
-    yield from re.findall(r"`(dprecipe [a-z][^`]*)`", unfenced(path))
+    yield from re.findall(r"`(dprecipe [a-z][^`]*)`", read_unfenced(path))
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_commands_and_flags_exist(path: Path) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    for line in shown(path):
+    for line in list_commands(path):
         command = commands[line.split()[1].rstrip(",.")]
         flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)) <= flags | {"--help", "--debug"}, line
@@ -122,9 +122,9 @@ def test_the_readme_names_targets_that_exist() -> None:
 
 
 def test_ci_runs_what_the_readme_says_it_runs() -> None:
-    (given,) = (text.split("\n") for text in re.findall(r"what CI runs:\n\n```\n(.*?)\n```", README, re.DOTALL))
+    (listed,) = (text.split("\n") for text in re.findall(r"what CI runs:\n\n```\n(.*?)\n```", README, re.DOTALL))
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert re.findall(r"^make .*$", script, re.MULTILINE) == given
+    assert re.findall(r"^make .*$", script, re.MULTILINE) == listed
 
 
 def test_every_target_of_the_makefile_has_its_line_of_help() -> None:
@@ -133,14 +133,14 @@ def test_every_target_of_the_makefile_has_its_line_of_help() -> None:
     assert set(re.findall(r"^# make ([\w-]+) +\S", makefile, re.MULTILINE)) == set(phony.split())
 
 
-def slug(heading: str) -> str:
+def make_slug(heading: str) -> str:
     """The anchor that a heading gets: lower case, no punctuation, hyphens for blanks."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("path", [*DOCS, *PAGES], ids=lambda path: path.name)
 def test_links_resolve(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", unfenced(path)):
+    for target in re.findall(r"\]\(([^)\s]+)\)", read_unfenced(path)):
         if "://" in target:
             continue
         file, _, anchor = target.partition("#")
@@ -148,7 +148,7 @@ def test_links_resolve(path: Path) -> None:
         assert linked.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in map(slug, headings), target
+            assert anchor in map(make_slug, headings), target
 
 
 def test_the_index_lists_every_finding_with_its_title() -> None:
@@ -160,21 +160,21 @@ def test_the_index_lists_every_finding_with_its_title() -> None:
         assert heading == f"# {code}: {title}".replace("\\|", "|")
 
 
-def properties(schema: Any) -> Iterator[str]:
+def list_properties(schema: Any) -> Iterator[str]:
     """Every key that the schema of a recipe knows."""
     if isinstance(schema, dict):
         if isinstance(schema.get("properties"), dict):
             yield from schema["properties"]
         for value in schema.values():
-            yield from properties(value)
+            yield from list_properties(value)
     elif isinstance(schema, list):
         for value in schema:
-            yield from properties(value)
+            yield from list_properties(value)
 
 
 def test_every_key_of_a_recipe_is_explained() -> None:
     schema = json.loads((ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8"))
-    code = " ".join(re.findall(r"`([^`]+)`", unfenced(ROOT / "docs" / "recipe.md")))
-    keys = set(properties(schema))
+    code = " ".join(re.findall(r"`([^`]+)`", read_unfenced(ROOT / "docs" / "recipe.md")))
+    keys = set(list_properties(schema))
     assert len(keys) > 60
     assert keys - set(re.findall(r"\w+", code)) == set()

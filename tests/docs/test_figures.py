@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 DPSGD = (ROOT / "docs" / "dpsgd.md").read_text("utf-8")
 
 
-def priced(sampling: str, relation: str) -> float:
+def compute_price(sampling: str, relation: str) -> float:
     """ε of the table's run: ten epochs of the digits in batches of 128, multiplier 3, δ = 1e-5."""
     length = "steps: 10" if "full_batch" in sampling else "epochs: 10"
     text = (
@@ -45,10 +45,10 @@ def test_the_price_table_is_found() -> None:
 
 @pytest.mark.parametrize(("sampling", "one", "replace"), ROWS)
 def test_the_price_of_a_sampling_scheme(sampling: str, one: str, replace: str) -> None:
-    for shown, relation in ((one, "add_or_remove_one"), (replace, "replace_one")):
-        if shown[0].isdecimal():
-            digits = len(shown.partition(".")[2])
-            assert math.ceil(priced(sampling, relation) * 10**digits) / 10**digits == float(shown)
+    for printed, relation in ((one, "add_or_remove_one"), (replace, "replace_one")):
+        if printed[0].isdecimal():
+            digits = len(printed.partition(".")[2])
+            assert math.ceil(compute_price(sampling, relation) * 10**digits) / 10**digits == float(printed)
 
 
 def test_how_many_phases_a_schedule_has() -> None:
@@ -61,15 +61,15 @@ def test_the_parameters_that_a_recipes_comment_counts() -> None:
     assert f"{parameters:,} parameters" in file.read_text("utf-8").splitlines()[1]
 
 
-def sanitising() -> list[str]:
+def list_sanitising_blocks() -> list[str]:
     """The mechanism blocks of the documents that publish a sanitised cost and say all that it takes."""
     texts = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("recipe.md", "pate.md"))
     fences = re.findall(r"^```yaml\n(.*?)^```$", texts, re.MULTILINE | re.DOTALL)
     return [text for text in fences if "sanitize:" in text and text.startswith("mechanism:")]
 
 
-def assumed(block: str) -> tuple[Plan, Pate, Facts]:
-    made = {
+def read_block(block: str) -> tuple[Plan, Pate, Facts]:
+    values = {
         "recipe": "dprecipe/v1",
         "name": "sanitised",
         "data": {
@@ -82,7 +82,7 @@ def assumed(block: str) -> tuple[Plan, Pate, Facts]:
         "budget": {"epsilon": "auto", "delta": 1e-6},
         "training": {"epochs": 5, "optimizer": {"kind": "adam", "lr": 0.1}},
     }
-    loaded = read_text(dump(made))
+    loaded = read_text(dump(values))
     spec = loaded.recipe.mechanism
     assert isinstance(spec, Pate)
     return plan(loaded), spec, Facts.of(loaded.recipe)
@@ -90,14 +90,14 @@ def assumed(block: str) -> tuple[Plan, Pate, Facts]:
 
 def test_sanitising_as_the_documents_show_it_pays() -> None:
     """What is published is smaller than what is claimed for everyone; the figures are those of the page."""
-    blocks = sanitising()
+    blocks = list_sanitising_blocks()
     assert len(blocks) == 2
     assert len({str(yaml.safe_load(block)["mechanism"]["sanitize"]) for block in blocks}) == 1
-    made, spec, facts = assumed(blocks[0])
-    found = forecast_plan(made, spec, facts, Agreement(0.5, 1.0), 0, lambda what: None)
-    assert found.own is not None
-    published = found.own.published.epsilon
-    assert published < found.unpublished < found.worst_case
+    values, spec, facts = read_block(blocks[0])
+    forecast = forecast_plan(values, spec, facts, Agreement(0.5, 1.0), 0, lambda what: None)
+    assert forecast.own is not None
+    published = forecast.own.published.epsilon
+    assert published < forecast.unpublished < forecast.worst_case
     page = (ROOT / "docs" / "pate.md").read_text("utf-8")
-    assert f"ε = {found.worst_case:.2f} for\neveryone" in page
+    assert f"ε = {forecast.worst_case:.2f} for\neveryone" in page
     assert f"about {published:.2f} at" in page

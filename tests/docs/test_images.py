@@ -18,7 +18,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
 @pytest.fixture(scope="module")
-def drawn() -> ModuleType:
+def draw_script() -> ModuleType:
     spec = importlib.util.spec_from_file_location("draw", IMAGES / "draw.py")
     assert spec is not None
     assert spec.loader is not None
@@ -28,15 +28,15 @@ def drawn() -> ModuleType:
     return module
 
 
-def test_the_committed_pictures_are_current(drawn: ModuleType) -> None:
-    pictures = dict(drawn.draw_all())
+def test_the_committed_pictures_are_current(draw_script: ModuleType) -> None:
+    pictures = dict(draw_script.draw_all())
     assert {path.name for path in IMAGES.glob("*.svg")} == set(pictures)
     for name, text in pictures.items():
         assert (IMAGES / name).read_text(encoding="utf-8") == text, "run docs/images/draw.py"
 
 
-def test_pictures_are_well_formed_and_say_what_they_show(drawn: ModuleType) -> None:
-    for name, text in drawn.draw_all():
+def test_pictures_are_well_formed_and_say_what_they_show(draw_script: ModuleType) -> None:
+    for name, text in draw_script.draw_all():
         root = ElementTree.fromstring(text)
         described = root.findtext("{http://www.w3.org/2000/svg}desc")
         assert described, name
@@ -44,7 +44,7 @@ def test_pictures_are_well_formed_and_say_what_they_show(drawn: ModuleType) -> N
 
 
 def test_every_picture_is_shown_in_light_and_in_dark() -> None:
-    shown: set[str] = set()
+    pictures: set[str] = set()
     for page in PAGES:
         for picture in re.findall(r"<picture>.*?</picture>", page.read_text(encoding="utf-8"), re.DOTALL):
             (dark,) = re.findall(r'<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">', picture)
@@ -53,11 +53,11 @@ def test_every_picture_is_shown_in_light_and_in_dark() -> None:
             assert len(words) > 20
             for name in (dark, light):
                 assert (page.parent / name).is_file(), name
-                shown.add(Path(name).name)
-    assert shown == {path.name for path in IMAGES.glob("*.svg")}
+                pictures.add(Path(name).name)
+    assert pictures == {path.name for path in IMAGES.glob("*.svg")}
 
 
-def test_the_picture_of_imports_shows_the_order_that_is_enforced(drawn: ModuleType) -> None:
+def test_the_picture_of_imports_shows_the_order_that_is_enforced(draw_script: ModuleType) -> None:
     tree = ast.parse((ROOT / "tests" / "contract" / "test_imports.py").read_text(encoding="utf-8"))
     (order,) = (
         ast.literal_eval(node.value)
@@ -68,9 +68,9 @@ def test_the_picture_of_imports_shows_the_order_that_is_enforced(drawn: ModuleTy
         [name.replace(".", "/").replace("<room>", "<name>") for name in line if not name.startswith("__")]
         for line in order
     ]
-    shown = [name.split() for name, *_ in drawn.LAYERS]
-    assert len(shown) == len(lines)
-    for names, line in zip(shown, lines[::-1], strict=True):
+    pictures = [name.split() for name, *_ in draw_script.LAYERS]
+    assert len(pictures) == len(lines)
+    for names, line in zip(pictures, lines[::-1], strict=True):
         assert names, "a row without a name"
         assert set(names) <= set(line)
         assert all(name.startswith("mechanisms/") for name in set(line) - set(names)), "single modules may be left out"

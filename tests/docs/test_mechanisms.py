@@ -19,11 +19,11 @@ def read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def section(page: str, heading: str) -> str:
+def find_section(page: str, heading: str) -> str:
     """The text below a heading of the second level."""
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
-    assert found, f"there is no section {heading!r}"
-    return found[1]
+    match = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert match, f"there is no section {heading!r}"
+    return match[1]
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
@@ -36,8 +36,8 @@ def test_every_mechanism_has_a_page_with_the_same_sections(room: Path) -> None:
 def test_every_sentence_of_a_guarantee_has_its_test(room: Path) -> None:
     """Sentences are numbered: G1, G2, … under the guarantee, and each of them has tests."""
     page = read_text(room / "README.md")
-    stated = re.findall(r"^- \*\*(G\d+)\*\*", section(page, "Formal guarantee"), re.MULTILINE)
-    rows = dict(re.findall(r"^\| (G\d+) \| (.*) \|$", section(page, "Which test proves what"), re.MULTILINE))
+    stated = re.findall(r"^- \*\*(G\d+)\*\*", find_section(page, "Formal guarantee"), re.MULTILINE)
+    rows = dict(re.findall(r"^\| (G\d+) \| (.*) \|$", find_section(page, "Which test proves what"), re.MULTILINE))
     assert len(stated) >= 3
     assert stated == list(rows) == [f"G{number}" for number in range(1, len(stated) + 1)]
     for number, tests in rows.items():
@@ -46,7 +46,7 @@ def test_every_sentence_of_a_guarantee_has_its_test(room: Path) -> None:
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
 def test_every_module_of_a_mechanism_is_listed_on_its_page(room: Path) -> None:
-    lies = section(read_text(room / "README.md"), "What lies where")
+    lies = find_section(read_text(room / "README.md"), "What lies where")
     listed = set(re.findall(r"^\| `([\w./]+)` \|", lies, re.MULTILINE))
     modules = {path.relative_to(room).as_posix() for path in room.rglob("*.py") if path.name != "__init__.py"}
     assert listed == modules | {"__init__.py", "synonyms.toml"}
@@ -57,7 +57,7 @@ def test_every_key_of_a_mechanism_is_in_its_notation(room: Path) -> None:
     """The top-level keys of its block."""
     from dprecipe.mechanisms.table import mechanism_of
 
-    notation = section(read_text(room / "README.md"), "Notation")
+    notation = find_section(read_text(room / "README.md"), "Notation")
     keys = set(mechanism_of(room.name).block.model_fields) - {"kind"}
     assert keys
     assert keys <= set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", notation))))
@@ -74,5 +74,5 @@ def test_the_page_of_the_architecture_lists_every_kind_of_event() -> None:
     from dprecipe.privacy.events import event_kinds
 
     import_events()
-    listed = section(read_text(ROOT / "docs" / "architecture.md"), "Events").partition("| event | what it is |")[2]
+    listed = find_section(read_text(ROOT / "docs" / "architecture.md"), "Events").partition("| event | what it is |")[2]
     assert set(re.findall(r"^\| `(\w+)` \|", listed, re.MULTILINE)) == set(event_kinds())

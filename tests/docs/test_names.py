@@ -109,12 +109,12 @@ def test_the_guide_for_contributors_lists_every_target() -> None:
 
 @pytest.mark.parametrize("package", sorted(PACKAGE.rglob("__init__.py")), ids=identify)
 def test_every_package_says_what_lies_in_it(package: Path) -> None:
-    said = ast.get_docstring(ast.parse(read_text(package)))
-    assert said
-    assert len(said) > 40
-    for name in MODULE.findall(said):
+    text = ast.get_docstring(ast.parse(read_text(package)))
+    assert text
+    assert len(text) > 40
+    for name in MODULE.findall(text):
         assert resolve(name), name
-    for name in re.findall(r"`([a-z_]+)`", said.partition("\n\n")[2]):
+    for name in re.findall(r"`([a-z_]+)`", text.partition("\n\n")[2]):
         assert name in MODULES | KEYS | {"vmap"}, f"{name} is no module, nor a key of a recipe"
 
 

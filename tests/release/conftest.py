@@ -23,7 +23,7 @@ from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import claim
 from dprecipe.release.certificate import to_bytes
-from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, package_versions
+from dprecipe.release.facts import CheckResult, PublicScore, RunFacts, list_versions
 from dprecipe.release.verify import verify
 
 RECIPE = """\
@@ -75,11 +75,11 @@ def plan_of(text: str = RECIPE, overrides: tuple[str, ...] = (), file: str = "/s
 
 def facts_of(**changes: object) -> RunFacts:
     mechanism = str(changes.pop("mechanism", "dpsgd"))
-    due = import_module(f"{mechanism_of(mechanism).package}.certificate").CHECKS
-    checks = (*(CheckResult(name, f"{name} holds", True) for name in sorted(due)),)
+    check_ids = import_module(f"{mechanism_of(mechanism).package}.certificate").CHECKS
+    checks = (*(CheckResult(name, f"{name} holds", True) for name in sorted(check_ids)),)
     fields = {
         "checks": checks,
-        "versions": package_versions(),
+        "versions": list_versions(),
         "device": "cpu",
         "started": "2026-01-01T10:00:00+00:00",
         "finished": "2026-01-01T10:05:00+00:00",
@@ -99,12 +99,12 @@ def spend(path: Path, plan: Plan, *, crashes: int = 0) -> Ledger:
         writer.abandon()
     writer = LedgerWriter(path, plan.digest)
     for charge in plan.events:
-        left = charge.count
-        while left:
-            block = min(25, left)
+        remaining = charge.count
+        while remaining:
+            block = min(25, remaining)
             writer.reserve(charge.event, block)
             writer.settle(charge.event, block)
-            left -= block
+            remaining -= block
     writer.close("completed")
     return read(path)
 
@@ -146,30 +146,30 @@ def copy(finished: Finished, tmp_path: Path) -> Finished:
 
 
 @pytest.fixture(autouse=True)
-def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def cached_accountants(monkeypatch: pytest.MonkeyPatch) -> None:
     """The accountants are pure: asked the same, they answer from memory. They are the real ones."""
-    for module, name in REMEMBERED:
-        monkeypatch.setattr(module, name, _remember(getattr(module, name)))
+    for module, name in CACHED:
+        monkeypatch.setattr(module, name, _cache(getattr(module, name)))
 
 
-REMEMBERED = (
+CACHED = (
     (accountants, "epsilon_answer"),
     (accountants, "profile"),
     (calibrate, "_cost"),
-    (claim, "gaussian_bound"),
+    (claim, "find_gaussian_bound"),
     (cross_check, "ask_library"),
 )
 _MEMORY: dict[Any, Any] = {}
 
 
-def _remember(function: Any) -> Any:
-    def asked(*args: Any) -> Any:
+def _cache(function: Any) -> Any:
+    def call_cached(*args: Any) -> Any:
         key = (function.__name__, *(tuple(a) if isinstance(a, list | tuple) else a for a in args))
         if key not in _MEMORY:
             _MEMORY[key] = function(*args)
         return _MEMORY[key]
 
-    return asked
+    return call_cached
 
 
 WORDS = {
@@ -223,14 +223,14 @@ def mutations(value: Any) -> list[Any]:
     raise AssertionError(value)
 
 
-def put(content: Any, path: str, value: Any) -> None:
+def set_leaf(content: Any, path: str, value: Any) -> None:
     *steps, last = path.split(".")
     for step in steps:
         content = content[int(step) if isinstance(content, list) else step]
     content[int(last) if isinstance(content, list) else last] = value
 
 
-def unnoticed(release: Path, section: str, recorded_only: Iterable[str]) -> tuple[int, list[Any]]:
+def find_unnoticed(release: Path, section: str, recorded_only: Iterable[str]) -> tuple[int, list[Any]]:
     """How many changes of one leaf of a section were tried, and those that `verify` does not find and name."""
     file = release / "certificate.json"
     text = file.read_text(encoding="utf-8")
@@ -241,10 +241,10 @@ def unnoticed(release: Path, section: str, recorded_only: Iterable[str]) -> tupl
         for changed in mutations(value):
             seen += 1
             content = json.loads(text)
-            put(content["predicate"], path, changed)
+            set_leaf(content["predicate"], path, changed)
             file.write_bytes(to_bytes(content))
             failures = failures_of(release)
-            if not any(names(failure, path) for failure in failures):
+            if not any(names_path(failure, path) for failure in failures):
                 wrong.append((path, value, changed, failures))
     file.write_text(text, encoding="utf-8")
     return seen, wrong
@@ -258,19 +258,21 @@ def failures_of(path: Path) -> tuple[str, ...]:
     return ()
 
 
-def names(failure: str, path: str) -> bool:
+def names_path(failure: str, path: str) -> bool:
     """The failure's path, where it has one, is the leaf's, lies above it, or stands for the same text; another kind
     of event has other fields."""
-    named = failure.split(": ")[0].removeprefix("predicate.")
-    named = re.sub(r"^(events\.run_length\.\d+)\.[a-z_]+\.", r"\1.", named)  # the kind of event that it was read as
+    stated = failure.split(": ")[0].removeprefix("predicate.")
+    stated = re.sub(r"^(events\.run_length\.\d+)\.[a-z_]+\.", r"\1.", stated)  # the kind it was read as
     if path.startswith("provenance.recipe."):
-        return named.startswith("provenance.recipe")
-    if path.endswith(".kind") and named.startswith(path.removesuffix("kind")):
+        return stated.startswith("provenance.recipe")
+    if path.endswith(".kind") and stated.startswith(path.removesuffix("kind")):
         return True
-    return path == named or path.startswith(named + ".") or named.startswith(path) or path in failure.split()
+    return path == stated or path.startswith(stated + ".") or stated.startswith(path) or path in failure.split()
 
 
 @pytest.fixture(scope="session")
 def tampering() -> SimpleNamespace:
     """What changes a certificate leaf by leaf."""
-    return SimpleNamespace(leaves=leaves, mutations=mutations, put=put, unnoticed=unnoticed, failures_of=failures_of)
+    return SimpleNamespace(
+        leaves=leaves, mutations=mutations, set_leaf=set_leaf, find_unnoticed=find_unnoticed, failures_of=failures_of
+    )

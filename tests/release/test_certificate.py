@@ -29,9 +29,9 @@ def test_no_certificate_beyond_the_budget(finished: Any) -> None:
 def test_the_claim_comes_from_the_ledger_and_not_from_the_plan(finished: Any) -> None:
     (charge,) = finished.ledger.charges
     fewer = replace(Spent.of(finished.ledger), charges=(Charge(charge.event, 10),))
-    made = certificate.make_predicate(finished.plan, fewer, finished.facts)
-    assert made.claim.epsilon < finished.plan.guarantee.epsilon / 1.5
-    assert made.sampling.steps_charged == 10
+    result = certificate.make_predicate(finished.plan, fewer, finished.facts)
+    assert result.claim.epsilon < finished.plan.guarantee.epsilon / 1.5
+    assert result.sampling.steps_charged == 10
 
 
 def test_a_ledger_of_another_plan_makes_none(finished: Any) -> None:
@@ -45,11 +45,11 @@ def test_a_score_on_private_records_is_refused(plan_of: Any, facts_of: Any, fini
     plan = plan_of(overrides=("data.test.access=private_internal",))
     with pytest.raises(RunFailed, match="score on private records"):
         finish(tmp_path / "a", plan, facts_of(score=PublicScore(0.98765, 0.1, 360)))
-    made = finish(tmp_path / "b", plan, facts_of(score=None))
-    for file in made.release.iterdir():  # the fixture's history must be nowhere
+    result = finish(tmp_path / "b", plan, facts_of(score=None))
+    for file in result.release.iterdir():  # the fixture's history must be nowhere
         assert "713579" not in file.read_bytes().decode("latin-1"), file.name
-    assert json.loads((made.release / "metrics.json").read_bytes())["history"] == []
-    access = json.loads((made.release / "certificate.json").read_bytes())["predicate"]["data_access"]
+    assert json.loads((result.release / "metrics.json").read_bytes())["history"] == []
+    access = json.loads((result.release / "certificate.json").read_bytes())["predicate"]["data_access"]
     assert access["evaluation"]["status"] == "private_internal"
 
 
@@ -95,20 +95,20 @@ def test_an_accepted_warning_is_declared_with_its_reason(
     text = source.parents[0][1].replace("epsilon: 2.0", "epsilon: 12.0") + re.sub(r"extends: .*\n", "", source.text)
     text += 'accept: {P108: "agreed\\n\\u202e<b>verified</b>"}\n'
     plan = plan_of(text)
-    made = finish(tmp_path / "run", plan, facts_of())
-    verified = verify(made.release)
+    result = finish(tmp_path / "run", plan, facts_of())
+    verified = verify(result.release)
     (declared,) = (a for a in verified.statement.predicate.assumptions if a.id == "accepted_P108")
     assert declared.checked_by == "declaration"
     assert declared.text.endswith(r'for the reason "agreed\n\u202e<b>verified</b>"')
-    told = "\n".join(verified_lines(verified))
-    assert declared.text in told
+    printed = "\n".join(verified_lines(verified))
+    assert declared.text in printed
     for name in ("card.md", "report.html"):
-        page = (made.release / name).read_text(encoding="utf-8")
+        page = (result.release / name).read_text(encoding="utf-8")
         assert "accepts warning P108" in page
         assert "\u202e" not in page
         assert "<b>verified" not in page
-    file = made.release / "certificate.json"
+    file = result.release / "certificate.json"
     content = file.read_text(encoding="utf-8")
     file.write_text(content.replace("for the reason", "for the good reason"), encoding="utf-8")
     with pytest.raises(CertificateInvalid, match="assumptions"):
-        verify(made.release)
+        verify(result.release)

@@ -27,7 +27,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize(("relation", "moved"), [(ADD, 1.0), (REPLACE, 2.0)])
 def test_mu_of_unsampled_noise_is_exact(relation: Neighbouring, moved: float) -> None:
-    bound = claim.gaussian_bound([Charge(Gaussian(8.0), 50)], relation, 3.0)
+    bound = claim.find_gaussian_bound([Charge(Gaussian(8.0), 50)], relation, 3.0)
     assert bound is not None
     assert bound.mu == pytest.approx(moved * math.sqrt(50) / 8, rel=1e-5)
     assert bound.mu >= moved * math.sqrt(50) / 8
@@ -38,7 +38,7 @@ def test_mu_of_sampled_noise_bounds_the_profile_between_the_points_of_its_grid()
     from dprecipe.privacy import accountants
 
     charges = [Charge(PoissonGaussian(0.05, 1.1), 200)]
-    bound = claim.gaussian_bound(charges, ADD, 2.5)
+    bound = claim.find_gaussian_bound(charges, ADD, 2.5)
     assert bound is not None
     assert bound.to_epsilon == 5.0
     for i in range(97):
@@ -53,8 +53,8 @@ def test_mu_of_sampled_noise_bounds_the_profile_between_the_points_of_its_grid()
 
 def test_no_mu_without_a_claim() -> None:
     charges = [Charge(PoissonGaussian(0.05, 1.1), 200)]
-    assert claim.gaussian_bound([], ADD, 0.0) is None
-    assert claim.gaussian_bound(charges, ADD, math.inf) is None
+    assert claim.find_gaussian_bound([], ADD, 0.0) is None
+    assert claim.find_gaussian_bound(charges, ADD, math.inf) is None
 
 
 def test_the_profile_contains_the_claim(finished: Any) -> None:
@@ -77,7 +77,7 @@ def unit_of(plan: Plan) -> PrivacyUnit:
 
 
 def test_a_unit_is_named_and_bounded(plan_of: Any) -> None:
-    words = claim.claim_sentence(1.0, 1e-6, REPLACE, "user_id", ["final weights"], False)
+    words = claim.write_claim(1.0, 1e-6, REPLACE, "user_id", ["final weights"], False)
     assert "replacing one user_id by another" in words
     unit = unit_of(plan_of())
     assert (unit.name, unit.max_records) == ("record", 1)

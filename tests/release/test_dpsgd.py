@@ -40,37 +40,37 @@ def predicate(
 
 @pytest.mark.slow
 def test_adaptive_clipping_and_batches_with_a_cap(predicate: Callable[..., dict[str, Any]]) -> None:
-    found = predicate("mechanism.clip={mode: adaptive, norm: 0.5}", CUT)
-    clipping, sampling = found["mechanism"]["clipping"], found["sampling"]
+    facts = predicate("mechanism.clip={mode: adaptive, norm: 0.5}", CUT)
+    clipping, sampling = facts["mechanism"]["clipping"], facts["sampling"]
     assert (clipping["mode"], clipping["norm"], clipping["norm_kind"]) == ("adaptive", 0.5, "l2")
-    count, z = clipping["count"], found["mechanism"]["noise"]["multiplier"]
+    count, z = clipping["count"], facts["mechanism"]["noise"]["multiplier"]
     assert (count["quantile"], count["noise"]) == (0.5, 3.2)
     assert 1 / count["gradient_multiplier"] ** 2 + 1 / 6.4**2 == pytest.approx(1 / z**2)
-    assert found["mechanism"]["noise"]["standard_deviation"] == pytest.approx(0.5 * count["gradient_multiplier"])
+    assert facts["mechanism"]["noise"]["standard_deviation"] == pytest.approx(0.5 * count["gradient_multiplier"])
     assert (sampling["scheme"], sampling["largest_batch"]) == ("truncated_poisson", 128)
-    assert found["events"]["run_length"][0]["max_batch_size"] == 128
+    assert facts["events"]["run_length"][0]["max_batch_size"] == 128
 
 
 def test_laplace_noise_layer_by_layer(predicate: Callable[..., dict[str, Any]]) -> None:
-    found = predicate(*LAPLACE)
-    assert found["mechanism"]["clipping"]["norm_kind"] == "l1"
-    assert found["mechanism"]["clipping"]["layers"] == [1.0]
-    noise = found["mechanism"]["noise"]
+    facts = predicate(*LAPLACE)
+    assert facts["mechanism"]["clipping"]["norm_kind"] == "l1"
+    assert facts["mechanism"]["clipping"]["layers"] == [1.0]
+    noise = facts["mechanism"]["noise"]
     assert noise["standard_deviation"] == pytest.approx(2**0.5 * noise["scale"])
-    assert found["events"]["run_length"][0]["kind"] == "poisson_laplace"
+    assert facts["events"]["run_length"][0]["kind"] == "poisson_laplace"
 
 
 @pytest.mark.slow
 def test_batches_of_one_size(predicate: Callable[..., dict[str, Any]]) -> None:
-    found = predicate(*FIXED)
-    assert found["claim"]["neighbouring"] == "replace_one"
-    assert "batches of one size" in found["claim"]["unit"]["enforced_by"]
+    facts = predicate(*FIXED)
+    assert facts["claim"]["neighbouring"] == "replace_one"
+    assert "batches of one size" in facts["claim"]["unit"]["enforced_by"]
 
 
 @pytest.mark.slow
 def test_schedules_are_phases(predicate: Callable[..., dict[str, Any]]) -> None:
-    found = predicate(*MOVING)
-    phases = found["mechanism"]["phases"]
+    facts = predicate(*MOVING)
+    phases = facts["mechanism"]["phases"]
     assert [phase["expected_batch"] for phase in phases] == pytest.approx([32, 32 + 32 / 3, 64 - 32 / 3, 64])
     assert [phase["clip_norm"] for phase in phases] == pytest.approx([2, 5 / 3, 4 / 3, 1])
-    assert [run["count"] for run in found["events"]["run_length"]] == [1, 1, 1, 1]
+    assert [run["count"] for run in facts["events"]["run_length"]] == [1, 1, 1, 1]

@@ -48,7 +48,7 @@ LAYERS = [15, 8]
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+def coded_plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     where = tmp_path_factory.mktemp("encoded")
     draw_gaussian_codebook(LAYERS, 7, 1e-5, 3).save(where / "book.npz")
     (where / "encoded.yaml").write_text(RECIPE, encoding="utf-8")
@@ -57,9 +57,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 @pytest.fixture(scope="session")
 def published(
-    made: Plan, tmp_path_factory: pytest.TempPathFactory, finish: Callable[..., Any], facts_of: Callable[..., Any]
+    coded_plan: Plan, tmp_path_factory: pytest.TempPathFactory, finish: Callable[..., Any], facts_of: Callable[..., Any]
 ) -> Path:
-    done = finish(tmp_path_factory.mktemp("published") / "run", made, facts_of(mechanism="encoded"))
+    done = finish(tmp_path_factory.mktemp("published") / "run", coded_plan, facts_of(mechanism="encoded"))
     release: Path = done.release
     return release
 
@@ -71,7 +71,7 @@ def release(published: Path, tmp_path: Path) -> Path:
     return tmp_path / "release"
 
 
-def tampered(release: Path, change: Callable[[dict[str, Any]], None]) -> list[str]:
+def list_failures(release: Path, change: Callable[[dict[str, Any]], None]) -> list[str]:
     file = release / "certificate.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     change(content["predicate"])
@@ -92,13 +92,13 @@ def test_an_honest_release_verifies_and_says_what_was_taken_as_stated(published:
     assert stated.accounting[2].epsilon > 0.9 * stated.claim.epsilon  # the cross-check sees these events too
 
 
-def test_events_of_the_cheaper_phase_don_t_stand_for_those_of_the_dearer(release: Path, made: Plan) -> None:
-    cheap = certificate.RUNS.validate_python(Charge(made.events[1].event, 40).to_json()).model_dump(mode="json")
+def test_events_of_the_cheaper_phase_don_t_stand_for_those_of_the_dearer(release: Path, coded_plan: Plan) -> None:
+    cheap = certificate.RUNS.validate_python(Charge(coded_plan.events[1].event, 40).to_json()).model_dump(mode="json")
 
     def change(predicate: dict[str, Any]) -> None:
         predicate["events"]["run_length"] = [cheap]
 
-    assert any("phases follow one another" in failure for failure in tampered(release, change))
+    assert any("phases follow one another" in failure for failure in list_failures(release, change))
 
 
 @pytest.mark.parametrize("counts", [(20, 19), (19, 21), (21, 19)])
@@ -107,7 +107,7 @@ def test_events_in_another_proportion_are_refused(release: Path, counts: tuple[i
         for run, count in zip(predicate["events"]["run_length"], counts, strict=True):
             run["count"] = count
 
-    assert any(failure.startswith("events.") for failure in tampered(release, change))
+    assert any(failure.startswith("events.") for failure in list_failures(release, change))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_is_changed_is_found(release: Path, path: str, value: Any) -> None:
             place = place[int(step) if isinstance(place, list) else step]
         place[int(last) if isinstance(place, list) else last] = value
 
-    assert tampered(release, change)
+    assert list_failures(release, change)
 
 
 def test_a_summary_of_the_codebook_is_one_text(release: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_summary_of_the_codebook_is_one_text(release: Path) -> None:
 
         copy = release.with_name(f"copy {number!r}")
         shutil.copytree(release, copy)
-        assert any("R260" in failure for failure in tampered(copy, change))
+        assert any("R260" in failure for failure in list_failures(copy, change))
 
 
 def test_attachments_that_nothing_reads_are_refused(release: Path) -> None:
@@ -171,28 +171,28 @@ def test_attachments_that_nothing_reads_are_refused(release: Path) -> None:
         attachments = predicate["provenance"]["recipe"]["attachments"]
         attachments.append(attachments[0])
 
-    assert any("attachments" in failure for failure in tampered(release, change))
+    assert any("attachments" in failure for failure in list_failures(release, change))
 
 
 def test_a_run_that_crashed_in_its_dear_phase_and_met_its_budget_verifies(
-    made: Plan, tmp_path: Path, facts_of: Callable[..., Any], put_release: Any
+    coded_plan: Plan, tmp_path: Path, facts_of: Callable[..., Any], put_release: Any
 ) -> None:
     """What a crash reserved leaves room for no event of the first phase, but for one of the second."""
-    budget = f"budget.epsilon={1.2 * made.guarantee.epsilon:.3g}"
-    tight = plan(read_source(replace(made.source, overrides=(budget,))))
+    budget = f"budget.epsilon={1.2 * coded_plan.guarantee.epsilon:.3g}"
+    tight = plan(read_source(replace(coded_plan.source, overrides=(budget,))))
     dear, cheap = (charge.event for charge in tight.events)
     terms = (tight.budget.delta, tight.budget.neighbouring, tight.budget.accountant)
-    lost = calibrate.calibrate_count(dear, tight.budget.epsilon, *terms)
-    assert accountants.epsilon([Charge(dear, lost), Charge(cheap, 1)], *terms) < 0.999 * tight.budget.epsilon
+    lost_steps = calibrate.calibrate_count(dear, tight.budget.epsilon, *terms)
+    assert accountants.epsilon([Charge(dear, lost_steps), Charge(cheap, 1)], *terms) < 0.999 * tight.budget.epsilon
     path = tmp_path / "run" / "private" / "ledger.jsonl"
     path.parent.mkdir(parents=True)
-    for _ in range(lost):
+    for _ in range(lost_steps):
         writer = LedgerWriter(path, tight.digest)
         writer.reserve(dear, 1)
         writer.abandon()
     writer = LedgerWriter(path, tight.digest)
     writer.close("budget")
 
-    facts = facts_of(mechanism="encoded", score=None, steps_lost=lost)
+    facts = facts_of(mechanism="encoded", score=None, steps_lost=lost_steps)
     put_release(tmp_path / "run" / "release", tight, read(path), facts)
     assert verify(tmp_path / "run" / "release").statement.predicate.budget.stop_reason == "budget"

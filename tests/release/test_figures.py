@@ -43,16 +43,16 @@ def figure() -> str:
 
 @pytest.mark.parametrize("name", DRAW)
 def test_every_figure_of_a_report_is_of_the_grammar(name: str) -> None:
-    drawn = plots.render_svg(name, DRAW[name])
-    assert figures.find_flaw(drawn, name, ALLOWED) is None
-    assert "<!--" not in drawn
-    assert "style" not in drawn
-    assert "<path" in drawn
-    assert figures.find_flaw(drawn, "another", ALLOWED) is not None
-    assert 'stroke="#' in drawn
+    svg = plots.render_svg(name, DRAW[name])
+    assert figures.find_flaw(svg, name, ALLOWED) is None
+    assert "<!--" not in svg
+    assert "style" not in svg
+    assert "<path" in svg
+    assert figures.find_flaw(svg, "another", ALLOWED) is not None
+    assert 'stroke="#' in svg
 
 
-FOREIGN = {
+FORBIDDEN = {
     "a comment": "<!-- words -->",
     "a comment that HTML ends at once": '<!--><div style="position:fixed">ε = 0.01</div><!---->',
     "a tag that is text to a browser": '<text x="2" y="4">< g true claim: ε = 0.01 ></text>',
@@ -96,14 +96,14 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("what", FOREIGN)
+@pytest.mark.parametrize("what", FORBIDDEN)
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_nothing_else_stands_in_a_figure(what: str, place: str, figure: str) -> None:
     start = figures.figure_head("profile")
     if place == "first":
-        changed = start + FOREIGN[what] + figure.removeprefix(start)
+        changed = start + FORBIDDEN[what] + figure.removeprefix(start)
     else:
-        changed = figure.removesuffix("</svg>") + FOREIGN[what] + "</svg>"
+        changed = figure.removesuffix("</svg>") + FORBIDDEN[what] + "</svg>"
     assert figures.find_flaw(changed, "profile", ALLOWED) is not None
 
 

@@ -63,8 +63,8 @@ def test_scores_along_the_way_are_published_only_where_every_iterate_is_paid_for
     class Other:
         mechanism = "pnsgd"
 
-    assert folder.covered_history(finished.plan, [{"step": 1.0}])
-    assert not folder.covered_history(Other(), [{"step": 1.0}])  # type: ignore[arg-type]
+    assert folder.select_history(finished.plan, [{"step": 1.0}])
+    assert not folder.select_history(Other(), [{"step": 1.0}])  # type: ignore[arg-type]
 
 
 def test_a_key_that_can_not_sign_is_found_before_anything_is_written(
@@ -72,7 +72,7 @@ def test_a_key_that_can_not_sign_is_found_before_anything_is_written(
 ) -> None:
     plan = plan_of(overrides=("release.sign.key=absent.pem",), file=str(tmp_path / "recipe.yaml"))
     with pytest.raises(UsageFault, match=r"absent\.pem"):
-        folder.signing_key(plan)
+        folder.load_signing_key(plan)
     with pytest.raises(UsageFault, match=r"absent\.pem"):
         finish(tmp_path / "run", plan, facts_of())
     assert not (tmp_path / "run" / "release").exists()

@@ -104,14 +104,16 @@ def test_an_extra_file_under_another_version_is_found(copy: Any, tampering: Any)
 
 def test_this_version_is_one_whose_rules_are_known() -> None:
     assert __version__ in versions.KNOWN
-    assert versions.unknown_version({"predicate": {"provenance": {"versions": {"dprecipe": __version__}}}}) is None
+    assert (
+        versions.explain_unknown_version({"predicate": {"provenance": {"versions": {"dprecipe": __version__}}}}) is None
+    )
 
 
 @pytest.mark.parametrize(
     "path", ["provenance.versions.torch", "provenance.versions.dp-accounting", "accounting.2.version"]
 )
 def test_versions_of_packages_are_no_prose(path: str, copy: Any, tampering: Any) -> None:
-    forge(copy.release, lambda p: tampering.put(p, path, "2.0, audited by everyone"))
+    forge(copy.release, lambda p: tampering.set_leaf(p, path, "2.0, audited by everyone"))
     assert any(path in failure for failure in tampering.failures_of(copy.release))
 
 
@@ -150,17 +152,17 @@ def test_the_set_of_checks_is_complete(copy: Any, tampering: Any) -> None:
 # Companions
 
 
-def replaced(name: str, before: str, after: str) -> Callable[[Path], None]:
+def replaced(name: str, original: str, changed: str) -> Callable[[Path], None]:
     def change(release: Path) -> None:
         text = (release / name).read_text(encoding="utf-8")
-        assert before in text
-        (release / name).write_text(text.replace(before, after), encoding="utf-8")
+        assert original in text
+        (release / name).write_text(text.replace(original, changed), encoding="utf-8")
 
     return change
 
 
-def said(name: str, before: str, after: str) -> tuple[str, Callable[[Path], None]]:
-    return name, replaced(name, before, after)
+def edit(name: str, original: str, changed: str) -> tuple[str, Callable[[Path], None]]:
+    return name, replaced(name, original, changed)
 
 
 def without_a_figure(release: Path) -> None:
@@ -200,35 +202,35 @@ def bytes_between_the_weights(release: Path) -> None:
 
 
 COMPANIONS: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "a card with another ε": said("card.md", '"epsilon": 1.99', '"epsilon": 0.19'),
-    "a card with another sentence": said("card.md", "(ε = 1.99", "(ε = 0.19"),
-    "a card with more to say": said("card.md", "## Limits", "Audited by everyone.\n\n## Limits"),
-    "metrics with another ε": said("metrics.json", '"epsilon": 1.99', '"epsilon": 0.19'),
-    "metrics with a note": said("metrics.json", '"history"', '"note": "safe",\n "history"'),
-    "metrics with a later step": said("metrics.json", '"step": 60', '"step": 61'),
-    "metrics with words in the history": said("metrics.json", '"step": 60', '"record": 1, "step": 60'),
-    "metrics with an ε of a step": said("metrics.json", '"step": 60', '"epsilon": 0.001, "step": 60'),
-    "metrics with a step between steps": said("metrics.json", '"step": 20', '"step": 20.5'),
-    "metrics with steps that fall": said("metrics.json", '"step": 20', '"step": 60'),
-    "metrics with an impossible accuracy": said("metrics.json", '"accuracy": 0.713579', '"accuracy": 123'),
-    "metrics with an accuracy below 0": said("metrics.json", '"accuracy": 0.713579', '"accuracy": -7'),
-    "metrics with a negative loss": said("metrics.json", '"loss": 0.9', '"loss": -0.9'),
-    "metrics of a regression": said("metrics.json", '"accuracy": 0.713579', '"mean_absolute_error": 0.0'),
+    "a card with another ε": edit("card.md", '"epsilon": 1.99', '"epsilon": 0.19'),
+    "a card with another sentence": edit("card.md", "(ε = 1.99", "(ε = 0.19"),
+    "a card with more to say": edit("card.md", "## Limits", "Audited by everyone.\n\n## Limits"),
+    "metrics with another ε": edit("metrics.json", '"epsilon": 1.99', '"epsilon": 0.19'),
+    "metrics with a note": edit("metrics.json", '"history"', '"note": "safe",\n "history"'),
+    "metrics with a later step": edit("metrics.json", '"step": 60', '"step": 61'),
+    "metrics with words in the history": edit("metrics.json", '"step": 60', '"record": 1, "step": 60'),
+    "metrics with an ε of a step": edit("metrics.json", '"step": 60', '"epsilon": 0.001, "step": 60'),
+    "metrics with a step between steps": edit("metrics.json", '"step": 20', '"step": 20.5'),
+    "metrics with steps that fall": edit("metrics.json", '"step": 20', '"step": 60'),
+    "metrics with an impossible accuracy": edit("metrics.json", '"accuracy": 0.713579', '"accuracy": 123'),
+    "metrics with an accuracy below 0": edit("metrics.json", '"accuracy": 0.713579', '"accuracy": -7'),
+    "metrics with a negative loss": edit("metrics.json", '"loss": 0.9', '"loss": -0.9'),
+    "metrics of a regression": edit("metrics.json", '"accuracy": 0.713579', '"mean_absolute_error": 0.0'),
     "metrics with a huge number": ("", replaced("metrics.json", '"loss": 0.9', '"loss": 1' + "0" * 400)),
-    "metrics that are no number": said("metrics.json", '"loss": 0.9', '"loss": "9"'),
-    "a report with another ε": said("report.html", "<b>ε = 1.99", "<b>ε = 0.19"),
-    "a report with more to say": said("report.html", "</main>", "<p>Audited.</p></main>"),
-    "a report with a hidden claim": said("report.html", "</style>", ".claim{display:none}</style>"),
-    "a figure with another ε": said("report.html", "claimed: ε = 1.99", "claimed: ε = 0.19"),
-    "a figure with a script": said("report.html", "</svg>", "<script>1</script></svg>"),
-    "a figure with a style": said("report.html", "</svg>", "<style>.claim{display:none}</style></svg>"),
-    "a figure over the page": said("report.html", '<svg role="img"', '<svg style="position:fixed"'),
-    "a figure with foreign words": said("report.html", "</svg>", "<text>ε is 0.1</text></svg>"),
-    "a figure of another mechanism": said("report.html", 'aria-label="profile"', 'aria-label="positions"'),
-    "words of another mechanism's figure": said("report.html", ">ε spent</text>", ">position of the record</text>"),
+    "metrics that are no number": edit("metrics.json", '"loss": 0.9', '"loss": "9"'),
+    "a report with another ε": edit("report.html", "<b>ε = 1.99", "<b>ε = 0.19"),
+    "a report with more to say": edit("report.html", "</main>", "<p>Audited.</p></main>"),
+    "a report with a hidden claim": edit("report.html", "</style>", ".claim{display:none}</style>"),
+    "a figure with another ε": edit("report.html", "claimed: ε = 1.99", "claimed: ε = 0.19"),
+    "a figure with a script": edit("report.html", "</svg>", "<script>1</script></svg>"),
+    "a figure with a style": edit("report.html", "</svg>", "<style>.claim{display:none}</style></svg>"),
+    "a figure over the page": edit("report.html", '<svg role="img"', '<svg style="position:fixed"'),
+    "a figure with foreign words": edit("report.html", "</svg>", "<text>ε is 0.1</text></svg>"),
+    "a figure of another mechanism": edit("report.html", 'aria-label="profile"', 'aria-label="positions"'),
+    "words of another mechanism's figure": edit("report.html", ">ε spent</text>", ">position of the record</text>"),
     "a figure left out": ("report.html: a figure is missing", without_a_figure),
-    "other preprocessing": said("model.json", '"preprocess": []', '"preprocess": [{"scale": {"mean": 0, "std": 2}}]'),
-    "another model": said("model.json", '"bias": true', '"bias": false'),
+    "other preprocessing": edit("model.json", '"preprocess": []', '"preprocess": [{"scale": {"mean": 0, "std": 2}}]'),
+    "another model": edit("model.json", '"bias": true', '"bias": false'),
     "no weights": ("subject: model.safetensors", without_weights),
     "other weights": ("tensors", fewer_weights),
     "weights and records": ("tensors", more_weights),
@@ -252,7 +254,7 @@ def test_no_companion_says_what_the_certificate_does_not(what: str, copy: Any, t
 def test_a_file_that_the_recipe_releases_is_not_left_out(name: str, copy: Any, tampering: Any) -> None:
     (copy.release / name).unlink()
     forge(copy.release, lambda p: None)
-    assert tampering.failures_of(copy.release) == (f"subject: {name} is missing, which this recipe releases",)
+    assert tampering.failures_of(copy.release) == (f"subject: {name} is missing, but this recipe releases it",)
 
 
 @pytest.mark.parametrize(
@@ -260,11 +262,11 @@ def test_a_file_that_the_recipe_releases_is_not_left_out(name: str, copy: Any, t
 )
 def test_garbage_in_a_companion_is_refused(content: bytes, copy: Any, tampering: Any) -> None:
     for name in ("card.md", "metrics.json", "report.html", "model.json", "model.safetensors"):
-        before = (copy.release / name).read_bytes()
+        original = (copy.release / name).read_bytes()
         (copy.release / name).write_bytes(content)
         forge(copy.release, lambda p: None)
         assert tampering.failures_of(copy.release), name
-        (copy.release / name).write_bytes(before)
+        (copy.release / name).write_bytes(original)
 
 
 BLANKS = {
@@ -293,14 +295,14 @@ def header(content: bytes, change: Callable[[bytes], bytes]) -> bytes:
 def test_nothing_hides_in_how_a_file_is_written(what: str, copy: Any, tampering: Any) -> None:
     name, change = BLANKS[what]
     file = copy.release / name
-    before = file.read_bytes()
-    file.write_bytes(change(before))
-    assert file.read_bytes() != before
+    original = file.read_bytes()
+    file.write_bytes(change(original))
+    assert file.read_bytes() != original
     if name != "certificate.json":
         forge(copy.release, lambda p: None)
     (failure,) = tampering.failures_of(copy.release)
     assert failure.startswith(name)
-    assert "can hide data" in failure
+    assert "could hide data" in failure
 
 
 def test_tensors_that_the_recipe_can_t_have_trained(copy: Any, tampering: Any) -> None:
@@ -309,22 +311,22 @@ def test_tensors_that_the_recipe_can_t_have_trained(copy: Any, tampering: Any) -
     named = {"name": "train.records", "shape": [65, 10], "made_by": "noisy_steps", "dtype": "F32"}
     forge(copy.release, lambda p: p.update(tensors=[named]))
     failures = tampering.failures_of(copy.release)
-    assert any("'train.records' is no tensor of the recipe's model" in failure for failure in failures)
+    assert any("'train.records' is not a tensor of the recipe's model" in failure for failure in failures)
     assert any("the recipe's model has '1.weight'" in failure for failure in failures)
 
 
-@pytest.mark.parametrize("said", ["U8", "F32"])
-def test_bytes_under_the_names_of_the_recipe_s_tensors(said: str, copy: Any, tampering: Any) -> None:
-    held = {"1.weight": np.ones((10, 64), np.uint8), "1.bias": np.ones(10, np.float32)}
-    save_file(held, copy.release / "model.safetensors")
+@pytest.mark.parametrize("dtype", ["U8", "F32"])
+def test_bytes_under_the_names_of_the_recipe_s_tensors(dtype: str, copy: Any, tampering: Any) -> None:
+    weights = {"1.weight": np.ones((10, 64), np.uint8), "1.bias": np.ones(10, np.float32)}
+    save_file(weights, copy.release / "model.safetensors")
 
     def change(p: Any) -> None:
         for tensor in p["tensors"]:
             if tensor["name"] == "1.weight":
-                tensor.update(dtype=said)
+                tensor.update(dtype=dtype)
 
     forge(copy.release, change)
-    words = "the recipe's model F32 [10, 64]" if said == "U8" else "'1.weight' is U8 [10, 64]"
+    words = "the recipe's model F32 [10, 64]" if dtype == "U8" else "'1.weight' is U8 [10, 64]"
     assert any(words in failure for failure in tampering.failures_of(copy.release))
 
 
@@ -334,7 +336,7 @@ def test_nothing_hides_beside_the_recipe_s_model_as_its_initialisation(copy: Any
     extra = {"name": "records", "shape": [7, 64], "made_by": "seed", "dtype": "F32"}
     forge(copy.release, lambda p: p["tensors"].append(extra))
     failures = tampering.failures_of(copy.release)
-    assert any("'records' is no tensor of the recipe's model" in failure for failure in failures)
+    assert any("'records' is not a tensor of the recipe's model" in failure for failure in failures)
 
 
 def test_what_a_library_s_model_is_said_to_hold_is_named(
@@ -348,7 +350,7 @@ def test_what_a_library_s_model_is_said_to_hold_is_named(
         tmp_path / "run", plan_of(overrides=("model={kind: timm, name: resnet10t}",)), facts_of(tensors=tensors)
     )
     printed = "\n".join(verified_lines(verify(done.release)))
-    assert "DECLARED      which tensors the model has is not known without its library" in printed
+    assert "DECLARED      the model's tensors are not known without its library" in printed
     assert "noisy steps made 1 tensors of 640 numbers" in printed
     assert "'train.records' [7, 64]" in printed
     for name in ("report.html", "card.md"):
@@ -392,7 +394,7 @@ def test_verify_card_and_report_name_what_no_noisy_step_made(of_python: Any) -> 
     printed = "\n".join(verified_lines(verified))
     assert "DECLARED      the module came from Python" in printed
     assert "DECLARED      records came from Python" in printed
-    assert "2 tensors released as they came, which no noisy step made: 'means' [64], 'record' [1, 8, 8]" in printed
+    assert "2 tensors released unchanged, without noise: 'means' [64], 'record' [1, 8, 8]" in printed
     for name in ("report.html", "card.md"):
         page = (of_python.release / name).read_text(encoding="utf-8").replace("\\", "")
         assert "records came from Python" in page
@@ -434,8 +436,8 @@ def test_a_recipe_that_refuses_such_tensors_has_no_such_release(
 ) -> None:
     plan = plan_of(overrides=("runtime.python_tensors=refuse",))
     assert plan.digest == plan_of().digest
-    made = finish(tmp_path / "run", plan, facts_of(model="python", tensors=OF_PYTHON))
-    assert any("runtime.python_tensors" in failure for failure in tampering.failures_of(made.release))
+    run = finish(tmp_path / "run", plan, facts_of(model="python", tensors=OF_PYTHON))
+    assert any("runtime.python_tensors" in failure for failure in tampering.failures_of(run.release))
     sound = finish(tmp_path / "sound", plan, facts_of(model="python", tensors=OF_PYTHON[:1]))
     verify(sound.release)
 
@@ -445,12 +447,12 @@ HUGE = 10**4000
 
 
 def plain(number: int) -> str:
-    before = sys.get_int_max_str_digits()
+    original = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
         return str(number)
     finally:
-        sys.set_int_max_str_digits(before)
+        sys.set_int_max_str_digits(original)
 
 
 @pytest.mark.parametrize("number", [10**38, 10**40, 10**309, HUGE], ids=["10^38", "10^40", "10^309", "10^4000"])
@@ -468,7 +470,7 @@ def plain(number: int) -> str:
 def test_huge_whole_numbers_are_refused_in_words(path: str, number: int, copy: Any, tampering: Any) -> None:
     file = copy.release / "certificate.json"
     content = json.loads(file.read_text(encoding="utf-8"))
-    tampering.put(content["predicate"], path, 77_777_777)
+    tampering.set_leaf(content["predicate"], path, 77_777_777)
     file.write_text(json.dumps(content).replace("77777777", plain(number)), encoding="utf-8")
     failures = tampering.failures_of(copy.release)
     if "records" not in path or number > 10**38:  # how many records a score is of is the certificate's own word
@@ -492,4 +494,4 @@ def test_a_completed_run_can_t_say_that_the_budget_stopped_it(copy: Any, tamperi
 
 def test_why_a_run_of_several_attempts_stopped_is_not_shown_without_its_ledger(copy: Any) -> None:
     shutil.rmtree(copy.path / "private")
-    assert any("why the run stopped (completed) is what the certificate says" in n for n in verify(copy.release).notes)
+    assert any("why the run stopped (completed) are taken from the certificate" in n for n in verify(copy.release).notes)

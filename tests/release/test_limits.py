@@ -37,10 +37,10 @@ def spin(*_: Any) -> Any:
 
 @POSIX
 def test_time_is_bounded_and_what_was_there_is_left() -> None:
-    before = signal.getsignal(signal.SIGPROF)
+    previous = signal.getsignal(signal.SIGPROF)
     with pytest.raises(limits.Exceeded), limits.bound_resources(0.05, None):
         spin()
-    assert signal.getsignal(signal.SIGPROF) is before
+    assert signal.getsignal(signal.SIGPROF) is previous
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 
 
@@ -53,21 +53,21 @@ def test_waiting_costs_nothing() -> None:
 
 @POSIX
 @pytest.mark.parametrize(
-    ("module", "name", "left"),
+    ("module", "name", "unfinished"),
     [
         (rebuild, "rebuild_predicate", "its plan, what its events cost, what its files say, its ledger"),
         (recompute, "recompute_numbers", "what its events cost, what its files say, its ledger"),
     ],
 )
 def test_what_was_not_recomputed_is_said(
-    module: Any, name: str, left: str, finished: Any, monkeypatch: pytest.MonkeyPatch
+    module: Any, name: str, unfinished: str, finished: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, name, spin)
     with pytest.raises(CertificateInvalid) as caught:
         verify(finished.release, max_seconds=0.05)
     (failure,) = caught.value.failures
     assert "0.05 s of processor time" in failure
-    assert f"not recomputed: {left}." in failure
+    assert f"not recomputed: {unfinished}." in failure
     assert caught.value.exit_code == 3
 
 
@@ -76,7 +76,7 @@ def test_memory_that_is_not_there_is_said_too(finished: Any, monkeypatch: pytest
         raise MemoryError
 
     monkeypatch.setattr(rebuild, "rebuild_predicate", greedy)
-    with pytest.raises(CertificateInvalid, match="memory that it may take, so nothing of it is verified"):
+    with pytest.raises(CertificateInvalid, match="allowed memory, so nothing of it is verified"):
         verify(finished.release)
 
 
@@ -95,7 +95,7 @@ def test_a_lack_of_memory_is_no_other_opinion(finished: Any, monkeypatch: pytest
     with pytest.raises(CertificateInvalid) as caught:
         verify(finished.release)
     (failure,) = caught.value.failures
-    assert "memory that it may take, so nothing of it is verified" in failure
+    assert "allowed memory, so nothing of it is verified" in failure
 
 
 @LINUX
@@ -113,18 +113,18 @@ def test_memory_is_bounded() -> None:
 
 @LINUX
 def test_the_limit_is_left_as_it_was() -> None:
-    before = resource.getrlimit(resource.RLIMIT_DATA)
+    previous = resource.getrlimit(resource.RLIMIT_DATA)
     with limits.bound_resources(None, 1 << 30):
-        assert resource.getrlimit(resource.RLIMIT_DATA)[0] != before[0]
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] != previous[0]
+    assert resource.getrlimit(resource.RLIMIT_DATA) == previous
 
 
 def test_another_thread_verifies_without_a_timer(finished: Any) -> None:
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(verify(finished.release)))
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(verify(finished.release)))
     thread.start()
     thread.join()
-    assert found[0].claim.epsilon <= 2.0
+    assert results[0].claim.epsilon <= 2.0
 
 
 def test_a_sound_release_has_room(finished: Any) -> None:
@@ -143,14 +143,14 @@ def test_a_hundred_thousand_codewords_are_verified_in_little_memory(
         "  noise: {family: gaussian, multiplier: auto}\n  sampling: {scheme: poisson, batch_size: 64}\n"
         "budget: {epsilon: 2.0, delta: 1e-5}\ntraining: {steps: 20, optimizer: {kind: sgd, lr: 0.5}}\n"
     )
-    made = finish(tmp_path / "run", plan_of(text), facts_of(mechanism="encoded", score=None))
+    run = finish(tmp_path / "run", plan_of(text), facts_of(mechanism="encoded", score=None))
     code = (
         # Not `ru_maxrss`: a program that was just started has that of the process that started it.
         "import re, sys, time\nfrom pathlib import Path\nfrom dprecipe.release.verify import verify\n"
         "verify(Path(sys.argv[1]))\nstatus = Path('/proc/self/status').read_text()\n"
         "print(int(re.search(r'VmHWM:\\s*(\\d+)', status)[1]) >> 10, time.process_time())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, made.release], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code, run.release], capture_output=True, text=True, check=True)
     mebibytes, seconds = map(float, done.stdout.split())
     assert mebibytes < 700
     assert seconds < 60

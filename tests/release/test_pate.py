@@ -84,13 +84,13 @@ class Ballot:
         self.check = next((c.event for c in self.plan.events if isinstance(c.event, NoisyThreshold)), None)
         self.answer = next(c.event for c in self.plan.events if isinstance(c.event, NoisyMax))
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.asked = self.answered = 0
+        self.queries_put = self.answered = 0
 
     def run(self, crash: tuple[str, int] | None = None, block: int = 100) -> str:
         """`crash`: the attempt dies in the reservation of the named event after so many queries."""
         writer = LedgerWriter(self.path, self.plan.digest)
         charged = [] if writer.before is None else list(writer.before.charges)
-        limit, most = self.plan.room.filter_limit, self.plan.room.answers
+        limit, max_answers = self.plan.room.filter_limit, self.plan.room.answers
         reason = "completed"
 
         def pay(event: Any, count: int, dies: bool) -> None:
@@ -101,8 +101,8 @@ class Ballot:
                 raise KeyboardInterrupt
             writer.settle(event, count)
 
-        while self.asked < self.plan.length.steps and self.answered < most:
-            count = min(block, self.plan.length.steps - self.asked, most - self.answered)
+        while self.queries_put < self.plan.length.steps and self.answered < max_answers:
+            count = min(block, self.plan.length.steps - self.queries_put, max_answers - self.answered)
             while limit is not None and count:
                 wanted = [Charge(self.check, count), Charge(self.answer, count)]
                 if GaussianFilter(limit).holds([*charged, *wanted]):
@@ -111,14 +111,14 @@ class Ballot:
             if not count:
                 reason = "budget"
                 break
-            late = crash is not None and self.asked >= crash[1]
+            crashing = crash is not None and self.queries_put >= crash[1]
             passed = count
             if self.check is not None:
-                pay(self.check, count, late and crash is not None and crash[0] == "check")
-                passed = sum(self.passes(query) for query in range(self.asked, self.asked + count))
+                pay(self.check, count, crashing and crash is not None and crash[0] == "check")
+                passed = sum(self.passes(query) for query in range(self.queries_put, self.queries_put + count))
             if passed:
-                pay(self.answer, passed, late and crash is not None and crash[0] == "answer")
-            self.asked += count
+                pay(self.answer, passed, crashing and crash is not None and crash[0] == "answer")
+            self.queries_put += count
             self.answered += passed
         for planned in self.plan.events:
             if isinstance(planned.event, SanitisedCost):
@@ -145,10 +145,10 @@ def publish(facts_of: Callable[..., Any], put_release: Callable[..., Any]) -> Ca
             with pytest.raises(KeyboardInterrupt):
                 ballot.run(crash, max(1, -(-plan.length.steps // 50)))
         ballot.run()
-        lost = count_queries(read(ballot.path).charges) - ballot.asked
+        lost_steps = count_queries(read(ballot.path).charges) - ballot.queries_put
         if plan.room.publication is not None:
             facts.setdefault("published", PUBLISHED)
-        run = facts_of(mechanism="pate", steps_lost=lost, **facts)
+        run = facts_of(mechanism="pate", steps_lost=lost_steps, **facts)
         put_release(where / "release", plan, read(ballot.path), run, HISTORY)
         return where / "release"
 
@@ -188,15 +188,15 @@ def release(published: Path, tmp_path: Path) -> Path:
     return tmp_path / "release"
 
 
-def tampered(release: Path, change: Callable[[dict[str, Any]], None]) -> list[str]:
+def list_failures(release: Path, change: Callable[[dict[str, Any]], None]) -> list[str]:
     file = release / "certificate.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     change(content["predicate"])
     file.write_bytes(to_bytes(content))
     try:
         verify(release)
-    except CertificateInvalid as found:
-        return list(found.failures)
+    except CertificateInvalid as error:
+        return list(error.failures)
     return []
 
 
@@ -216,11 +216,11 @@ def test_the_claim_is_the_plans_whatever_was_answered(
     passes: Any, queries: str, epsilon: str, plans: Any, publish: Any, tmp_path: Path
 ) -> None:
     plan = plans(queries=queries, epsilon=epsilon)
-    found = stated(publish(tmp_path / "run", plan, passes))
-    assert found.claim.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
-    assert found.claim.epsilon <= plan.budget.epsilon
-    assert found.mechanism.voting.filter == plan.room.filter_limit
-    assert found.mechanism.voting.queries_charged == found.sampling.steps_charged
+    facts = stated(publish(tmp_path / "run", plan, passes))
+    assert facts.claim.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
+    assert facts.claim.epsilon <= plan.budget.epsilon
+    assert facts.mechanism.voting.filter == plan.room.filter_limit
+    assert facts.mechanism.voting.queries_charged == facts.sampling.steps_charged
 
 
 @pytest.mark.parametrize(
@@ -238,13 +238,13 @@ def test_every_aggregator_has_a_certificate_that_verifies(
     if more and aggregator is INTERACTIVE:
         return
     plan = plans(aggregator, "{max: 100}", more, epsilon="6.0" if aggregator is not INTERACTIVE else "1.0")
-    found = stated(publish(tmp_path / "run", plan))
-    assert sorted({run.kind for run in found.events.run_length}) == sorted(kinds + (["sanitised_cost"] if more else []))
-    assert found.claim.epsilon == plan.guarantee.epsilon
-    assert (found.mechanism.voting.filter is None) == (aggregator is not INTERACTIVE)
-    assert (found.mechanism.data_dependent is not None) == bool(more)
-    assert found.accounting[2].epsilon == pytest.approx(
-        found.accounting[1].epsilon if more else found.claim.epsilon, rel=1e-3
+    facts = stated(publish(tmp_path / "run", plan))
+    assert sorted({run.kind for run in facts.events.run_length}) == sorted(kinds + (["sanitised_cost"] if more else []))
+    assert facts.claim.epsilon == plan.guarantee.epsilon
+    assert (facts.mechanism.voting.filter is None) == (aggregator is not INTERACTIVE)
+    assert (facts.mechanism.data_dependent is not None) == bool(more)
+    assert facts.accounting[2].epsilon == pytest.approx(
+        facts.accounting[1].epsilon if more else facts.claim.epsilon, rel=1e-3
     )
 
 
@@ -255,26 +255,26 @@ def test_replacing_a_record_costs_what_adding_one_does(plans: Any, publish: Any,
             "budget.neighbouring=replace_one",
         )
     )
-    found = stated(publish(tmp_path / "run", plan))
-    assert found.claim.neighbouring == "replace_one"
-    assert found.mechanism.voting.filter == plans().room.filter_limit
+    facts = stated(publish(tmp_path / "run", plan))
+    assert facts.claim.neighbouring == "replace_one"
+    assert facts.mechanism.voting.filter == plans().room.filter_limit
 
 
 def test_it_says_who_voted_and_who_is_protected(published: Path, confident: Plan) -> None:
-    found = stated(published)
-    votes = found.mechanism.voting
+    facts = stated(published)
+    votes = facts.mechanism.voting
     assert (votes.teachers, votes.classes, votes.aggregator) == (2000, 3, "confident_gnmax")
     assert (votes.threshold, votes.selection_multiplier) == (200.0, 150.0)
     assert (votes.queries_planned, votes.answers_planned) == (640, 640)
     assert 0 < votes.answers_charged < votes.queries_charged <= 640
-    assert found.mechanism.noise.multiplier == found.mechanism.noise.standard_deviation == 40.0
-    assert found.mechanism.aggregation.divisor is None
-    assert found.sampling.scheme == "disjoint_parts"
-    assert found.sampling.expected_batch == 30.0
-    assert "keyed hash of the record number" in found.claim.unit.enforced_by
-    assert any("2000" in line for line in found.claim.not_protected)
-    assert found.data_access.public.status == "public"
-    assert "labels of the answered queries" in found.claim.sentence
+    assert facts.mechanism.noise.multiplier == facts.mechanism.noise.standard_deviation == 40.0
+    assert facts.mechanism.aggregation.divisor is None
+    assert facts.sampling.scheme == "disjoint_parts"
+    assert facts.sampling.expected_batch == 30.0
+    assert "keyed hash of the record number" in facts.claim.unit.enforced_by
+    assert any("2000" in line for line in facts.claim.not_protected)
+    assert facts.data_access.public.status == "public"
+    assert "labels of the answered queries" in facts.claim.sentence
     checked = verify(published).checked
     assert any("whatever was answered" in line for line in checked)
 
@@ -283,10 +283,10 @@ def test_votes_of_another_ensemble_are_declared(plans: Any, publish: Any, tmp_pa
     text = recipe().replace("teachers: {count: 2000, model: {kind: logistic_regression}}", FILE)
     plan = make_plan(read_text(text, "votes.yaml"))
     checks = tuple(CheckResult(name, name, True) for name in sorted(CHECKS_OF_A_FILE))
-    found = stated(publish(tmp_path / "run", plan, checks=checks))
-    assert found.claim.unit.enforced_by.startswith("declared")
-    assert found.mechanism.voting.teachers_from == "file"
-    with pytest.raises(CertificateInvalid, match="votes_add_up was not made"):
+    facts = stated(publish(tmp_path / "run", plan, checks=checks))
+    assert facts.claim.unit.enforced_by.startswith("declared")
+    assert facts.mechanism.voting.teachers_from == "file"
+    with pytest.raises(CertificateInvalid, match="votes_add_up is missing"):
         verify(publish(tmp_path / "other", plan))
 
 
@@ -320,7 +320,7 @@ RECORDED_ONLY = (
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_changed_leaf_is_found_and_named(section: str, sanitised: Path, tmp_path: Path, tampering: Any) -> None:
     shutil.copytree(sanitised.parent, tmp_path / "run")
-    seen, wrong = tampering.unnoticed(tmp_path / "run" / "release", section, RECORDED_ONLY)
+    seen, wrong = tampering.find_unnoticed(tmp_path / "run" / "release", section, RECORDED_ONLY)
     assert seen
     assert not wrong
 
@@ -334,16 +334,16 @@ def consistent(predicate: dict[str, Any], plan: Plan) -> None:
     charges = tuple(charge_from_json(run) for run in predicate["events"]["run_length"])
     predicate["events"]["total"] = count_events(charges)
     predicate["budget"]["events_settled"] = count_events(charges) - predicate["budget"]["events_reserved_unsettled"]
-    said = Predicate.model_validate_json(json.dumps(predicate))
-    made = certificate.make_predicate(plan, rebuild.read_spent(said, charges), rebuild.run_facts(said))
-    predicate.update(certificate.to_json(made))
+    claimed = Predicate.model_validate_json(json.dumps(predicate))
+    rebuilt = certificate.make_predicate(plan, rebuild.read_spent(claimed, charges), rebuild.read_run(claimed))
+    predicate.update(certificate.to_json(rebuilt))
 
 
 def test_a_lie_without_a_seam_is_the_truth_when_nothing_is_changed(release: Path, confident: Plan) -> None:
-    before = json.loads((release / "certificate.json").read_text(encoding="utf-8"))["predicate"]
-    after = json.loads(json.dumps(before))
-    consistent(after, confident)
-    assert after == before
+    original = json.loads((release / "certificate.json").read_text(encoding="utf-8"))["predicate"]
+    changed = json.loads(json.dumps(original))
+    consistent(changed, confident)
+    assert changed == original
 
 
 @pytest.mark.parametrize("factor", [1.01, 1e3])
@@ -352,10 +352,10 @@ def test_less_than_the_filters_limit_is_refused(factor: float, release: Path, co
         next(runs_of(predicate, "filter_rest"))["noise_multiplier"] *= factor
         consistent(predicate, confident)
 
-    before = json.loads((release / "certificate.json").read_text(encoding="utf-8"))["predicate"]["claim"]["epsilon"]
-    failures = tampered(release, change)
-    after = json.loads((release / "certificate.json").read_text(encoding="utf-8"))["predicate"]["claim"]["epsilon"]
-    assert after < before
+    original = json.loads((release / "certificate.json").read_text(encoding="utf-8"))["predicate"]["claim"]["epsilon"]
+    failures = list_failures(release, change)
+    changed = json.loads((release / "certificate.json").read_text(encoding="utf-8"))["predicate"]["claim"]["epsilon"]
+    assert changed < original
     assert any("less than the filter's limit" in failure for failure in failures)
 
 
@@ -365,7 +365,7 @@ def test_what_is_left_can_t_be_left_out(release: Path, confident: Plan) -> None:
         runs[:] = [run for run in runs if run["kind"] != "filter_rest"]
         consistent(predicate, confident)
 
-    assert any("less than the filter's limit" in failure for failure in tampered(release, change))
+    assert any("less than the filter's limit" in failure for failure in list_failures(release, change))
 
 
 def test_fewer_answers_than_were_given_are_refused(release: Path, confident: Plan) -> None:
@@ -376,20 +376,20 @@ def test_fewer_answers_than_were_given_are_refused(release: Path, confident: Pla
             run["count"] = max(1, run["count"] // 2)
         consistent(predicate, confident)
 
-    assert any("less than the filter's limit" in failure for failure in tampered(release, halve))
+    assert any("less than the filter's limit" in failure for failure in list_failures(release, halve))
 
     def fit(predicate: dict[str, Any]) -> None:
         runs = predicate["events"]["run_length"]
         votes = GaussianFilter(confident.room.filter_limit)
-        asked = [Charge(NoisyMax("gaussian", 40.0), r["count"]) for r in runs_of(predicate, "noisy_max")]
-        asked += [Charge(NoisyThreshold(150.0), r["count"]) for r in runs_of(predicate, "noisy_threshold")]
-        rest = votes.rest(asked)
+        charges = [Charge(NoisyMax("gaussian", 40.0), r["count"]) for r in runs_of(predicate, "noisy_max")]
+        charges += [Charge(NoisyThreshold(150.0), r["count"]) for r in runs_of(predicate, "noisy_threshold")]
+        rest = votes.rest(charges)
         assert rest is not None
         runs[-1]["noise_multiplier"] = rest.noise_multiplier
         consistent(predicate, confident)
         assert predicate["claim"]["epsilon"] == pytest.approx(confident.guarantee.epsilon, rel=1e-9)
 
-    tampered(release, fit)
+    list_failures(release, fit)
 
 
 def test_more_noise_than_the_recipe_plans_is_refused(release: Path, confident: Plan) -> None:
@@ -402,7 +402,7 @@ def test_more_noise_than_the_recipe_plans_is_refused(release: Path, confident: P
 
         copy = release.with_name(kind)
         shutil.copytree(release, copy)
-        assert any("not an event that this recipe plans" in failure for failure in tampered(copy, change))
+        assert any("not an event that this recipe plans" in failure for failure in list_failures(copy, change))
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_a_rest_that_is_none_is_refused(changed: dict[str, Any], release: Path) 
     def change(predicate: dict[str, Any]) -> None:
         next(runs_of(predicate, "filter_rest")).update(changed)
 
-    assert any("events" in failure for failure in tampered(release, change))
+    assert any("events" in failure for failure in list_failures(release, change))
 
 
 def test_a_rest_before_the_end_and_a_rest_in_two_are_refused(release: Path, confident: Plan) -> None:
@@ -441,10 +441,10 @@ def test_a_rest_before_the_end_and_a_rest_in_two_are_refused(release: Path, conf
     for change in (first, split):
         copy = release.with_name(change.__name__)
         shutil.copytree(release, copy)
-        assert any("charged once" in failure for failure in tampered(copy, change))
+        assert any("charged once" in failure for failure in list_failures(copy, change))
 
 
-def in_place_of_the_rest(confident: Plan, checks: int, answers: int) -> list[dict[str, Any]]:
+def replace_rest(confident: Plan, checks: int, answers: int) -> list[dict[str, Any]]:
     """Charges up to the limit that no run of the recipe makes."""
     charges = [Charge(NoisyThreshold(150.0), checks), Charge(NoisyMax("gaussian", 40.0), answers)]
     rest = GaussianFilter(confident.room.filter_limit).rest(charges)
@@ -457,10 +457,10 @@ def in_place_of_the_rest(confident: Plan, checks: int, answers: int) -> list[dic
 )
 def test_more_than_can_be_asked_is_refused(checks: int, answers: int, why: str, release: Path, confident: Plan) -> None:
     def change(predicate: dict[str, Any]) -> None:
-        predicate["events"]["run_length"] = in_place_of_the_rest(confident, checks, answers)
+        predicate["events"]["run_length"] = replace_rest(confident, checks, answers)
         consistent(predicate, confident)
 
-    assert any(why in failure for failure in tampered(release, change))
+    assert any(why in failure for failure in list_failures(release, change))
 
 
 def test_more_answers_than_the_recipe_allows_are_refused(plans: Any, publish: Any, tmp_path: Path) -> None:
@@ -469,20 +469,20 @@ def test_more_answers_than_the_recipe_allows_are_refused(plans: Any, publish: An
     (tmp_path / "run" / "private" / "ledger.jsonl").unlink()
 
     def change(predicate: dict[str, Any]) -> None:
-        predicate["events"]["run_length"] = in_place_of_the_rest(plan, 300, 61)
+        predicate["events"]["run_length"] = replace_rest(plan, 300, 61)
         consistent(predicate, plan)
 
-    assert any("answers than are planned" in failure for failure in tampered(release, change))
+    assert any("answers than are planned" in failure for failure in list_failures(release, change))
 
 
 @pytest.mark.parametrize(("stop", "checks"), [("completed", 300), ("budget", 20), ("budget", 640)])
 def test_an_end_that_was_none_is_refused(stop: str, checks: int, release: Path, confident: Plan) -> None:
     def change(predicate: dict[str, Any]) -> None:
-        predicate["events"]["run_length"] = in_place_of_the_rest(confident, checks, 10)
+        predicate["events"]["run_length"] = replace_rest(confident, checks, 10)
         predicate["budget"]["stop_reason"] = stop
         consistent(predicate, confident)
 
-    assert any("budget.stop_reason" in failure for failure in tampered(release, change))
+    assert any("budget.stop_reason" in failure for failure in list_failures(release, change))
 
 
 # crashes
@@ -503,18 +503,18 @@ def test_what_crashes_lost_is_charged_and_the_claim_is_the_same(
     crashes: Any, confident: Plan, publish: Any, tmp_path: Path
 ) -> None:
     release = publish(tmp_path / "run", confident, lambda q: True, crashes=crashes)
-    found = stated(release)
-    assert found.claim.epsilon == pytest.approx(confident.guarantee.epsilon, rel=1e-9)
-    assert found.budget.attempts == 1 + len(crashes)
-    assert found.budget.events_reserved_unsettled > 0
+    facts = stated(release)
+    assert facts.claim.epsilon == pytest.approx(confident.guarantee.epsilon, rel=1e-9)
+    assert facts.budget.attempts == 1 + len(crashes)
+    assert facts.budget.events_reserved_unsettled > 0
 
 
 @pytest.mark.parametrize("aggregator", [GNMAX, LNMAX])
 def test_where_all_is_answered_a_crash_costs_more(aggregator: str, plans: Any, publish: Any, tmp_path: Path) -> None:
     plan = plans(aggregator, "{max: 100}", epsilon="6.0")
-    found = stated(publish(tmp_path / "run", plan, crashes=[("answer", 0)]))
-    assert found.claim.epsilon > plan.guarantee.epsilon
-    assert found.mechanism.voting.answers_charged == 102
+    facts = stated(publish(tmp_path / "run", plan, crashes=[("answer", 0)]))
+    assert facts.claim.epsilon > plan.guarantee.epsilon
+    assert facts.mechanism.voting.answers_charged == 102
     (tmp_path / "run" / "private" / "ledger.jsonl").unlink()
 
     def change(predicate: dict[str, Any]) -> None:
@@ -522,7 +522,7 @@ def test_where_all_is_answered_a_crash_costs_more(aggregator: str, plans: Any, p
         predicate["budget"]["stop_reason"] = "budget"
         consistent(predicate, plan)
 
-    failures = tampered(tmp_path / "run" / "release", change)
+    failures = list_failures(tmp_path / "run" / "release", change)
     assert any("the budget did not stop this run" in failure for failure in failures)
 
 
@@ -534,7 +534,7 @@ def test_a_crash_is_no_licence_to_claim_less(confident: Plan, publish: Any, tmp_
         next(runs_of(predicate, "filter_rest"))["noise_multiplier"] *= 1.5
         consistent(predicate, confident)
 
-    assert any("less than the filter's limit" in failure for failure in tampered(release, change))
+    assert any("less than the filter's limit" in failure for failure in list_failures(release, change))
 
 
 # what the votes cost
@@ -542,20 +542,20 @@ def test_a_crash_is_no_licence_to_claim_less(confident: Plan, publish: Any, tmp_
 
 def test_what_votes_cost_follows_from_what_is_published(sanitised: Path) -> None:
     """Section 7 by hand: the noisy cost, its allowance, the price of publishing both, the conversion."""
-    found = stated(sanitised)
-    own, z = found.mechanism.data_dependent, 4.753424308822899  # a normal number is above z with probability 1e-6
+    facts = stated(sanitised)
+    statement, z = facts.mechanism.data_dependent, 4.753424308822899  # a normal number is above z with probability 1e-6
     cost = PUBLISHED.value + z * 9 * math.exp(PUBLISHED.log_sensitivity)
     v = 12 - 11 * math.exp(0.06)
     renyi = cost + 12 / (2 * 81 * v) - 0.03 - math.log(v) / 22 + 12 / (2 * 144)
     epsilon = renyi + math.log(11 / 12) - math.log(12e-5) / 11
-    assert own.cost == pytest.approx(cost, rel=1e-5)
-    assert own.epsilon == pytest.approx(epsilon, rel=1e-5)
-    assert own.epsilon >= epsilon
-    assert own.delta == 1e-5 + 2e-6
-    assert own.worst_case_epsilon < found.claim.epsilon  # at a larger δ
-    assert own.smaller == ("data_dependent" if own.epsilon < own.worst_case_epsilon else "worst_case")
-    assert repr(own.epsilon) in own.sentence
-    assert "in the part of one teacher" in own.sentence  # dealt anew, the votes would be others
+    assert statement.cost == pytest.approx(cost, rel=1e-5)
+    assert statement.epsilon == pytest.approx(epsilon, rel=1e-5)
+    assert statement.epsilon >= epsilon
+    assert statement.delta == 1e-5 + 2e-6
+    assert statement.worst_case_epsilon < facts.claim.epsilon  # at a larger δ
+    assert statement.smaller == ("data_dependent" if statement.epsilon < statement.worst_case_epsilon else "worst_case")
+    assert repr(statement.epsilon) in statement.sentence
+    assert "in the part of one teacher" in statement.sentence  # dealt anew, the votes would be others
 
 
 def test_verify_says_that_nobody_can_draw_the_published_noise_again(sanitised: Path, published: Path) -> None:
@@ -565,9 +565,9 @@ def test_verify_says_that_nobody_can_draw_the_published_noise_again(sanitised: P
 
 def test_noise_that_went_too_far_is_no_more_than_the_worst_case(plans: Any, publish: Any, tmp_path: Path) -> None:
     plan = plans(more=SANITIZE, epsilon="3.0")
-    found = stated(publish(tmp_path / "run", plan, published=Sanitised(-3.0, 900.0))).mechanism.data_dependent
-    assert found.cost == pytest.approx(640 * 12 * (1 / 40**2 + 1 / (2 * 150**2)), rel=1e-5)
-    assert found.smaller == "worst_case"
+    facts = stated(publish(tmp_path / "run", plan, published=Sanitised(-3.0, 900.0))).mechanism.data_dependent
+    assert facts.cost == pytest.approx(640 * 12 * (1 / 40**2 + 1 / (2 * 150**2)), rel=1e-5)
+    assert facts.smaller == "worst_case"
     low = stated(publish(tmp_path / "low", plan, published=Sanitised(-3.0, -7.0))).mechanism.data_dependent
     assert low.cost == 0.0
     assert low.epsilon > 0  # publishing it has its price
@@ -583,7 +583,7 @@ def test_another_noisy_value_is_found_by_what_follows_from_it(
     def change(predicate: dict[str, Any]) -> None:
         predicate["mechanism"]["data_dependent"][value] += by
 
-    assert any("data_dependent.cost" in failure for failure in tampered(tmp_path / "release", change))
+    assert any("data_dependent.cost" in failure for failure in list_failures(tmp_path / "release", change))
 
 
 def test_a_cost_can_t_be_stated_that_was_not_published(sanitised: Path, release: Path, tmp_path: Path) -> None:
@@ -594,13 +594,13 @@ def test_a_cost_can_t_be_stated_that_was_not_published(sanitised: Path, release:
     def add(predicate: dict[str, Any]) -> None:
         predicate["mechanism"]["data_dependent"] = block
 
-    assert any("publishes no such thing" in failure for failure in tampered(release, add))
+    assert any("publishes no such thing" in failure for failure in list_failures(release, add))
     shutil.copytree(sanitised, tmp_path / "mine")
 
     def drop(predicate: dict[str, Any]) -> None:
         predicate["mechanism"]["data_dependent"] = None
 
-    assert any("publishes it" in failure for failure in tampered(tmp_path / "mine", drop))
+    assert any("publishes it" in failure for failure in list_failures(tmp_path / "mine", drop))
 
 
 def test_a_published_cost_is_paid_for(plans: Any, facts_of: Any, tmp_path: Path, publish: Any) -> None:
@@ -622,16 +622,16 @@ def test_a_published_cost_is_paid_for(plans: Any, facts_of: Any, tmp_path: Path,
         predicate["events"]["total"] -= 1
         predicate["budget"]["events_settled"] -= 1
 
-    assert any("events" in failure for failure in tampered(release, change))
+    assert any("events" in failure for failure in list_failures(release, change))
 
 
 def test_a_crash_may_take_what_was_to_be_published(plans: Any, publish: Any, tmp_path: Path) -> None:
     """What was drawn and lost is in no sum over the queries: nothing is published then, and it is paid for all the
     same."""
     plan = plans(more=SANITIZE, epsilon="3.0")
-    found = stated(publish(tmp_path / "run", plan, crashes=[("answer", 0)], published=None))
-    assert found.mechanism.data_dependent is None
-    assert found.claim.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
+    facts = stated(publish(tmp_path / "run", plan, crashes=[("answer", 0)], published=None))
+    assert facts.mechanism.data_dependent is None
+    assert facts.claim.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
 
 
 def test_publishing_under_a_filter_is_paid_for_too(sanitised: Path, tmp_path: Path) -> None:
@@ -643,7 +643,7 @@ def test_publishing_under_a_filter_is_paid_for_too(sanitised: Path, tmp_path: Pa
         predicate["events"]["total"] -= 1
         predicate["budget"]["events_settled"] -= 1
 
-    assert any("published once, and charged" in failure for failure in tampered(tmp_path / "release", change))
+    assert any("published once, and charged" in failure for failure in list_failures(tmp_path / "release", change))
 
 
 # pages
@@ -672,12 +672,12 @@ def test_curves_over_queries(confident: Plan, tmp_path: Path) -> None:
     charges = read(ballot.path).charges
     points = answered_over_queries(charges)
     assert points[0] == (0, 0)
-    assert points[-1] == (ballot.asked, ballot.answered)
-    spent = plots.spent_over_steps(confident, charges)
+    assert points[-1] == (ballot.queries_put, ballot.answered)
+    spent = plots.trace_spending(confident, charges)
     queries, epsilons = zip(*spent, strict=True)
     assert list(queries) == sorted(queries)
     assert list(epsilons) == sorted(epsilons)
-    assert queries[-1] == ballot.asked
+    assert queries[-1] == ballot.queries_put
     assert epsilons[-1] == pytest.approx(confident.guarantee.epsilon, rel=1e-5)
 
 
@@ -689,7 +689,7 @@ def test_a_run_without_an_answer_has_a_report(confident: Plan, publish: Any, tmp
 
 def test_the_plan_in_words(confident: Plan, plans: Any) -> None:
     text = lambda plan: "\n".join(plan_lines(plan))  # noqa: E731
-    shown = text(confident)
+    printed = text(confident)
     for words in (
         f"640 at most; {confident.events[0].count} fit",
         "2,000",
@@ -698,18 +698,18 @@ def test_the_plan_in_words(confident: Plan, plans: Any) -> None:
         "reaches 200",
         "whatever is answered",
     ):
-        assert words in shown
+        assert words in printed
     assert "in rounds 2 to 3" in text(plans(INTERACTIVE))
     assert "whatever" not in text(plans(GNMAX, "{max: 100}", epsilon="6.0"))
     assert "at order 12" in text(plans(more=SANITIZE, epsilon="3.0"))
 
 
 def test_the_worst_case_is_asked_at_the_same_delta(sanitised: Path, plans: Any) -> None:
-    plan, found = plans(more=SANITIZE, epsilon="3.0", overrides=()), stated(sanitised)
+    plan, facts = plans(more=SANITIZE, epsilon="3.0", overrides=()), stated(sanitised)
     charges = read(sanitised.parent / "private" / "ledger.jsonl").charges
     budget = plan.budget
-    again = accountants.epsilon(charges, found.mechanism.data_dependent.delta, budget.neighbouring, budget.accountant)
-    assert again <= found.mechanism.data_dependent.worst_case_epsilon <= again * (1 + 1e-5)
+    epsilon = accountants.epsilon(charges, facts.mechanism.data_dependent.delta, budget.neighbouring, budget.accountant)
+    assert epsilon <= facts.mechanism.data_dependent.worst_case_epsilon <= epsilon * (1 + 1e-5)
     assert isinstance(charges[-1].event, FilterRest | SanitisedCost)
-    assert count_queries(charges) == found.sampling.steps_charged
+    assert count_queries(charges) == facts.sampling.steps_charged
     assert sanitise.Sanitiser(12, 0.03, 9, 12, 1e-6).cost([12.0])[0] < 1

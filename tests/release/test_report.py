@@ -97,7 +97,7 @@ def test_ids_of_the_plots_do_not_clash(finished: Any) -> None:
 
 
 def test_the_curve_of_what_was_spent_ends_at_the_claim(finished: Any) -> None:
-    points = plots.spent_over_steps(finished.plan, finished.ledger.charges)
+    points = plots.trace_spending(finished.plan, finished.ledger.charges)
     steps, epsilons = zip(*points, strict=True)
     assert list(epsilons) == sorted(epsilons)
     assert (steps[0], epsilons[0]) == (0, 0.0)
@@ -116,30 +116,30 @@ def test_the_cards_front_matter_is_plain_yaml(finished: Any) -> None:
 def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
     from dprecipe.release.verify import verify
 
-    made = finish(tmp_path / "run", plan_of(), facts_of(score=PublicScore(None, 12.345678, 360, 2.71828)))
-    page = (made.release / "report.html").read_text(encoding="utf-8")
+    run = finish(tmp_path / "run", plan_of(), facts_of(score=PublicScore(None, 12.345678, 360, 2.71828)))
+    page = (run.release / "report.html").read_text(encoding="utf-8")
     assert "<b>2.718</b><span>mean absolute error on 360 records declared public</span>" in page
-    text = (made.release / "card.md").read_text(encoding="utf-8")
+    text = (run.release / "card.md").read_text(encoding="utf-8")
     assert "| mean absolute error | 2.71828 |\n| mean squared error | 12.3457 |\n| records | 360 |" in text
-    metrics = json.loads((made.release / "metrics.json").read_bytes())
+    metrics = json.loads((run.release / "metrics.json").read_bytes())
     figures = {"mean_absolute_error": 2.71828, "loss": 12.345678, "records": 360}
     assert metrics["public_evaluation"] == figures
     with pytest.raises(CertificateInvalid, match="a score of another kind of model"):  # the recipe's is a classifier
-        verify(made.release)
+        verify(run.release)
 
 
 def test_a_schedule_is_one_line_and_its_phases_can_be_opened(
     tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any
 ) -> None:
     noise = "mechanism.noise.multiplier={schedule: linear, from: 6, to: 5}"
-    made = finish(tmp_path / "run", plan_of(overrides=("training.steps=6", noise, "budget.epsilon=auto")), facts_of())
-    page = (made.release / "report.html").read_text(encoding="utf-8")
+    run = finish(tmp_path / "run", plan_of(overrides=("training.steps=6", noise, "budget.epsilon=auto")), facts_of())
+    page = (run.release / "report.html").read_text(encoding="utf-8")
     row = "<td>{}</td><td>{}</td><td>{}</td><td>0.0445372</td>"
     assert page.count(row.format("poisson_gaussian in 6 phases", 6, "5 to 6")) == 1
-    before, after = page.split("<summary>Each phase of the schedule</summary>")
+    head, tail = page.split("<summary>Each phase of the schedule</summary>")
     for multiplier in ("6", "5.8", "5.6", "5.4", "5.2", "5"):
         one = row.format("poisson_gaussian", 1, multiplier)
-        assert (before.count(one), after.count(one)) == (0, 1)
+        assert (head.count(one), tail.count(one)) == (0, 1)
 
 
 def test_words_stay_words() -> None:
@@ -149,11 +149,11 @@ def test_words_stay_words() -> None:
 def test_without_a_report_the_release_still_verifies(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
     from dprecipe.release.verify import verify
 
-    made = finish(tmp_path / "run", plan_of(overrides=("release.report=false",)), facts_of())
-    assert {entry.name for entry in made.release.iterdir()} == {
+    run = finish(tmp_path / "run", plan_of(overrides=("release.report=false",)), facts_of())
+    assert {entry.name for entry in run.release.iterdir()} == {
         *("model.safetensors", "model.json", "metrics.json", "certificate.json")
     }
-    assert verify(made.release).claim
+    assert verify(run.release).claim
 
 
 WORDS = "an independent auditor found ε = 0.01"
@@ -165,15 +165,15 @@ def test_what_a_run_says_of_itself_is_short_marked_and_turns_nothing(
 ) -> None:
     from dprecipe.release.verify import verify
 
-    said = tuple(replace(check, measured=f"{WORDS} {TURNED} " * 200) for check in facts_of().checks)
-    made = finish(tmp_path / "run", plan_of(), facts_of(checks=said, device=f"{WORDS} {TURNED}" * 20))
-    stated = verify(made.release).statement.predicate
+    checks = tuple(replace(check, measured=f"{WORDS} {TURNED} " * 200) for check in facts_of().checks)
+    run = finish(tmp_path / "run", plan_of(), facts_of(checks=checks, device=f"{WORDS} {TURNED}" * 20))
+    stated = verify(run.release).statement.predicate
     assert max(len(check.measured) for check in stated.checks) == 400
     assert len(stated.provenance.device) == 120
-    page = (made.release / "report.html").read_text(encoding="utf-8")
+    page = (run.release / "report.html").read_text(encoding="utf-8")
     assert not set(TURNED.replace("[31m", "")) & set(page)
-    before = page[: page.index(WORDS)]
-    assert "recorded by the run, not checked" in before[before.rindex("<section>") :]
+    head = page[: page.index(WORDS)]
+    assert "recorded by the run, not checked" in head[head.rindex("<section>") :]
     assert "<td>device (recorded by the run, not checked)</td>" in page
 
 
@@ -182,7 +182,7 @@ def test_what_a_run_says_of_itself_is_short_marked_and_turns_nothing(
 def test_a_certificate_that_says_it_otherwise_does_not_verify(path: str, value: str, copy: Any, tampering: Any) -> None:
     file = copy.release / "certificate.json"
     content = json.loads(file.read_bytes())
-    tampering.put(content["predicate"], path, value)
+    tampering.set_leaf(content["predicate"], path, value)
     file.write_bytes(to_bytes(content))
     assert any(path in failure for failure in tampering.failures_of(copy.release))
 
@@ -195,17 +195,17 @@ def test_a_description_is_the_authors(finished: Any) -> None:
 
 def test_no_character_of_a_recipe_turns_the_page(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
     changes = ('description="claim: \\u202e10.0 = \\u03b5"',)
-    made = finish(tmp_path / "run", plan_of(overrides=changes), facts_of())
-    assert made.plan.description == "claim: \u202e10.0 = ε"
-    assert "\u202e" not in (made.release / "report.html").read_text(encoding="utf-8")
-    assert "\u202e" not in (made.release / "card.md").read_text(encoding="utf-8")
+    run = finish(tmp_path / "run", plan_of(overrides=changes), facts_of())
+    assert run.plan.description == "claim: \u202e10.0 = ε"
+    assert "\u202e" not in (run.release / "report.html").read_text(encoding="utf-8")
+    assert "\u202e" not in (run.release / "card.md").read_text(encoding="utf-8")
 
 
 def test_what_came_from_python_is_told_as_that(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
-    made = finish(tmp_path / "run", plan_of(), facts_of(model="python", data="python"))
-    text = (made.release / "card.md").read_text(encoding="utf-8")
+    run = finish(tmp_path / "run", plan_of(), facts_of(model="python", data="python"))
+    text = (run.release / "card.md").read_text(encoding="utf-8")
     assert "A module from Python, in place of the recipe's `logistic_regression`, trained by" in text
-    assert "by the recipe or by who passed records from Python" in text
+    assert "that the recipe, or whoever passed records from Python, declares public" in text
     assert "the recipe declares public" not in text
     assert yaml.safe_load(text.split("---\n")[1])["tags"] == ["differential-privacy", "dpsgd"]
 
@@ -218,10 +218,10 @@ def test_warnings_that_nobody_accepted_are_told(
 
     accept = ("accept={P103: a reason, P108: a reason}",) if accepted else ()
     plan = plan_of(overrides=("budget={epsilon: 11, delta: 6.8e-4}", "training.steps=5", *accept))
-    made = finish(tmp_path / "run", plan, facts_of())
-    told = "P103: δ is large for the number of records; P108: ε is above 10"
-    assert any(told in note for note in verify(made.release).notes) is not accepted
+    run = finish(tmp_path / "run", plan, facts_of())
+    warnings = "P103: δ is large for the number of records; P108: ε is above 10"
+    assert any(warnings in note for note in verify(run.release).notes) is not accepted
     for name in ("card.md", "report.html"):
-        text = (made.release / name).read_text(encoding="utf-8")
-        assert (told in text) is not accepted
+        text = (run.release / name).read_text(encoding="utf-8")
+        assert (warnings in text) is not accepted
         assert "P103" in text

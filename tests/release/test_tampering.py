@@ -32,7 +32,7 @@ SECTIONS = (
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_changed_leaf_is_found_and_named(section: str, copy: Any, tampering: Any) -> None:
-    seen, wrong = tampering.unnoticed(copy.release, section, RECORDED_ONLY)
+    seen, wrong = tampering.find_unnoticed(copy.release, section, RECORDED_ONLY)
     assert seen
     assert not wrong
 
@@ -47,7 +47,7 @@ def test_what_is_recorded_only_is_really_accepted(copy: Any, tampering: Any, tmp
     for pattern in RECORDED_ONLY:
         path = next(path for path in paths if re.fullmatch(pattern, path))
         content = json.loads(text)
-        tampering.put(content["predicate"], path, tampering.mutations(paths[path])[-1])
+        tampering.set_leaf(content["predicate"], path, tampering.mutations(paths[path])[-1])
         file.write_bytes(to_bytes(content))
         assert not tampering.failures_of(file), pattern
 

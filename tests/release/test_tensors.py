@@ -10,7 +10,7 @@ import pytest
 from dprecipe.data.facts import describe_data
 from dprecipe.models.build import build
 from dprecipe.models.schema import LogisticRegression, Mlp
-from dprecipe.release.tensors import due_tensors
+from dprecipe.release.tensors import expected_shapes
 
 MODELS = [
     LogisticRegression(kind="logistic_regression"),
@@ -25,4 +25,4 @@ def test_a_recipe_s_model_has_as_many_numbers_as_are_known_without_building_it(m
     plan = replace(plan_of(), model=model)
     public = describe_data(plan.data)
     module = build(model, public.shape, public.classes, 0)
-    assert due_tensors(plan) == {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    assert expected_shapes(plan) == {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}

@@ -58,10 +58,10 @@ def test_without_the_ledger_it_says_so(copy: Any) -> None:
 
 
 def test_a_certificate_by_itself_says_what_it_was_not_held_against(copy: Any, tmp_path: Path) -> None:
-    alone = tmp_path / "elsewhere" / "downloaded.json"
-    alone.parent.mkdir()
-    shutil.copy(copy.release / "certificate.json", alone)
-    assert any("not held against any model" in note for note in verify(alone).notes)
+    single = tmp_path / "elsewhere" / "downloaded.json"
+    single.parent.mkdir()
+    shutil.copy(copy.release / "certificate.json", single)
+    assert any("not compared with any model" in note for note in verify(single).notes)
 
 
 def test_a_changed_model_is_found(copy: Any) -> None:
@@ -72,13 +72,13 @@ def test_a_changed_model_is_found(copy: Any) -> None:
 
 def test_a_missing_file_is_found(copy: Any) -> None:
     (copy.release / "model.json").unlink()
-    assert "model.json: named by the certificate, and missing" in failures_of(copy.release)
+    assert "model.json: named by the certificate, but missing" in failures_of(copy.release)
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", ".hidden", "ledger.jsonl"])
 def test_a_file_that_nobody_named_is_found(name: str, copy: Any) -> None:
     (copy.release / name).write_text("private", encoding="utf-8")
-    assert f"{name}: in the folder, and the certificate does not name it" in failures_of(copy.release)
+    assert f"{name}: in the folder, but not named by the certificate" in failures_of(copy.release)
 
 
 def test_a_folder_that_nobody_named_is_found(copy: Any) -> None:
@@ -118,7 +118,7 @@ def test_a_file_that_no_run_releases_is_refused(copy: Any) -> None:
     digest = hashlib.sha256(extra.read_bytes()).hexdigest()
     content["subject"].append({"name": extra.name, "digest": {"sha256": digest}})
     file.write_bytes(to_bytes(content))
-    assert "subject: 'iterates.npz' is nothing that a run of this recipe releases" in failures_of(copy.release)
+    assert "subject: 'iterates.npz' is not a file that a run of this recipe releases" in failures_of(copy.release)
 
 
 def test_a_swapped_ledger_is_found(copy: Any) -> None:
@@ -133,31 +133,31 @@ def test_a_longer_ledger_of_the_same_plan_is_found(copy: Any) -> None:
     writer = LedgerWriter(copy.path / "private" / "ledger.jsonl", copy.plan.digest)
     writer.reserve(copy.plan.events[0].event, 1)
     writer.abandon()
-    found = failures_of(copy.release)
+    failures = failures_of(copy.release)
     for field in ("events.ledger", "events.run_length", "budget.attempts", "budget.stop_reason"):
-        assert f"{field}: not what the ledger holds" in found
+        assert f"{field}: not what the ledger says" in failures
 
 
 def test_fixed_randomness_is_no_release(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
     plan = plan_of(overrides=("runtime.insecure.seed=3",))
-    made = finish(tmp_path / "run", plan, facts_of(insecure_seed=3))
-    assert "randomness.insecure_seed: the randomness was fixed" in failures_of(made.release)
-    assert json.loads((made.release / "certificate.json").read_text(encoding="utf-8"))["predicate"]["claim"][
+    run = finish(tmp_path / "run", plan, facts_of(insecure_seed=3))
+    assert "randomness.insecure_seed: the randomness was fixed" in failures_of(run.release)
+    assert json.loads((run.release / "certificate.json").read_text(encoding="utf-8"))["predicate"]["claim"][
         "sentence"
     ].startswith("NOT A RELEASE")
-    edit(made.release, lambda p: p["randomness"].update(insecure_seed=None, entropy="operating system"))
-    assert "randomness.insecure_seed: not what the recipe says" in failures_of(made.release)
+    edit(run.release, lambda p: p["randomness"].update(insecure_seed=None, entropy="operating system"))
+    assert "randomness.insecure_seed: not what the recipe says" in failures_of(run.release)
 
 
 def test_a_check_that_was_left_out_is_found(copy: Any) -> None:
     edit(copy.release, lambda predicate: predicate["checks"].pop(0))
-    assert "checks: buffers_unmoved was not made" in failures_of(copy.release)
+    assert "checks: buffers_unmoved is missing" in failures_of(copy.release)
 
 
 def test_what_a_crash_reserved_is_charged(tmp_path: Path, plan_of: Any, facts_of: Any, finish: Any) -> None:
     plan = plan_of(overrides=("budget.epsilon=4.0", "mechanism.noise.multiplier=1.2"))
-    made = finish(tmp_path / "run", plan, facts_of(), crashes=7)
-    stated = verify(made.release).statement.predicate
+    run = finish(tmp_path / "run", plan, facts_of(), crashes=7)
+    stated = verify(run.release).statement.predicate
     assert stated.events.total == 67
     assert stated.budget.events_reserved_unsettled == 7
     assert stated.budget.resumes == 7
@@ -188,8 +188,8 @@ def test_an_accountant_that_is_wrong_is_found_by_the_other(
 
     plan = plan_of(overrides=("mechanism.noise.multiplier=1.3",))
     monkeypatch.setattr(accountants, "epsilon_answer", wrong)
-    made = finish(tmp_path / "run", plan, facts_of())
-    assert "claim.epsilon: dp-accounting finds" in failures_of(made.release)
+    run = finish(tmp_path / "run", plan, facts_of())
+    assert "claim.epsilon: dp-accounting finds" in failures_of(run.release)
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_garbage_is_refused_without_a_traceback(name: str, content: bytes, tmp_p
 
 def test_a_truncated_certificate_is_refused(copy: Any) -> None:
     file = copy.release / "certificate.json"
-    whole = file.read_bytes()
+    content = file.read_bytes()
     for part in (0.1, 0.5, 0.99):
-        file.write_bytes(whole[: int(len(whole) * part)])
+        file.write_bytes(content[: int(len(content) * part)])
         assert "not JSON" in failures_of(copy.release)
 
 
@@ -323,7 +323,7 @@ def signed(copy: Any, keys: tuple[Path, Path, Path]) -> Any:
 def test_a_signed_release_verifies(signed: Any, keys: tuple[Path, Path, Path]) -> None:
     for path in (signed.release, signed.release / "certificate.dsse.json", signed.release / "certificate.json"):
         assert any("signature holds" in line for line in verify(path, keys[1]).checked)
-    assert any("nobody is shown" in note for note in verify(signed.release).notes)
+    assert any("but not checked: give --public-key" in note for note in verify(signed.release).notes)
 
 
 def test_the_envelope_alone_is_enough(signed: Any, keys: tuple[Path, Path, Path]) -> None:
@@ -332,7 +332,7 @@ def test_the_envelope_alone_is_enough(signed: Any, keys: tuple[Path, Path, Path]
 
 
 def test_another_key_is_found(signed: Any, keys: tuple[Path, Path, Path]) -> None:
-    assert "none holds under the given public key" in failures_of(signed.release, keys[2])
+    assert "none is valid under the given public key" in failures_of(signed.release, keys[2])
 
 
 def test_a_stripped_signature_is_found(signed: Any, keys: tuple[Path, Path, Path]) -> None:
@@ -366,9 +366,9 @@ def test_the_payload_is_not_parsed_before_the_signature_holds(signed: Any, keys:
     envelope = json.loads(file.read_bytes())
     envelope["payload"] = base64.b64encode(b"not json at all").decode()
     file.write_text(json.dumps(envelope), encoding="utf-8")
-    found = failures_of(signed.release, keys[1])
-    assert "signature" in found
-    assert "JSON" not in found
+    failures = failures_of(signed.release, keys[1])
+    assert "signature" in failures
+    assert "JSON" not in failures
 
 
 def test_the_recipe_names_the_key_that_signs(
@@ -376,8 +376,8 @@ def test_the_recipe_names_the_key_that_signs(
 ) -> None:
     shutil.copy(keys[0], tmp_path / "sign.pem")
     plan = plan_of(overrides=("release.sign.key=sign.pem",), file=str(tmp_path / "recipe.yaml"))
-    made = finish(tmp_path / "run", plan, facts_of())
-    assert any("signature holds" in line for line in verify(made.release, keys[1]).checked)
+    run = finish(tmp_path / "run", plan, facts_of())
+    assert any("signature holds" in line for line in verify(run.release, keys[1]).checked)
 
 
 def test_the_certificate_is_a_function_of_plan_ledger_and_facts(finished: Any) -> None:

@@ -105,8 +105,8 @@ def test_a_clock_that_is_set_back_has_no_say(small: Small, tmp_path: Path, monke
 
 def test_a_release_that_does_not_verify_is_none(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, out = small("training.steps=9"), tmp_path / "run"
-    versions = provenance.package_versions()
-    monkeypatch.setattr(provenance, "package_versions", lambda: {**versions, "dp-accounting": "0.0.1"})
+    versions = provenance.list_versions()
+    monkeypatch.setattr(provenance, "list_versions", lambda: {**versions, "dp-accounting": "0.0.1"})
     with pytest.raises(RunFailed, match=r"does not verify, so there is none: .*dp-accounting") as failed:
         run(plan, out)
     assert failed.value.exit_code == 4
@@ -168,7 +168,7 @@ def test_a_late_resume_leaves_a_finished_run_alone(
         run(plan, out, resume=True)
     assert len(calls) == 2
     verified = dprecipe.verify(out / "release")
-    assert any("ledger beside it holds exactly" in line for line in verified.checked)
+    assert any("ledger beside it has exactly" in line for line in verified.checked)
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, name: str, code: int, when: Callable[[Any], bool]) -> None:

@@ -95,9 +95,9 @@ def test_a_buffer_with_means_and_a_fixed_record_are_named(tmp_path: Path) -> Non
     }
     (assumed,) = (a for a in stated["assumptions"] if a["id"] == "python_module")
     assert assumed["checked_by"] == "declaration"
-    assert assumed["text"].endswith("which no noisy step made: 'means' [64], 'record' [1, 8, 8]")
+    assert assumed["text"].endswith("released unchanged, without noise: 'means' [64], 'record' [1, 8, 8]")
     for name in ("card.md", "report.html"):
-        assert "which no noisy step made" in (done.release / name).read_text("utf-8").replace("\\", "")
+        assert "released unchanged, without noise" in (done.release / name).read_text("utf-8").replace("\\", "")
     dprecipe.verify(done.release)
 
 
@@ -109,7 +109,7 @@ def test_a_recipe_can_refuse_them_before_anything_is_spent(text: str, tmp_path: 
     assert not (tmp_path / "run").exists()
     done = run(plan, tmp_path / "sound", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
     (assumed,) = (a for a in certificate(done.release)["assumptions"] if a["id"] == "python_module")
-    assert "no other tensor of it is released" in assumed["text"]
+    assert "none of its other tensors is released" in assumed["text"]
     dprecipe.verify(done.release)
 
 

@@ -81,22 +81,22 @@ def released(
     plan_of: Callable[..., Plan], facts_of: Any, tmp_path_factory: pytest.TempPathFactory, put_release: Any
 ) -> Callable[..., tuple[Plan, Path]]:
     """A plan and its release, made once for each list of overrides; read only."""
-    made: dict[Any, tuple[Plan, Path]] = {}
+    cache: dict[Any, tuple[Plan, Path]] = {}
 
     def make(*overrides: str, **spending: Any) -> tuple[Plan, Path]:
         key = (overrides, tuple(spending.items()))
-        if key not in made:
+        if key not in cache:
             plan = plan_of(RECIPE, overrides)
             path = tmp_path_factory.mktemp("hidden") / "run"
-            made[key] = plan, publish(put_release, path, plan, facts_of(**SCORELESS), **spending)
-        return made[key]
+            cache[key] = plan, publish(put_release, path, plan, facts_of(**SCORELESS), **spending)
+        return cache[key]
 
     return make
 
 
-def predicate(release: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((release / "certificate.json").read_text("utf-8"))["predicate"]
-    return found
+def read_predicate(release: Path) -> dict[str, Any]:
+    failures: dict[str, Any] = json.loads((release / "certificate.json").read_text("utf-8"))["predicate"]
+    return failures
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,17 @@ def test_hidden_runs_of_every_kind_verify(overrides: tuple[str, ...], released: 
 def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     plan, release = released()
     event = plan.events[0].event
-    stated = predicate(release)
-    problem, own = stated["mechanism"]["projection"], plan.room
-    descent, proven = own.descent, own.descent.proven
+    stated = read_predicate(release)
+    problem, room = stated["mechanism"]["projection"], plan.room
+    descent, proven = room.descent, room.descent.proven
     assert problem["constraint"] == {"kind": "ball", "radius": 2.0}
     for name in ("diameter", "lipschitz", "moved", "smoothness", "strong_convexity"):
         assert problem[name] == getattr(proven, name)
-    assert (problem["contraction"], problem["order"], problem["stop"]) == (own.contraction, descent.order, descent.stop)
+    assert (problem["contraction"], problem["order"], problem["stop"]) == (
+        room.contraction,
+        descent.order,
+        descent.stop,
+    )
     assert (problem["batch_size"], problem["batches"], problem["passes"]) == (5, 12, 3.0)
     assert [stage["steps"] for stage in problem["stages"]] == [36]
     assert problem["stages"][0]["learning_rate"] == 0.5
@@ -128,7 +132,7 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
     assert tuple(bounds) == last_iterate.BOUNDS
     assert bounds[problem["winner"]] == pytest.approx(min(bounds.values()), rel=1e-5)
     assert stated["accounting"][0]["name"] == problem["winner"]
-    assert stated["mechanism"]["noise"]["scale"] == own.stages[0].noise_scale
+    assert stated["mechanism"]["noise"]["scale"] == room.stages[0].noise_scale
     assert stated["events"]["run_length"][0]["stages"] == [list(row) for row in event.stages]
     assert stated["sampling"] | {"expected_batch": 5.0} == {
         **{"scheme": "permuted", "rate": None, "size": 60, "expected_batch": 5.0},
@@ -137,14 +141,14 @@ def test_the_problem_and_every_bound_are_stated(released: Any) -> None:
 
 
 def test_a_random_order_is_an_average_and_the_file_s_has_a_worst_place(released: Any) -> None:
-    permuted = predicate(released()[1])["claim"]
+    permuted = read_predicate(released()[1])["claim"]
     assert "an average over that order, and the same for every record" in permuted["sentence"]
-    assert predicate(released()[1])["mechanism"]["by_position"] == []
+    assert read_predicate(released()[1])["mechanism"]["by_position"] == []
     assert permuted["gdp"] is None
     plan, release = released(*SEQUENTIAL)
-    ordered = predicate(release)["claim"]
+    ordered = read_predicate(release)["claim"]
     assert "the place where it is weakest" in ordered["sentence"]
-    rows = predicate(release)["mechanism"]["by_position"]
+    rows = read_predicate(release)["mechanism"]["by_position"]
     assert [row["position"] for row in rows] == list(range(1, 61))
     assert max(row["epsilon"] for row in rows) == ordered["epsilon"]
     assert rows[0]["epsilon"] < rows[-1]["epsilon"]
@@ -158,11 +162,11 @@ def test_a_random_order_is_an_average_and_the_file_s_has_a_worst_place(released:
 
 
 def test_what_is_left_to_be_assumed_is_said(released: Any) -> None:
-    stated = predicate(released(*SEQUENTIAL)[1])
-    told = "\n".join(stated["claim"]["not_protected"])
-    assert "before its last step" in told
-    assert "not depending on the records" in told
-    assert "which place in the file" in told
+    stated = read_predicate(released(*SEQUENTIAL)[1])
+    text = "\n".join(stated["claim"]["not_protected"])
+    assert "before its last step" in text
+    assert "not depending on the records" in text
+    assert "which place in the file" in text
     assert "one event" in stated["data_access"]["training"]["text"]
     assert "diameter 4" in stated["claim"]["unit"]["enforced_by"]
 
@@ -186,17 +190,17 @@ def test_a_length_that_was_drawn_is_not_told_as_one_that_was_run(released: Any) 
 
 def test_a_location_has_no_features_to_clip(released: Any) -> None:
     location = ("model={kind: location}", *LAPLACE[1:])
-    enforced = predicate(released(*location)[1])["claim"]["unit"]["enforced_by"]
+    enforced = read_predicate(released(*location)[1])["claim"]["unit"]["enforced_by"]
     assert enforced.startswith("targets are clipped to their range, so that")
 
 
 @pytest.mark.parametrize("attempts", [2, 3])
 def test_a_run_that_was_carried_on_is_charged_once_and_verifies(attempts: int, released: Any) -> None:
     release = released(attempts=attempts)[1]
-    stated = predicate(release)
+    stated = read_predicate(release)
     assert stated["budget"]["attempts"] == attempts
     assert stated["events"]["total"] == 1
-    assert stated["claim"]["epsilon"] == predicate(released()[1])["claim"]["epsilon"]
+    assert stated["claim"]["epsilon"] == read_predicate(released()[1])["claim"]["epsilon"]
     verify(release)
 
 
@@ -213,14 +217,14 @@ def test_a_run_that_was_begun_again_and_charged_twice_has_no_certificate_within_
 
 
 @pytest.fixture
-def own(released: Any, tmp_path: Path) -> Callable[..., Path]:
+def copy_release(released: Any, tmp_path: Path) -> Callable[..., Path]:
     """A copy of a release, with its ledger, to be tampered with."""
 
-    def copied(*overrides: str, **spending: Any) -> Path:
+    def copy_folder(*overrides: str, **spending: Any) -> Path:
         shutil.copytree(released(*overrides, **spending)[1].parent, tmp_path / "run")
         return tmp_path / "run" / "release"
 
-    return copied
+    return copy_folder
 
 
 TAMPERED: dict[str, tuple[str, Any]] = {
@@ -247,28 +251,28 @@ TAMPERED: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", TAMPERED)
-def test_tampering_is_found_without_the_ledger_too(what: str, own: Any, tampering: Any) -> None:
-    release = own()
+def test_tampering_is_found_without_the_ledger_too(what: str, copy_release: Any, tampering: Any) -> None:
+    release = copy_release()
     shutil.rmtree(release.parent / "private")
     content = json.loads((release / "certificate.json").read_text("utf-8"))
-    tampering.put(content["predicate"], *TAMPERED[what])
+    tampering.set_leaf(content["predicate"], *TAMPERED[what])
     (release / "certificate.json").write_bytes(to_bytes(content))
     assert tampering.failures_of(release), what
 
 
-def test_a_better_place_than_is_true_is_found(own: Any, tampering: Any) -> None:
-    release = own(*SEQUENTIAL)
+def test_a_better_place_than_is_true_is_found(copy_release: Any, tampering: Any) -> None:
+    release = copy_release(*SEQUENTIAL)
     text = (release / "certificate.json").read_text("utf-8")
     for path, value in (("mechanism.by_position.3.epsilon", 1e-3), ("mechanism.by_position.59.delta", 1e-9)):
         content = json.loads(text)
-        tampering.put(content["predicate"], path, value)
+        tampering.set_leaf(content["predicate"], path, value)
         (release / "certificate.json").write_bytes(to_bytes(content))
         assert any(path in failure for failure in tampering.failures_of(release))
 
 
-def test_a_second_event_dropped_from_the_ledger_is_found(own: Any, tampering: Any) -> None:
+def test_a_second_event_dropped_from_the_ledger_is_found(copy_release: Any, tampering: Any) -> None:
     """The certificate is of a run charged once; its ledger tells of two."""
-    release = own(attempts=2)
+    release = copy_release(attempts=2)
     path = release.parent / "private" / "ledger.jsonl"
     plan_digest, event = read(path).plan_digest, read(path).charges[0].event
     path.unlink()
@@ -280,9 +284,9 @@ def test_a_second_event_dropped_from_the_ledger_is_found(own: Any, tampering: An
             writer.close("completed")
         else:
             writer.abandon()
-    found = "\n".join(tampering.failures_of(release))
-    assert "events.run_length: not what the ledger holds" in found
-    assert "events.ledger: not what the ledger holds" in found
+    failures = "\n".join(tampering.failures_of(release))
+    assert "events.run_length: not what the ledger says" in failures
+    assert "events.ledger: not what the ledger says" in failures
 
 
 def test_a_carry_forged_over_steps_that_were_seen_is_found(finished: Any, tmp_path: Path, tampering: Any) -> None:
@@ -298,12 +302,12 @@ def test_a_carry_forged_over_steps_that_were_seen_is_found(finished: Any, tmp_pa
     writer.carry(event)
     writer.settle(event, 1)
     writer.close("completed")
-    found = "\n".join(tampering.failures_of(tmp_path / "run" / "release"))
-    assert "only one event whose iterates are hidden can be" in found
+    failures = "\n".join(tampering.failures_of(tmp_path / "run" / "release"))
+    assert "only one event whose iterates are hidden can be" in failures
 
 
-def test_events_of_another_mechanism_hide_nothing(own: Any, tampering: Any) -> None:
-    release = own()
+def test_events_of_another_mechanism_hide_nothing(copy_release: Any, tampering: Any) -> None:
+    release = copy_release()
     content = json.loads((release / "certificate.json").read_text("utf-8"))
     content["predicate"]["events"]["run_length"].append({"count": 1, "kind": "gaussian", "noise_multiplier": 1.0})
     content["predicate"]["events"]["total"] = 2
