@@ -17,7 +17,7 @@ def test_the_page_lists_the_checks_that_certificates_have() -> None:
     page = (ROOT / "docs" / "certificate.md").read_text(encoding="utf-8")
     section = page[page.index("### Checks") : page.index("### What each mechanism states")]
     listed = {name: (text, of) for name, text, of in ROW.findall(section)}
-    checks = {kind: import_module(f"{mechanism.package}.certificate").CHECKS for kind, mechanism in MECHANISMS.items()}
+    by_kind = {kind: import_module(f"{mechanism.package}.certificate").CHECKS for kind, mechanism in MECHANISMS.items()}
     texts = [checks.items() for checks in (*by_kind.values(), CHECKS_OF_A_FILE)]
     assert {(name, text) for name, (text, _) in listed.items()} == {entry for entries in texts for entry in entries}
     for kind, checks in by_kind.items():

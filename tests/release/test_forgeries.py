@@ -494,4 +494,6 @@ def test_a_completed_run_can_t_say_that_the_budget_stopped_it(copy: Any, tamperi
 
 def test_why_a_run_of_several_attempts_stopped_is_not_shown_without_its_ledger(copy: Any) -> None:
     shutil.rmtree(copy.path / "private")
-    assert any("why the run stopped (completed) are taken from the certificate" in n for n in verify(copy.release).notes)
+    assert any(
+        "why the run stopped (completed) are taken from the certificate" in n for n in verify(copy.release).notes
+    )
