@@ -61,8 +61,8 @@ from dprecipe.planning.make import plan
 from dprecipe.privacy.ledger import LedgerWriter, read
 from dprecipe.recipe.read import read_text
 from dprecipe.release import folder
-from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, package_versions
-from dprecipe.release.tensors import due_tensors
+from dprecipe.release.facts import CheckResult, PublicScore, ReleasedTensor, RunFacts, list_versions
+from dprecipe.release.tensors import expected_shapes
 from dprecipe.release.untrusted import to_bytes
 
 out, text = Path(sys.argv[1]), sys.argv[2]
@@ -74,10 +74,10 @@ for charge in made.events:
     writer.reserve(charge.event, charge.count)
     writer.settle(charge.event, charge.count)
 writer.close("completed")
-due = due_tensors(made)
+due = expected_shapes(made)
 facts = RunFacts(
     checks=(CheckResult("weights_bounded", "in other words", True),),
-    versions=package_versions(), device="cpu",
+    versions=list_versions(), device="cpu",
     started="2026-01-01T10:00:00+00:00", finished="2026-01-01T10:05:00+00:00",
     commitment="ab" * 32, score=PublicScore(0.9, 0.4, 360),
     tensors=tuple(ReleasedTensor(name, due[name], "noisy_steps") for name in sorted(due)),

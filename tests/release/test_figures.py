@@ -27,7 +27,7 @@ ALLOWED = frozenset(
     }
 )
 DRAW: dict[str, Callable[[Any], None]] = {
-    "epsilon": lambda axes: plots.draw_spent(axes, [(0, 0.0), (10_000, 1.0), (2_000_000, 3.0)], 3.0),
+    "epsilon": lambda axes: plots.draw_spending(axes, [(0, 0.0), (10_000, 1.0), (2_000_000, 3.0)], 3.0),
     "answered": lambda axes: pate.draw_answered(axes, [(0, 0), (9, 7)]),
     "profile": lambda axes: plots.draw_profile(axes, CLAIM),  # type: ignore[arg-type]
     "positions": lambda axes: pnsgd.draw_positions(axes, PLACES, 3.0),

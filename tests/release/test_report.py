@@ -124,7 +124,7 @@ def test_a_regressions_errors_are_released_in_units(tmp_path: Path, plan_of: Any
     metrics = json.loads((run.release / "metrics.json").read_bytes())
     figures = {"mean_absolute_error": 2.71828, "loss": 12.345678, "records": 360}
     assert metrics["public_evaluation"] == figures
-    with pytest.raises(CertificateInvalid, match="a score of another kind of model"):  # the recipe's is a classifier
+    with pytest.raises(CertificateInvalid, match="the score of another kind of model"):  # the recipe's is a classifier
         verify(run.release)
 
 
