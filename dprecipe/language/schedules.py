@@ -1,6 +1,6 @@
 """Numbers that move from one value to another during a run.
 
-Where what a step costs depends on one, the account cuts it into a staircase (`mechanisms.noisy_sum.staircase`) and the
+Where what a step costs depends on one, the account cuts it into a staircase (`mechanisms.noisy_sum.piecewise`) and the
 run takes the stairs: what runs is what was accounted for.
 """
 

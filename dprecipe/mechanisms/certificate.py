@@ -1,7 +1,7 @@
-"""What a room tells a certificate: everything in it that depends on the mechanism.
+"""A room's part of a certificate: everything in it that depends on the mechanism.
 
-`release/` knows no mechanism. It asks the part of the plan's mechanism, and puts the answers into the certificate, the
-report and the card; `verify` asks the same part again, of the plan that the certificate's own recipe makes.
+`release/` knows no mechanism. It asks the part of the plan's mechanism and puts the answers into the certificate, the
+report and the model card. `verify` plans the certificate's own recipe and asks the same part again.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ class Section:
 
 
 class CertificatePart(Protocol[F, N]):
-    """A room's part of the certificate. Pure functions of what they are given, without torch.
+    """A room's part of the certificate. Pure functions of their arguments, without torch.
 
-    What has a body here holds for a mechanism whose events are charged as they are planned and whose claim is all it
-    states. A room that does more says so:
+    The default methods fit a mechanism whose events are charged as planned and which states nothing beyond the claim.
+    A room that does more overrides them:
 
-    - it computes numbers beyond the claim's: `compute_numbers`, `read_numbers`, `check_numbers`, and `read_published`,
-      where they need what a run recorded of itself;
-    - what was released decides when it ends, so that its charges are not those of the plan: `is_adaptive`, `may_charge`
-      and `check_charges`;
+    - it computes numbers beyond the claim: `compute_numbers`, `read_numbers`, `check_numbers`, and `read_published`
+      where they depend on what a run recorded about itself;
+    - released results decide when the run ends, so its charges differ from the plan's: `is_adaptive`, `may_charge` and
+      `check_charges`;
     - it releases further files: `list_companions`, `check_companion`.
     """
 
     facts: type[F]
     """The block `mechanism` of a certificate; its `kind` is the mechanism's."""
     progress: tuple[str, str] = ("step", "steps")
-    """What a run goes through one by one."""
+    """What a run counts, singular and plural."""
     hides_iterates: bool = False
-    """Whether the claim covers the last iterate alone: nothing of the way there may be released."""
+    """Whether the claim covers the last iterate only, so that no earlier iterate may be released."""
     bounds: Mapping[str, str] = {}
-    """What kind of bound each accountant of the mechanism's own gives, by the accountant's name."""
+    """The kind of bound that each of the mechanism's own accountants gives, by the accountant's name."""
 
     # What the certificate states
 
     @abstractmethod
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: N | None) -> F:
-        """The block `mechanism`. No arithmetic on `numbers`: `verify` gives those that are stated."""
+        """The block `mechanism`. No arithmetic on `numbers`: `verify` passes the stated ones."""
 
     @abstractmethod
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
@@ -72,14 +72,14 @@ class CertificatePart(Protocol[F, N]):
 
     @abstractmethod
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
-        """The checks in every certificate of the plan, and what each shows: all of them, and no others."""
+        """Exactly the checks that a certificate of the plan lists, and what each shows."""
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
-        """What the claim does not cover, beyond what no claim does."""
+        """What this mechanism's claim does not cover, beyond what no claim covers."""
         return ()
 
     def qualify_claim(self, plan: Plan, numbers: N | None) -> str:
-        """What follows the sentence of the claim; begins with a space, or is empty."""
+        """A qualification appended to the claim's sentence; empty, or starting with a space."""
         return ""
 
     def describe_training(self, plan: Plan) -> str:
@@ -90,14 +90,14 @@ class CertificatePart(Protocol[F, N]):
         """How public records were used; `None`: nothing is learned from them."""
         return None
 
-    # Numbers beyond the claim's
+    # Numbers beyond the claim
 
     def compute_numbers(self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object) -> N | None:
-        """The room's own numbers, all rounded up; `epsilon` is the claimed one, `published` what the run published of
-        itself, which nobody can recompute.
+        """The room's own numbers, all rounded up. `epsilon` is the claimed one; `published` is what the run published
+        about itself, which nobody can recompute.
 
         Raises:
-            RunFailed: what was published was not charged, or the plan publishes no such thing.
+            RunFailed: what was published was not charged, or the plan publishes nothing of the kind.
         """
         return None
 
@@ -106,29 +106,29 @@ class CertificatePart(Protocol[F, N]):
         return None
 
     def read_published(self, facts: F) -> object:
-        """What the run published of itself, as a certificate states it."""
+        """What the run published about itself, as a certificate states it."""
         return None
 
     def check_numbers(self, facts: F, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
-        """What the events don't support of the room's own numbers, each line led by the field's path."""
+        """Stated numbers that the events do not support; each line starts with the field's path."""
         return []
 
     # Charges and endings
 
     def count_steps(self, event: Event) -> int:
-        """How many noisy steps an event takes; 0: it is charged beside them."""
+        """Noisy steps that an event takes; 0: it is charged in addition to them."""
         return 1
 
     def count_steps_charged(self, charges: Sequence[Charge]) -> int:
-        """How many steps events are charged for."""
+        """Steps that these charges pay for."""
         return sum(charge.count * self.count_steps(charge.event) for charge in charges)
 
     def count_reservable(self, plan: Plan) -> int:
-        """Of how many events (or steps) the gate reserves no more than a fiftieth at once."""
+        """Events (or steps) of the run; the gate reserves at most a fiftieth of them at once."""
         return count_events(plan.events)
 
     def is_adaptive(self, plan: Plan) -> bool:
-        """Whether what was released decides when the run ends, and the run is charged a limit known in advance."""
+        """Whether released results decide when the run ends, so that the run is charged a limit fixed in advance."""
         return False
 
     def may_charge(self, plan: Plan, event: Event) -> bool:
@@ -136,11 +136,11 @@ class CertificatePart(Protocol[F, N]):
         return any(event == charge.event for charge in plan.events)
 
     def check_charges(self, plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
-        """Why no adaptive run can have charged these events, and ended as it says."""
+        """Contradictions between the charges of an adaptive run and the ending that it states."""
         return []
 
     def check_run(self, plan: Plan, facts: F, budget: BudgetFacts, from_python: bool) -> list[str]:
-        """Why no run can have gone as its certificate says. `from_python`: the model came from there."""
+        """Contradictions between the facts and any run of the plan. `from_python`: the model came from Python."""
         return []
 
     def may_end_early(self, facts: F) -> bool:
@@ -154,7 +154,7 @@ class CertificatePart(Protocol[F, N]):
         return frozenset()
 
     def check_companion(self, name: str, content: bytes, plan: Plan, facts: F, from_python: bool) -> list[str]:
-        """Why a file is none of this run's. `content` is untrusted; `from_python`: records came from there."""
+        """Why a file does not belong to this run. `content` is untrusted; `from_python`: records came from Python."""
         return []
 
     # Words for people
@@ -164,7 +164,7 @@ class CertificatePart(Protocol[F, N]):
         """The noise in a few words: its family and how much of it."""
 
     def format_steps(self, facts: F, steps: int) -> str:
-        """A number of steps as people are told it."""
+        """A number of steps, formatted for people."""
         return f"{steps:,}"
 
     def describe_run(self, plan: Plan, facts: F) -> str:
@@ -173,11 +173,11 @@ class CertificatePart(Protocol[F, N]):
         return f", trained by `{facts.kind}` for {steps}, with\n{self.describe_noise(facts)}."
 
     def list_headlines(self, facts: F) -> Sequence[tuple[str, str]]:
-        """Numbers beside the claim's, each with what it is."""
+        """Numbers beside the claim's, each with its label."""
         return ()
 
     def list_statements(self, facts: F) -> Sequence[tuple[str, str]]:
-        """What the room states beside the claim, each with what it is of."""
+        """What the room states beside the claim: a label and a text each."""
         return ()
 
     def list_sections(self, facts: F) -> Sequence[Section]:
@@ -187,11 +187,11 @@ class CertificatePart(Protocol[F, N]):
     def list_figures(
         self, plan: Plan, facts: F, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
     ) -> Sequence[Figure]:
-        """The room's figures of a report; `epsilon` is the claimed one, `profile` are those at which there is a δ."""
+        """The room's figures of a report; `epsilon` is the claimed one, `profile` holds the ε at which δ is given."""
         return ()
 
     def list_checked(self, plan: Plan) -> Sequence[str]:
-        """What `verify` held the charges against, beyond the events themselves."""
+        """What `verify` compared the charges with, beyond the events themselves."""
         return ()
 
     def list_notes(self, facts: F) -> Sequence[str]:
@@ -204,16 +204,17 @@ class CertificatePart(Protocol[F, N]):
 
 
 def unit_of(plan: Plan) -> tuple[str, int]:
-    """The name of the unit, and the most records one unit adds."""
+    """The name of the unit, and the maximum number of records of one unit."""
     unit = plan.data.unit
     return ("record", 1) if unit == "record" else (plan.guarantee.unit, unit.max_records)
 
 
 def compare_number(path: str, stated: float, recomputed: float) -> list[str]:
-    """Why a stated cost is not what was recomputed, led by its path.
+    """Why a stated cost contradicts the recomputed one, starting with its path; empty if it does not.
 
-    The safe side has no tolerance: what is recomputed must not exceed what is stated. The other side is held to one
-    unit of the last printed digit, so that nobody can pass off a number that this version did not print.
+    The recomputed cost must not exceed the stated one: there is no tolerance on the unsafe side. On the other side the
+    tolerance is one unit of the last printed digit, so that no certificate can state a number this version would not
+    print.
     """
     if not recomputed <= stated:  # written so that NaN fails
         return [f"{path}: the events cost {recomputed!r}, more than the {stated!r} stated"]

@@ -1,11 +1,11 @@
-"""What a room fulfils: a schema, an account, a trainer, and what it adds to the language and the command line.
+"""The contract of a room: a schema, an account, a trainer, and its additions to the language and the command line.
 
 - `schema.py`: a frozen model tagged by `kind`, named `BLOCK`; structure only.
 - `plan.py`: `PLAN`, the type of its plans (`MechanismPlan`), and what `dprecipe plan` says of them.
 - `account.py`: `check` and `plan`, pure arithmetic: from a block to that plan, every free variable solved.
 - `train/run.py`, behind the wall: a `RUNNER` that runs exactly those events, through a gate.
 - `certificate.py`: `PART`, all that a certificate says of the mechanism (`mechanisms.certificate.CertificatePart`).
-- `starter.py`, `synonyms.toml`, `commands/`, where there are any.
+- `starter.py`, `synonyms.toml`, `commands/`: optional.
 
 Importing this module and the rooms' `__init__` loads no model of the language: `dprecipe --help` lists what all rooms
 offer, and has to be fast.
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from dprecipe.privacy.events import Charge, Event
 
     class MechanismBlock(Block):
-        """The `mechanism` block, of whatever kind."""
+        """A `mechanism` block of any kind."""
 
         kind: str
 
         @property
         def solvable(self) -> dict[str, float | int | Auto]:
-            """What can be `auto`, by dotted path."""
+            """The values that may be `auto`, by dotted path."""
 
 
 RuntimeOption = Literal["compile", "precision", "processes"]
@@ -75,7 +75,7 @@ class Facts:
     data: Data
     model: Model
     attachments: Mapping[str, str] = field(default_factory=dict)
-    """What the recipe's files say, as text: see `mechanisms.plan.Source`."""
+    """The contents of the recipe's files, as text: see `mechanisms.plan.Source`."""
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -112,10 +112,10 @@ def unit_name(recipe: Blocks) -> str:
 
 
 class MechanismPlan(Protocol):
-    """What a mechanism will do, with nothing left to be solved: the plan of a room, as the trunk knows it.
+    """The plan of a room, as the trunk knows it: what the mechanism will do, with every free variable solved.
 
     A room's plan is a frozen dataclass, whose fields become the plan's JSON. Noise, sampling rates and the number of
-    steps are read from the events and stored nowhere else. What most rooms answer alike is in `UsualPlan`.
+    steps are read from the events and stored nowhere else. `UsualPlan` has the answers that most rooms share.
     """
 
     @property
@@ -128,15 +128,15 @@ class MechanismPlan(Protocol):
 
     @property
     def length(self) -> Length:
-        """How long the run is."""
+        """The length of the run."""
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is published, in words."""
+        """What the run publishes, in words."""
 
     @property
     def scheme(self) -> str:
-        """How units come to take part."""
+        """The sampling scheme."""
 
     @property
     def sampling_rate(self) -> float | None:
@@ -144,23 +144,23 @@ class MechanismPlan(Protocol):
 
     @property
     def expected_batch(self) -> float:
-        """Units of the first batch, on average."""
+        """Expected size of the first batch, in units."""
 
     @property
     def largest_expected_batch(self) -> float:
-        """Units of a batch, on average, where batches are the largest."""
+        """The largest expected batch size of the run, in units."""
 
     @property
     def max_batch_size(self) -> int | None:
-        """Units that a batch has at most; `None`: as many as join."""
+        """Upper bound on the batch size, in units; `None`: no bound."""
 
     @property
     def copies(self) -> int:
-        """Rows that each record becomes before it meets the model."""
+        """Rows that the model sees for each record."""
 
     @property
     def attachments(self) -> tuple[str, ...]:
-        """The names of the attachments that the plan was made with: see `Source.attachments`."""
+        """The names of the attachments that the plan depends on: see `Source.attachments`."""
 
     @property
     def reads_training_records(self) -> bool:
@@ -168,18 +168,18 @@ class MechanismPlan(Protocol):
 
     @property
     def identity(self) -> str | None:
-        """The column that names a training record for good, where records are dealt by name."""
+        """The column that identifies a training record permanently; `None`: records need no identity."""
 
     @property
     def epsilon_note(self) -> str:
-        """What `dprecipe plan` adds to ε: nothing, or words that begin with a comma."""
+        """Text that `dprecipe plan` prints after ε: empty, or starting with a comma."""
 
     def describe(self) -> list[tuple[str, str]]:
-        """What `dprecipe plan` says of it: a name and a value in each row."""
+        """The rows that `dprecipe plan` prints: a name and a value each."""
 
 
 class UsualPlan:
-    """What the plans of most mechanisms answer: a base of theirs."""
+    """The answers that most plans share: a base class for them."""
 
     @property
     def max_batch_size(self) -> int | None:
@@ -211,14 +211,14 @@ P_co = TypeVar("P_co", bound=MechanismPlan, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Planned(Generic[P_co]):
-    """What an account makes of a recipe."""
+    """The result of planning a recipe."""
 
     plan: P_co
     solved: Mapping[str, float | int]
-    """What was `auto`, by its path in the recipe."""
+    """The values that were `auto`, by path in the recipe."""
     assumptions: tuple[Assumption, ...]
     warnings: tuple[Finding, ...] = ()
-    """What could be seen only once everything was solved."""
+    """Warnings that depend on the solved values."""
 
 
 B_contra = TypeVar("B_contra", bound="Block", contravariant=True)
@@ -228,7 +228,7 @@ class Account(Protocol[B_contra]):
     """The accounting half of a room."""
 
     def check(self, spec: B_contra, facts: Facts) -> list[Finding]:
-        """What makes the mechanism impossible or unaccountable; cheap, reads no data."""
+        """Findings that make the mechanism impossible or unaccountable; cheap, reads no data."""
 
     def plan(self, spec: B_contra, facts: Facts) -> Planned[MechanismPlan]:
         """Solve the free variable. Raises `PlanRefused` when the budget can't hold the plan."""
@@ -238,7 +238,7 @@ class Starter(Protocol):
     """The recipe that `dprecipe init` writes for a mechanism."""
 
     def starter_text(self, source: str, data: str) -> str:
-        """All of a valid recipe but its name; `data` is the source's `data` block as it fits most mechanisms."""
+        """A valid recipe without its name; `data` is the source's `data` block, as most mechanisms need it."""
 
 
 class Commands(Protocol):
@@ -257,14 +257,13 @@ class Commands(Protocol):
 class Mechanism:
     """What the trunk knows of a mechanism: its traits, and where its parts are.
 
-    Parts are imported when they are asked for, so that help and validation cost nothing, and torch stays behind the
-    wall.
+    Parts are imported on first use, so that help and validation stay fast and torch stays behind the wall.
     """
 
     kind: str
     package: str
     summary: str
-    """What it does, in a line."""
+    """What it does, in one line."""
     reads_files: bool = False
     """Whether `<package>.files` summarises files that the recipe names."""
     has_student: bool = False
@@ -274,13 +273,13 @@ class Mechanism:
     """Whether it is for convex losses with proved constants: its account judges the model, and its steps are its own,
     not an optimizer's."""
     has_length: bool = True
-    """Whether `training` says how long it goes on; else the block is left out."""
+    """Whether `training` sets the length of the run; if not, a recipe omits the block."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
-    """The keys of `runtime` that it reads, of those that not every mechanism does."""
+    """The mechanism-specific keys of `runtime` that it reads."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")
-    """Which two data sets its guarantee can compare (`privacy.adjacency.Neighbouring`)."""
-    why_no_other_relation: str = ""
-    """Why it has no guarantee for the others, as a clause."""
+    """The neighbouring relations that its guarantee covers (`privacy.adjacency.Neighbouring`)."""
+    relations_reason: str = ""
+    """Why its guarantee covers no other relation, as a clause."""
 
     @property
     def block(self) -> type[Block]:
@@ -289,17 +288,17 @@ class Mechanism:
 
     @property
     def events(self) -> tuple[type[Event], ...]:
-        """The kinds of event that it releases. From then on ledgers and certificates know them."""
+        """The event types that it releases; importing them registers them for ledgers and certificates."""
         return cast("tuple[type[Event], ...]", import_module(f"{self.package}.events").EVENTS)
 
     @property
     def account(self) -> Account[Block]:
-        """Its accounting. Each module holds itself against the protocol, for its own block."""
+        """Its accounting. Each module checks itself against the protocol, for its own block."""
         return cast("Account[Block]", import_module(f"{self.package}.account"))
 
     @property
     def plan_type(self) -> type[MechanismPlan]:
-        """What its plans are."""
+        """The type of its plans."""
         return cast("type[MechanismPlan]", import_module(f"{self.package}.plan").PLAN)
 
     @property
@@ -329,7 +328,7 @@ class Mechanism:
         return find_spec(f"{self.package}.{part}") is not None
 
     def import_runner(self) -> object:
-        """What carries its plans out, `RUNNER` of `<package>.train.run`: see `dprecipe.training.runner`. Imports torch.
+        """What executes its plans: `RUNNER` of `<package>.train.run` (`dprecipe.training.runner`). Imports torch.
 
         Raises:
             RunFailed: a library that it needs can't be imported.
@@ -341,7 +340,7 @@ class Mechanism:
         return runner
 
     def read_attachments(self, recipe: Blocks, folder: Path) -> tuple[Mapping[str, str], list[Finding]]:
-        """What the files that the recipe names say, as text, and what is wrong with them; most name none."""
+        """The contents of the files that the recipe names, as text, and findings about them; most recipes name none."""
         if not self.reads_files:
             return {}, []
         files = import_module(f"{self.package}.files")

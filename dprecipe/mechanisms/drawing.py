@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 INK, SOFT, LINE, MARK, CAP = "#1c2733", "#5b6b7b", "#e3e8ee", "#1f6feb", "#c2410c"
-"""Text, axes, grid, data, and what data is held against."""
+"""Colours of text, axes, grid, data, and what data is compared with."""
 SERIES = (SOFT, "#b8860b", "#8250df", MARK, "#1a7f4b")
-"""Several curves in one figure."""
+"""Colours of several curves in one figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A figure of a report.
 
-    `name` is its label, lower-case letters; `draw` is given matplotlib axes and may be slow: it is called where a
-    figure is drawn and not where its words are compared. `words` are all it may say besides numbers.
+    `name` is its label, in lower-case letters. `draw` takes matplotlib axes and may be slow: it is called to draw the
+    figure, not to compare its text. `words` are all the words that may appear in it besides numbers.
     """
 
     name: str

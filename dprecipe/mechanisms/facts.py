@@ -1,7 +1,7 @@
 """Blocks of a certificate that rooms share: who is protected, the noise, its phases, what a run was charged.
 
 Frozen, strict, closed and finite, as recipes are: a certificate that a stranger hands over is checked against these
-models before anything in it is believed. What one mechanism alone states is in its room's `certificate.py`.
+models before anything in it is used. What only one mechanism states is in its room's `certificate.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PrivacyUnit(Block):
 
 
 class NoiseFacts(Block):
-    """The noise that was added; of several phases, in the last."""
+    """The noise that was added; the last phase's, if there are several."""
 
     family: Word
     shape: PositiveFloat | None = Field(None, description="the family's parameter beyond its scale: df, or λ")
@@ -48,7 +48,7 @@ class NoiseFacts(Block):
 
 
 class PhaseFacts(Block):
-    """A part of a run with noise of its own."""
+    """A part of a run with constant noise."""
 
     steps: PositiveInt
     family: Word
@@ -68,13 +68,13 @@ class AggregationFacts(Block):
 
 
 class MechanismFacts(Block):
-    """How information left the private data. Each room has a block of its own, told apart by `kind`."""
+    """How information left the private data. Each room defines its own block, identified by `kind`."""
 
     kind: Word
 
 
 class NoisyFacts(MechanismFacts):
-    """Of mechanisms that add noise to one vector at a time."""
+    """Facts of mechanisms that add noise to one vector at a time."""
 
     noise: NoiseFacts = Field(description="of the last phase, where there are several")
     phases: Annotated[tuple[PhaseFacts, ...], Field(max_length=1000)] | None = None
@@ -82,7 +82,7 @@ class NoisyFacts(MechanismFacts):
 
     @property
     def multipliers(self) -> str:
-        """The noise multiplier, or from which to which the schedule's phases go."""
+        """The noise multiplier; of a schedule, its first and last value."""
         phases = [phase.multiplier for phase in self.phases or ()]
         if not phases or min(phases) == max(phases):
             return f"{self.noise.multiplier:g}"

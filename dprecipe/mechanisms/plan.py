@@ -68,7 +68,7 @@ def _reference(charge: Charge, info: SerializationInfo) -> dict[str, int]:
 
 
 class _ByPlace:
-    """How pydantic writes a charge, and what it says of that: it need not know events."""
+    """How pydantic writes a charge, and the JSON Schema of that; pydantic need not know the event types."""
 
     @staticmethod
     def __get_pydantic_core_schema__(source: object, handler: object) -> CoreSchema:
@@ -148,7 +148,7 @@ class Plan:
             TypeError: it is a plan of another mechanism.
         """
         if not isinstance(self.room, kind):
-            raise TypeError(f"a plan of {self.mechanism} is no {kind.__name__}")
+            raise TypeError(f"a plan of {self.mechanism} is not a {kind.__name__}")
         return self.room
 
     @property
@@ -158,7 +158,7 @@ class Plan:
 
     @property
     def length(self) -> Length:
-        """How long the run is."""
+        """The length of the run."""
         return self.room.length
 
     @property

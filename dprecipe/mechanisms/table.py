@@ -16,14 +16,14 @@ def register(mechanism: Mechanism) -> None:
     """Add a mechanism to the language, before the first recipe is read.
 
     Raises:
-        ValueError: there is one of this kind.
-        RuntimeError: the language is made already, and would not know it.
+        ValueError: a mechanism of this kind is registered already.
+        RuntimeError: the language is built already and would not include it.
     """
     if mechanism.kind in MECHANISMS:
-        raise ValueError(f"there is a mechanism {mechanism.kind!r} already")
+        raise ValueError(f"mechanism {mechanism.kind!r} is registered already")
     if _is_closed:
         raise RuntimeError(
-            f"mechanism {mechanism.kind!r} comes too late: register it before dprecipe.recipe.root is imported"
+            f"mechanism {mechanism.kind!r} is registered too late: register it before dprecipe.recipe.root is imported"
         )
     MECHANISMS[mechanism.kind] = mechanism
 
@@ -39,21 +39,21 @@ def mechanism_of(kind: str) -> Mechanism:
     return MECHANISMS[kind]
 
 
-def kinds_where(trait: Callable[[Mechanism], bool]) -> list[str]:
+def list_kinds(trait: Callable[[Mechanism], bool]) -> list[str]:
     """The kinds of the mechanisms that have a trait, in the order of the table."""
     return [kind for kind, mechanism in MECHANISMS.items() if trait(mechanism)]
 
 
 def import_events() -> None:
-    """Make the events of every mechanism known: what reads or describes ledgers and certificates needs them."""
+    """Register the events of every mechanism; whatever reads or describes ledgers and certificates needs them."""
     for mechanism in MECHANISMS.values():
         mechanism.events  # noqa: B018
 
 
 def mechanism_block() -> object:
-    """The type of the `mechanism` block: the union of the blocks of all that is registered, told apart by `kind`.
+    """The type of the `mechanism` block: the union of the blocks of all registered mechanisms, by `kind`.
 
-    From now on the language is made, and `register` refuses.
+    This call builds the language: from now on `register` refuses.
     """
     from typing import Annotated, Union
 
@@ -66,8 +66,8 @@ def mechanism_block() -> object:
 
 
 def mechanism_facts() -> object:
-    """The type of the `mechanism` block of a certificate: the union of what all that is registered states, told apart
-    by `kind`."""
+    """The type of the `mechanism` block of a certificate: the union of the facts of all registered mechanisms, by
+    `kind`."""
     from typing import Annotated, Union
 
     from pydantic import Field

@@ -14,7 +14,7 @@ from dprecipe.faults import Finding
 from dprecipe.language.training import Training
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import RuntimeOption
-from dprecipe.mechanisms.table import kinds_where, mechanism_of
+from dprecipe.mechanisms.table import list_kinds, mechanism_of
 from dprecipe.models import checks
 from dprecipe.models.schema import GradientBoosting, LogisticRegression, RandomForest
 from dprecipe.recipe.root import Recipe
@@ -52,14 +52,14 @@ def check_gradients(recipe: Recipe) -> Iterator[Finding]:
 
 def _suggest_student() -> str:
     """The mechanisms that can train trees: those with a student."""
-    kinds = kinds_where(lambda mechanism: mechanism.has_student)
+    kinds = list_kinds(lambda mechanism: mechanism.has_student)
     return f"; or mechanism.kind {join_with_or(kinds)}, whose student can be a tree" if kinds else ""
 
 
 def check_convex_models(recipe: Recipe) -> Iterator[Finding]:
     """What has constants that are proved is of use where they are needed, and nowhere else."""
     if not is_convex(recipe):
-        convex = join_with_or(kinds_where(lambda mechanism: mechanism.is_convex))
+        convex = join_with_or(list_kinds(lambda mechanism: mechanism.is_convex))
         yield from checks.find_unsupported(
             recipe.model, recipe.mechanism.kind, fitted=is_fitted_directly(recipe), convex=convex
         )
@@ -187,7 +187,7 @@ def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _kinds_that_read(option: RuntimeOption) -> str:
-    return join_with_or(kinds_where(lambda mechanism: option in mechanism.runtime_options))
+    return join_with_or(list_kinds(lambda mechanism: option in mechanism.runtime_options))
 
 
 def check_augmentation(recipe: Recipe, facts: DataFacts) -> Iterator[Finding]:

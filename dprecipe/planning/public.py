@@ -12,7 +12,7 @@ from dprecipe.data.schema import AnySource
 from dprecipe.faults import Finding, Severity
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.plan import Assumption
-from dprecipe.mechanisms.table import kinds_where
+from dprecipe.mechanisms.table import list_kinds
 from dprecipe.models.schema import Pretrained
 from dprecipe.planning.learning import has_student
 from dprecipe.recipe.root import Recipe
@@ -40,7 +40,7 @@ def check_public_records(recipe: Recipe) -> Iterator[Finding]:
             "data",
         )
     elif public is not None and not has_student(recipe):
-        others = kinds_where(lambda mechanism: mechanism.has_student)
+        others = list_kinds(lambda mechanism: mechanism.has_student)
         yield Finding(
             "R272",
             f"{kind} does not read data.public",

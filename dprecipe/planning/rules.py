@@ -58,7 +58,7 @@ def check_relation(recipe: Recipe) -> Iterator[Finding]:
     kind, relation = recipe.mechanism.kind, recipe.budget.neighbouring
     mechanism = mechanism_of(kind)
     if relation not in mechanism.relations:
-        why = mechanism.why_no_other_relation
+        why = mechanism.relations_reason
         yield Finding(
             "P169",
             f"{kind} has no guarantee for {relation}" + (f": {why}" if why else ""),

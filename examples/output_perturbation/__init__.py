@@ -11,5 +11,5 @@ MECHANISM = Mechanism(
     is_convex=True,
     has_length=False,
     relations=("replace_one", "zero_out_one"),
-    why_no_other_relation="the loss is a mean over a number of records that both data sets have",
+    relations_reason="the loss is a mean over a number of records that both data sets have",
 )

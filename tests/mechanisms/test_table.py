@@ -14,14 +14,14 @@ FIFTH = "Mechanism(kind='fifth', package='dprecipe.mechanisms.dpsgd', summary='a
 
 
 def test_a_kind_is_registered_once() -> None:
-    with pytest.raises(ValueError, match="there is a mechanism 'dpsgd' already"):
+    with pytest.raises(ValueError, match="mechanism 'dpsgd' is registered already"):
         table.register(Mechanism(kind="dpsgd", package="somewhere", summary="a second one"))
 
 
 def test_a_mechanism_is_registered_before_the_language_is_made() -> None:
     import dprecipe.recipe.root  # noqa: F401
 
-    with pytest.raises(RuntimeError, match="comes too late: register it before"):
+    with pytest.raises(RuntimeError, match="is registered too late: register it before"):
         table.register(Mechanism(kind="fifth", package="somewhere", summary="a fifth one"))
     assert "fifth" not in table.MECHANISMS
 
@@ -40,6 +40,6 @@ assert list(table.MECHANISMS)[-1] == "fifth"
 
 
 def test_traits_are_asked_of_the_table() -> None:
-    assert table.kinds_where(lambda mechanism: mechanism.has_student) == ["pate"]
-    assert table.kinds_where(lambda mechanism: mechanism.is_convex) == ["pnsgd"]
-    assert table.kinds_where(lambda mechanism: "processes" in mechanism.runtime_options) == ["dpsgd"]
+    assert table.list_kinds(lambda mechanism: mechanism.has_student) == ["pate"]
+    assert table.list_kinds(lambda mechanism: mechanism.is_convex) == ["pnsgd"]
+    assert table.list_kinds(lambda mechanism: "processes" in mechanism.runtime_options) == ["dpsgd"]

@@ -1,6 +1,6 @@
 """DP-SGD's accounting: from a recipe's constants to the events of a run, with the free variable solved.
 
-Guarantees: the events returned by `plan` spend at most the budget, by the accountant the budget names.
+*Guarantees*: the events returned by `plan` spend at most the budget, by the accountant the budget names.
 Source: Abadi et al. 2016, Algorithm 1; the accountants cite theirs in `dprecipe.privacy`.
 """
 
@@ -20,7 +20,7 @@ from dprecipe.mechanisms.plan import Assumption
 
 
 def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
-    """What makes this block impossible or unaccountable."""
+    """Findings that make this block impossible or unaccountable."""
     findings: list[Finding] = []
     for rule in RULES:
         findings += rule(spec, facts)
@@ -28,22 +28,22 @@ def check(spec: Dpsgd, facts: Facts) -> list[Finding]:
             return findings  # later rules are about blocks that pass the earlier ones
     run = DpsgdRun(spec, facts)
     findings += solve.check(run.problem)
-    return [*findings, *run.truncation()]
+    return [*findings, *run.check_truncation()]
 
 
 def plan(spec: Dpsgd, facts: Facts) -> Planned[DpsgdPlan]:
     """Solve the free variable.
 
     Raises:
-        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107); or the
+        PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107); or the
             count of adaptive clipping has too little noise (P115).
     """
     run = DpsgdRun(spec, facts)
     solution = solve.solve(run.problem)
     phases = run.phases(solution.multiplier, solution.length.steps // run.pace.steps_per_event)
-    least = run.least_count_noise(phases)
-    if least is not None:
-        raise PlanRefused([least])
+    finding = run.check_count_noise(phases)
+    if finding is not None:
+        raise PlanRefused([finding])
     sampling = spec.sampling
     planned = DpsgdPlan(
         size=facts.size,
@@ -61,7 +61,7 @@ def _assumptions(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> tuple[Assumption, 
     before, after = solve.common_assumptions(spec.sampling.scheme, facts)
     return (
         *before,
-        Assumption("clipping", _moved(spec, facts, run), "code"),
+        Assumption("clipping", _describe_sensitivity(spec, facts, run), "code"),
         *(
             (
                 Assumption(
@@ -83,15 +83,18 @@ def _assumptions(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> tuple[Assumption, 
     )
 
 
-def _moved(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> str:
-    """What one unit moves, and by how much."""
+def _describe_sensitivity(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> str:
+    """What one unit can move, and by how much."""
     norm = "L1" if run.l1 else "L2"
     bound = f"at most {run.norm:g}" if isinstance(run.norm, float) else "at most the clip norm of the phase"
     start = f"one {facts.unit} more or less moves a sum of gradients by"
     if isinstance(spec.clip, PerLayerClip):
-        each = "share of it" if spec.clip.norms is None else "norm of its own"
-        whole = f"{bound} in {norm} norm" if spec.clip.norms is None else f"at most a {norm} norm a layer"
-        return f"{start} {whole}: the gradient of each layer is clipped to a {each}, and its noise is in proportion"
+        layer_norm = "share of it" if spec.clip.norms is None else "norm of its own"
+        movement = f"{bound} in {norm} norm" if spec.clip.norms is None else f"at most a {norm} norm a layer"
+        return (
+            f"{start} {movement}: the gradient of each layer is clipped to a {layer_norm}, and its noise is in "
+            "proportion"
+        )
     if isinstance(spec.clip, AutomaticClip):
         return f"{start} {bound} in {norm} norm: every gradient is scaled to less than it"
     if isinstance(spec.clip, AdaptiveClip):

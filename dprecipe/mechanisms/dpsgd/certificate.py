@@ -1,4 +1,4 @@
-"""What a certificate says of DP-SGD: how gradients were clipped, and the noise on their sum."""
+"""DP-SGD's part of a certificate: how gradients were clipped, and the noise on their sum."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ CHECKS = {
     "clipped_sum_edges": "an empty batch gives zero, a non-finite record adds zero, and a unit stays within the clip "
     "norm",
 }
-EACH = {
+BOUNDS = {
     "flat": "each unit's clipped to the norm",
     "per_layer": "each unit's clipped layer by layer",
     "automatic": "each unit's scaled to less than the norm",
     "adaptive": "each unit's clipped to the norm of the step",
 }
-"""What bounds a unit's gradient, by the mode of clipping."""
+"""What bounds a unit's gradient, by clipping mode."""
 
 
 class CountFacts(Block):
-    """How the clip norm follows the gradients: by a noisy count that is one release with their sum."""
+    """How the clip norm adapts: by a noisy count that is released together with the sum of gradients."""
 
-    quantile: Probability = Field(description="share of gradients that shall be no longer than the norm")
+    quantile: Probability = Field(description="target share of gradients within the norm")
     learning_rate: PositiveFloat
     noise: PositiveFloat = Field(description="standard deviation of the noise on the count, in units")
     gradient_multiplier: PositiveFloat = Field(
-        description="deviation of the noise on the gradients alone over the clip norm; of the last phase"
+        description="standard deviation of the noise on the gradients over the clip norm, in the last phase"
     )
 
 
@@ -52,7 +52,7 @@ class ClippingFacts(Block):
         None, description="the norm of each layer over `norm`; null: one norm, or the same share for each layer"
     )
     stability: PositiveFloat | None = Field(None, description="γ, where gradients are scaled to norm · ‖g‖ / (‖g‖ + γ)")
-    count: CountFacts | None = Field(None, description="where the norm adapts")
+    count: CountFacts | None = Field(None, description="of adaptive clipping")
     augmentations: PositiveInt = Field(1, description="copies of a record whose gradients are averaged before clipping")
 
 
@@ -69,34 +69,34 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None]):
     facts = DpsgdFacts
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> DpsgdFacts:
-        own = plan.room_as(DpsgdPlan)
-        clip, last = own.clip, own.phases[-1]
+        room = plan.room_as(DpsgdPlan)
+        clip, last = room.clip, room.phases[-1]
         return DpsgdFacts(
             kind="dpsgd",
             noise=NoiseFacts(
-                family=own.noise_family,
+                family=room.noise_family,
                 multiplier=last.noise_multiplier,
-                scale=own.noise_scale(last),
-                standard_deviation=own.noise_deviation(last),
+                scale=room.noise_scale(last),
+                standard_deviation=room.noise_deviation(last),
                 added_to="the sum of the clipped gradients, before it is divided or used",
             ),
-            phases=_phases(own),
+            phases=_phases(room),
             clipping=ClippingFacts(
-                norm=own.phases[0].clip_norm,
+                norm=room.phases[0].clip_norm,
                 mode=clip.mode,
                 norm_kind=clip.norm_kind,
                 layers=clip.norms,
                 stability=clip.stability,
                 count=_count(clip, last.noise_multiplier),
-                augmentations=own.augmentations,
+                augmentations=room.augmentations,
             ),
-            aggregation=noisy_sum.aggregation_facts(own.expected_batch, EACH[clip.mode]),
+            aggregation=noisy_sum.aggregation_facts(room.expected_batch, BOUNDS[clip.mode]),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        name, most = unit_of(plan)
-        enforced_by = noisy_sum.clipped_together(plan, plan.room_as(DpsgdPlan).augmentations)
-        return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
+        name, max_records = unit_of(plan)
+        enforced_by = noisy_sum.describe_clipping(plan, plan.room_as(DpsgdPlan).augmentations)
+        return PrivacyUnit(name=name, max_records=max_records, enforced_by=enforced_by)
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS

@@ -1,4 +1,4 @@
-"""Clipping as a run takes it, and what it makes of the noise."""
+"""Clipping as the run applies it, and the noise scale that follows from it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class PlannedAdaptation:
 
 @dataclass(frozen=True, slots=True)
 class PlannedClip:
-    """How each unit's gradient is bounded; the clip norm itself is that of the phase."""
+    """How each unit's gradient is bounded; the phase has the clip norm itself."""
 
     mode: Literal["flat", "per_layer", "automatic", "adaptive"]
     norm_kind: Literal["l2", "l1"]
     norms: tuple[float, ...] | None = None
-    """Of each layer, over the phase's clip norm; `None` where one norm holds for all parameters, or is shared out over
-    layers that only the model itself knows."""
+    """The norm of each layer over the phase's clip norm; `None` if one norm holds for all parameters, or is split over
+    layers that only the model knows."""
     stability: float | None = None
     """γ of automatic clipping."""
     adaptation: PlannedAdaptation | None = None
     """Of an adaptive norm."""
 
     def noise_scale(self, clip_norm: float, multiplier: float) -> float:
-        """Scale of the noise on a coordinate of the gradients' sum (of Gaussian noise, its deviation), in the layer
-        that has most of it."""
+        """Scale of the noise on a coordinate of the gradients' sum, in the layer with the most noise; for Gaussian
+        noise, the standard deviation."""
         if self.adaptation is not None:
             return gradient_multiplier(multiplier, self.adaptation.count_noise) * clip_norm
         if self.norms is None:
@@ -43,15 +43,15 @@ class PlannedClip:
 
 
 def gradient_multiplier(joint: float, count_noise: float) -> float:
-    """z_Δ, the noise multiplier of the gradients alone, where they and a count of units are one release of multiplier
-    `joint` z: 1/z² = 1/z_Δ² + 1/(2 σ_b)².
+    """z_Δ, the noise multiplier of the gradients in a joint release with a count of units.
 
-    The count adds ½ or -½ a unit, so that one unit moves it by ½. Source: Andrew et al. 2021, Theorem 1.
+    1/z² = 1/z_Δ² + 1/(2 σ_b)². `joint` is z, the multiplier of the release; `count_noise` is σ_b, in units. The count
+    adds ½ or -½ for each unit, so one unit moves it by ½. Source: Andrew et al. 2021, Theorem 1.
 
     Raises:
-        ValueError: z >= 2 σ_b: the count alone tells more than that.
+        ValueError: z >= 2 σ_b: the count by itself leaks more than the release may.
     """
-    rest = 1 - (joint / (2 * count_noise)) ** 2
-    if not rest > 0:
+    remainder = 1 - (joint / (2 * count_noise)) ** 2
+    if not remainder > 0:
         raise ValueError(f"noise of {count_noise} on the count leaves nothing for the gradients")
-    return joint / math.sqrt(rest)
+    return joint / math.sqrt(remainder)

@@ -1,4 +1,4 @@
-"""What a step of DP-SGD releases: events that any mechanism of noisy sums may release."""
+"""The events of DP-SGD's steps; any mechanism of noisy sums may release them."""
 
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,

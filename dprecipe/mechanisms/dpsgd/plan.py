@@ -1,7 +1,7 @@
 """DP-SGD's plan: batches, clipping and noise, phase by phase.
 
-Guarantees: what a phase draws, steps with and is charged for is one event. The public divisor of a phase's sums is the
-expected size of the batches that its event draws: a plan in which it is not can't be made.
+*Guarantees*: a phase samples, adds noise and is charged by one event. The public divisor of a phase's sums is the
+expected size of the batches that its event draws; a plan that violates this can't be constructed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from dprecipe.privacy.events import Charge, run_lengths
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Steps that are alike."""
+    """Equal steps."""
 
     charge: Recorded
-    """Their event, and how many of it."""
+    """Their event, and its count."""
     clip_norm: float
     divisor: float
-    """Units of a batch, on average: what each noisy sum is divided by."""
+    """Expected batch size in units: what each noisy sum is divided by."""
 
     @property
     def steps(self) -> int:
-        """How many steps it has."""
+        """The number of its steps."""
         return steps.count_steps([self.charge])
 
     @property
     def noise_multiplier(self) -> float:
-        """Of its event."""
+        """The noise multiplier of its event."""
         return steps.noise_multiplier(self.charge.event)
 
 
@@ -55,7 +55,7 @@ class DpsgdPlan(UsualPlan):
     augmentations: int
     """Copies of a record whose gradients are averaged before clipping."""
     cap: int | None
-    """Units that a batch has at most, as the recipe says."""
+    """Upper bound on the batch size in units, from the recipe."""
 
     def __post_init__(self) -> None:
         for phase in self.phases:
@@ -96,7 +96,7 @@ class DpsgdPlan(UsualPlan):
         return "laplace" if self.clip.norm_kind == "l1" else "gaussian"
 
     def noise_scale(self, phase: Phase) -> float:
-        """Scale of the noise on a coordinate of a sum, in the layer that has most of it."""
+        """Scale of the noise on a coordinate of a sum, in the layer with the most noise."""
         return self.clip.noise_scale(phase.clip_norm, phase.noise_multiplier)
 
     def noise_deviation(self, phase: Phase) -> float:
@@ -108,33 +108,33 @@ class DpsgdPlan(UsualPlan):
         cap = "" if self.cap is None else f", {self.cap:,} at most"
         exact = ", exactly" if self.scheme == "fixed_size" else ""
         name = "clip norm" if clip.norms is None or len(set(clip.norms)) == 1 else "clip norms"
-        multiplier = _over_phases([phase.noise_multiplier for phase in phases])
+        multiplier = _format_range([phase.noise_multiplier for phase in phases])
         family = ", laplace" if self.noise_family == "laplace" else ""
         rows = [
             ("steps", f"{self.length.steps:,}"),
-            ("expected batch", f"{_over_phases([phase.divisor for phase in phases])}{cap}{exact}"),
+            ("expected batch", f"{_format_range([phase.divisor for phase in phases])}{cap}{exact}"),
             ("sampling rate", self._rates()),
             ("noise multiplier", f"{multiplier} × {name} {self._norms()}{family}"),
         ]
         if clip.mode == "per_layer":
-            how = "the same share for each layer" if clip.norms is None else f"{len(clip.norms)} layers"
-            rows.append(("clipping", f"layer by layer, {how}"))
+            shares = "the same share for each layer" if clip.norms is None else f"{len(clip.norms)} layers"
+            rows.append(("clipping", f"layer by layer, {shares}"))
         elif clip.stability is not None:
             rows.append(("clipping", f"automatic, γ = {clip.stability:g}"))
         elif clip.adaptation is not None:
             count = clip.adaptation
-            alone = gradient_multiplier(max(phase.noise_multiplier for phase in phases), count.count_noise)
+            gradient_noise = gradient_multiplier(max(phase.noise_multiplier for phase in phases), count.count_noise)
             rows.append(
                 (
                     "clipping",
-                    f"adaptive, to quantile {count.quantile:g}; a count with noise of {count.count_noise:g} units "
-                    f"takes its part, so that gradients get noise of multiplier {alone:.6g}",
+                    f"adaptive, to quantile {count.quantile:g}; the count has noise of {count.count_noise:g} units, "
+                    f"the gradients have noise of multiplier {gradient_noise:.6g}",
                 )
             )
         if self.augmentations > 1:
             rows.append(("augmentations", f"{self.augmentations} copies of each record, averaged before clipping"))
         if len(phases) > 1:
-            lengths = _over_phases(sorted(phase.steps for phase in phases))
+            lengths = _format_range(sorted(phase.steps for phase in phases))
             rows.append(("phases", f"{len(phases)}, {lengths} steps each"))
         return rows
 
@@ -142,19 +142,19 @@ class DpsgdPlan(UsualPlan):
         norms = self.clip.norms
         if norms is not None and len(set(norms)) > 1:
             return ", ".join(f"{norm:g}" for norm in norms)
-        return _over_phases([phase.clip_norm for phase in self.phases])
+        return _format_range([phase.clip_norm for phase in self.phases])
 
     def _rates(self) -> str:
         rates = [rate for rate in map(self._rate, self.phases) if rate is not None]
         if not rates:
             return "none claimed"
-        return f"{rates[0]:.6g}" if len(set(rates)) == 1 else _over_phases([float(f"{rate:.6g}") for rate in rates])
+        return f"{rates[0]:.6g}" if len(set(rates)) == 1 else _format_range([float(f"{rate:.6g}") for rate in rates])
 
     def _rate(self, phase: Phase) -> float | None:
         return steps.sampling_rate(phase.charge.event, self.scheme, self.size)
 
 
-def _over_phases(values: Sequence[float]) -> str:
+def _format_range(values: Sequence[float]) -> str:
     first, last = f"{values[0]:g}", f"{values[-1]:g}"
     return first if min(values) == max(values) else f"{first} to {last}"
 

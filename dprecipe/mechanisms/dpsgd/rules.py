@@ -1,4 +1,4 @@
-"""Checks of the `dpsgd` block, each a small function: what can't be accounted for. No data is read."""
+"""Checks of the `dpsgd` block, one small function each: what can't be accounted for. No data is read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dprecipe.mechanisms.noisy_sum.sampling import TruncatedPoissonSampling
 from dprecipe.noise.schema import phases
 
 FAMILIES = ("gaussian", "laplace")
-WHY_NO_BOUND = "there is no bound for it and gradients that are clipped in a norm"
+WHY_NO_BOUND = "there is no bound for it with gradients that are clipped to a norm"
 
 
 def check_families(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Noise whose sum with clipped gradients has a bound, and one family throughout."""
+    """The noise family has a bound with clipped gradients, and is the same in all phases."""
     result = phases(spec.noise)
     for path, noise in result:
         if noise.family not in FAMILIES:
@@ -39,15 +39,15 @@ def check_families(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
             )
 
 
-def noise_and_clip(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Laplace noise, where it has a bound."""
+def check_laplace(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Laplace noise is used only where it has a bound."""
     if phases(spec.noise)[0][1].family != "laplace":
         return
     if isinstance(spec.clip, AdaptiveClip):
         yield Finding(
             "P116",
-            "adaptive clipping releases gradients and a count together, as one Gaussian; with laplace noise it has no "
-            "such account",
+            "adaptive clipping releases gradients and a count as one Gaussian; with laplace noise there is no "
+            "bound for that",
             "set mechanism.noise.family to gaussian, or mechanism.clip.mode to flat",
             "mechanism.clip.mode",
         )
@@ -60,8 +60,8 @@ def noise_and_clip(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def norms_of_layers(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """One norm to share out, or one for each layer."""
+def check_layer_norms(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Per-layer clipping has either one norm to split, or one norm for each layer."""
     clip = spec.clip
     if not isinstance(clip, PerLayerClip):
         return
@@ -70,27 +70,25 @@ def norms_of_layers(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "R264",
             "the clip block has both norm and norms" if both else "the clip block has no norm",
-            "remove one of them"
-            if both
-            else "add norm, which is shared out over the layers, or norms, one for each layer",
+            "remove one of them" if both else "add norm, which is split over the layers, or norms, one for each layer",
             "mechanism.clip.norms" if both else "mechanism.clip",
         )
     elif clip.norms is not None and facts.layers and len(clip.norms) != len(facts.layers):
         yield Finding(
             "R264",
             f"the model has {len(facts.layers)} layers, mechanism.clip.norms {len(clip.norms)} entries",
-            f"write {len(facts.layers)} norms, in the order of the layers; or norm, which is shared out over them",
+            f"write {len(facts.layers)} norms, in the order of the layers; or norm, which is split over them",
             "mechanism.clip.norms",
         )
 
 
 def check_relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Batches of one size compare data sets of one size."""
+    """Batches of a fixed size have a guarantee only for data sets of one size."""
     if spec.sampling.scheme == "fixed_size" and facts.budget.neighbouring == "add_or_remove_one":
         yield Finding(
             "P118",
-            f"batches of a fixed size have no guarantee for {facts.budget.neighbouring}: with one unit more every "
-            "batch is another",
+            f"batches of a fixed size have no guarantee under {facts.budget.neighbouring}: one more unit changes "
+            "every batch",
             "set budget.neighbouring to replace_one or zero_out_one; or use scheme: poisson, which costs far less",
             "mechanism.sampling.scheme",
         )
@@ -99,10 +97,10 @@ def check_relation(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
 def check_batches(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
     """Batches fit the data, and the run can be planned."""
     run = DpsgdRun(spec, facts)
-    unfit = list(solve.batches_that_fit(run.pace, facts))
+    findings = list(solve.check_batch_sizes(run.pace, facts))
     sampling = spec.sampling
     if isinstance(sampling, TruncatedPoissonSampling) and sampling.max_batch_size < sampling.batch_size:
-        unfit.append(
+        findings.append(
             Finding(
                 "P117",
                 f"max_batch_size {sampling.max_batch_size:,} is below batch_size {sampling.batch_size:,}: nearly every "
@@ -111,36 +109,36 @@ def check_batches(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
                 "mechanism.sampling.max_batch_size",
             )
         )
-    yield from unfit
-    if sampling.scheme == "shuffle" and not any(finding.code == "P105" for finding in unfit):
+    yield from findings
+    if sampling.scheme == "shuffle" and not any(finding.code == "P105" for finding in findings):
         yield Finding(
             "P104",
             "shuffled batches are accounted without amplification by sampling: they need far more noise",
-            "use scheme: poisson unless something else forces the order of the records",
+            "use scheme: poisson, unless the order of the records is fixed for another reason",
             "mechanism.sampling.scheme",
             severity=Severity.WARNING,
         )
 
 
 def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Every phase and every schedule ends where it says, in a run of a length it can know."""
-    wrong = list(phased.check_phase_lengths(spec.noise))
-    yield from wrong
-    if wrong:
+    """Every phase and every schedule has a known end."""
+    findings = list(phased.check_phase_lengths(spec.noise))
+    yield from findings
+    if findings:
         return
     autos = [path for path, noise in phases(spec.noise) if noise.multiplier == "auto"]
     if isinstance(spec.noise, tuple):
         if len(spec.noise) > MAX_PHASES // 4:
             yield Finding(
                 "R262",
-                f"the noise has {len(spec.noise):,} phases; the most is {MAX_PHASES // 4}",
+                f"the noise has {len(spec.noise):,} phases; the limit is {MAX_PHASES // 4}",
                 "merge phases, or write one noise with a schedule",
                 "mechanism.noise",
             )
         if autos and autos != [f"mechanism.noise.{len(spec.noise) - 1}"]:
             yield Finding(
                 "R263",
-                "the noise of an earlier phase is `auto`: what is solved is the last phase",
+                "the noise of an earlier phase is `auto`: only the last phase can be solved",
                 "give it a number, and set the last phase's multiplier to auto",
                 f"{autos[0]}.multiplier",
             )
@@ -150,44 +148,44 @@ def check_lengths(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
         if moving.epochs is None and unknown:
             yield Finding(
                 "R263",
-                "the schedule lasts as long as the run, whose length is to be solved",
+                "the schedule lasts as long as the run, but the length of the run is to be solved",
                 f"add {path}.epochs, or give the run a length",
                 path,
             )
     if not any(moving.epochs is None for moving in run.schedules.values()) and run.opening:
-        yield from phased.leave_something(sum(run.lengths()), run.problem.events)
+        yield from phased.check_last_phase(sum(run.lengths()), run.problem.events)
 
 
-def copies_differ(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Copies of a record are there to be augmented."""
-    moves = [step for step in facts.data.preprocess if isinstance(step.operation, Crop | Flip)]
-    if spec.augmentations > 1 and not moves:
+def check_augmentations(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Several copies of a record need preprocessing that augments them."""
+    augmenting = [step for step in facts.data.preprocess if isinstance(step.operation, Crop | Flip)]
+    if spec.augmentations > 1 and not augmenting:
         yield Finding(
             "R265",
-            f"all {spec.augmentations} copies of a record are alike: data.preprocess augments nothing",
+            f"all {spec.augmentations} copies of a record are equal: data.preprocess augments nothing",
             "add crop or flip to data.preprocess, or remove augmentations",
             "mechanism.augmentations",
         )
 
 
-def count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
-    """Noise on the count of adaptive clipping, as far as the multiplier is known."""
+def check_count_noise(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """The count of adaptive clipping has enough noise, if the multiplier is known."""
     run = DpsgdRun(spec, facts)
     problem = run.problem
     if run.adaptation is not None and problem.multiplier is not None:
         events = run.opening + 1 if problem.events is None else problem.events
-        finding = run.least_count_noise(run.phases(problem.multiplier, events))
+        finding = run.check_count_noise(run.phases(problem.multiplier, events))
         if finding is not None:
             yield finding
 
 
 RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     check_families,
-    noise_and_clip,
-    norms_of_layers,
+    check_laplace,
+    check_layer_norms,
     check_relation,
     check_batches,
     check_lengths,
-    copies_differ,
-    count_noise,
+    check_augmentations,
+    check_count_noise,
 )

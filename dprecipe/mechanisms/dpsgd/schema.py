@@ -50,11 +50,13 @@ class PerLayerClip(Block):
 
 
 class AutomaticClip(Block):
-    """Every gradient is scaled to norm · ‖g‖ / (‖g‖ + stability), none is merely cut (Bu et al. 2023, AUTO-S)."""
+    """Scale every gradient to norm · ‖g‖ / (‖g‖ + stability), long or short (Bu et al. 2023, AUTO-S)."""
 
     mode: Literal["automatic"]
     norm: Norm = Field(description=NORM)
-    stability: PositiveFloat = Field(0.01, description="γ; the smaller, the more alike all gradients' norms become")
+    stability: PositiveFloat = Field(
+        0.01, description="γ; the smaller it is, the closer all gradients get to the same norm"
+    )
 
 
 class AdaptiveClip(Block):
@@ -62,7 +64,7 @@ class AdaptiveClip(Block):
 
     mode: Literal["adaptive"]
     norm: Threshold = Field(description="at the first step; L2")
-    quantile: Fraction = Field(0.5, description="share of gradients that shall be no longer than the norm")
+    quantile: Fraction = Field(0.5, description="target share of gradients within the norm")
     learning_rate: PositiveFloat = Field(0.2, description="η: the norm moves by exp(-η (share - quantile)) a step")
     count_noise: PositiveFloat | None = Field(
         None, description="standard deviation of the noise on the count, in units; batch_size / 20 when left out"
@@ -70,7 +72,7 @@ class AdaptiveClip(Block):
 
 
 def _mode(value: Any) -> Any:
-    """The tag of a clip block; `flat` where it says none."""
+    """The tag of a clip block; `flat` if it has none."""
     mode = value.get("mode", "flat") if isinstance(value, Mapping) else getattr(value, "mode", "flat")
     return mode if isinstance(mode, str) else None
 
@@ -106,17 +108,17 @@ class Dpsgd(Block):
     noise: MovingNoise = Field(description="one noise, or a list of phases in order")
     sampling: BatchSampling
     augmentations: PositiveInt = Field(
-        1, description="copies of each record, each augmented by itself; their gradients are averaged before clipping"
+        1, description="independently augmented copies of each record; their gradients are averaged before clipping"
     )
 
     @property
     def solvable(self) -> dict[str, float | int | Auto]:
-        """What can be `auto`, by dotted path."""
+        """The values that may be `auto`, by dotted path."""
         result = {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
         return {path: value for path, value in result.items() if not isinstance(value, Schedule)}
 
     def uniform_steps(self) -> UniformSteps | None:
-        """Its steps, where all are alike and noise is Gaussian."""
+        """Its steps, if all are equal and the noise is Gaussian; else None."""
         noise, norm, sampling = self.noise, self.clip.norm, self.sampling
         if (
             not isinstance(norm, float)

@@ -1,4 +1,4 @@
-"""The starter recipes of DP-SGD: what follows the name, for each source."""
+"""The starter recipes of DP-SGD: all but the name, for each source."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ release: {report: true}
 
 
 def starter_text(source: str, data: str) -> str:
-    """All of a recipe but its name; `data` is the source's block."""
+    """A recipe without its name; `data` is the source's block."""
     return f"{data}\nmodel: {_MODEL[source]}\n{_REST}"

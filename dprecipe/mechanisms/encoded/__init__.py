@@ -7,6 +7,6 @@ __all__ = ["MECHANISM"]
 MECHANISM = Mechanism(
     kind="encoded",
     package="dprecipe.mechanisms.encoded",
-    summary="clip each record's gradient rank by rank, add noise of any family, step by what stands out of it",
+    summary="clip each record's gradient rank by rank, add noise of any family, denoise, step",
     reads_files=True,
 )

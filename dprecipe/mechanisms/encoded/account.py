@@ -1,6 +1,6 @@
 """The accounting of gradient encoding: from a recipe's constants to the events of a run, the free variable solved.
 
-Guarantees: the events returned by `plan` spend at most the budget, by the accountant the budget names.
+*Guarantees*: the events returned by `plan` spend at most the budget, by the accountant the budget names.
 Source: Nasr, Shokri and Houmansadr 2020, Lemmas 4 and 5, Theorem 1, with the errata of docs/encoding.md.
 """
 
@@ -12,15 +12,15 @@ from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Account, Facts, Planned
 from dprecipe.mechanisms.encoded.phases import EncodedRun
 from dprecipe.mechanisms.encoded.plan import EncodedPlan
-from dprecipe.mechanisms.encoded.rules import RULES, sizes_are_known
+from dprecipe.mechanisms.encoded.rules import RULES, check_layer_sizes
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook, GradientCodebook
 from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.plan import Assumption
 
 
 def check(spec: Encoded, facts: Facts) -> list[Finding]:
-    """What makes this block impossible or unaccountable."""
-    findings = list(sizes_are_known(spec, facts)) or [finding for rule in RULES for finding in rule(spec, facts)]
+    """Findings that make this block impossible or unaccountable."""
+    findings = list(check_layer_sizes(spec, facts)) or [finding for rule in RULES for finding in rule(spec, facts)]
     if any(finding.is_error for finding in findings):
         return findings
     try:
@@ -33,13 +33,13 @@ def plan(spec: Encoded, facts: Facts) -> Planned[EncodedPlan]:
     """Solve the free variable.
 
     Raises:
-        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107); or
-            there is no such codebook (R260).
+        PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107); or
+            the codebook can't be made (R260).
     """
     run, codebook = EncodedRun(spec, facts), spec.codebook
     if isinstance(codebook, GradientCodebook):
         raise ValueError("a codebook fitted to private gradients has no plan")
-    solution = solve.solve(run.problem, run.least_noise)
+    solution = solve.solve(run.problem, run.min_multiplier)
     box = run.box
     planned = EncodedPlan(
         size=facts.size,
@@ -62,12 +62,12 @@ def plan(spec: Encoded, facts: Facts) -> Planned[EncodedPlan]:
 def _assumptions(spec: Encoded, facts: Facts, run: EncodedRun) -> tuple[Assumption, ...]:
     before, after = solve.common_assumptions(spec.sampling.scheme, facts)
     if run.exchanged:
-        moved = (
+        sensitivity = (
             f"one {facts.unit} draws its micro-batch by itself and exchanges one code for another; each lies in the "
             "box of the codebook's envelope"
         )
     else:
-        moved = f"one {facts.unit} adds one code to a sum, and it lies in the box of the codebook's envelope"
+        sensitivity = f"one {facts.unit} adds one code to a sum, and it lies in the box of the codebook's envelope"
     if isinstance(spec.codebook, GaussianCodebook):
         codebook = Assumption("codebook", "the codebook was drawn from a public seed of the recipe", "code")
     else:
@@ -75,7 +75,7 @@ def _assumptions(spec: Encoded, facts: Facts, run: EncodedRun) -> tuple[Assumpti
     families_used = sorted({noise.family for _, noise in run.phases})
     return (
         *before,
-        Assumption("encoding", moved, "code"),
+        Assumption("encoding", sensitivity, "code"),
         codebook,
         Assumption(
             "noise",

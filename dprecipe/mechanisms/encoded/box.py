@@ -1,6 +1,6 @@
-"""The box of a codebook: the envelope of its codewords, which is all that accounting needs to know of them.
+"""The box of a codebook: the envelope of its codewords, which is all that accounting needs.
 
-Box and codebook have the same limits, for a summary comes from files as well.
+Boxes have the same limits as codebooks, because their summaries are read from files too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MAX_WORDS = 100_000
 MAX_DIMENSION = 10**9
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 Shifts = tuple[tuple[float, int], ...]
-"""(bound of a magnitude, how many coordinates have it), bounds increasing."""
+"""(bound of a magnitude, number of coordinates with it), bounds increasing."""
 
 
 @dataclass(frozen=True)
 class GradientBox:
-    """All that accounting needs to know of a codebook: the envelope of its codewords, which bounds them all.
+    """All that accounting needs of a codebook: the envelope, which bounds every codeword.
 
-    `groups`: for each group its size and the envelope there, in units of the codeword norm.
+    `groups`: for each group its size and its envelope, in units of the codeword norm.
     Source: divergences grow with each |coordinate| (docs/encoding.md, the box).
     """
 
@@ -40,18 +40,18 @@ class GradientBox:
 
     @property
     def length(self) -> float:
-        """L2 norm of the envelope, rounded up; that of a codeword is 1."""
+        """L2 norm of the envelope, rounded up; a codeword has norm 1."""
         return round_up(
             math.sqrt(math.fsum(count * bound * bound for _, table in self.groups for bound, count in table))
         )
 
     def shifts(self, scales: Sequence[float] | None = None) -> tuple[float, Shifts]:
-        """The L2 norm of a codeword, and the envelope over it; both rounded up.
+        """The L2 norm of a codeword, and the envelope divided by it; both rounded up.
 
-        `scales`: of the noise in each group relative to the others. What is bounded then is the code divided by
-        them, coordinate by coordinate, and its norm is that of the envelope.
+        `scales`: (G,), relative scale of the noise in each group. The bound is then on the code divided by them,
+        coordinate by coordinate, and its norm is that of the envelope.
 
-        Guarantees: at most `MAX_ROWS` bounds; where many layers have more, neighbours are rounded up to one.
+        *Guarantees*: at most `MAX_ROWS` bounds; if many layers have more, neighbouring bounds are rounded up to one.
         """
         scales = [1.0] * len(self.groups) if scales is None else scales
         counted: dict[float, int] = {}
@@ -79,18 +79,21 @@ class GradientBox:
         }
 
     @staticmethod
-    def of_json(content: Any) -> GradientBox:
+    def from_json(content: Any) -> GradientBox:
         """Read `to_json`; the input is untrusted.
 
         Raises:
-            ValueError: it is no such thing.
+            ValueError: the content is not the summary of a codebook.
         """
         try:
             groups = tuple(
-                (_whole(group["size"]), tuple((float(bound), _whole(count)) for bound, count in group["bounds"]))
+                (
+                    _read_count(group["size"]),
+                    tuple((float(bound), _read_count(count)) for bound, count in group["bounds"]),
+                )
                 for group in content["groups"]
             )
-            box = GradientBox(str(content["digest"]), _whole(content["words"]), groups)
+            box = GradientBox(str(content["digest"]), _read_count(content["words"]), groups)
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not the summary of a codebook: {error}") from None
         if not _DIGEST.fullmatch(box.digest):
@@ -108,15 +111,15 @@ class GradientBox:
                 and all(0 <= bound <= 1 for bound in bounds)
                 and bounds == sorted(set(bounds))
             ):
-                raise ValueError("the summary of a codebook does not add up")
+                raise ValueError("the summary of a codebook is inconsistent")
             squares += math.fsum(count * bound * bound for bound, count in table)
         if not 1 - 1e-5 <= squares <= MAX_WORDS:  # no envelope is shorter than its codewords
-            raise ValueError("the summary of a codebook does not add up")
+            raise ValueError("the summary of a codebook is inconsistent")
         return box
 
 
-def _whole(value: Any) -> int:
-    """A count of JSON, and nothing that merely turns into one."""
+def _read_count(value: Any) -> int:
+    """Read a count of JSON: a positive integer, and no other type that converts to one."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise TypeError(f"expected a count, got {value!r}")
     return value

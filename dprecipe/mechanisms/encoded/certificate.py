@@ -1,4 +1,4 @@
-"""What a certificate says of gradient encoding: the codebook whose envelope bounds a unit, and the noise."""
+"""Gradient encoding's part of a certificate: the codebook whose envelope bounds a unit, and the noise."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class EncodingFacts(Block):
     codewords: PositiveInt
     norm: PositiveFloat = Field(description="L2 norm of every codeword")
     sensitivity: PositiveFloat = Field(
-        description="the most one unit moves a sum in L2 norm, each layer in units of its relative noise"
+        description="how far one unit can move a sum in L2 norm, each layer over its relative noise"
     )
     dimension: PositiveInt
     groups: Annotated[tuple[PositiveInt, ...], Field(max_length=10_000)] = Field(
-        description="coordinates that are ranked together"
+        description="coordinates of each group; groups are ranked separately"
     )
     group_noise: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None
     microbatch: PositiveInt
@@ -57,11 +57,11 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None]):
     facts = EncodedFacts
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: None) -> EncodedFacts:
-        own = plan.room_as(EncodedPlan)
-        noise = own.noises[-1]
-        each = "each unit's bounded rank by rank by a codeword"
-        if own.slots is not None:
-            each = "the mean of each micro-batch bounded rank by rank by a codeword"
+        room = plan.room_as(EncodedPlan)
+        noise = room.noises[-1]
+        bound = "each unit's bounded rank by rank by a codeword"
+        if room.slots is not None:
+            bound = "the mean of each micro-batch bounded rank by rank by a codeword"
         return EncodedFacts(
             kind="encoded",
             noise=NoiseFacts(
@@ -72,23 +72,23 @@ class EncodedCertificate(CertificatePart[EncodedFacts, None]):
                 standard_deviation=noise.deviation,
                 added_to="the sum of the codes, before it is divided or used",
             ),
-            phases=_phases(own),
-            encoding=_encoding(own),
-            aggregation=noisy_sum.aggregation_facts(own.divisor, each),
+            phases=_phases(room),
+            encoding=_encoding(room),
+            aggregation=noisy_sum.aggregation_facts(room.divisor, bound),
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        name, most = unit_of(plan)
-        enforced_by = noisy_sum.clipped_together(plan, copies=1)
+        name, max_records = unit_of(plan)
+        enforced_by = noisy_sum.describe_clipping(plan, copies=1)
         if plan.room_as(EncodedPlan).slots is not None:
-            dealt = "is sampled, and dealt to a micro-batch, by itself"
+            participation = "is sampled, and assigned to a micro-batch, independently"
             if plan.room.scheme == "full_batch":
-                dealt = "takes part in every step, and is dealt to a micro-batch by itself"
+                participation = "takes part in every step, and is assigned to a micro-batch independently"
             enforced_by = (
-                f"each {name} {dealt}; the mean gradient of a micro-batch is "
+                f"each {name} {participation}; the mean gradient of a micro-batch is "
                 "encoded, so one code is exchanged for another"
             )
-        return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
+        return PrivacyUnit(name=name, max_records=max_records, enforced_by=enforced_by)
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS
@@ -126,9 +126,9 @@ def _encoding(plan: EncodedPlan) -> EncodingFacts:
 def _denoising(denoise: KolmogorovSmirnov | None) -> str:
     if denoise is None:
         return "none"
-    each = "one factor" if denoise.per == "model" else "one factor for each group"
-    less = ", less what pure noise gives" if denoise.shrink else ""
-    return f"steps are scaled by the Kolmogorov-Smirnov distance of the noisy sum from its noise alone{less}, {each}"
+    bound = "one factor" if denoise.per == "model" else "one factor for each group"
+    less = ", minus its expected value under pure noise" if denoise.shrink else ""
+    return f"steps are scaled by the Kolmogorov-Smirnov distance of the noisy sum from its noise alone{less}, {bound}"
 
 
 PART = EncodedCertificate()

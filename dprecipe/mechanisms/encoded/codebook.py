@@ -1,10 +1,10 @@
 """Codebooks: public vectors, ascending magnitudes, that bound an encoded gradient rank by rank.
 
-A codeword is a step function of the rank: neighbouring ranks share a level, at most `LEVELS` of them in a group, and
-up to that many coordinates each rank has its own. So a codebook is a small table whatever the number of parameters,
-its envelope and its accounting are exact, and an encoder needs ranks no finer than the steps.
+A codeword is a step function of the rank: neighbouring ranks share a level, with at most `LEVELS` levels in a group; in
+a group of at most `LEVELS` coordinates each rank has its own level. So a codebook is a small table for any number of
+parameters, its envelope and its accounting are exact, and an encoder needs ranks no finer than the levels.
 
-Everything is held as whole numbers, so that two machines agree on it to the last bit.
+All values are stored as integers, so that two machines agree on them to the last bit.
 
 Legend: n codewords, D coordinates of a group, K levels.
 Source: Nasr, Shokri and Houmansadr 2020, section 3.1; docs/encoding.md lists what was repaired.
@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from dprecipe.mechanisms.encoded.box import LEVELS, MAX_DIMENSION, MAX_WORDS, GradientBox
 from dprecipe.privacy.rounding import round_up
 
-TOP = 65535
+MAX_LEVEL = 65535
 """The largest level of a codeword, as a whole number."""
-PART = 2_000
-"""Codewords that are worked on at once."""
+WORDS_PER_PART = 2_000
+"""Codewords that are processed at once."""
 MAX_TABLE = 1 << 26
-"""Bytes of a codebook's table."""
+"""Upper bound on the size of a codebook's table, in bytes."""
 
 
 class CodebookError(ValueError):
@@ -44,7 +44,7 @@ class CodebookError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodewordGroup:
-    """Coordinates `start` to `start + size` of the flat gradient: ranked and clipped among themselves."""
+    """Coordinates `start` to `start + size` of the flat gradient, ranked and clipped separately from other groups."""
 
     start: int
     size: int
@@ -55,7 +55,7 @@ class CodewordGroup:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """(K,): how many ranks each level holds."""
+        """(K,): number of ranks of each level."""
         return np.diff(np.append(self.ranks, self.size))
 
 
@@ -92,13 +92,13 @@ class Codebook:
         total_n = np.zeros(self.words, dtype=np.uint64)
         for size, ranks, table in zip(self.sizes, self.ranks, self.whole, strict=True):
             counts_K = np.diff(np.append(ranks, size)).astype(np.uint64)
-            for part in _in_parts(len(table)):
+            for part in _split_words(len(table)):
                 total_n[part] += (table[part].astype(np.uint64) ** 2) @ counts_K
         return total_n
 
     @cached_property
     def digest(self) -> str:
-        """Of all that the codebook is."""
+        """SHA-256 of the whole codebook."""
         content = hashlib.sha256(b"dprecipe codebook v1")
         for size, ranks, table in zip(self.sizes, self.ranks, self.whole, strict=True):
             content.update(np.array([size, len(ranks), len(table)], dtype="<u8").tobytes())
@@ -110,7 +110,7 @@ class Codebook:
         groups = []
         scales_n = 1 / np.sqrt(self._squares_n.astype(np.float64))
         for size, ranks, table in zip(self.sizes, self.ranks, self.whole, strict=True):
-            parts = [(table[part] * scales_n[part, None]).max(axis=0) for part in _in_parts(len(table))]
+            parts = [(table[part] * scales_n[part, None]).max(axis=0) for part in _split_words(len(table))]
             counted: dict[float, int] = {}
             counts = np.diff(np.append(ranks, size)).tolist()
             for bound, count in zip(np.max(parts, axis=0).tolist(), counts, strict=True):
@@ -129,28 +129,28 @@ class Codebook:
 
 
 def draw_gaussian_codebook(sizes: Sequence[int], words: int, floor: float, seed: int) -> Codebook:
-    """Codewords of |N(0, 1)| entries, those below `floor` zero, ascending in each group, the whole of norm 1.
+    """Draw codewords of |N(0, 1)| entries, ascending in each group, with L2 norm 1; entries below `floor` become zero.
 
-    The order statistics are drawn as such (Rényi's representation: uniforms are ratios of sums of exponentials), so
-    that ten million coordinates cost what a thousand do.
+    The order statistics are drawn directly (Rényi's representation: uniforms are ratios of sums of exponentials), so
+    ten million coordinates cost the same as a thousand.
 
-    Guarantees: a function of the arguments alone.
+    *Guarantees*: the result depends on the arguments only.
     Source: Nasr et al. 2020, section 5; Rényi 1953.
 
     Raises:
-        CodebookError: a table too large.
+        CodebookError: the table would be too large.
     """
     from scipy import special
 
     tables_ranks = [rank_starts(size) for size in sizes]
     _check_limits(words, sum(map(len, tables_ranks)), sum(sizes))
     random = np.random.Generator(np.random.PCG64(seed))
-    drawn = []
+    tables = []
     for size, ranks in zip(sizes, tables_ranks, strict=True):
         middles = (ranks + np.append(ranks[1:], size) - 1) // 2
         gaps = np.diff(np.concatenate([[-1], middles, [size]])).astype(np.float64)
         levels = np.empty((words, len(ranks)))
-        for part in _in_parts(words):  # the stream is the same as if all were drawn at once
+        for part in _split_words(words):  # the stream is the same as if all were drawn at once
             uniforms = random.random((part.stop - part.start, len(gaps))) + 2.0**-54
             # A sum of g exponentials: exact for one, Wilson and Hilferty's cube for more.
             cubes = gaps * (1 - 1 / (9 * gaps) + special.ndtri(uniforms) / (3 * np.sqrt(gaps))) ** 3
@@ -158,24 +158,24 @@ def draw_gaussian_codebook(sizes: Sequence[int], words: int, floor: float, seed:
             above = np.cumsum(sums[:, ::-1], axis=1)[:, ::-1]  # from each middle rank to the end
             magnitudes = -special.ndtri(above[:, 1:] / above[:, :1] / 2)
             levels[part] = np.where(magnitudes < floor, 0.0, magnitudes)
-        drawn.append(levels)
-    return _of_levels(tuple(sizes), tuple(tables_ranks), drawn)
+        tables.append(levels)
+    return _round_levels(tuple(sizes), tuple(tables_ranks), tables)
 
 
 def fit_codebook(codewords: NDArray[np.floating[Any]], sizes: Sequence[int]) -> Codebook:
-    """The codebook nearest to given vectors (n, D), whose magnitudes are sorted in each group; norms become 1.
+    """The codebook nearest to vectors (n, D): magnitudes are sorted in each group, norms are scaled to 1.
 
     Raises:
         CodebookError: no vector, a wrong length, values that are not finite, or a vector of zeros.
     """
-    return fitted_in_batches([codewords], sizes)
+    return fit_in_batches([codewords], sizes)
 
 
-def fitted_in_batches(batches: Iterable[NDArray[np.floating[Any]]], sizes: Sequence[int]) -> Codebook:
-    """`fit_codebook`, of vectors that come in arrays (n, D), one of which is held at a time.
+def fit_in_batches(batches: Iterable[NDArray[np.floating[Any]]], sizes: Sequence[int]) -> Codebook:
+    """As `fit_codebook`, of vectors that arrive in arrays (n, D); only one array is in memory at a time.
 
     Raises:
-        CodebookError: as `fit_codebook`; or more vectors than a codebook may hold.
+        CodebookError: as `fit_codebook`; or more vectors than the limit of a codebook.
     """
     ranks = tuple(rank_starts(size) for size in sizes)
     levels: list[list[NDArray[np.float64]]] = [[] for _ in sizes]
@@ -195,12 +195,12 @@ def fitted_in_batches(batches: Iterable[NDArray[np.floating[Any]]], sizes: Seque
                 start += size
     if not words:
         raise CodebookError("shape", "not one codeword")
-    return _of_levels(tuple(sizes), ranks, [np.stack(table) for table in levels])
+    return _round_levels(tuple(sizes), ranks, [np.stack(table) for table in levels])
 
 
 def rank_starts(size: int) -> NDArray[np.int64]:
-    """(K,): where the levels of a group of `size` coordinates begin: every rank up to `LEVELS` of them; beyond, such
-    that the quantiles of |N(0, 1)| between two starts are about equally far apart, and the largest ranks single."""
+    """(K,): first rank of each level in a group of `size` coordinates. Up to `LEVELS` coordinates each rank is a level;
+    with more, the quantiles of |N(0, 1)| at the starts are about equally spaced, and the largest ranks are single."""
     if size <= LEVELS:
         return np.arange(size)
     high = 1.0
@@ -212,24 +212,24 @@ def rank_starts(size: int) -> NDArray[np.int64]:
     return np.array(sorted(start for start in starts if start >= 0))
 
 
-def _of_levels(
+def _round_levels(
     sizes: tuple[int, ...], ranks: tuple[NDArray[np.int64], ...], levels: Sequence[NDArray[np.float64]]
 ) -> Codebook:
     largest_n = np.max([table.max(axis=1) for table in levels], axis=0)
     if not (largest_n > 0).all():
         raise CodebookError("shape", "a codeword of zeros")
-    factors_n, whole = TOP / largest_n[:, None], []
+    factors_n, whole = MAX_LEVEL / largest_n[:, None], []
     for table in levels:
         rounded = np.empty(table.shape, dtype=np.uint16)
-        for part in _in_parts(len(table)):
+        for part in _split_words(len(table)):
             rounded[part] = np.rint(table[part] * factors_n[part])
         whole.append(rounded)
     return Codebook(sizes, ranks, tuple(whole))
 
 
-def _in_parts(words: int) -> list[slice]:
-    """Codewords a few at a time: what is made of a part on the way is forgotten with it."""
-    return [slice(start, min(start + PART, words)) for start in range(0, words, PART)]
+def _split_words(words: int) -> list[slice]:
+    """Slices of a few codewords each, which bound the memory of temporary arrays."""
+    return [slice(start, min(start + WORDS_PER_PART, words)) for start in range(0, words, WORDS_PER_PART)]
 
 
 def check_shape(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
@@ -243,4 +243,4 @@ def check_shape(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
 
 def _check_limits(words: int, levels: int, dimension: int) -> None:
     if dimension > MAX_DIMENSION or words > MAX_WORDS or 2 * words * levels > MAX_TABLE:
-        raise CodebookError("shape", f"{words:,} codewords of {levels:,} levels are more than a codebook may hold")
+        raise CodebookError("shape", f"{words:,} codewords of {levels:,} levels exceed the limit of a codebook")

@@ -17,23 +17,23 @@ UNREADABLE = (
     *(OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What reading an archive of arrays can raise when it is not what it says; arrays declare how large they are."""
+"""What reading a damaged or hostile archive of arrays can raise; an array declares its own size."""
 MAX_FILE = 1 << 30
-"""Bytes that a codebook file may unpack to."""
+"""Upper bound on the unpacked size of a codebook file, in bytes."""
 
 
 def load_codebook(path: Path, sizes: Sequence[int]) -> Codebook:
     """A codebook file: one that `Codebook.save` wrote, or an array `codewords` (n, D), magnitudes ascending.
 
     Raises:
-        CodebookError: not such a file, of other sizes, signed, or unsorted.
+        CodebookError: the file is not a codebook, has other sizes, or is signed or unsorted.
     """
-    arrays = _arrays(path)
+    arrays = _read_arrays(path)
     if "codewords" in arrays:
         codewords = arrays["codewords"]
         if codewords.dtype.kind != "f":
             raise CodebookError("file", f"{path.name}: codewords have to be floating-point numbers")
-        _ascending(codewords, sizes)
+        _check_ascending(codewords, sizes)
         return fit_codebook(codewords, sizes)
     try:
         result = tuple(int(size) for size in arrays["sizes"])
@@ -44,7 +44,8 @@ def load_codebook(path: Path, sizes: Sequence[int]) -> Codebook:
     if result != tuple(sizes):
         raise CodebookError(
             "shape",
-            f"{path.name} is for groups of {_listed(result)} coordinates, this recipe needs {_listed(sizes)}",
+            f"{path.name} is for groups of {_format_sizes(result)} coordinates, this recipe needs "
+            f"{_format_sizes(sizes)}",
         )
     words = len(tables[0]) if tables[0].ndim else 0
     for size, firsts, table in zip(result, ranks, tables, strict=True):
@@ -57,23 +58,23 @@ def load_codebook(path: Path, sizes: Sequence[int]) -> Codebook:
         ):
             raise CodebookError("file", f"{path.name}: tables of the wrong kind or shape")
         if (table[:, 1:] < table[:, :-1]).any():
-            raise CodebookError("unsorted", f"{path.name}: a codeword that does not ascend")
+            raise CodebookError("unsorted", f"{path.name}: a codeword is not ascending")
     if not all(any(table[i].any() for table in tables) for i in range(words)):
         raise CodebookError("file", f"{path.name}: a codeword of zeros")
     return Codebook(result, ranks, tables)
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         if not path.is_file():
             raise CodebookError("file", f"there is no file {path.name} in {path.parent.name or 'this folder'}")
         if not zipfile.is_zipfile(path):
-            raise CodebookError("file", f"{path.name} is no archive of arrays (.npz)")
+            raise CodebookError("file", f"{path.name} is not an archive of arrays (.npz)")
         with zipfile.ZipFile(path) as archive:
-            # What the archive says of its sizes is what is read of it.
+            # zipfile reads no more of a member than its declared size.
             unpacked = sum(member.file_size for member in archive.infolist())
         if unpacked > MAX_FILE:
-            raise CodebookError("file", f"{path.name} unpacks to {unpacked:,} bytes; the most is {MAX_FILE:,}")
+            raise CodebookError("file", f"{path.name} unpacks to {unpacked:,} bytes; the limit is {MAX_FILE:,}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except CodebookError:
@@ -85,18 +86,18 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _ascending(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
+def _check_ascending(codewords: NDArray[Any], sizes: Sequence[int]) -> None:
     check_shape(codewords, sizes)
     if (codewords < 0).any():
-        raise CodebookError("signed", "a codeword has negative entries: it would bound nothing useful")
+        raise CodebookError("signed", "a codeword has negative entries, which bound no magnitude")
     start = 0
     for size in sizes:
         part = codewords[:, start : start + size]
         if (part[:, 1:] < part[:, :-1]).any():
-            raise CodebookError("unsorted", "a codeword does not ascend: it is matched rank by rank")
+            raise CodebookError("unsorted", "a codeword is not ascending: codewords are compared rank by rank")
         start += size
 
 
-def _listed(sizes: Sequence[int]) -> str:
-    shown = " + ".join(f"{size:,}" for size in sizes[:6]) or "no"
-    return shown if len(sizes) <= 6 else f"{shown} + …"
+def _format_sizes(sizes: Sequence[int]) -> str:
+    text = " + ".join(f"{size:,}" for size in sizes[:6]) or "no"
+    return text if len(sizes) <= 6 else f"{text} + …"

@@ -1,4 +1,4 @@
-"""What a step of encoded gradients releases, and what it costs. Light: formulas are imported inside of methods."""
+"""The event of a step of encoded gradients, and its cost. Formulas are imported inside methods, to keep this light."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dprecipe.privacy.noisy_sums import Gaussian, PoissonGaussian
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _ROWS_A_LINE = 64
-"""So many rows of a table make a line of the ledger as long as a plain event's, roughly."""
+"""Rows of a table that make a line of the ledger about as long as a plain event's."""
 
 
 @register_event
@@ -32,14 +32,23 @@ class EncodedSum(BoxEvent):
     over the same sensitivity, the codeword norm. `family` and `shape` name the distribution
     (`dprecipe.noise.distributions`).
 
-    `exchanged`: a unit does not add its own code but exchanges the code of its micro-batch for another. Both lie in
-    the half of the box, in arrangements of their own, and the sensitivity is twice the codeword norm.
+    `exchanged`: a unit does not add its own code but exchanges the code of its micro-batch for another. Each code lies
+    in half of the box, in its own arrangement, and the sensitivity is twice the codeword norm.
 
-    `codebook` is the digest of the codebook whose envelope the box is. Gaussian noise needs the norm alone: such a
+    `codebook` is the digest of the codebook whose envelope is the box. Gaussian noise needs only the norm: such a
     release is a `PoissonGaussian`.
 
-    Formal guarantee: that of the corner of the box (`privacy.box`), of adding or removing a unit; replacing one is
-    removing it and adding another. Source: Nasr, Shokri & Houmansadr 2020, Lemma 4; docs/encoding.md.
+    *Guarantees*: the privacy loss is at most that of the corner of the box (`privacy.box`), for adding or removing a
+    unit; replacing a unit is removing it and adding another.
+
+    | edge case | treatment |
+    |---|---|
+    | no unit joins | the sum is zero; noise is added and the event is charged |
+    | noise multiplier 0, or not finite | `ValueError` |
+    | all shifts 0 | `ValueError`: nothing would be bounded |
+    | `sampling_rate` 1 | every unit takes part; no amplification |
+
+    Source: Nasr, Shokri & Houmansadr 2020, Lemma 4; docs/encoding.md.
     """
 
     kind: ClassVar[str] = "encoded"
@@ -71,12 +80,12 @@ class EncodedSum(BoxEvent):
 
     @property
     def box(self) -> BoxSum:
-        """The release without the name of its codebook."""
+        """The release without the digest of its codebook."""
         return BoxSum(self.sampling_rate, self.noise_multiplier, self.family, self.shape, self.shifts, self.exchanged)
 
     @property
     def dimension(self) -> int:
-        """How many coordinates the sum has."""
+        """Number of coordinates of the sum."""
         return self.box.dimension
 
     def accounted_under(self, relation: Neighbouring) -> Neighbouring:

@@ -1,4 +1,4 @@
-"""What a recipe of encoding takes from files: the codebook, of which its envelope travels with the recipe's texts."""
+"""The codebook file of a recipe; its envelope is attached to the recipe's texts."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ PATH = "mechanism.codebook.path"
 
 
 def read_attachments(recipe: Blocks, folder: Path) -> tuple[dict[str, str], list[Finding]]:
-    """The summary of the codebook file, as text; or what is wrong with the file."""
+    """The summary of the codebook file as text, or findings about the file."""
     spec = recipe.mechanism
     if not isinstance(spec, Encoded) or not isinstance(spec.codebook, FileCodebook):
         return {}, []
     from dprecipe.mechanisms.encoded.codebook import CodebookError
     from dprecipe.mechanisms.encoded.codebook_files import load_codebook
 
-    if not _has_a_model(recipe):
-        return {}, []  # the checks of data and model say why
+    if not _has_model(recipe):
+        return {}, []  # the checks of data and model report it
     sizes = groups_of(spec, Facts.of(recipe))
     try:
-        findings = load_codebook(folder / spec.codebook.path, sizes)
+        codebook = load_codebook(folder / spec.codebook.path, sizes)
     except CodebookError as error:
         return {}, [_finding(error)]
-    return {ATTACHMENT: canonical_json(findings.box.to_json())}, []
+    return {ATTACHMENT: canonical_json(codebook.box.to_json())}, []
 
 
 def codebook_of(plan: EncodedPlan, folder: Path) -> Codebook:
-    """The codebook of a plan, whose recipe lies in `folder`.
+    """The codebook of a plan; `folder` is the recipe's.
 
     Raises:
-        RunFailed: its file is gone, or no longer the one that was planned with.
+        RunFailed: the file is missing, or is not the one of the plan.
     """
     from dprecipe.mechanisms.encoded.codebook import CodebookError, draw_gaussian_codebook
     from dprecipe.mechanisms.encoded.codebook_files import load_codebook
@@ -51,17 +51,17 @@ def codebook_of(plan: EncodedPlan, folder: Path) -> Codebook:
     chosen = plan.codebook
     try:
         if isinstance(chosen, GaussianCodebook):
-            gaussian_codebook = draw_gaussian_codebook(plan.groups, plan.words, chosen.floor, chosen.seed)
+            codebook = draw_gaussian_codebook(plan.groups, plan.words, chosen.floor, chosen.seed)
         else:
-            gaussian_codebook = load_codebook(folder / chosen.path, plan.groups)
+            codebook = load_codebook(folder / chosen.path, plan.groups)
     except CodebookError as error:
-        raise RunFailed(str(error), "put the codebook back, or plan again") from None
-    if gaussian_codebook.digest != plan.digest:
-        raise RunFailed("the codebook is not the one that was planned with", "put it back, or plan again")
-    return gaussian_codebook
+        raise RunFailed(str(error), "restore the codebook, or plan again") from None
+    if codebook.digest != plan.digest:
+        raise RunFailed("the codebook is not the one of the plan", "restore it, or plan again")
+    return codebook
 
 
-def _has_a_model(recipe: Blocks) -> bool:
+def _has_model(recipe: Blocks) -> bool:
     try:
         return not isinstance(recipe.model, Hub) and not models.check_data(recipe.model, data_facts(recipe.data))
     except RecipeError:

@@ -1,7 +1,7 @@
 """A recipe's run of gradient encoding as arithmetic: its codebook's box, and the events of each phase of noise.
 
 Codebooks and noise distributions need numpy and are imported where they are used: a recipe whose noise is `auto`
-validates without.
+validates without numpy.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 
 
 def box_of(spec: Encoded, facts: Facts) -> GradientBox:
-    """The envelope of the recipe's codebook: drawn again from its seed, or as it came with the recipe's texts.
+    """The envelope of the recipe's codebook: drawn from its seed, or read from the recipe's attachments.
 
     Raises:
-        PlanRefused: there is no such codebook: too large a table, or a floor above every magnitude (R260).
+        PlanRefused: the codebook can't be made: its table is too large, or the floor is above every magnitude (R260).
     """
     if not isinstance(spec.codebook, GaussianCodebook):
         return box_of_text(facts.attachments[ATTACHMENT])
     from dprecipe.mechanisms.encoded.codebook import CodebookError
 
     try:
-        return _drawn(groups_of(spec, facts), spec.codebook.size, spec.codebook.floor, spec.codebook.seed)
+        return _draw_box(groups_of(spec, facts), spec.codebook.size, spec.codebook.floor, spec.codebook.seed)
     except CodebookError as error:
         remedy = "lower mechanism.codebook.size or mechanism.codebook.floor"
         raise PlanRefused([Finding("R260", str(error), remedy, "mechanism.codebook")]) from None
 
 
 def groups_of(spec: Encoded, facts: Facts) -> tuple[int, ...]:
-    """How many coordinates are ranked together, group by group."""
+    """Number of coordinates of each group; coordinates are ranked within their group."""
     return facts.layers if spec.groups == "layer" else (sum(facts.layers),)
 
 
 @lru_cache(maxsize=8)
-def _drawn(sizes: tuple[int, ...], words: int, floor: float, seed: int) -> GradientBox:
+def _draw_box(sizes: tuple[int, ...], words: int, floor: float, seed: int) -> GradientBox:
     from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 
     return draw_gaussian_codebook(sizes, words, floor, seed).box
@@ -60,9 +60,9 @@ def _drawn(sizes: tuple[int, ...], words: int, floor: float, seed: int) -> Gradi
 def box_of_text(text: str) -> GradientBox:
     from dprecipe.mechanisms.encoded.box import GradientBox
 
-    box = GradientBox.of_json(json.loads(text))
+    box = GradientBox.from_json(json.loads(text))
     if canonical_json(box.to_json()) != text:
-        raise ValueError("not the summary of a codebook as it is written")
+        raise ValueError("the summary of a codebook is not in canonical form")
     return box
 
 
@@ -86,7 +86,7 @@ class EncodedRun:
 
     @cached_property
     def sensitivity(self) -> float:
-        """How far one unit moves a sum, in codeword norms, each group over its relative noise."""
+        """How far one unit can move a sum, in codeword norms, each group over its relative noise."""
         relative = 1.0 if self.spec.group_noise is None else self._relative[0]
         return relative * (2 if self.exchanged else 1)
 
@@ -94,14 +94,14 @@ class EncodedRun:
     def problem(self) -> solve.Problem:
         auto = [f"{path}.multiplier" for path, noise in self.phases if noise.multiplier == "auto"]
         last, noise = self.phases[-1]
-        given = None if auto or noise.multiplier == "auto" else noise.multiplier
+        multiplier = None if auto or noise.multiplier == "auto" else noise.multiplier
         path = auto[0] if auto else f"{last}.multiplier"
-        return solve.Problem(self.facts, self.pace, self.split, given, path, sum(self.openings()))
+        return solve.Problem(self.facts, self.pace, self.split, multiplier, path, sum(self.openings()))
 
     @property
-    def least_noise(self) -> float:
-        """The multiplier at which a phase's distribution tells as much as Gaussian noise of the least multiplier
-        does."""
+    def min_multiplier(self) -> float:
+        """The smallest multiplier at which a solved phase has no more Fisher information than Gaussian noise of
+        multiplier `MIN_NOISE`."""
         from dprecipe.noise.distributions import Distribution
 
         solved = [noise for _, noise in self.phases if noise.multiplier == "auto"]
@@ -115,10 +115,10 @@ class EncodedRun:
         charges = []
         for index, (_, noise) in enumerate(self.phases):
             last = index == len(self.phases) - 1
-            own = multiplier if noise.multiplier == "auto" or (last and not auto) else float(noise.multiplier)
+            value = multiplier if noise.multiplier == "auto" or (last and not auto) else float(noise.multiplier)
             part = count if last else min(count, self.openings()[index])
             if part:
-                charges.append(Charge(self.event(noise, own), part))
+                charges.append(Charge(self.event(noise, value), part))
             count -= part
         return tuple(charges)
 

@@ -16,12 +16,12 @@ from dprecipe.mechanisms.plan import Length, Recorded
 from dprecipe.privacy.events import Charge, run_lengths
 
 ATTACHMENT = "codebook"
-"""The name under which the summary of a codebook file comes with the recipe's texts."""
+"""The name of the attachment that holds the summary of a codebook file."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeNoise:
-    """The noise of some steps, on a coordinate of relative scale 1."""
+    """The noise of one phase, on a coordinate of relative scale 1."""
 
     steps: int
     family: str
@@ -53,16 +53,16 @@ class EncodedPlan(UsualPlan):
     steps_per_epoch: int
     codebook: GaussianCodebook | FileCodebook
     words: int
-    """How many codewords it has."""
+    """Number of codewords."""
     digest: str
-    """Of the codebook."""
+    """The codebook's digest."""
     relative_sensitivity: float
     """How far one unit moves a sum, in codeword norms, each group over its relative noise."""
     groups: tuple[int, ...]
-    """Coordinates that are ranked together."""
+    """Coordinates of each group."""
     group_noise: tuple[float, ...] | None
     microbatch: int
-    """Units that share a code, about."""
+    """Units that share a code, on average."""
     slots: int | None
     """Micro-batches of a batch; `None`: each unit has its own code."""
     denoise: KolmogorovSmirnov | None
@@ -93,7 +93,7 @@ class EncodedPlan(UsualPlan):
 
     @property
     def divisor(self) -> float:
-        """Codes of a sum, on average: what it is divided by."""
+        """Expected number of codes in a sum: what it is divided by."""
         return self.expected_batch if self.slots is None else float(self.slots)
 
     @property
@@ -103,7 +103,7 @@ class EncodedPlan(UsualPlan):
 
     @property
     def sensitivity(self) -> float:
-        """How far one unit moves a sum in L2 norm, each group over its relative noise."""
+        """How far one unit can move a sum in L2 norm, each group over its relative noise."""
         return self.relative_sensitivity * self.codebook.norm
 
     @property
@@ -114,8 +114,8 @@ class EncodedPlan(UsualPlan):
     def _noise(self, charge: Charge) -> CodeNoise:
         event = charge.event
         family, shape = (event.family, event.shape) if isinstance(event, EncodedSum) else ("gaussian", None)
-        scale, moved = steps.noise_multiplier(event), self.relative_sensitivity
-        multiplier = steps.shortest_number(scale * moved, lambda written: written / moved == scale)
+        scale, sensitivity = steps.noise_multiplier(event), self.relative_sensitivity
+        multiplier = steps.shortest_number(scale * sensitivity, lambda value: value / sensitivity == scale)
         return CodeNoise(charge.count, family, shape, multiplier, multiplier * self.codebook.norm)
 
     def describe(self) -> list[tuple[str, str]]:

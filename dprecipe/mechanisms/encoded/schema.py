@@ -48,7 +48,7 @@ class KolmogorovSmirnov(Block):
 
     method: Literal["kolmogorov_smirnov"]
     per: Literal["model", "group"] = Field("model", description="one factor for all coordinates, or one for each group")
-    shrink: bool = Field(False, description="take off what pure noise would give, a public constant")
+    shrink: bool = Field(False, description="subtract the expected value under pure noise, a public constant")
     on: Literal["noisy_sum", "clean_sum"] = Field("noisy_sum", description="`clean_sum` is refused: it is private")
 
 
@@ -63,7 +63,7 @@ class Slots(Block):
 
     size: PositiveInt
     by: Literal["unit", "position"] = Field(
-        "unit", description="`unit`: each unit draws its slot by itself; `position` is refused"
+        "unit", description="`unit`: each unit draws its slot independently; `position` is refused"
     )
 
 
@@ -83,7 +83,7 @@ class Encoded(Block):
     sampling: Sampling
     microbatch: Microbatch = Field(1, description="units averaged before encoding; more than 1 costs twice the noise")
     groups: Literal["model", "layer"] = Field(
-        "model", description="rank and bound all coordinates together, or each layer among its own"
+        "model", description="rank and bound all coordinates jointly, or each layer separately"
     )
     group_noise: tuple[Relative, ...] | None = Field(
         None, description="relative scale of the noise in each layer; needs `groups: layer`"
@@ -94,7 +94,7 @@ class Encoded(Block):
 
     @property
     def microbatch_size(self) -> int:
-        """How many units share a code, about."""
+        """Units that share a code, on average."""
         return self.microbatch if isinstance(self.microbatch, int) else self.microbatch.size
 
     @property
@@ -106,7 +106,7 @@ class Encoded(Block):
 
     @property
     def solvable(self) -> dict[str, float | int | Auto]:
-        """What can be `auto`, by dotted path."""
+        """The values that may be `auto`, by dotted path."""
         return {f"{path}.multiplier": noise.multiplier for path, noise in phases(self.noise)}
 
 

@@ -1,8 +1,8 @@
-"""The starter recipes of gradient encoding: what follows the name, for each source."""
+"""The starter recipes of gradient encoding: all but the name, for each source."""
 
 from __future__ import annotations
 
-# More than a thousand parameters: below, the step multiplier sees little but noise.
+# More than a thousand parameters: with fewer, the step multiplier is mostly noise.
 _MODEL = {
     "digits": "{kind: mlp, hidden: [32], activation: tanh}",
     "idx": "{kind: cnn, preset: tempered-mnist}",
@@ -35,5 +35,5 @@ release: {report: true}
 
 
 def starter_text(source: str, data: str) -> str:
-    """All of a recipe but its name; `data` is the source's block."""
+    """A recipe without its name; `data` is the source's block."""
     return f"{data}\nmodel: {_MODEL[source]}\n{_REST}"

@@ -1,14 +1,14 @@
 """Batches: which units take part in a step. The event that is accounted is the event that draws.
 
-Guarantees: who is drawn depends on the secret stream, the event and the number of units; never on the data.
+*Guarantees*: the batch depends on the secret stream, the event and the number of units; never on the data.
 
-| case | what is drawn |
+| edge case | batch |
 |---|---|
-| no unit at all, or a rate so small that nobody is drawn | an empty batch, which is released and charged as any other |
-| one unit | it is in with the same probability as among many |
-| a rate of 1, or more | every unit |
-| a Poisson batch with a cap, and more units drawn than that | a uniformly random subset of those drawn, of that size |
-| a partition into more batches than there are units | some of the batches are empty |
+| no units, or no unit sampled | empty; released and charged like any other |
+| one unit | included with the same probability as among many |
+| a rate of 1 or more | every unit |
+| a Poisson batch larger than its cap | a uniformly random subset of it, of the size of the cap |
+| a partition into more batches than units | some of the batches are empty |
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ UnitNumbers = NDArray[np.int64]
 
 
 def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers]:
-    """The batches of one event: one for a sampled or full step, as many as it deals for an epoch.
+    """Draw the batches of one event: one for a sampled or full step, all batches of the epoch for a partition.
 
-    Each batch holds increasing unit numbers in [0, units); it may be empty.
+    Each batch is (B,) int64, increasing unit numbers in [0, units); it may be empty.
+
+    Args:
+        event: what the step releases; its `sampling()` decides the batch.
+        units: units in the data set, >= 0.
+        stream: the secret stream of this step.
+
+    Raises:
+        TypeError: the event draws no batch.
     """
     match event.sampling():
         case PoissonBatch(q, None):
@@ -43,7 +51,7 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
         case EveryUnit():
             yield np.arange(units)
         case Partition(batches):
-            # Every unit is dealt on its own: adding one changes one batch and moves no other unit.
+            # Each unit is assigned independently: adding one changes one batch and moves no other unit.
             batch_of = stream.integers(batches, units)
             order = np.argsort(batch_of, kind="stable")
             ends = np.searchsorted(batch_of[order], np.arange(batches + 1))
@@ -56,7 +64,7 @@ def draw_batch(event: Event, units: int, stream: Stream) -> Iterator[UnitNumbers
 def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
     """Include each of `units` independently with probability `q`.
 
-    The gaps between included units are geometric, so the cost is that of the batch and not of the data set.
+    The gaps between included units are geometric, so the cost is proportional to the batch, not to the data set.
     """
     if q >= 1:
         return np.arange(units)
@@ -77,13 +85,13 @@ def draw_poisson(q: float, units: int, stream: Stream) -> UnitNumbers:
 def draw_subset(count: int, units: int, stream: Stream) -> UnitNumbers:
     """A uniformly random subset of `count` of `units`, 0 <= count <= units, up to a bias of `units` / 2^64.
 
-    Floyd's algorithm: for j = units - count … units - 1 take a number drawn from 0 … j, or j itself where that one is
-    taken already. The cost is that of the subset.
+    Floyd's algorithm: for j = units - count … units - 1 add a number drawn from 0 … j, or j itself if that number is
+    in the subset already. The cost is proportional to `count`.
 
     Source: Bentley & Floyd 1987, "A sample of brilliance".
     """
-    taken: set[int] = set()
+    chosen: set[int] = set()
     for last, word in enumerate(stream.words(count).tolist(), units - count):
-        drawn = word * (last + 1) >> 64
-        taken.add(last if drawn in taken else drawn)
-    return np.array(sorted(taken), dtype=np.int64)
+        number = word * (last + 1) >> 64
+        chosen.add(last if number in chosen else number)
+    return np.array(sorted(chosen), dtype=np.int64)

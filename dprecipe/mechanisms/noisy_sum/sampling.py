@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, Tag
 
 from dprecipe.language.base import Block, PositiveInt, word_form
 from dprecipe.language.schedules import Schedule
-from dprecipe.mechanisms.noisy_sum import staircase
+from dprecipe.mechanisms.noisy_sum import piecewise
 
 
 class PoissonSampling(Block):
@@ -56,7 +56,7 @@ class MovingPoissonSampling(Block):
 
 
 class TruncatedPoissonSampling(Block):
-    """As `poisson`, but of a batch that is too large units are dropped at random."""
+    """As `poisson`, but units are dropped at random from a batch that is too large."""
 
     scheme: Literal["truncated_poisson"]
     batch_size: PositiveInt = Field(description="expected size of a batch before it is cut, in units")
@@ -71,17 +71,17 @@ class FixedSizeSampling(Block):
 
 
 Sampling = Annotated[PoissonSampling | FullBatchSampling | ShuffleSampling, Field(discriminator="scheme")]
-"""Of mechanisms whose steps are alike."""
+"""Sampling of mechanisms whose batches have a constant expected size."""
 BatchSampling = Annotated[
     MovingPoissonSampling | TruncatedPoissonSampling | FixedSizeSampling | FullBatchSampling | ShuffleSampling,
     Field(discriminator="scheme"),
 ]
-"""Of DP-SGD, whose account knows more of them."""
+"""Sampling of DP-SGD, whose account covers more schemes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A sampling scheme as arithmetic: how many steps an event covers, and how many make a pass over the data."""
+    """A sampling scheme as arithmetic: the steps of an event, and the steps of a pass over the data."""
 
     steps_per_event: int
     batches: tuple[tuple[int, Fraction], ...]
@@ -91,11 +91,11 @@ class Pace:
     """Whether amplification by sampling is claimed."""
 
     @staticmethod
-    def of(sampling: BatchSampling | Sampling, size: int, events: int = 1, stairs: int = 1) -> Pace:
-        """The pace over `size` units; `events` are those over which a schedule of batches moves, in about `stairs`."""
+    def of(sampling: BatchSampling | Sampling, size: int, events: int = 1, pieces: int = 1) -> Pace:
+        """The pace over `size` units; `events` are those over which a schedule of batches moves, in about `pieces`."""
         match sampling:
             case MovingPoissonSampling(batch_size=BatchSchedule() as moving):
-                first = sorted(staircase.schedule_starts(events, events, stairs))
+                first = sorted(piecewise.piece_starts(events, events, pieces))
                 return Pace(1, tuple((at, Fraction(moving.at(at, events))) for at in first), size, True)
             case (
                 PoissonSampling(batch_size=int(batch))
@@ -126,14 +126,14 @@ class Pace:
         return float(next(batch for first, batch in reversed(self.batches) if first <= event))
 
     def events_for(self, epochs: float | None, steps: int | None) -> int:
-        """Whole events that cover the asked length; a part of one counts as one."""
+        """Events that cover the given length, rounded up to whole ones."""
         if steps is None:
             # Exact decimals: 0.1 epochs of 60,000 records are 6,000 records, whatever binary makes of 0.1.
             steps = self._steps_for(Fraction(str(epochs)))
         return math.ceil(Fraction(steps, self.steps_per_event))
 
     def passes(self, events: int) -> Fraction:
-        """Passes over the data that so many events make, on average."""
+        """Expected passes over the data of `events` events."""
         units, ends = Fraction(0), [first for first, _ in self.batches[1:]] + [math.inf]
         for (first, batch), end in zip(self.batches, ends, strict=True):
             units += batch * max(0, int(min(events, end)) - first)
@@ -153,8 +153,8 @@ class Pace:
         return self.batches[-1][0] + math.ceil(left / self.batches[-1][1])
 
 
-def batches_over(schedule: BatchSchedule, size: int, epochs: float) -> int:
-    """Steps in which batches that follow a schedule make so many passes over `size` units; both kinds of schedule have
+def count_batches(schedule: BatchSchedule, size: int, epochs: float) -> int:
+    """Steps in which batches that follow a schedule make `epochs` passes over `size` units; both kinds of schedule have
     the mean of their ends."""
     mean = (Fraction(schedule.from_) + Fraction(schedule.to)) / 2
     return max(1, math.ceil(Fraction(str(epochs)) * size / mean))

@@ -1,9 +1,9 @@
-"""The free variable of a run of noisy steps: noise, length and budget are three faces of one equation.
+"""The free variable of a run of noisy steps: any one of noise, length and budget follows from the other two.
 
-Shared by the mechanisms that step on noisy sums. Guarantees: the charges of a `Solution` spend at most the budget, by
-the accountant the budget names.
+Shared by the mechanisms that step on noisy sums. *Guarantees*: the charges of a `Solution` spend at most the budget,
+by the accountant the budget names.
 
-The accountants are imported inside the functions that ask them: a recipe whose noise is `auto` validates without numpy.
+The accountants are imported inside the functions that use them: a recipe whose noise is `auto` validates without numpy.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Problem:
     """A run with one unknown, or none.
 
     `charges(multiplier, events)` is what `events` events release; the multiplier is that of the noise written at
-    `path`, the one that is solved where it is `auto` (`multiplier` is `None`) and offered as a remedy elsewhere. From
-    event `opening` on all events are alike, so that more of them can be counted; `None`: they never are, and a longer
-    run is another one.
+    `path`: the one that is solved if it is `auto` (`multiplier` is `None`), and offered as a remedy otherwise. From
+    event `opening` on all events are equal, so that the maximum number can be solved; `None`: they never are, and a
+    run of another length has other events.
     """
 
     facts: Facts
@@ -41,11 +41,11 @@ class Problem:
     path: str
     opening: int | None = 0
     remedy: Callable[[float], str] | None = None
-    """What sets the noise to a multiplier, where that is more than a number at `path`."""
+    """The text that tells how to set the noise to a multiplier, if it takes more than a number at `path`."""
 
     @property
     def events(self) -> int | None:
-        """How many events the recipe asks for; `None`: as many as the budget holds."""
+        """Events that the recipe asks for; `None`: as many as the budget allows."""
         training = self.facts.training
         if training.epochs == "auto" or training.steps == "auto":
             return None
@@ -54,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A run with nothing left to be solved."""
+    """A run with every free variable solved."""
 
     multiplier: float
     charges: tuple[Charge, ...]
@@ -62,8 +62,8 @@ class Solution:
     length: Length
 
 
-def batches_that_fit(pace: Pace, facts: Facts) -> list[Finding]:
-    """Batches no larger than the data (P105), and a run of a length that can be planned (P109)."""
+def check_batch_sizes(pace: Pace, facts: Facts) -> list[Finding]:
+    """Batches are no larger than the data (P105), and the run is short enough to plan (P109)."""
     ends = {name: pace.batches[at][1] for name, at in (("", 0), (".from", 0), (".to", -1))}
     for name in ("",) if len(pace.batches) == 1 else (".from", ".to"):
         if ends[name] > facts.size:
@@ -85,7 +85,7 @@ def batches_that_fit(pace: Pace, facts: Facts) -> list[Finding]:
     return [
         Finding(
             "P109",
-            f"the run would be {steps:,} steps long; the most is {MAX_STEPS:,}",
+            f"the run would take {steps:,} steps; the limit is {MAX_STEPS:,}",
             f"lower training.{field} or raise mechanism.sampling.batch_size",
             f"training.{field}",
         )
@@ -93,8 +93,8 @@ def batches_that_fit(pace: Pace, facts: Facts) -> list[Finding]:
 
 
 def check(problem: Problem) -> list[Finding]:
-    """Whether a run with nothing to solve keeps its budget. Rényi first; the tighter accountant only where it
-    decides."""
+    """Check that a run with nothing to solve keeps its budget. Rényi comes first; the tighter, slower accountant only
+    where Rényi does not decide."""
     facts, multiplier, events = problem.facts, problem.multiplier, problem.events
     budget, cap = facts.budget, facts.cap
     if cap is None or multiplier is None:
@@ -110,11 +110,11 @@ def check(problem: Problem) -> list[Finding]:
     return [_overspent(problem, multiplier, events)]
 
 
-def solve(problem: Problem, least: float = MIN_NOISE) -> Solution:
-    """Solve the free variable; a multiplier below `least` is hardly any noise.
+def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
+    """Solve the free variable; a solved multiplier below `min_multiplier` is refused.
 
     Raises:
-        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
+        PlanRefused: the budget can't hold the plan (P102, P106), or is so large that it protects nothing (P107).
     """
     from dprecipe.privacy import calibrate
 
@@ -133,12 +133,12 @@ def solve(problem: Problem, least: float = MIN_NOISE) -> Solution:
                 raise PlanRefused([_too_tight(problem, error.tried)]) from None
             raise PlanRefused([too_loose("is met without noise")]) from None
         solved[problem.path] = multiplier
-        if not multiplier >= least:
+        if not multiplier >= min_multiplier:
             raise PlanRefused([too_loose(f"is met with a noise multiplier of {multiplier:g}, hardly any noise")])
     elif events is None and multiplier is not None and epsilon is not None:
         opening = problem.opening or 0
-        most = opening + math.ceil(MAX_STEPS / pace.steps_per_event)
-        if _epsilon(problem.charges(multiplier, most), facts, "rdp") <= epsilon:
+        max_events = opening + math.ceil(MAX_STEPS / pace.steps_per_event)
+        if _epsilon(problem.charges(multiplier, max_events), facts, "rdp") <= epsilon:
             raise PlanRefused([too_loose(f"holds more than {MAX_STEPS:,} steps at this noise")])
         further = _further(problem, multiplier, epsilon)
         if further == 0:
@@ -160,25 +160,25 @@ def two_free_variables(path: str) -> Finding:
     """The finding for a recipe with more than one `auto`."""
     return Finding(
         "R302",
-        "noise, length and budget are three faces of one equation: at most one of them can be `auto`",
+        "more than one of noise, length and budget is `auto`: one of them can be solved from the other two",
         f"give a number to all but one of {path}, training.epochs (or steps) and budget.epsilon",
         path,
     )
 
 
 def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...], tuple[Assumption, ...]]:
-    """What every mechanism of noisy sums rests on: what comes before its own assumptions, and what after."""
-    drawn = {
+    """The assumptions of every mechanism of noisy sums: those listed before its own, and those after."""
+    participation = {
         "poisson": "each unit joins each batch independently with the sampling rate, and who joined stays secret",
         "truncated_poisson": "each unit joins each batch independently with the sampling rate; of a batch that is too "
-        "large a uniformly random part of the stated size remains, and who joined stays secret",
-        "fixed_size": "each batch is a uniformly random subset of the stated size, drawn anew, and who is in it stays "
-        "secret",
+        "large a uniformly random subset of the stated size is kept, and who joined stays secret",
+        "fixed_size": "each batch is an independent, uniformly random subset of the stated size, and who is in it "
+        "stays secret",
         "full_batch": "every unit takes part in every step",
         "shuffle": "each epoch deals every unit to exactly one batch, independently of the data",
     }[scheme]
     return (
-        (Assumption("sampling", drawn, "code"),),
+        (Assumption("sampling", participation, "code"),),
         (
             Assumption("independence", "no record influences the gradient of another", "code"),
             Assumption("divisor", "noisy sums are divided by the public expected batch size", "code"),
@@ -190,7 +190,7 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
             ),
             Assumption(
                 "floating_point",
-                "rounding of float64 noise and of gradients gives nothing away, and nobody measures timing: "
+                "rounding of float64 noise and of gradients leaks nothing, and nobody measures timing: "
                 "docs/accounting.md#what-is-assumed",
                 "declaration",
             ),
@@ -199,7 +199,7 @@ def common_assumptions(scheme: str, facts: Facts) -> tuple[tuple[Assumption, ...
 
 
 def _further(problem: Problem, multiplier: float, epsilon: float) -> int:
-    """How many events the budget holds beyond the opening; 0 where they are never alike."""
+    """Events that the budget allows beyond the opening; 0 if they are never equal."""
     from dprecipe.privacy import calibrate
 
     if problem.opening is None:
@@ -218,7 +218,7 @@ def _epsilon(charges: Sequence[Charge], facts: Facts, accountant: str) -> float:
 
 
 def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
-    """Say by how much, and which single change would mend it."""
+    """The finding for an overspent budget: by how much, and which single change fits it."""
     from dprecipe.privacy import calibrate
 
     facts, pace = problem.facts, problem.pace
@@ -242,12 +242,12 @@ def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
             remedies.insert(0, f"lower training.steps to {whole * pace.steps_per_event}")
         else:
             epochs = pace.passes(whole)
-            shown: float = math.floor(epochs)
-            if not shown or pace.events_for(shown, None) <= (problem.opening or 0):
-                shown = math.floor(epochs * 10_000) / 10_000
-            if shown and pace.events_for(shown, None) > (problem.opening or 0):
-                remedies.insert(0, f"lower training.epochs to {shown}")
-    code, start = ("P102", "") if further or problem.opening is None else ("P106", "not even one step fits: one ")
+            epochs_left: float = math.floor(epochs)
+            if not epochs_left or pace.events_for(epochs_left, None) <= (problem.opening or 0):
+                epochs_left = math.floor(epochs * 10_000) / 10_000
+            if epochs_left and pace.events_for(epochs_left, None) > (problem.opening or 0):
+                remedies.insert(0, f"lower training.epochs to {epochs_left}")
+    code, start = ("P102", "") if further or problem.opening is None else ("P106", "not even one step fits: one step ")
     if code == "P106" and problem.opening:
         start = "the earlier phases leave nothing for the last: with one step of it the run "
     return Finding(
@@ -262,17 +262,17 @@ def _too_tight(problem: Problem, tried: float) -> Finding:
     others = ", or raise the noise of the other phases" if problem.opening else ""
     return Finding(
         "P106",
-        f"no noise keeps this budget: even with {problem.path} = {tried:g} the run spends more",
+        f"no noise meets this budget: even with {problem.path} = {tried:g} the run spends more",
         f"raise budget.epsilon or budget.delta, or shorten the run{others}",
         "budget.epsilon",
     )
 
 
-def too_loose(what: str) -> Finding:
-    """A budget that asks for next to nothing, in the words of `what`."""
+def too_loose(reason: str) -> Finding:
+    """The finding for a budget so large that it protects almost nothing; `reason` says how it is met."""
     return Finding(
         "P107",
-        f"the budget {what}: it protects next to nothing",
+        f"the budget {reason}: it protects almost nothing",
         "lower budget.epsilon or budget.delta",
         "budget.epsilon",
     )

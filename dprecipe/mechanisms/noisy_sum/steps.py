@@ -1,4 +1,4 @@
-"""What an event of noisy sums says of its steps: noise, batches, how many there are. It is stored nowhere else."""
+"""The steps of a noisy-sum event: noise, batches and count, read from the event and stored nowhere else."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def noise_multiplier(event: Event) -> float:
     """The scale of an event's noise over its sensitivity.
 
     Raises:
-        TypeError: the event is no noisy sum.
+        TypeError: the event is not a noisy sum.
     """
     if event.sampling() is None:
-        raise TypeError(f"an event of kind {event.kind} is no noisy sum")
+        raise TypeError(f"an event of kind {event.kind} is not a noisy sum")
     (multiplier,) = event.multipliers
     return multiplier
 
 
 def count_steps(charges: Iterable[Charge]) -> int:
-    """Steps that these events take: one each, or as many as an epoch that is dealt out has batches."""
+    """Steps that these events take: one each, or all batches of an epoch for a partition."""
     return sum(charge.count * charge.event.steps for charge in charges)
 
 
 def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
-    """The chance with which a unit of `size` takes part in a step of an event; `None`: no amplification is claimed."""
+    """The probability that a unit joins a batch of an event, of `size` units; `None`: no amplification is claimed."""
     if scheme in UNSAMPLED:
         return None
     match event.sampling():
@@ -42,9 +42,9 @@ def sampling_rate(event: Event, scheme: str, size: int) -> float | None:
 
 
 def expected_batch(event: Event, size: int) -> float:
-    """Units, of `size`, that a step of an event has on average.
+    """Expected batch size of an event, of `size` units.
 
-    Of a sampled event it is the number of fewest digits that its rate is the share of: what a recipe wrote.
+    For a sampled event it is the shortest number whose share of `size` is the rate: what the recipe gave.
     """
     match event.sampling():
         case PoissonBatch(rate):
@@ -56,16 +56,16 @@ def expected_batch(event: Event, size: int) -> float:
     return float(size)
 
 
-def shortest_number(near: float, fits: Callable[[float], bool]) -> float:
-    """The number of fewest digits beside `near` that fits: what was written, where rounding took its last digits;
-    `near` where no shorter one does."""
+def shortest_number(value: float, accepts: Callable[[float], bool]) -> float:
+    """The number with the fewest digits near `value` that `accepts` takes: the number before rounding changed its last
+    digits; `value` itself if there is none."""
     for digits in range(1, 17):
-        written = float(f"{near:.{digits}g}")
-        if fits(written):
-            return written
-    return near
+        rounded = float(f"{value:.{digits}g}")
+        if accepts(rounded):
+            return rounded
+    return value
 
 
 def is_divisor(divisor: float, event: Event, size: int) -> bool:
-    """Whether a sum of the event's batches may be divided by this: their expected size, but for a rate's rounding."""
+    """Whether a sum over the event's batches may be divided by this: their expected size, up to the rate's rounding."""
     return math.isclose(divisor, expected_batch(event, size), rel_tol=1e-15)

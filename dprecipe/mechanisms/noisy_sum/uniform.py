@@ -1,4 +1,4 @@
-"""Runs whose steps are all alike: what `dprecipe noise` needs to ask what other noise would do in them."""
+"""Runs whose steps are all equal: what `dprecipe noise` needs to compare other noise in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UniformSteps:
 
 @runtime_checkable
 class MayHaveUniformSteps(Protocol):
-    """A `mechanism` block of which some settings make all steps alike."""
+    """A `mechanism` block with settings under which all steps are equal."""
 
     def uniform_steps(self) -> UniformSteps | None:
-        """Its steps; None where they are not alike, or their noise is another."""
+        """Its steps; None if they are not equal, or their noise is not Gaussian."""

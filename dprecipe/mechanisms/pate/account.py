@@ -129,8 +129,7 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         ),
         Assumption(
             "floating_point",
-            "rounding of float64 noise gives nothing away, and nobody measures timing: "
-            "docs/accounting.md#what-is-assumed",
+            "rounding of float64 noise leaks nothing, and nobody measures timing: docs/accounting.md#what-is-assumed",
             "declaration",
         ),
     )

@@ -10,5 +10,5 @@ MECHANISM = Mechanism(
     summary="plain noisy steps on a convex loss, projected; nobody sees an iterate but the last",
     is_convex=True,
     relations=("replace_one", "zero_out_one"),
-    why_no_other_relation="one record more or less moves all later ones to other steps",
+    relations_reason="one record more or less moves all later ones to other steps",
 )

@@ -95,7 +95,7 @@ def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
         ),
         Assumption(
             "floating_point",
-            "rounding of float64 noise and steps gives nothing away, and nobody measures timing: "
+            "rounding of float64 noise and steps leaks nothing, and nobody measures timing: "
             "docs/accounting.md#what-is-assumed",
             "declaration",
         ),

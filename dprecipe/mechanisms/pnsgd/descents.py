@@ -269,7 +269,7 @@ class PnsgdRun:
         others = ", or raise the noise of the other phases" if self.opening else ""
         return Finding(
             "P106",
-            f"no noise keeps this budget: even with {self.path} = {MAX_NOISE:g} the run spends more",
+            f"no noise meets this budget: even with {self.path} = {MAX_NOISE:g} the run spends more",
             f"raise budget.epsilon or budget.delta{others}",
             "budget.epsilon",
         )

@@ -253,7 +253,7 @@ def check_lengths(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:
     wrong = list(phased.check_phase_lengths(spec.noise))
     yield from wrong
     if isinstance(spec.noise, tuple) and not wrong:
-        yield from phased.leave_something(opening_steps(spec, facts), count)
+        yield from phased.check_last_phase(opening_steps(spec, facts), count)
 
 
 def moving_rate(spec: Pnsgd, facts: Facts) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """A run cut into stages: whole steps with one learning rate and one scale of noise each.
 
 The account charges for the stages and the engine takes them, so that what runs is what was accounted for. A learning
-rate that moves becomes a staircase (`dprecipe.mechanisms.noisy_sum.staircase`).
+rate that moves becomes a staircase (`dprecipe.mechanisms.noisy_sum.piecewise`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dprecipe.language.training import LearningRateSchedule
-from dprecipe.mechanisms.noisy_sum import staircase
+from dprecipe.mechanisms.noisy_sum import piecewise
 
 MAX_STAGES = 256
 MAX_PHASES = MAX_STAGES // 2
@@ -44,9 +44,9 @@ def stages_of(
         at += length
     cuts = {0, *begins}
     if isinstance(learning_rate, LearningRateSchedule):
-        cuts |= staircase.schedule_starts(_length(learning_rate, steps, batches), steps, MAX_STAGES - len(noise))
+        cuts |= piecewise.piece_starts(_length(learning_rate, steps, batches), steps, MAX_STAGES - len(noise))
     results: list[Stage] = []
-    for first, end in staircase.schedule_pieces(cuts, steps):
+    for first, end in piecewise.split_steps(cuts, steps):
         phase = max(index for index, start in enumerate(begins) if start <= first)
         rate = _rate(learning_rate, first, steps, batches)
         if results and (results[-1].learning_rate, results[-1].noise_scale) == (rate, scales[phase]):

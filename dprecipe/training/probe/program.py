@@ -145,7 +145,7 @@ def _tests(
     case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int
 ) -> Iterator[ProbeTest]:
     yield "output", "finite outputs, one row of logits for each record", case.output
-    yield "loss_per_record", "one finite loss for each record, nothing added up", case.loss_per_record
+    yield "loss_per_record", "one finite loss for each record, with no reduction", case.loss_per_record
     yield "records_independent", "no record influences another's output", case.outputs_independent
     yield "losses_independent", "no record influences another's loss", case.losses_independent
     if gradients_of is not None:
@@ -162,10 +162,10 @@ def _tests(
     if sums is not None:
         for name, text, test in sums(case):
             yield name, text, _resting(case, test)
-    text = "no output and no sum depends on how many records there are, up to what the engine takes at once"
+    text = "no output and no sum depends on the number of records, up to what the engine processes at once"
     yield "larger_batches", text, lambda: larger_batches(case, largest)
     # The last one: by now the module has been through everything that training does.
-    yield "buffers_unmoved", "no buffer moves in training, nor a weight by itself", case.buffers_unmoved
+    yield "buffers_unmoved", "in training no buffer changes, and no weight changes by itself", case.buffers_unmoved
 
 
 def _resting(case: Case, test: Callable[[], str]) -> Callable[[], str]:

@@ -221,7 +221,7 @@ def test_every_scheme_and_mode_says_what_it_rests_on() -> None:
         return {a.id: a.text for a in account.plan(block, terms).assumptions}
 
     cut = {"scheme": "truncated_poisson", "batch_size": 64, "max_batch_size": 128}
-    assert "random part" in texts(spec(noise=2.0, sampling=cut), facts("auto"))["sampling"]
+    assert "random subset" in texts(spec(noise=2.0, sampling=cut), facts("auto"))["sampling"]
     fixed = texts(spec(noise=2.0, sampling={"scheme": "fixed_size", "batch_size": 64}), facts("auto", "replace_one"))
     assert "random subset" in fixed["sampling"]
     laplace = texts(spec(noise={"family": "laplace", "multiplier": 5.0}), facts("auto"))

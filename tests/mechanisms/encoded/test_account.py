@@ -104,8 +104,8 @@ TABLES = {"sizes": np.array([2410]), "ranks_0": RANKS, "levels_0": np.ones((2, l
     ("arrays", "message"),
     [
         (None, "there is no file"),
-        (b"", "no archive"),
-        (b"PK\x03\x04 and no more", "no archive"),
+        (b"", "not an archive"),
+        (b"PK\x03\x04 and no more", "not an archive"),
         ({"sizes": np.array(3)}, "neither codewords nor levels"),
         ({"sizes": np.array([np.inf])}, "neither codewords nor levels"),
         ({"sizes": np.array([])}, "groups of no coordinates"),
@@ -147,7 +147,10 @@ def test_an_archive_with_a_damaged_array_is_a_finding(tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         (("mechanism.codebook.floor=10",), "a codeword of zeros"),
-        (("mechanism.codebook.size=100000", "mechanism.groups=layer", f"model.hidden=[{'64, ' * 9}64]"), "may hold"),
+        (
+            ("mechanism.codebook.size=100000", "mechanism.groups=layer", f"model.hidden=[{'64, ' * 9}64]"),
+            "the limit of a codebook",
+        ),
     ],
 )
 def test_a_codebook_that_cannot_be_drawn_is_refused(overrides: tuple[str, ...], message: str) -> None:
@@ -232,4 +235,4 @@ def test_the_bounds_of_many_layers_are_rounded_up_to_as_many_as_an_event_may_hav
 
 def test_a_summary_has_as_many_bounds_as_a_codebook_has_levels() -> None:
     box = draw_gaussian_codebook([10**6], 3, 1e-5, 0).box
-    assert GradientBox.of_json(json.loads(json.dumps(box.to_json()))) == box
+    assert GradientBox.from_json(json.loads(json.dumps(box.to_json()))) == box

@@ -46,7 +46,7 @@ def test_relative_noise_scales_divide_the_box() -> None:
 
 def test_a_summary_is_read_again() -> None:
     box = draw_gaussian_codebook([300, 7], 20, 1e-5, 0).box
-    assert GradientBox.of_json(json.loads(json.dumps(box.to_json()))) == box
+    assert GradientBox.from_json(json.loads(json.dumps(box.to_json()))) == box
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_a_summary_is_read_again() -> None:
 )
 def test_a_summary_that_does_not_add_up_is_refused(content: Any) -> None:
     with pytest.raises(ValueError, match="codebook"):
-        GradientBox.of_json(content)
+        GradientBox.from_json(content)

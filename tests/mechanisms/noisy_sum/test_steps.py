@@ -42,7 +42,7 @@ def test_what_each_event_says() -> None:
     assert sampling_rate(Gaussian(1.0), "poisson", 50) == 1.0  # every unit is sampled, at rate 1
     assert count_steps([Charge(PartitionedGaussian(1.0, 15), 3), Charge(Gaussian(1.0), 2)]) == 47
     assert noise_multiplier(PoissonGaussian(0.1, 1.25)) == 1.25
-    with pytest.raises(TypeError, match="no noisy sum"):
+    with pytest.raises(TypeError, match="not a noisy sum"):
         noise_multiplier(NoisyMax("gaussian", 1.0))
 
 

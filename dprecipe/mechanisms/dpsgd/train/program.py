@@ -1,4 +1,4 @@
-"""DP-SGD's program: clip, sum, add noise, step; as the plan's phases say, step by step."""
+"""DP-SGD's program: clip, sum, add noise, step, in the phases of the plan."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from dprecipe.training.processes import Led, world_size
 from dprecipe.training.records import BatchOfSeveral, Store, StoredBatch
 
 MIN_NORM, MAX_NORM = 1e-6, 1e6
-"""An adaptive clip norm stays between these, as any clip norm of a recipe."""
+"""The limits of an adaptive clip norm: those of any clip norm in a recipe."""
 
 
 def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets) -> NoisySteps:
-    """The program of a plan.
+    """Build the program of a plan.
 
     Raises:
-        RunFailed: the plan has clip norms for other layers than the model's.
+        RunFailed: the plan's clip norms do not match the model's layers.
     """
     return NoisySteps(plan, model, store, gate, secrets, ClippedSums(plan, model))
 
 
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
-    """What the probe asks of this mechanism's sums."""
+    """The probe's tests of this mechanism's sums."""
     sums = ClippedSums(plan, model)
     clipping = sums.clipping(NoisyStep(0, plan.events[0].event))
     rows = None if sums.several is None else 2 * sums.copies
@@ -51,10 +51,10 @@ def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
 
 
 def clipping_of(clip: PlannedClip, model: nn.Module, clip_norm: float, noise_multiplier: float) -> Clipping:
-    """The clipping of a plan at a clip norm.
+    """The clipping of a plan, at one clip norm.
 
     Raises:
-        RunFailed: it has norms for another number of layers than the model has.
+        RunFailed: the number of norms is not the model's number of layers.
     """
     norm = clip.norm_kind
     if clip.mode == "per_layer":
@@ -65,8 +65,8 @@ def clipping_of(clip: PlannedClip, model: nn.Module, clip_norm: float, noise_mul
             relative = (1 / count if norm == "l1" else 1 / math.sqrt(count),) * count
         if len(relative) != count:
             raise RunFailed(
-                f"the recipe has clip norms for {len(relative)} layers, this model has {count}",
-                "give mechanism.clip.norm, which every layer gets the same share of, or one of norms for each",
+                f"the recipe has clip norms for {len(relative)} layers, but this model has {count}",
+                "give mechanism.clip.norm, which is split over the layers, or mechanism.clip.norms, one for each",
             )
         return Clipping(tuple(clip_norm * share for share in relative), groups, norm=norm)
     if clip.stability is not None:
@@ -77,46 +77,46 @@ def clipping_of(clip: PlannedClip, model: nn.Module, clip_norm: float, noise_mul
 
 
 def next_clip_norm(clip_norm: float, share: float, quantile: float, learning_rate: float) -> float:
-    """The next clip norm, where about `share` of the units were within this one: C exp(-η (share - quantile)).
+    """The next clip norm, if about `share` of the units were within this one: C exp(-η (share - quantile)).
 
     Source: Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping", Algorithm 1.
     """
-    following = math.log(clip_norm) - learning_rate * (share - quantile)
-    return math.exp(min(math.log(MAX_NORM), max(math.log(MIN_NORM), following)))
+    log_norm = math.log(clip_norm) - learning_rate * (share - quantile)
+    return math.exp(min(math.log(MAX_NORM), max(math.log(MIN_NORM), log_norm)))
 
 
 @final
 class ClippedSums:
     """Algorithm 1 of Abadi et al. 2016: each unit's gradient clipped to the norm of its phase.
 
-    A unit of several records, or of one in several augmented copies (De et al. 2022), goes through the model as one
-    record of several rows.
+    A unit of several records, or of one record in several augmented copies (De et al. 2022), passes through the model
+    as one record of several rows.
     """
 
     def __init__(self, plan: Plan, model: nn.Module) -> None:
-        own = plan.room_as(DpsgdPlan)
+        room = plan.room_as(DpsgdPlan)
         self._model = model
         self._shape = describe_data(plan.data).shape
         self._runtime = plan.runtime
-        self._clip = own.clip
-        self._phases = own.phases
+        self._clip = room.clip
+        self._phases = room.phases
         self._starts = [0, *accumulate(phase.steps for phase in self._phases)][:-1]
-        self.copies = own.augmentations
+        self.copies = room.augmentations
         self._module = model if plan.runtime.precision == 32 else Reduced(model)
         self.several = Several(self._module) if self.copies > 1 or plan.data.unit != "record" else None
         result = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
         self._passes = Passes(
             *result,
             plan.runtime.compile,
-            own.largest_expected_batch / world_size(),
+            room.largest_expected_batch / world_size(),
             plan.length.steps,
             hindrance="" if plan.data.unit == "record" else "units have different numbers of records",
             processes=world_size(),
         )
-        self._adapted = self._phases[0].clip_norm if own.clip.adaptation is not None else None
+        self._adapted = self._phases[0].clip_norm if room.clip.adaptation is not None else None
 
     def clipping(self, step: NoisyStep) -> Clipping:
-        """The clipping of a step, by what earlier ones have decided; its noise is that of the event that pays."""
+        """The clipping of a step, after the adaptation of earlier steps; its noise is that of the charged event."""
         clip_norm = self._phase(step).clip_norm if self._adapted is None else self._adapted
         return clipping_of(self._clip, self._model, clip_norm, multiplier_of(step.event))
 
@@ -125,11 +125,11 @@ class ClippedSums:
 
     def summed(self, model: nn.Module, batch: StoredBatch, step: NoisyStep) -> ClippedSum:
         clipping = self.clipping(step)
-        most, passes = self._runtime.physical_batch, self._passes
+        max_rows, passes = self._runtime.physical_batch, self._passes
         if self.several is None:
-            return clipped_sum(self._module, cross_entropy, batch, clipping, most, passes, world_size())
+            return clipped_sum(self._module, cross_entropy, batch, clipping, max_rows, passes, world_size())
         rows = BatchOfSeveral(batch, self.copies)
-        return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, most, passes, world_size())
+        return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, max_rows, passes, world_size())
 
     def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:
         divisor, adaptation = self._phase(step).divisor, self._clip.adaptation

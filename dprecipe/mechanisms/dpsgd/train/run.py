@@ -1,4 +1,4 @@
-"""What carries out a plan of DP-SGD."""
+"""What executes a plan of DP-SGD."""
 
 from dprecipe.mechanisms.dpsgd.train.program import build, sum_tests
 from dprecipe.training.stepwise import StepwiseRunner

@@ -1,7 +1,7 @@
 """`dprecipe noise` and `dprecipe codebook`.
 
-What a noise family costs at a recipe's budget, and codebooks from public gradients. They read the account of the
-mechanism and change nothing in it.
+They compare noise families at a recipe's budget, and make codebooks from public gradients. They use the accounting of
+the mechanism and change nothing in it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def make_codebook(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
 ) -> None:
     """Make a codebook from the gradients of public held-out records."""
-    from dprecipe.mechanisms.encoded.commands.codebook import codebook
+    from dprecipe.mechanisms.encoded.commands.codebook import write_codebook
 
-    codebook(recipe, out, overrides or (), size, data_root, force)
+    write_codebook(recipe, out, overrides or (), size, data_root, force)
 
 
 def schema_of_noise() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from dprecipe.screen import write_output
 from dprecipe.text.files import read_file
 
 
-def codebook(
+def write_codebook(
     recipe: Path,
     out: Path,
     overrides: Sequence[str] = (),
@@ -28,19 +28,19 @@ def codebook(
     data_root: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Make a codebook for a recipe and write it; the recipe may name the file already, whether or not it is there.
+    """Make a codebook for a recipe and write it. The recipe may name the file already, whether or not it exists.
 
     Raises:
-        RecipeError: what is wrong with the recipe's text.
+        RecipeError: the recipe's text has errors.
         PlanRefused: its records are not public, or its blocks contradict each other.
-        UsageFault: a file that exists or can't be written, a recipe without a codebook, or no torch.
+        UsageFault: the file exists or can't be written, the recipe has no codebook, or torch is not installed.
         DataFault, RunFailed: as `dprecipe.mechanisms.encoded.train.fit.make_codebook`.
     """
     if out.exists() and not force:
         raise UsageFault(f"{out} exists already", "name another file, or replace it with --force")
     if not out.parent.is_dir():
         raise UsageFault(f"there is no folder {out.parent}", "make it, or name another with --out")
-    # Texts alone: the codebook that the recipe names is the one to be made here.
+    # Read the texts only: the codebook that the recipe names is the one to be made here.
     loaded = read(recipe, overrides, open_text=read_file)
     spec, data = loaded.recipe.mechanism, loaded.recipe.data
     if not isinstance(spec, Encoded):
@@ -52,7 +52,9 @@ def codebook(
         raise UsageFault("gradients need torch", "pip install 'dprecipe[train]'")
     result = make_codebook(loaded.recipe, spec, find_data_root(data_root, recipe), size, recipe.parent)
     _save(result.codebook, out)
-    write_output(describe_lines(result.codebook, result.without_gradient, out, _from(recipe, out), spec.codebook.norm))
+    write_output(
+        describe_lines(result.codebook, result.without_gradient, out, _relative_path(recipe, out), spec.codebook.norm)
+    )
 
 
 def describe_lines(codebook: Codebook, without_gradient: int, out: Path, path: str, norm: float) -> list[str]:
@@ -64,7 +66,7 @@ def describe_lines(codebook: Codebook, without_gradient: int, out: Path, path: s
         f"wrote {out}: {codebook.words:,} codewords of {codebook.dimension:,} coordinates in {groups:,} "
         f"{'group' if groups == 1 else 'groups'}, from as many public records{left_out}",
         f"envelope {codebook.box.length:.4g} times as long as a codeword: noise other than gaussian is accounted with "
-        "it",
+        "the envelope",
         f"digest {codebook.digest}",
         "for the recipe:",
         "mechanism:",
@@ -72,8 +74,8 @@ def describe_lines(codebook: Codebook, without_gradient: int, out: Path, path: s
     ]
 
 
-def _from(recipe: Path, out: Path) -> str:
-    """The path of the codebook as a recipe has it: relative to its own folder."""
+def _relative_path(recipe: Path, out: Path) -> str:
+    """The path of the codebook relative to the recipe's folder, as a recipe gives it."""
     try:
         relative = os.path.relpath(out.resolve(), recipe.resolve().parent)
     except ValueError:  # another drive
@@ -82,7 +84,7 @@ def _from(recipe: Path, out: Path) -> str:
 
 
 def _save(codebook: Codebook, out: Path) -> None:
-    """The whole file or none."""
+    """Write the whole file or nothing."""
     part = out.with_name(f"{out.name}.part")
     try:
         codebook.save(part)

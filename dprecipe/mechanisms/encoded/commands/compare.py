@@ -1,8 +1,7 @@
-"""What every noise distribution would cost and blur in one run: the search over noise of Nasr, Shokri and Houmansadr
-2020.
+"""The error of every noise distribution at one budget: the search over noise of Nasr, Shokri and Houmansadr 2020.
 
-A distribution is compared at the least scale that keeps the budget, solved as a plan solves it: by the account of this
-room, from the events that the run would be charged. So what is compared is what would be run. No data is read.
+Each distribution is compared at the smallest scale that keeps the budget. The scale is solved as a plan solves it, from
+the events that the run would be charged for, so the comparison is of runs as they would happen. No data is read.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ DISTRIBUTIONS = (
     *(Distribution("variance_gamma", shape) for shape in (2.0, 3.0, 4.0)),
     Distribution("sech"),
 )
-"""What is always compared; the recipe's own distribution joins them."""
+"""The distributions that are always compared, besides the recipe's own."""
 
 MAX_L1_GAIN = 0.0079
-"""No distribution has an L1 error further below that of Gaussian noise of the same Fisher information.
+"""Upper bound on how far, relative, an L1 error can be below that of Gaussian noise of the same Fisher information.
 
 Source: docs/noise.md (the density Ai², the ground state of -ψ'' + |x| ψ, has 0.99213 of it).
 """
 RESOLUTION = 5e-4
-"""Relative differences below this are those of the solver, which stops within 1e-4 of the budget."""
+"""Relative differences below this are within the error of the solver, which stops within 1e-4 of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +64,25 @@ class Terms:
     steps: int
     sampling_rate: float | None
     codes: float
-    """Codes that a sum holds, as expected: its public divisor."""
+    """Expected number of codes in a sum: its public divisor."""
     dimension: int
     norm: float
     """L2 norm of a codeword."""
     words: int
     envelope: float
-    """L2 norm of the codewords' envelope over `norm`: what all noise but Gaussian noise is accounted with."""
+    """L2 norm of the codewords' envelope over `norm`; noise other than Gaussian is accounted with it."""
     exchanged: bool
-    """Units exchange codes of micro-batches."""
+    """Whether units share codes in micro-batches, so that a neighbour exchanges a code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A distribution at the scale that just keeps the budget. Errors are those of one coordinate of the noisy sum."""
+    """A distribution at the smallest scale that keeps the budget. Errors are those of one coordinate of the noisy
+    sum."""
 
     distribution: Distribution
     chosen: bool
-    """It is the recipe's own."""
+    """Whether it is the recipe's own."""
     multiplier: float
     scale: float
     l1: float
@@ -91,7 +91,7 @@ class Compared:
     """Root mean square; infinite for distributions without a variance."""
     l1_ratio: float
     l2_ratio: float
-    """Over those of Gaussian noise."""
+    """`l1_ratio` and `l2_ratio`: errors over those of Gaussian noise."""
     equal_fisher_scale: float
     """The standard deviation of Gaussian noise with the same Fisher information."""
     signal_to_noise: float
@@ -109,20 +109,20 @@ class Comparison:
     terms: Terms
     distributions: tuple[Compared, ...]
     left_out: tuple[tuple[Distribution, str], ...]
-    """Distributions that this budget refuses, and why."""
+    """Distributions that this budget refuses, with the reason."""
 
     @property
-    def least_l1(self) -> Compared:
-        return _least(self.distributions, lambda found: found.l1_ratio)
+    def min_l1(self) -> Compared:
+        return _select_smallest(self.distributions, lambda compared: compared.l1_ratio)
 
     @property
-    def least_l2(self) -> Compared:
-        return _least(self.distributions, lambda found: found.l2_ratio)
+    def min_l2(self) -> Compared:
+        return _select_smallest(self.distributions, lambda compared: compared.l2_ratio)
 
     @property
     def matters(self) -> bool:
-        """Whether a distribution beats Gaussian noise by more than is possible where only Fisher information counts."""
-        return self.least_l2.l2_ratio < 1 - RESOLUTION or self.least_l1.l1_ratio < 1 - MAX_L1_GAIN - RESOLUTION
+        """Whether a distribution beats Gaussian noise by more than Fisher information alone allows."""
+        return self.min_l2.l2_ratio < 1 - RESOLUTION or self.min_l1.l1_ratio < 1 - MAX_L1_GAIN - RESOLUTION
 
     def to_json(self) -> dict[str, Any]:
         """The body of the document `dprecipe.noise/v1`."""
@@ -141,11 +141,11 @@ class Comparison:
             "codebook": {"words": terms.words, "norm": terms.norm, "envelope": terms.envelope},
             "distributions": [_to_json(result) for result in self.distributions],
             "left_out": [
-                {"family": distribution.family, "shape": distribution.shape, "why": why}
-                for distribution, why in self.left_out
+                {"family": distribution.family, "shape": distribution.shape, "reason": reason}
+                for distribution, reason in self.left_out
             ],
-            "least_l1": {"family": self.least_l1.distribution.family, "shape": self.least_l1.distribution.shape},
-            "least_l2": {"family": self.least_l2.distribution.family, "shape": self.least_l2.distribution.shape},
+            "min_l1": {"family": self.min_l1.distribution.family, "shape": self.min_l1.distribution.shape},
+            "min_l2": {"family": self.min_l2.distribution.family, "shape": self.min_l2.distribution.shape},
             "matters": self.matters,
         }
 
@@ -153,19 +153,19 @@ class Comparison:
 def compare_distributions(
     spec: Encoded,
     facts: Facts,
-    report: Callable[[int, int, Distribution], None] = lambda done, all_of_them, distribution: None,
+    report: Callable[[int, int, Distribution], None] = lambda done, total, distribution: None,
 ) -> Comparison:
-    """Every distribution of `DISTRIBUTIONS`, and those of the recipe, at the ε and the length of the recipe's run.
+    """Compare every distribution of `DISTRIBUTIONS` and those of the recipe, at the ε and length of the recipe's run.
 
-    ε is the budget where the recipe's noise is `auto`, and what its run spends where the noise is given; a length that
-    is `auto` is the one that the recipe's noise solves to. Phases are compared as one noise for the whole run.
-    `report(done, all, distribution)` is called before each distribution.
+    ε is the budget if the recipe's noise is `auto`, and what the run spends if the noise is given. An `auto` length is
+    the one that the recipe's noise solves to. Phases are compared as one noise for the whole run.
+    `report(done, total, distribution)` is called before each distribution.
 
     Raises:
-        PlanRefused: the recipe can't be planned, or not with Gaussian noise.
-        UsageFault: its run spends nothing, so that there is nothing to compare.
+        PlanRefused: the recipe can't be planned, or can't be planned with Gaussian noise.
+        UsageFault: the run spends nothing, so there is nothing to compare.
     """
-    facts = _fixed(spec, facts)
+    facts = _fix_budget(spec, facts)
     own = [Distribution(noise.family, shape_of(noise)) for _, noise in phases(spec.noise)]
     distributions = list(dict.fromkeys([*DISTRIBUTIONS, *own]))
     results: list[Compared] = []
@@ -180,7 +180,7 @@ def compare_distributions(
                 raise
             left_out.append((distribution, refusal.findings[0].message))
             continue
-        row = _compared(distribution, distribution in own, plan, facts, reference)
+        row = _compare(distribution, distribution in own, plan, facts, reference)
         reference = reference or row
         results.append(row)
     results.sort(key=lambda row: (row.l2, row.l1, row.multiplier))
@@ -193,7 +193,7 @@ def name_of(distribution: Distribution) -> str:
 
 
 def noise_of(distribution: Distribution) -> Noise:
-    """The noise block of a distribution, its multiplier to be solved."""
+    """The noise block of a distribution, with multiplier `auto`."""
     shape = distribution.shape or 1.0
     match distribution.family:
         case "gaussian":
@@ -210,8 +210,8 @@ def noise_of(distribution: Distribution) -> Noise:
             return SechNoise(family="sech", multiplier="auto")
 
 
-def _fixed(spec: Encoded, facts: Facts) -> Facts:
-    """The same facts with ε and the length given as numbers."""
+def _fix_budget(spec: Encoded, facts: Facts) -> Facts:
+    """The same facts, with ε and the length as numbers."""
     if any(noise.multiplier == "auto" for _, noise in phases(spec.noise)):
         return facts
     plan = account.plan(spec, facts).plan
@@ -230,7 +230,7 @@ def _fixed(spec: Encoded, facts: Facts) -> Facts:
     )
 
 
-def _compared(
+def _compare(
     distribution: Distribution, chosen: bool, plan: EncodedPlan, facts: Facts, reference: Compared | None
 ) -> Compared:
     noise, budget = plan.noises[-1], facts.budget
@@ -281,31 +281,30 @@ def _terms(spec: Encoded, facts: Facts, plan: EncodedPlan) -> Terms:
     )
 
 
-def _least(distributions: tuple[Compared, ...], error: Callable[[Compared], float]) -> Compared:
-    """The distribution with the smallest error; Gaussian noise where none is smaller by more than the solver's
-    resolution."""
+def _select_smallest(distributions: tuple[Compared, ...], error: Callable[[Compared], float]) -> Compared:
+    """The distribution with the smallest error; Gaussian noise if none is better by more than the solver's error."""
     result = min(distributions, key=error)
     gaussian = next(row for row in distributions if row.distribution == GAUSSIAN)
     return result if error(result) < error(gaussian) * (1 - RESOLUTION) else gaussian
 
 
-def _to_json(found: Compared) -> dict[str, Any]:
+def _to_json(compared: Compared) -> dict[str, Any]:
     def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None
 
     return {
-        "family": found.distribution.family,
-        "shape": found.distribution.shape,
-        "chosen": found.chosen,
-        "multiplier": found.multiplier,
-        "scale": found.scale,
-        "l1": finite(found.l1),
-        "l2": finite(found.l2),
-        "l1_ratio": finite(found.l1_ratio),
-        "l2_ratio": finite(found.l2_ratio),
-        "equal_fisher_scale": found.equal_fisher_scale,
-        "signal_to_noise": found.signal_to_noise,
-        "epsilon": found.epsilon,
-        "accountant": found.accountant,
-        "alternative": {"accountant": found.alternative_accountant, "epsilon": found.alternative_epsilon},
+        "family": compared.distribution.family,
+        "shape": compared.distribution.shape,
+        "chosen": compared.chosen,
+        "multiplier": compared.multiplier,
+        "scale": compared.scale,
+        "l1": finite(compared.l1),
+        "l2": finite(compared.l2),
+        "l1_ratio": finite(compared.l1_ratio),
+        "l2_ratio": finite(compared.l2_ratio),
+        "equal_fisher_scale": compared.equal_fisher_scale,
+        "signal_to_noise": compared.signal_to_noise,
+        "epsilon": compared.epsilon,
+        "accountant": compared.accountant,
+        "alternative": {"accountant": compared.alternative_accountant, "epsilon": compared.alternative_epsilon},
     }

@@ -1,13 +1,13 @@
-"""`dprecipe noise`: every noise distribution at the budget and length of a recipe, and whether the choice matters."""
+"""`dprecipe noise`: compare all noise distributions at a recipe's budget and length; say whether the choice matters."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dprecipe.cli.documents import limit_notes, write_documents
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
@@ -22,17 +22,15 @@ from dprecipe.mechanisms.encoded.commands.compare import (
 from dprecipe.mechanisms.encoded.commands.noise_plot import plot_noise
 from dprecipe.mechanisms.encoded.schema import Encoded, GaussianCodebook
 from dprecipe.mechanisms.noisy_sum.uniform import MayHaveUniformSteps
-from dprecipe.mechanisms.table import kinds_where
+from dprecipe.mechanisms.table import list_kinds
 from dprecipe.noise.distributions import Distribution
 from dprecipe.planning import rules
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded, read
-from dprecipe.screen import as_json, show_document, write_note, write_output
+from dprecipe.screen import as_json, show_document, write_output
 
 SCHEMA = "dprecipe.noise/v1"
 FORMATS = ("text", "json")
-PATIENCE = 2.0
-"""Seconds between signs of life."""
 
 
 def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "text", out: Path | None = None) -> None:
@@ -40,18 +38,18 @@ def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "te
     `noise.svg`.
 
     Raises:
-        RecipeError, PlanRefused: what is wrong with the recipe.
-        UsageFault: an unknown format, a mechanism without a choice of noise, or a folder that can't be written.
+        RecipeError, PlanRefused: the recipe has errors.
+        UsageFault: the format is unknown, the mechanism has no choice of noise, or the folder can't be written.
     """
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
     if out is not None:
-        _write(out, {})  # a folder that can't be written is known before the work
+        write_documents(out, {})  # fail before the work if the folder can't be written
     loaded = read(recipe, overrides)
     spec = as_encoding(loaded)
     facts = Facts.of(loaded.recipe, loaded.source.attachments)
     try:
-        result = compare_distributions(spec, facts, _progress())
+        result = compare_distributions(spec, facts, _report_progress())
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
     document = {
@@ -62,29 +60,27 @@ def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "te
         **result.to_json(),
         "verdict": describe_verdict(result),
     }
-    written = as_json(document)
+    text = as_json(document)
     if out is not None:
-        _write(out, {"noise.json": written, "noise.svg": plot_noise(result)})
-    show_document(
-        written if output == "json" else render_text(loaded.recipe.name, loaded.recipe.mechanism.kind, result)
-    )
+        write_documents(out, {"noise.json": text, "noise.svg": plot_noise(result)})
+    show_document(text if output == "json" else render_text(loaded.recipe.name, loaded.recipe.mechanism.kind, result))
     if out is not None and output == "text":
         write_output(["", f"wrote {out / 'noise.json'} and {out / 'noise.svg'}"])
 
 
 def as_encoding(loaded: Loaded) -> Encoded:
-    """The recipe's mechanism as gradient encoding. Another whose steps all add Gaussian noise to a clipped sum becomes
-    encoding with one codeword of its clip norm, which costs the same and can be accounted with any other noise.
+    """The recipe's mechanism as gradient encoding. A mechanism whose steps all add Gaussian noise to a clipped sum
+    becomes encoding with one codeword of its clip norm: it costs the same and can be accounted with any other noise.
 
     Raises:
-        PlanRefused: what is wrong with the recipe, or what hinders encoding at its settings.
-        UsageFault: a mechanism whose noise is not added to the coordinates of a bounded sum.
+        PlanRefused: the recipe has errors, or encoding is impossible at its settings.
+        UsageFault: the mechanism does not add noise to the coordinates of a bounded sum.
     """
     recipe, mechanism = loaded.recipe, loaded.recipe.mechanism
     if not isinstance(mechanism, Encoded | MayHaveUniformSteps):
-        able = kinds_where(lambda known: known.block is Encoded or issubclass(known.block, MayHaveUniformSteps))
+        supported = list_kinds(lambda known: known.block is Encoded or issubclass(known.block, MayHaveUniformSteps))
         raise UsageFault(
-            f"mechanism {mechanism.kind} has no choice of noise to compare", f"use mechanism {join_with_or(able)}"
+            f"mechanism {mechanism.kind} has no choice of noise to compare", f"use mechanism {join_with_or(supported)}"
         )
     _refuse(loaded, rules.check(recipe, loaded.source.attachments))
     if isinstance(mechanism, Encoded):
@@ -92,8 +88,8 @@ def as_encoding(loaded: Loaded) -> Encoded:
     steps = mechanism.uniform_steps()
     if steps is None:
         raise UsageFault(
-            "families of noise are compared for runs of gaussian noise whose steps are alike",
-            "give noise, clip norm and batch size one value each, and sample by scheme: poisson",
+            "noise families can be compared only for runs with gaussian noise and equal steps",
+            "give noise, clip norm and batch size one value each, and use scheme: poisson",
         )
     spec = Encoded.model_validate(
         {
@@ -112,77 +108,77 @@ def _refuse(loaded: Loaded, findings: Sequence[Any]) -> None:
         raise PlanRefused(loaded.located(findings))
 
 
-def render_text(name: str, kind: str, found: Comparison) -> str:
-    """The table and what follows from it, as a person reads it."""
-    terms = found.terms
+def render_text(name: str, kind: str, comparison: Comparison) -> str:
+    """The table and its verdict as text."""
+    terms = comparison.terms
     parts = [
         [
             f"{name}: noise at ε = {terms.epsilon:g}, δ = {terms.delta:g} ({terms.accountant}), {terms.steps:,} steps, "
             f"{terms.dimension:,} coordinates, codewords of norm {terms.norm:g}"
         ],
-        _table([HEAD, *(_row(row) for row in found.distributions)]),
-        [f"{name_of(distribution)} is left out: {why}" for distribution, why in found.left_out],
+        _format_table([HEAD, *(_format_row(row) for row in comparison.distributions)]),
+        [f"{name_of(distribution)} is left out: {reason}" for distribution, reason in comparison.left_out],
         LEGEND,
         () if kind == "encoded" else (AS_ENCODED[0].format(kind=kind), AS_ENCODED[1]),
-        [describe_verdict(found)],
+        [describe_verdict(comparison)],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 HEAD = ("noise", "multiplier", "scale", "L1", "L2", "L1 rel.", "L2 rel.", "equal σ", "signal", "ε", "cross-check")
 LEGEND = (
-    "* the recipe's own. L1, L2: E|noise| of a coordinate of the sum, and its root mean square; rel.: over those of",
-    "gaussian noise. equal σ: gaussian noise with the same Fisher information. signal: norm of a batch of parallel",
-    "codewords over the norm of the noise, in one step.",
+    "* the recipe's own. L1, L2: E|noise| and root mean square of a coordinate of the sum; rel.: relative to gaussian",
+    "noise. equal σ: gaussian noise with the same Fisher information. signal: norm of a batch of parallel codewords",
+    "over the norm of the noise, in one step.",
 )
 AS_ENCODED = (
-    "{kind} can be accounted with gaussian noise only. This is what `mechanism.kind: encoded` with one codeword of its",
-    "clip norm would offer, at the same sampling, length and budget; its gaussian row costs what this recipe costs.",
+    "{kind} can be accounted with gaussian noise only. The table is for `mechanism.kind: encoded` with one codeword of",
+    "the same norm, at the same sampling, length and budget; its gaussian row costs the same as this recipe.",
 )
 
 
-def describe_verdict(found: Comparison) -> str:
-    """What follows from the table, in plain words."""
-    terms = found.terms
-    best = f"Smallest L1 error: {_gain(found.least_l1, 'l1_ratio')}. "
-    best += f"Smallest L2 error: {_gain(found.least_l2, 'l2_ratio')}."
-    if found.matters:
+def describe_verdict(comparison: Comparison) -> str:
+    """The conclusion from the table, in plain words."""
+    terms = comparison.terms
+    best = f"Smallest L1 error: {_format_gain(comparison.min_l1, 'l1_ratio')}. "
+    best += f"Smallest L2 error: {_format_gain(comparison.min_l2, 'l2_ratio')}."
+    if comparison.matters:
         lines = [
             best,
-            "The distribution counts here, not its Fisher information alone: over few coordinates, single ones are",
-            "moved by a good part of the noise's scale. The gain fades as coordinates become many.",
+            "The choice matters here: with few coordinates, one unit moves single coordinates by a large part of the",
+            "noise's scale, so more than Fisher information counts. The gain shrinks with more coordinates.",
         ]
     else:
         lines = [
             best,
-            f"The choice hardly matters: over {terms.dimension:,} coordinates only Fisher information counts. Where "
-            "that is equal,",
+            f"The choice hardly matters: over {terms.dimension:,} coordinates only Fisher information counts. At equal "
+            "Fisher information",
             f"no distribution has a smaller L2 error than gaussian noise, nor an L1 error smaller by more than "
-            f"{MAX_L1_GAIN:.2%}. Take gaussian.",
+            f"{MAX_L1_GAIN:.2%}. Use gaussian.",
         ]
-    return "\n".join([*lines, *_what_gaussian_has_ahead(found)])
+    return "\n".join([*lines, *_explain_bounds(comparison)])
 
 
-def _what_gaussian_has_ahead(found: Comparison) -> list[str]:
-    """Differences that lie in what can be proved, and not in the distributions."""
-    terms, lines = found.terms, []
+def _explain_bounds(comparison: Comparison) -> list[str]:
+    """Differences that come from the bounds that can be proved, not from the distributions."""
+    terms, lines = comparison.terms, []
     longer = terms.envelope - 1
     if longer > 1e-3:
         lines.append(
-            f"All others pay {longer:.1%} for the envelope of {terms.words:,} codewords, gaussian noise does not; with "
+            f"All others pay {longer:.1%} for the envelope of {terms.words:,} codewords; gaussian noise does not. With "
             "one codeword none does."
         )
     if terms.neighbouring is Neighbouring.REPLACE_ONE:
         lines.append(
-            "Under replace_one all others are charged for a unit removed and one added; gaussian noise has a bound of "
-            "its own, a tighter one."
+            "Under replace_one all others are charged for removing one unit and adding another; gaussian noise has a "
+            "tighter bound of its own."
         )
     if terms.exchanged:
         lines.append("For micro-batches all others have looser bounds than gaussian noise.")
     return lines
 
 
-def _gain(row: Compared, error: str) -> str:
+def _format_gain(row: Compared, error: str) -> str:
     gain = 1 - float(getattr(row, error))
     return (
         name_of(row.distribution)
@@ -191,15 +187,15 @@ def _gain(row: Compared, error: str) -> str:
     )
 
 
-def _row(row: Compared) -> tuple[str, ...]:
+def _format_row(row: Compared) -> tuple[str, ...]:
     return (
         name_of(row.distribution) + (" *" if row.chosen else ""),
         f"{row.multiplier:.5g}",
         f"{row.scale:.4g}",
-        _finite(row.l1, ".4g"),
-        _finite(row.l2, ".4g"),
-        _finite(row.l1_ratio, ".4f"),
-        _finite(row.l2_ratio, ".4f"),
+        _format_number(row.l1, ".4g"),
+        _format_number(row.l2, ".4g"),
+        _format_number(row.l1_ratio, ".4f"),
+        _format_number(row.l2_ratio, ".4f"),
         f"{row.equal_fisher_scale:.4g}",
         f"{row.signal_to_noise:.3g}",
         f"{row.epsilon:g}",
@@ -207,11 +203,11 @@ def _row(row: Compared) -> tuple[str, ...]:
     )
 
 
-def _finite(value: float, how: str) -> str:
-    return format(value, how) if math.isfinite(value) else "infinite"
+def _format_number(value: float, spec: str) -> str:
+    return format(value, spec) if math.isfinite(value) else "infinite"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "
@@ -223,23 +219,8 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _progress() -> Callable[[int, int, Distribution], None]:
-    """Says on stderr which distribution is at work, where the last sign of life was some time ago."""
-    last = time.monotonic()
-
-    def report(done: int, of: int, distribution: Distribution) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PATIENCE:
-            last = time.monotonic()
-            write_note(f"{done} of {of} distributions compared; now {name_of(distribution)}")
-
-    return report
-
-
-def _write(folder: Path, files: dict[str, str]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise UsageFault(f"{folder} can't be written: {error.strerror}", "name another folder with --out") from None
+def _report_progress() -> Callable[[int, int, Distribution], None]:
+    note = limit_notes()
+    return lambda done, total, distribution: note(
+        f"{done} of {total} distributions compared; now {name_of(distribution)}"
+    )

@@ -1,4 +1,4 @@
-"""The plot of `dprecipe noise`: the errors of each distribution over those of Gaussian noise, as an SVG of its own."""
+"""The plot of `dprecipe noise`: the errors of each distribution over those of Gaussian noise, as a standalone SVG."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dprecipe.mechanisms.drawing import CAP, INK, LINE, MARK, SOFT
 from dprecipe.mechanisms.encoded.commands.compare import Comparison, name_of
 
 LEFT, WIDTH, RIGHT, ROW, TOP, BOTTOM = 140, 330, 150, 24, 60, 50
-FARTHEST = 1.5
-"""Errors larger than this, infinite ones too, become an arrow at the edge."""
+MAX_RATIO = 1.5
+"""Larger errors, including infinite ones, are drawn as an arrow at the edge."""
 MARGIN = 0.02
 
 
-def plot_noise(found: Comparison) -> str:
+def plot_noise(comparison: Comparison) -> str:
     """One row a distribution, in the order of the table: a disc for its L1 error, a square for its L2 error."""
-    ratios = [ratio for row in found.distributions for ratio in (row.l1_ratio, row.l2_ratio)]
+    ratios = [ratio for row in comparison.distributions for ratio in (row.l1_ratio, row.l2_ratio)]
     low = min(ratios) - MARGIN
-    high = max(ratio for ratio in ratios if ratio <= FARTHEST) + MARGIN
+    high = max(ratio for ratio in ratios if ratio <= MAX_RATIO) + MARGIN
 
     def x(ratio: float) -> float:
         return LEFT + WIDTH * (ratio - low) / (high - low)
 
-    bottom = TOP + ROW * len(found.distributions)
+    bottom = TOP + ROW * len(comparison.distributions)
     parts = [_text(LEFT, 22, "Error at equal privacy, gaussian = 1", INK, "start", bold=True)]
     parts += [_disc(LEFT + 5, 40), _text(LEFT + 14, 44, "L1, E|noise|", SOFT, "start")]
     parts += [_square(LEFT + 115, 40), _text(LEFT + 124, 44, "L2, root mean square", SOFT, "start")]
@@ -33,14 +33,14 @@ def plot_noise(found: Comparison) -> str:
         parts.append(_line(x(tick), TOP, x(tick), bottom, LINE, 1))
         parts.append(_text(x(tick), bottom + 18, f"{tick:g}", SOFT, "middle"))
     parts.append(_line(x(1), TOP, x(1), bottom, INK, 1))
-    for index, row in enumerate(found.distributions):
+    for index, row in enumerate(comparison.distributions):
         y = TOP + ROW * index + ROW / 2
         parts.append(_text(LEFT - 10, y + 4, name_of(row.distribution), INK, "end", bold=row.chosen))
         for ratio, mark, column in ((row.l2_ratio, _square, 140), (row.l1_ratio, _disc, 70)):
-            parts.append(mark(x(ratio), y) if ratio <= FARTHEST else _arrow(x(high), y))
-            shown = f"{ratio:.3f}" if math.isfinite(ratio) else "infinite"
-            parts.append(_text(LEFT + WIDTH + column, y + 4, shown, INK, "end"))
-    terms = found.terms
+            parts.append(mark(x(ratio), y) if ratio <= MAX_RATIO else _arrow(x(high), y))
+            label = f"{ratio:.3f}" if math.isfinite(ratio) else "infinite"
+            parts.append(_text(LEFT + WIDTH + column, y + 4, label, INK, "end"))
+    terms = comparison.terms
     note = f"ε = {terms.epsilon:g}, δ = {terms.delta:g}, {terms.steps:,} steps, {terms.dimension:,} coordinates"
     parts.append(_text(LEFT, bottom + 38, note, SOFT, "start"))
     width, height = LEFT + WIDTH + RIGHT, bottom + BOTTOM

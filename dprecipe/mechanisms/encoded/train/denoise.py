@@ -49,7 +49,7 @@ def kolmogorov_smirnov(
     if isinstance(noisy, Tensor) and sorts_on_device(noisy.device):
         # By a tensor: by a number, a GPU multiplies with its reciprocal, which may round otherwise.
         values = noisy / noisy.new_full((), scale)
-        ordered = (_fetching(part.sort().values) for part in torch.split(values, sizes))
+        ordered = (_fetch_from(part.sort().values) for part in torch.split(values, sizes))
     else:
         values_P = np.asarray(noisy) / scale
         parts = [values_P] if groups is None else np.split(values_P, np.cumsum(groups)[:-1])
@@ -65,7 +65,7 @@ def sorts_on_device(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def _fetching(ordered_D: Tensor) -> At:
+def _fetch_from(ordered_D: Tensor) -> At:
     return lambda ranks: ordered_D[torch.from_numpy(ranks).to(ordered_D.device)].cpu().numpy()
 
 
@@ -78,8 +78,8 @@ def _distance(at: At, size: int, distribution: Distribution) -> float:
     some = np.append(np.arange(0, size - 1, STRIDE), size - 1)
     cdf = distribution.cdf(at(some))
     largest = _largest(some, cdf, size)
-    most = np.maximum(some[1:] / size - cdf[:-1], cdf[1:] - (some[:-1] + 1) / size)
-    between = np.add.outer(some[:-1][most > largest], np.arange(1, STRIDE)).ravel()
+    upper = np.maximum(some[1:] / size - cdf[:-1], cdf[1:] - (some[:-1] + 1) / size)
+    between = np.add.outer(some[:-1][upper > largest], np.arange(1, STRIDE)).ravel()
     between = between[between < size]
     return max(largest, _largest(between, distribution.cdf(at(between)), size))
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from dprecipe.mechanisms.encoded.train.ranks import (
     CELLS,
     LARGEST,
-    SORTED,
+    MAX_SORTED,
     Ranking,
-    by_counting,
-    by_sorting,
+    rank_by_counting,
+    rank_by_sorting,
     spread_ranks,
 )
 from dprecipe.training.engine.bookkeeping import pad_records
@@ -71,10 +71,10 @@ class _Part:
         levels_nK = torch.from_numpy(np.asarray(group.levels, dtype=np.float64))
         self.columns = slice(group.start, group.start + group.size)
         self.levels_nK = levels_nK.to(device)
-        self.bounds_nK = _single_below(levels_nK * (norm * BELOW)).to(device)
+        self.bounds_nK = _round_down_to_float32(levels_nK * (norm * BELOW)).to(device)
         self._size = group.size
         self._ranks_K = torch.from_numpy(np.asarray(group.ranks, dtype=np.int64)).to(device)
-        self._spread_D = spread_ranks(group.size, device) if group.size > SORTED else None
+        self._spread_D = spread_ranks(group.size, device) if group.size > MAX_SORTED else None
 
     @property
     def cells(self) -> int:
@@ -84,8 +84,8 @@ class _Part:
     def ranking(self, bits_RP: Tensor) -> Ranking:
         bits_RD = bits_RP[:, self.columns]
         if self._spread_D is None:
-            return by_sorting(bits_RD, self._ranks_K)
-        return by_counting(bits_RD, self._ranks_K, self._spread_D)
+            return rank_by_sorting(bits_RD, self._ranks_K)
+        return rank_by_counting(bits_RD, self._ranks_K, self._spread_D)
 
 
 @final
@@ -95,7 +95,7 @@ class Encoder:
     `exchanged`: a neighbour changes a unit's gradient instead of adding a unit, so one code replaces another.
 
     Memory beyond the gradients: the codebook's levels as float64 and float32, 4 bytes a parameter, and for each
-    coordinate of a block (`block_of`, or one gradient) about 24 bytes on a CPU, `BLOCK_BYTES` elsewhere.
+    coordinate of a block (`block_size`, or one gradient) about 24 bytes on a CPU, `BLOCK_BYTES` elsewhere.
 
     Guarantees: in each group the magnitudes of an encoded gradient, sorted, are at most `norm` times those of one
     codeword, the same for all groups, whatever the gradient; so its L2 norm is at most `norm`. It depends on that
@@ -108,12 +108,12 @@ class Encoder:
 
     def __init__(self, codebook: CodebookLike, norm: float, device: torch.device, *, exchanged: bool = False) -> None:
         self.device = widest_type(device)
-        self.dimension = _sound(codebook)
+        self.dimension = _check_codebook(codebook)
         self.bound = 2 * norm if exchanged else norm
         """How far one neighbour moves a sum of encoded gradients, in L2 norm."""
         self._parts = [_Part(group, norm, self.device) for group in codebook.groups]
         self._words = len(self._parts[0].levels_nK)
-        self._rows = max(1, block_of(self.device) // sum(part.cells for part in self._parts))
+        self._rows = max(1, block_size(self.device) // sum(part.cells for part in self._parts))
 
     def encode(self, grads_UP: Tensor) -> Tensor:
         """(U, P) float64: the encoded gradients; one that is not finite as float32 becomes zero."""
@@ -188,20 +188,20 @@ def encoded_sum(
     return ClippedSum(encoder.sum(per_unit_gradients(model, loss, batch, physical_batch)), encoder.bound)
 
 
-def block_of(device: torch.device) -> int:
+def block_size(device: torch.device) -> int:
     """How many coordinates are encoded at a time: a function of the device and its free memory."""
     if device.type == "cpu":
         return BLOCK
     return min(MAX_BLOCK, max(BLOCK << 6, free_bytes(device) // BLOCK_SHARE // BLOCK_BYTES))
 
 
-def _single_below(values: Tensor) -> Tensor:
+def _round_down_to_float32(values: Tensor) -> Tensor:
     """The largest float32 that are at most these float64."""
     single = values.float()
     return torch.where(single.double() > values, torch.nextafter(single, torch.zeros_like(single)), single)
 
 
-def _sound(codebook: CodebookLike) -> int:
+def _check_codebook(codebook: CodebookLike) -> int:
     """How many parameters the codebook covers."""
     covered = 0
     squares_n: Any = 0.0

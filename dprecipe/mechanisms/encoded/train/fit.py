@@ -20,12 +20,12 @@ from dprecipe.data.records import Records
 from dprecipe.data.schema import Data
 from dprecipe.faults import DataFault, Finding, RunFailed
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.encoded.codebook import Codebook, CodebookError, fitted_in_batches
+from dprecipe.mechanisms.encoded.codebook import Codebook, CodebookError, fit_in_batches
 from dprecipe.mechanisms.encoded.phases import groups_of
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.recipe.root import Recipe
 
-HELD = 1 << 27
+MAX_NUMBERS = 1 << 27
 """Numbers of gradients held at a time, unless one record has more: 512 MiB of them."""
 
 
@@ -50,7 +50,7 @@ def public_records(data: Data) -> Iterator[Finding]:
     elif data.test.access != "public":
         yield Finding(
             "P130",
-            "a codebook fitted to the gradients of private records would publish them unpaid",
+            "a codebook fitted to the gradients of private records would publish them without a charge",
             "set data.test.access to public if publishing them harms nobody, or use source: gaussian",
             "data.test.access",
         )
@@ -59,9 +59,9 @@ def public_records(data: Data) -> Iterator[Finding]:
 def make_codebook(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: Path) -> Fitted:
     """A codeword from the gradient of each of `size` records of `data.test`, or of all of them where there are fewer.
 
-    The records are drawn with `runtime.seed`, which also gives the weights; both are public. Memory is that of `HELD`
-    numbers, or of one gradient, a few times over. `folder`: of the recipe, which its initial weights are relative to.
-    `public_records` and `dprecipe.planning.rules` have to have passed.
+    The records are drawn with `runtime.seed`, which also gives the weights; both are public. Memory is that of
+    `MAX_NUMBERS` numbers, or of one gradient, a few times over. `folder`: of the recipe, which its initial weights are
+    relative to. `public_records` and `dprecipe.planning.rules` have to have passed.
 
     Raises:
         DataFault: the records are not what the recipe declares, or lie in the file of the training records.
@@ -77,7 +77,7 @@ def make_codebook(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: 
     order = np.random.default_rng(recipe.runtime.seed).permutation(len(records))
     gradients = _Gradients(recipe, folder, records, np.sort(order[:size]))
     try:
-        result = fitted_in_batches(gradients, groups_of(spec, Facts.of(recipe)))
+        codebook = fit_in_batches(gradients, groups_of(spec, Facts.of(recipe)))
     except CodebookError as error:
         if gradients.without == gradients.seen:
             raise RunFailed(
@@ -85,7 +85,7 @@ def make_codebook(recipe: Recipe, spec: Encoded, root: Path, size: int, folder: 
                 "take other initial weights (runtime.seed), or source: gaussian",
             ) from None
         raise RunFailed(str(error), "ask for fewer codewords with --size") from None
-    return Fitted(result, gradients.without)
+    return Fitted(codebook, gradients.without)
 
 
 class _Gradients:
@@ -104,17 +104,17 @@ class _Gradients:
         from dprecipe.training.losses import cross_entropy
         from dprecipe.training.program import device_of
 
-        result, runtime = data_facts(self._recipe.data), self._recipe.runtime
+        facts, runtime = data_facts(self._recipe.data), self._recipe.runtime
         device = device_of(runtime.device)
-        model = build(self._recipe.model, result.shape, result.classes, runtime.seed, vocabulary=result.vocabulary)
+        model = build(self._recipe.model, facts.shape, facts.classes, runtime.seed, vocabulary=facts.vocabulary)
         start_from(self._recipe.model, model, self._folder, runtime.seed)
         model.to(device)
-        size = max(1, min(runtime.physical_batch, HELD // sum(p.numel() for p in model.parameters())))
+        size = max(1, min(runtime.physical_batch, MAX_NUMBERS // sum(p.numel() for p in model.parameters())))
         for first in range(0, len(self._chosen), size):
             arrays = self._records.batch(self._chosen[first : first + size])
             features, labels = (torch.from_numpy(array).to(device) for array in arrays)
             grads_ND = per_record_gradients(model, cross_entropy, features, labels)
-            kept_N = torch.isfinite(grads_ND).all(dim=1) & (grads_ND != 0).any(dim=1)
-            self.seen += len(kept_N)
-            self.without += int((~kept_N).sum())
-            yield grads_ND[kept_N].cpu().numpy()
+            valid_N = torch.isfinite(grads_ND).all(dim=1) & (grads_ND != 0).any(dim=1)
+            self.seen += len(valid_N)
+            self.without += int((~valid_N).sum())
+            yield grads_ND[valid_N].cpu().numpy()

@@ -104,8 +104,8 @@ def _codes(case: Case, encoder: Encoder, batch: BatchPart, physical_batch: int |
     return torch.cat([encoder.encode(row[None]) for row in rows])
 
 
-def _relative(found: Tensor, expected: Tensor) -> float:
-    return float(torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected).clamp_min(1e-30))
+def _relative(actual: Tensor, expected: Tensor) -> float:
+    return float(torch.linalg.vector_norm(actual - expected) / torch.linalg.vector_norm(expected).clamp_min(1e-30))
 
 
 def _encoded(case: Case, encoder: Encoder, batch: BatchPart, physical_batch: int | None = None) -> Tensor:

@@ -35,19 +35,19 @@ SLOTS = 1 << 62
 
 def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets) -> NoisySteps:
     """The program of a plan."""
-    own, slot_of = plan.room_as(EncodedPlan), None
-    if own.slots is not None:
+    room, slot_of = plan.room_as(EncodedPlan), None
+    if room.slots is not None:
         # Dealt unit by unit from a stream of its own: one more unit moves no other.
-        slot_of = secrets.stream("sampling", SLOTS).integers(own.slots, store.units)
-    encoder = encoder_of(own, model, codebook_of(own, Path(plan.source.file).parent))
+        slot_of = secrets.stream("sampling", SLOTS).integers(room.slots, store.units)
+    encoder = encoder_of(room, model, codebook_of(room, Path(plan.source.file).parent))
     return NoisySteps(plan, model, store, gate, secrets, Encoding(plan, encoder, slot_of))
 
 
 def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
     """What the probe asks of this mechanism's sums."""
-    own = plan.room_as(EncodedPlan)
-    codebook = codebook_of(own, Path(plan.source.file).parent)
-    return encoding_tests(encoder_of(own, model, codebook), codebook, own.codebook.norm)
+    room = plan.room_as(EncodedPlan)
+    codebook = codebook_of(room, Path(plan.source.file).parent)
+    return encoding_tests(encoder_of(room, model, codebook), codebook, room.codebook.norm)
 
 
 def encoder_of(plan: EncodedPlan, model: nn.Module, codebook: Codebook) -> Encoder:
@@ -61,16 +61,16 @@ def encoder_of(plan: EncodedPlan, model: nn.Module, codebook: Codebook) -> Encod
     result = _layers(trained) if len(groups) > 1 else [sum(p.numel() for p in trained.values())]
     if result != groups:
         raise RunFailed(
-            f"the codebook is for the recipe's model, {_listed(groups)}; this one has {_listed(result)}",
+            f"the codebook is for the recipe's model, {_format_sizes(groups)}; this one has {_format_sizes(result)}",
             "pass a model with the recipe's layers, or use mechanism dpsgd",
         )
     device = next(iter(trained.values())).device
     return Encoder(codebook, plan.codebook.norm, device, exchanged=plan.slots is not None)
 
 
-def _listed(sizes: list[int]) -> str:
-    shown = ", ".join(f"{size:,}" for size in sizes)
-    return f"{shown} parameters" if len(sizes) == 1 else f"layers of {shown} parameters"
+def _format_sizes(sizes: list[int]) -> str:
+    text = ", ".join(f"{size:,}" for size in sizes)
+    return f"{text} parameters" if len(sizes) == 1 else f"layers of {text} parameters"
 
 
 def _layers(trained: dict[str, Tensor]) -> list[int]:
@@ -88,13 +88,13 @@ class Encoding:
     def __init__(self, plan: Plan, encoder: Encoder, slot_of: UnitNumbers | None) -> None:
         self._encoder = encoder
         self._slot_of = slot_of
-        own = plan.room_as(EncodedPlan)
-        self._divisor = own.divisor
-        self._physical_batch = size_on(encoder.device, own.divisor, plan.runtime.physical_batch)
-        self._denoise = own.denoise
-        self._sensitivity = own.sensitivity
-        self._groups = list(own.groups)
-        relative = own.group_noise
+        room = plan.room_as(EncodedPlan)
+        self._divisor = room.divisor
+        self._physical_batch = size_on(encoder.device, room.divisor, plan.runtime.physical_batch)
+        self._denoise = room.denoise
+        self._sensitivity = room.sensitivity
+        self._groups = list(room.groups)
+        relative = room.group_noise
         self._relative = None
         if relative is not None:
             sizes = torch.tensor(self._groups)
@@ -145,5 +145,5 @@ class Encoding:
         )
         if not by_group:
             return float(factors[0])
-        each = torch.repeat_interleave(torch.as_tensor(factors, dtype=torch.float64), torch.tensor(self._groups))
-        return each.to(noisy.device)
+        factors_P = torch.repeat_interleave(torch.as_tensor(factors, dtype=torch.float64), torch.tensor(self._groups))
+        return factors_P.to(noisy.device)

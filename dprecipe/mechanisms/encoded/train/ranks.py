@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SORTED = 4096
+MAX_SORTED = 4096
 """Up to this many coordinates are sorted: their ranks are exact."""
 OCTAVES = 24
 """Magnitudes further below the largest one than this share the lowest cell."""
@@ -54,7 +54,7 @@ class Ranking:
         return bounds.index_select(0, self.cells.flatten()).view(self.cells.shape)
 
 
-def by_sorting(bits_RD: Tensor, ranks_K: Tensor) -> Ranking:
+def rank_by_sorting(bits_RD: Tensor, ranks_K: Tensor) -> Ranking:
     """A cell for each rank. Of equal magnitudes the first coordinate ranks lowest.
 
     `bits_RD`: (R, D) int32, of magnitudes in float32; `ranks_K`: (K,) int64, the first rank of each level.
@@ -91,17 +91,17 @@ def count_numbers(cells: Tensor, size: int) -> Tensor:
     """(size,) int64: how often each number below `size` occurs. In whatever order they are added: these are whole."""
     if cells.device.type == "cpu":
         return torch.bincount(cells, minlength=size)
-    return added_up(cells, size)
+    return count_by_scatter(cells, size)
 
 
-def added_up(cells: Tensor, size: int) -> Tensor:
+def count_by_scatter(cells: Tensor, size: int) -> Tensor:
     """As `count_numbers`, without asking which number is the largest: a GPU would have to be waited for."""
     return torch.zeros(size, dtype=torch.int64, device=cells.device).scatter_add_(
         0, cells.long(), torch.ones((), dtype=torch.int64, device=cells.device).expand(len(cells))
     )
 
 
-def by_counting(bits_RD: Tensor, ranks_K: Tensor, spread_D: Tensor) -> Ranking:
+def rank_by_counting(bits_RD: Tensor, ranks_K: Tensor, spread_D: Tensor) -> Ranking:
     """Cells of nearly equal magnitude, counted and not sorted: `CELLS` of them, below the largest magnitude.
 
     `bits_RD`: (R, D) int32, of magnitudes in float32, overwritten; `ranks_K`: (K,) int64, the first rank of each level;

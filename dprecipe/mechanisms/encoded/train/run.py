@@ -1,4 +1,4 @@
-"""What carries out a plan of gradient encoding."""
+"""What executes a plan of gradient encoding."""
 
 from dprecipe.mechanisms.encoded.train.program import build, sum_tests
 from dprecipe.training.stepwise import StepwiseRunner

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from dprecipe.cli.documents import limit_notes, write_documents
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
@@ -16,12 +16,10 @@ from dprecipe.mechanisms.pate.schema import Pate
 from dprecipe.mechanisms.pate.teacher_rules import FEW_TEACHERS
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
-from dprecipe.screen import as_json, show_document, write_note, write_output
+from dprecipe.screen import as_json, show_document, write_output
 
 SCHEMA = "dprecipe.votes/v1"
 FORMATS = ("text", "json")
-PATIENCE = 2.0
-"""Seconds between signs of life."""
 
 
 def forecast_votes(
@@ -50,13 +48,14 @@ def forecast_votes(
     if seed < 0:
         raise UsageFault(f"{seed} is no seed", "give --seed a whole number >= 0")
     if out is not None:
-        _write(out, {})  # a folder that can't be written is known before the work
+        write_documents(out, {})  # a folder that can't be written is known before the work
     loaded = read(recipe, overrides)
     spec = loaded.recipe.mechanism
     if not isinstance(spec, Pate):
         raise UsageFault(f"mechanism {spec.kind} has no votes", "use mechanism pate")
     facts = Facts.of(loaded.recipe, loaded.source.attachments)
-    result = forecast_plan(plan(loaded), spec, facts, assumed, seed, _progress())
+    note = limit_notes()
+    result = forecast_plan(plan(loaded), spec, facts, assumed, seed, lambda task: note(f"now {task}"))
     document = {
         "schema": SCHEMA,
         "recipe": {"name": loaded.recipe.name, "digest": loaded.source.digest},
@@ -65,7 +64,7 @@ def forecast_votes(
     }
     written = as_json(document)
     if out is not None:
-        _write(out, {"votes.json": written, "votes.svg": plot_votes(result)})
+        write_documents(out, {"votes.json": written, "votes.svg": plot_votes(result)})
     show_document(written if output == "json" else render_text(loaded.recipe.name, result))
     if out is not None and output == "text":
         write_output(["", f"wrote {out / 'votes.json'} and {out / 'votes.svg'}"])
@@ -223,25 +222,3 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     return [
         "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-
-
-def _progress() -> Callable[[str], None]:
-    """Says on stderr what is at work, where the last sign of life was some time ago."""
-    last = time.monotonic()
-
-    def report(what: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PATIENCE:
-            last = time.monotonic()
-            write_note(f"now {what}")
-
-    return report
-
-
-def _write(folder: Path, files: dict[str, str]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise UsageFault(f"{folder} can't be written: {error.strerror}", "name another folder with --out") from None

@@ -239,7 +239,7 @@ def test_per_layer_norms_are_those_of_the_models_own_layers() -> None:
     assert shared.thresholds == pytest.approx((math.sqrt(2),) * 2)
     assert clipping_of(replace(clip, norm_kind="l1"), model, 2.0, 1.0).thresholds == (1.0, 1.0)
     assert clipping_of(replace(clip, norms=(0.2, 0.7)), model, 1.0, 1.0).thresholds == (0.2, 0.7)
-    with pytest.raises(RunFailed, match="3 layers, this model has 2"):
+    with pytest.raises(RunFailed, match="3 layers, but this model has 2"):
         clipping_of(replace(clip, norms=(1.0, 1.0, 1.0)), model, 1.0, 1.0)
 
 

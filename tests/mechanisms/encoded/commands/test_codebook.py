@@ -12,7 +12,7 @@ from dprecipe.cli.validate import check
 from dprecipe.faults import PlanRefused, RecipeError, RunFailed, UsageFault
 from dprecipe.mechanisms.encoded.codebook import draw_gaussian_codebook
 from dprecipe.mechanisms.encoded.codebook_files import load_codebook
-from dprecipe.mechanisms.encoded.commands.codebook import codebook
+from dprecipe.mechanisms.encoded.commands.codebook import write_codebook
 from dprecipe.mechanisms.encoded.files import codebook_of
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read
@@ -56,7 +56,7 @@ def book(recipe: Path) -> Path:
 def test_from_the_recipe_to_the_plan(recipe: Path, book: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RecipeError, match="R260"):
         read(recipe)
-    codebook(recipe, book, size=40)
+    write_codebook(recipe, book, size=40)
     said = capsys.readouterr().out
     assert "40 codewords of 650 coordinates in 1 group, from as many public records" in said
     made = load_codebook(book, [650])
@@ -75,16 +75,16 @@ def test_the_advice_works_from_another_folder_and_with_an_odd_name(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a b: {c}").mkdir()
-    codebook(recipe, tmp_path / "a b: {c}" / "#1.npz", ["mechanism.codebook={source: gradients, norm: 2}"], 5)
+    write_codebook(recipe, tmp_path / "a b: {c}" / "#1.npz", ["mechanism.codebook={source: gradients, norm: 2}"], 5)
     (advice,) = re.findall(r"^  codebook: (\{.*\})$", capsys.readouterr().out, re.MULTILINE)
     assert plan(read(recipe, [f"mechanism.codebook={advice}"])).room.codebook.norm == 2.0
 
 
 def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:
-    codebook(recipe, book, size=5)
+    write_codebook(recipe, book, size=5)
     planned = plan(read(recipe))
-    codebook(recipe, book, size=6, force=True)
-    with pytest.raises(RunFailed, match="not the one that was planned with"):
+    write_codebook(recipe, book, size=6, force=True)
+    with pytest.raises(RunFailed, match="not the one of the plan"):
         codebook_of(planned.room, recipe.parent)
     assert plan(read(recipe)).digest != planned.digest
     content = bytearray(book.read_bytes())
@@ -106,9 +106,9 @@ def test_a_changed_or_foreign_file_is_refused(recipe: Path, book: Path) -> None:
 def test_nothing_is_overwritten_unasked(recipe: Path, book: Path) -> None:
     book.write_bytes(b"mine")
     with pytest.raises(UsageFault, match="exists already"):
-        codebook(recipe, book)
+        write_codebook(recipe, book)
     assert book.read_bytes() == b"mine"
-    codebook(recipe, book, size=3, force=True)
+    write_codebook(recipe, book, size=3, force=True)
     assert load_codebook(book, [650]).words == 3
 
 
@@ -123,7 +123,7 @@ def test_nothing_is_overwritten_unasked(recipe: Path, book: Path) -> None:
 )
 def test_private_records_are_refused(recipe: Path, book: Path, overrides: list[str], code: str) -> None:
     with pytest.raises(PlanRefused) as refused:
-        codebook(recipe, book, overrides)
+        write_codebook(recipe, book, overrides)
     assert [finding.code for finding in refused.value.findings if finding.is_error] == [code]
     assert all(finding.place is not None for finding in refused.value.findings)
     assert not book.exists()
@@ -133,22 +133,22 @@ def test_wrong_use_is_told_before_anything_is_computed(
     recipe: Path, tmp_path: Path, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageFault, match="no folder"):
-        codebook(recipe, tmp_path / "absent" / "book.npz")
+        write_codebook(recipe, tmp_path / "absent" / "book.npz")
     dpsgd = "mechanism={kind: dpsgd, clip: {norm: 1}, noise: {family: gaussian, multiplier: auto}, " \
         "sampling: {scheme: full_batch}}"  # fmt: skip
     with pytest.raises(UsageFault, match="dpsgd has no codebook"):
-        codebook(recipe, book, [dpsgd])
+        write_codebook(recipe, book, [dpsgd])
     with pytest.raises(UsageFault, match="can't be written"):
-        codebook(recipe, book.parent, size=2, force=True)
+        write_codebook(recipe, book.parent, size=2, force=True)
     monkeypatch.setattr("dprecipe.mechanisms.encoded.commands.codebook.find_spec", lambda name: None)
     with pytest.raises(UsageFault) as missing:
-        codebook(recipe, book)
+        write_codebook(recipe, book)
     assert "pip install 'dprecipe[train]'" in missing.value.remedy
 
 
 def test_a_run_uses_the_codebook(recipe: Path, book: Path, tmp_path: Path) -> None:
     import dprecipe
 
-    codebook(recipe, book, size=40)
+    write_codebook(recipe, book, size=40)
     run = dprecipe.run(dprecipe.plan(dprecipe.load(recipe)), out=tmp_path / "run")
     dprecipe.verify(run.release)

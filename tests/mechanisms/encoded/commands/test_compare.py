@@ -217,7 +217,7 @@ def row(distribution: Distribution, l1: float, l2: float) -> Compared:
 
 
 @pytest.mark.parametrize(
-    ("l1", "l2", "least_l1", "least_l2", "matters"),
+    ("l1", "l2", "min_l1", "min_l2", "matters"),
     [
         (0.9989, 1.0351, "student_t(9)", "gaussian", False),
         (1 - MAX_L1_GAIN, 1.01, "student_t(9)", "gaussian", False),
@@ -228,12 +228,12 @@ def row(distribution: Distribution, l1: float, l2: float) -> Compared:
     ],
 )
 def test_the_choice_matters_where_more_than_information_counts(
-    l1: float, l2: float, least_l1: str, least_l2: str, matters: bool
+    l1: float, l2: float, min_l1: str, min_l2: str, matters: bool
 ) -> None:
     found = Comparison(TERMS, (row(GAUSSIAN, 1.0, 1.0), row(STUDENT_T, l1, l2)), ())
-    assert (name_of(found.least_l1.distribution), name_of(found.least_l2.distribution), found.matters) == (
-        least_l1,
-        least_l2,
+    assert (name_of(found.min_l1.distribution), name_of(found.min_l2.distribution), found.matters) == (
+        min_l1,
+        min_l2,
         matters,
     )
 

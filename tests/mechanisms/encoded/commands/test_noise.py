@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
+from dprecipe.cli import documents
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.encoded.commands import compare
-from dprecipe.mechanisms.encoded.commands import noise as module
 from dprecipe.mechanisms.encoded.commands.noise import as_encoding, compare_noise
 from dprecipe.mechanisms.encoded.commands.noise_schema import noise_schema
 from dprecipe.noise.distributions import Distribution
@@ -65,7 +65,7 @@ def test_the_table_and_what_follows_in_few_coordinates(recipe: Path, capsys: pyt
     assert rows["cauchy"].count("infinite") == 4
     assert "Smallest L1 error: student_t(9)" in out
     assert "Smallest L2 error: student_t(9)" in out
-    assert "The distribution counts here" in out
+    assert "The choice matters here" in out
     assert "dpsgd" not in out
 
 
@@ -87,11 +87,11 @@ def test_what_lies_in_the_bounds_and_not_in_the_distributions_is_told(
     compare_noise(recipe, MANY)
     plain = capsys.readouterr().out
     assert "looser bounds" not in plain
-    assert "a unit removed and one added" not in plain
+    assert "removing one unit and adding another" not in plain
     compare_noise(recipe, [*MANY, "budget.neighbouring=replace_one", "mechanism.microbatch=2"])
     told = capsys.readouterr().out
     assert "looser bounds" in told
-    assert "a unit removed and one added" in told
+    assert "removing one unit and adding another" in told
 
 
 def test_the_document_fits_its_schema_and_is_what_is_written(
@@ -176,10 +176,10 @@ def test_wrong_use(recipe: Path, tmp_path: Path) -> None:
         as_encoding(replace(loaded, recipe=loaded.recipe.model_copy(update={"mechanism": other})))
 
 
-def test_signs_of_life_come_after_some_time(
+def test_notes_on_progress_come_after_some_time(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter([0.0, 1.0, 2.5, 2.5, 3.0])
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(documents, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     compare_noise(recipe, MANY)
     assert capsys.readouterr().err == "1 of 3 distributions compared; now student_t(9)\n"

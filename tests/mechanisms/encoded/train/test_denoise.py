@@ -85,7 +85,7 @@ def test_sorted_on_a_device_it_is_the_same_to_the_bit(
         at = real(ordered)
         return lambda ranks: fetched.append(len(ranks)) or at(ranks)  # type: ignore[func-returns-value, return-value]
 
-    monkeypatch.setattr(denoise, "_fetching", noted)
+    monkeypatch.setattr(denoise, "_fetch_from", noted)
     monkeypatch.setattr(denoise, "sorts_on_device", lambda device: True)
     assert kolmogorov_smirnov(noisy, distribution, 1.7, groups, shrink=shrink) == expected
     assert torch.equal(noisy, before)

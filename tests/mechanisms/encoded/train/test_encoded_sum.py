@@ -24,7 +24,7 @@ from dprecipe.mechanisms.encoded import codebook
 from dprecipe.mechanisms.encoded.train import encoded_sum as engine
 from dprecipe.mechanisms.encoded.train import ranks
 from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder, encoded_sum
-from dprecipe.mechanisms.encoded.train.ranks import CELLS, SHIFT, SORTED, spread_ranks
+from dprecipe.mechanisms.encoded.train.ranks import CELLS, MAX_SORTED, SHIFT, spread_ranks
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.training.engine.clipped_sum import BatchPart, per_record_gradients
 from dprecipe.training.losses import cross_entropy
@@ -59,7 +59,7 @@ def book_of(codewords: list[list[float]]) -> Book:
 
 def encoder_of(book: engine.CodebookLike, norm: float = 1.0, *, counted: bool = False) -> Encoder:
     """`counted`: rank by counting, as large groups do."""
-    with mock.patch.object(engine, "SORTED", 0 if counted else 1 << 60):
+    with mock.patch.object(engine, "MAX_SORTED", 0 if counted else 1 << 60):
         return Encoder(book, norm, CPU)
 
 
@@ -258,7 +258,7 @@ def adversaries(size: int) -> Tensor:
 
 @pytest.mark.parametrize("words", [1, 7])
 def test_no_adversary_leaves_the_box(words: int) -> None:
-    sizes = (SORTED + 1, 3, 6000)
+    sizes = (MAX_SORTED + 1, 3, 6000)
     book = codebook.draw_gaussian_codebook(sizes, words, 1e-5, 0)
     gradients = adversaries(sum(sizes))
     for norm in (1e-3, 1.0, 100.0):
@@ -296,7 +296,7 @@ def test_a_code_depends_on_its_gradient_alone(counted: bool) -> None:
         assert torch.equal(encoded, encoder_of(book, counted=counted).encode(gradients))
 
 
-@pytest.mark.parametrize("size", [SORTED - 1, SORTED + 1])
+@pytest.mark.parametrize("size", [MAX_SORTED - 1, MAX_SORTED + 1])
 def test_equal_magnitudes_spread_over_all_their_bounds(size: int) -> None:
     """No coordinate's rank is lost: the golden ratio deals equal shares of a tie to every cell."""
     levels = np.arange(1.0, size + 1)
@@ -330,7 +330,7 @@ def test_the_model_for_these_tests_is_what_it_says() -> None:
     assert torch.equal(per_record_gradients(Direct(6), itself, records, torch.zeros(3)), records)
 
 
-SIZE = SORTED + 100
+SIZE = MAX_SORTED + 100
 SMALL = codebook.draw_gaussian_codebook((40,), 6, 1e-5, 0)
 LARGE = codebook.draw_gaussian_codebook((SIZE,), 6, 1e-5, 0)
 
@@ -447,7 +447,7 @@ def test_a_codebook_that_bounds_nothing_is_refused(group: Steps, message: str) -
 def test_cells_are_counted_on_a_device_as_they_are_here(size: int) -> None:
     """Without the largest being asked for: a GPU would be waited for twice a block."""
     cells = torch.randint(size, (5000,), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
-    found = ranks.added_up(cells, size + 3)
+    found = ranks.count_by_scatter(cells, size + 3)
     assert found.dtype == torch.int64
     assert torch.equal(found, torch.bincount(cells, minlength=size + 3))
     assert torch.equal(found, ranks.count_numbers(cells, size + 3))
@@ -463,7 +463,7 @@ def test_on_a_device_that_is_not_asked_codes_are_the_same(counted: bool, monkeyp
         expected = encoder_of(book, counted=counted).encode(spoilt)
         with monkeypatch.context() as patched:
             patched.setattr(engine, "one_size", lambda device: True)
-            patched.setattr(ranks, "count_numbers", ranks.added_up)
+            patched.setattr(ranks, "count_numbers", ranks.count_by_scatter)
             encoder = encoder_of(book, counted=counted)
             assert torch.equal(encoder.encode(spoilt), expected)
             assert torch.equal(encoder.sum([spoilt]), encoder_of(book, counted=counted).sum([spoilt]))
@@ -474,7 +474,7 @@ def test_a_block_has_room_in_the_memory_that_is_free(monkeypatch: pytest.MonkeyP
     cuda = torch.device("cuda")
     for free, expected in ((0, engine.BLOCK << 6), (64 << 30, 1 << 26), (1 << 50, engine.MAX_BLOCK)):
         monkeypatch.setattr(engine, "free_bytes", lambda device, free=free: free)
-        assert engine.block_of(cuda) == expected
-        assert engine.block_of(CPU) == engine.BLOCK
+        assert engine.block_size(cuda) == expected
+        assert engine.block_size(CPU) == engine.BLOCK
     # The number of a cell, and that of a coordinate, fit into 32 bits, with one gradient more.
     assert engine.MAX_BLOCK <= 2**31 // 8

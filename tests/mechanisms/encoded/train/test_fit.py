@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dprecipe.data.load import load as load_records
 from dprecipe.faults import DataFault, RunFailed
-from dprecipe.mechanisms.encoded.codebook import CodebookError, fit_codebook, fitted_in_batches
+from dprecipe.mechanisms.encoded.codebook import CodebookError, fit_codebook, fit_in_batches
 from dprecipe.mechanisms.encoded.schema import Encoded
 from dprecipe.mechanisms.encoded.train import fit as module
 from dprecipe.mechanisms.encoded.train.fit import make_codebook, public_records
@@ -93,13 +93,13 @@ def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.Monk
     )
     np.testing.assert_allclose(one.groups[0].levels, other.groups[0].levels, atol=2e-5)
     held: list[int] = []
-    real = module.fitted_in_batches
+    real = module.fit_in_batches
     monkeypatch.setattr(
         module,
-        "fitted_in_batches",
+        "fit_in_batches",
         lambda batches, sizes: real((held.append(len(batch)) or batch for batch in batches), sizes),
     )
-    monkeypatch.setattr(module, "HELD", 3 * sum(SIZES) + 1)
+    monkeypatch.setattr(module, "MAX_NUMBERS", 3 * sum(SIZES) + 1)
     few = make_codebook(*recipe(), Path(), 50, Path()).codebook
     np.testing.assert_allclose(few.groups[0].levels, other.groups[0].levels, atol=2e-5)
     assert held == [3] * 16 + [2]
@@ -108,8 +108,8 @@ def test_the_size_of_batches_changes_nothing_but_memory(monkeypatch: pytest.Monk
 def test_batches_are_one_array() -> None:
     vectors = np.random.default_rng(0).standard_normal((30, 400))
     whole = fit_codebook(vectors, [390, 10])
-    assert fitted_in_batches(iter(np.split(vectors, [1, 17])), [390, 10]).digest == whole.digest
-    assert fitted_in_batches([vectors[:0], vectors], [390, 10]).digest == whole.digest
+    assert fit_in_batches(iter(np.split(vectors, [1, 17])), [390, 10]).digest == whole.digest
+    assert fit_in_batches([vectors[:0], vectors], [390, 10]).digest == whole.digest
 
 
 def test_extreme_values_keep_their_shape() -> None:
@@ -123,8 +123,8 @@ def test_too_many_batches_are_refused_while_they_come() -> None:
         while True:
             yield np.ones((50_000, 2))
 
-    with pytest.raises(CodebookError, match="may hold"):
-        fitted_in_batches(endless(), [2])  # type: ignore[arg-type]
+    with pytest.raises(CodebookError, match="the limit of a codebook"):
+        fit_in_batches(endless(), [2])  # type: ignore[arg-type]
 
 
 @pytest.fixture

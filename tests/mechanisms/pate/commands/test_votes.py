@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator
 
+from dprecipe.cli import documents
 from dprecipe.cli import main as cli
 from dprecipe.faults import PlanRefused, UsageFault
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.pate.commands import votes as module
 from dprecipe.mechanisms.pate.commands.forecast import forecast_plan
 from dprecipe.mechanisms.pate.commands.forecast_document import Forecast
 from dprecipe.mechanisms.pate.commands.simulate import Agreement
@@ -183,11 +183,11 @@ def test_wrong_use(tmp_path: Path) -> None:
     assert all(finding.place is not None for finding in refused.value.findings)
 
 
-def test_signs_of_life_come_after_some_time(
+def test_notes_on_progress_come_after_some_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter([0.0, 1.0, 2.5, 3.0])
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock, 3.0)))
+    monkeypatch.setattr(documents, "time", SimpleNamespace(monotonic=lambda: next(clock, 3.0)))
     forecast_votes(FINE, [GNMAX, FEW])
     assert capsys.readouterr().err == "now costs of the votes\n"
 

@@ -1,0 +1,41 @@
+"""Documents in the folder of `--out`, and notes on progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dprecipe.cli import documents
+from dprecipe.faults import UsageFault
+
+
+def test_documents_are_written_into_a_new_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    documents.write_documents(folder, {})
+    assert folder.is_dir()
+    documents.write_documents(folder, {"one.json": "{}\n", "one.svg": "ε"})
+    assert {path.name: path.read_text("utf-8") for path in folder.iterdir()} == {"one.json": "{}\n", "one.svg": "ε"}
+
+
+def test_a_folder_that_cannot_be_made_is_a_usage_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageFault, match="can't be written"):
+        documents.write_documents(tmp_path / "file", {})
+
+
+def test_notes_are_limited_to_one_in_each_interval(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 1.0, 2.5, 2.5, 3.0])
+    monkeypatch.setattr(documents, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    report = documents.limit_notes()
+    for note in ("first", "second", "third"):
+        report(note)
+    assert capsys.readouterr().err == "second\n"
+
+
+def test_notes_before_the_first_interval_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    documents.limit_notes()("soon")
+    assert capsys.readouterr().err == ""
