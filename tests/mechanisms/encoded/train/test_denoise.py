@@ -79,7 +79,7 @@ def test_sorted_on_a_device_it_is_the_same_to_the_bit(
     before = noisy.clone()
     expected = kolmogorov_smirnov(noisy, distribution, 1.7, groups, shrink=shrink)
     fetched = []
-    real = denoise._fetching
+    real = denoise._fetch_from
 
     def noted(ordered: Tensor) -> denoise.At:
         at = real(ordered)
