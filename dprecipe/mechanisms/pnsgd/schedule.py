@@ -1,7 +1,7 @@
 """A run cut into stages: whole steps with one learning rate and one scale of noise each.
 
 The account charges for the stages and the engine takes them, so that what runs is what was accounted for. A learning
-rate that moves becomes a staircase (`dprecipe.mechanisms.noisy_sum.piecewise`).
+rate that moves becomes piecewise constant (`dprecipe.mechanisms.noisy_sum.piecewise`).
 """
 
 from __future__ import annotations
