@@ -1,4 +1,4 @@
-"""How findings put words together."""
+"""Joining words in findings."""
 
 from __future__ import annotations
 

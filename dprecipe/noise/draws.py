@@ -18,8 +18,8 @@ _BELOW = np.uint64(2**63 - 1)
 def draw_noise(distribution: Distribution, stream: Stream, count: int) -> NDArray[np.float64]:
     """`count` independent draws of a distribution of scale 1, float64.
 
-    Every family is an exact transformation of uniforms with 63 bits, so the only thing that ends its tails is the
-    uniform nearest to 0; what lies beyond has these probabilities:
+    Every family is an exact transformation of uniforms with 63 bits, so its tails end only at the
+    uniform nearest to 0. The largest draws, and the probability beyond them:
 
     - laplace reaches 44.3 and sech 44.6, cauchy 1.1e19: 2^-64;
     - student_t reaches sqrt(df (2^(128/df) - 1)), 415 for df = 9: less than 2^-64;

@@ -1,8 +1,8 @@
 """Secret randomness: keyed ChaCha20 streams for sampling and noise.
 
-One 256-bit root an attempt, from the operating system, kept in memory only. Every purpose and every step has a
-stream of its own, derived by HMAC-SHA256, so that no two draws share key and counter and a resumed run, which has
-a new root, can't replay noise. The model's seed never comes near these streams.
+Each attempt has one 256-bit root from the operating system, kept in memory only. Each purpose and step has its own
+stream, derived by HMAC-SHA256. So no two draws share key and counter, and a resumed run, which has a new root, can't
+replay noise. The model's seed is never used for these streams.
 
 Source: RFC 8439 (ChaCha20); RFC 2104 (HMAC).
 """
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 _ZEROS = memoryview(bytes(1 << 17))
 
 Purpose = Literal["sampling", "noise", "augmentation", "layers"]
-"""`layers`: what they draw while gradients are computed."""
+"""`layers`: draws of the model's layers while gradients are computed."""
 
 
 @final
@@ -50,12 +50,13 @@ class Stream:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
         self.key = key
-        """For a processor that makes the keystream itself. One or the other: both would draw the same."""
+        """For a device that computes the keystream itself. Use either the key or the stream: both give the same
+        draws."""
         self._cipher = Cipher(algorithms.ChaCha20(key, block.to_bytes(8, "little") + bytes(8)), mode=None).encryptor()
         self._started = self._shared = False
 
     def shared(self, blocks: Sequence[int]) -> list[Stream]:
-        """The same stream from each of these blocks on, for those who draw side by side; nobody else can then.
+        """The same stream from each of these blocks on, for parallel draws; this stream can't be used afterwards.
 
         Raises:
             ValueError: something was drawn from it, or it was shared before.
@@ -72,7 +73,7 @@ class Stream:
             ValueError: the stream was shared.
         """
         if self._shared:
-            raise ValueError("this stream was shared: what it would draw, others do")
+            raise ValueError("this stream was shared: its draws belong to others")
         self._started = True
         for start in range(0, len(out_B), len(_ZEROS)):
             part = out_B[start : start + len(_ZEROS)]

@@ -15,7 +15,7 @@ MAX_LAMBDA = 8
 
 
 def check(family: str, shape: float | None) -> None:
-    """Whether there is such a distribution.
+    """Check that there is such a distribution.
 
     Raises:
         ValueError: unknown family, a shape where none belongs, none where one does, or one out of range.

@@ -1,7 +1,7 @@
 """A noise block: `{family, multiplier, …shape}`.
 
-All six families are words of the language; which of them a mechanism can account for is its room's business
-(`dprecipe.planning.rules`), so that a pair without a bound is refused with a reason and not as a spelling mistake.
+All six families are words of the language. Each mechanism says which of them it can account for, so that a family
+without a bound is refused with a reason and not as a spelling mistake.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ Noise = Annotated[
 
 
 class Lasting(Block):
-    """A phase of a run: noise, and how long it lasts. The last phase lasts to the end and says nothing."""
+    """A phase of a run: noise and its length. The last phase lasts to the end and states no length."""
 
     epochs: PositiveFloat | None = Field(None, description="length of the phase in passes over the data; or `steps`")
     steps: PositiveInt | None = None

@@ -1,7 +1,8 @@
 """Warnings that the recipe's author has read and accepts: `accept: {P112: "the reason"}`.
 
-An accepted warning is still told, with the reason; it is a declaration of the plan and so stands in the certificate.
-Errors can't be accepted, and what did not occur can't either: an old reason does not cover a later finding.
+An accepted warning is still shown, with the reason. It becomes a declaration of the plan and so appears in the
+certificate. Errors can't be accepted, nor can warnings that did not occur: an old reason must not cover a later
+finding.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PLAN_WARNINGS = frozenset({"P173", "P174"})
 
 
 def mark_accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, those that the recipe accepts with the reason."""
+    """The findings; accepted warnings with their reason."""
     return [
         finding if finding.is_error else replace(finding, accepted=recipe.accept.get(finding.code, "").strip())
         for finding in findings
@@ -50,11 +51,11 @@ def mark_accepted(recipe: Recipe, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def find_invalid_acceptances(recipe: Recipe) -> Iterator[Finding]:
-    """Codes that can't be accepted, and reasons that are none."""
+    """Codes that can't be accepted, and empty reasons."""
     for code, reason in recipe.accept.items():
         if code in WARNINGS:
             if not reason.strip():
-                yield Finding("R123", f"{code} is accepted for no reason", "write the reason", f"accept.{code}")
+                yield Finding("R123", f"{code} is accepted without a reason", "write the reason", f"accept.{code}")
             continue
         known = code in CODES or re.fullmatch("[YRP][0-9]{3}", code)
         message = (
@@ -63,7 +64,7 @@ def find_invalid_acceptances(recipe: Recipe) -> Iterator[Finding]:
             else f"no finding has the code {code!r}"
         )
         remedy = (
-            "remove it, and mend what the finding is about" if known else "remove it, or write the code of a warning"
+            "remove it, and fix what the finding is about" if known else "remove it, or write the code of a warning"
         )
         yield Finding("R123", message, remedy, f"accept.{code}")
 
@@ -75,7 +76,7 @@ def find_unused_acceptances(recipe: Recipe, findings: Sequence[Finding], among: 
         if code in among and code not in met:
             yield Finding(
                 "R124",
-                f"{code} is accepted, and did not occur",
+                f"{code} is accepted but did not occur",
                 f"remove accept.{code}",
                 f"accept.{code}",
                 severity=Severity.WARNING,
@@ -83,7 +84,7 @@ def find_unused_acceptances(recipe: Recipe, findings: Sequence[Finding], among: 
 
 
 def open_warnings(findings: Iterable[Finding]) -> list[str]:
-    """Warnings that nobody accepted, in this program's words."""
+    """Warnings that are not accepted, in the words of `WARNINGS`."""
     codes = {f.code for f in findings if not f.is_error and not f.accepted and f.code in WARNINGS}
     return [f"{code}: {WARNINGS[code]}" for code in sorted(codes)]
 

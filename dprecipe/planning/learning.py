@@ -1,8 +1,8 @@
-"""How the model learns, across the blocks: by noisy steps, by a convex mechanism's own, by a student's, or at once.
+"""Checks of how the model is trained: by noisy steps, by a convex mechanism, as a student, or by direct fitting.
 
-A convex mechanism has no optimizer: its steps are plain, and its block says how long each is. A student learns from
-public records and released labels, so its training spends nothing: it has a batch size of its own and no length that
-could be solved for. Trees are fitted at once; so is a student's logistic regression without a `training` block.
+A convex mechanism has no optimizer: it takes plain steps, whose length its block states. A student learns from public
+records and released labels, so its training spends nothing: it has its own batch size, and its length can't be solved
+for. Trees are fitted directly; so is a student's logistic regression without a `training` block.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check_training_block(recipe: Recipe) -> Iterator[Finding]:
         if has_student(recipe) and training != Training():
             yield Finding(
                 "R304",
-                f"a {recipe.model.kind} is fitted at once: nothing would read how it is trained",
+                f"a {recipe.model.kind} takes no gradient steps: training has no effect",
                 "remove training, or choose model.kind logistic_regression, mlp or cnn",
                 "training",
             )
@@ -83,7 +83,7 @@ def check_training_block(recipe: Recipe) -> Iterator[Finding]:
         if training != Training():
             yield Finding(
                 "R304",
-                f"{recipe.mechanism.kind} has no length and no optimizer: nothing would read how it is trained",
+                f"{recipe.mechanism.kind} has no length and no optimizer: training has no effect",
                 "remove training",
                 "training",
             )
@@ -160,7 +160,7 @@ def check_training_keys(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_runtime_options(recipe: Recipe) -> Iterator[Finding]:
-    """A mechanism is not asked for options of `runtime` that it does not read, nor for what none can do."""
+    """A recipe may set only the options of `runtime` that its mechanism reads."""
     kind, runtime = recipe.mechanism.kind, recipe.runtime
     options = mechanism_of(kind).runtime_options
     if "compile" in options and runtime.compile is True and recipe.data.unit != "record":

@@ -1,4 +1,4 @@
-"""Paths of data files, as far as their text alone tells that they can't be meant: nothing is opened."""
+"""Paths of data files that are wrong by their text alone; no file is opened."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def declared_files(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
 
 
 def check_data_files(recipe: Recipe) -> Iterator[Finding]:
-    """A recipe fills in no variables, and a file is of the kind that its source reads."""
+    """Paths have no variables, and name files of the kind that the source reads."""
     for key, source, path in declared_files(recipe):
         variable = _VARIABLE.search(path)
         if variable is not None:
@@ -50,8 +50,8 @@ def check_data_files(recipe: Recipe) -> Iterator[Finding]:
             name = f"`{rest}`" if rest and not _VARIABLE.search(rest) else "the path"
             yield Finding(
                 "R121",
-                f"`{variable[0]}` stands for nothing: a recipe fills in no variables",
-                f"write {name} as it is below the folder of the data, which --data-root or $DPRECIPE_DATA names",
+                f"`{variable[0]}` is not replaced: recipes have no variables",
+                f"write {name} relative to the data folder (--data-root or $DPRECIPE_DATA)",
                 key,
             )
             continue
@@ -60,7 +60,7 @@ def check_data_files(recipe: Recipe) -> Iterator[Finding]:
             other = _READ_BY.get(kind)
             save = {"csv": "save it as csv", "parquet": "save it as parquet", "npz": "save its arrays as npz"}
             remedy = save.get(source, "name the idx file") + (f", or set source to {other}" if other else "")
-            yield Finding("R122", f"{path} ends like {kind}, and source {source} does not read one", remedy, key)
+            yield Finding("R122", f"{path} looks like {kind}, which source {source} does not read", remedy, key)
 
 
 def _suffix(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Records that are chosen by their place in a file: what moves a place must not be a neighbour."""
+"""Records selected by their place in a file: no neighbouring data set may shift the places."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Public records: there where a student asks about them, nowhere else, and none of them private.
+"""Public records: only for a mechanism with a student, and none of them private.
 
-A source says where its records come from, not what they are: two files may hold the same records. Here sources are
-compared by what the recipe says; `dprecipe.data` compares the files.
+Two files may contain the same records. Here sources are compared by what the recipe says; `dprecipe.data` compares the
+files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dprecipe.recipe.root import Recipe
 
 
 def assume_public_weights(recipe: Recipe) -> Iterator[Assumption]:
-    """Weights that were learned elsewhere are public or they are not: no program can see it."""
+    """Whether weights learned elsewhere are public can only be declared."""
     if isinstance(recipe.model, Pretrained) and recipe.model.starts_elsewhere:
         yield Assumption(
             "initial_weights",
@@ -57,29 +57,29 @@ def check_disjoint_sources(recipe: Recipe) -> Iterator[Finding]:
     if share_records(train, public):
         yield Finding(
             "P150",
-            "data.public reads the very records of data.train: they would be published, and no noise covers that",
-            "name other records (another file or split, or records ranges that don't meet)",
+            "data.public reads records of data.train: they would be published without noise",
+            "name other records (another file or split, or `records` ranges that do not overlap)",
             "data.public",
         )
     if test is not None and share_records(test, public):
         yield Finding(
             "P151",
-            "data.test reads records of data.public: the score would be of records that the student has seen",
-            "name other records (another file or split, or records ranges that don't meet)",
+            "data.test reads records of data.public, which the student has seen",
+            "name other records (another file or split, or `records` ranges that do not overlap)",
             "data.test",
             severity=Severity.WARNING,
         )
 
 
 def check_test_records(recipe: Recipe) -> Iterator[Finding]:
-    """Public scores on the training records would publish them unpaid."""
+    """Public scores on the training records would publish them outside the budget."""
     train, test = recipe.data.train, recipe.data.test
     if test is not None and test.access == "public" and share_records(train, test):
         yield Finding(
             "P113",
             "data.test is declared public and reads the very records of data.train: its scores would publish them "
             "unpaid",
-            "name other records (another file or split, or records ranges that don't meet), or access: "
+            "name other records (another file or split, or `records` ranges that do not overlap), or access: "
             "private_internal",
             "data.test",
         )

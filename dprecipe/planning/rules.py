@@ -1,7 +1,7 @@
-"""Checks across blocks, each a small function: what pydantic can't see and the mathematics won't cover. How the model
-learns is in `dprecipe.planning.learning`, what is public in `dprecipe.planning.public`.
+"""Checks across blocks, each a small function: what pydantic can't see and the mathematics does not cover. Checks of
+the training are in `dprecipe.planning.learning`, of public records in `dprecipe.planning.public`.
 
-`check` is what `dprecipe validate` runs after the structure holds; it reads no data. Findings carry the dotted path;
+`dprecipe validate` runs `check` on a recipe whose structure is valid; it reads no data. Findings have the dotted path;
 the language adds the place.
 """
 
@@ -54,7 +54,7 @@ def check_free_variable(recipe: Recipe) -> Iterator[Finding]:
 
 
 def check_relation(recipe: Recipe) -> Iterator[Finding]:
-    """A mechanism's guarantee compares the data sets that its theorems compare."""
+    """A mechanism covers only the neighbouring relations of its theorems."""
     kind, relation = recipe.mechanism.kind, recipe.budget.neighbouring
     mechanism = mechanism_of(kind)
     if relation not in mechanism.relations:

@@ -27,13 +27,13 @@ def check_unit_column(recipe: Recipe) -> Iterator[Finding]:
 
 
 def assume_unit_column(recipe: Recipe) -> Iterator[Assumption]:
-    """What only who made the file can know of the column."""
+    """What only the author of the file can know about the column."""
     unit = recipe.data.unit
     if unit != "record":
         name = quote_name(unit.column)
         yield Assumption(
             "unit",
-            f"{name} tells apart who is to be protected: all records of one person, or of whatever it names, have one "
-            "value of it; whoever has several values is protected in each of them, not in all together",
+            f"{name} identifies the units to be protected: all records of one unit have the same value. Someone with "
+            "several values is protected for each value by itself, not for all of them",
             "declaration",
         )

@@ -1,24 +1,25 @@
-"""The accountants: what a list of charges costs. Every number returned is an upper bound.
+"""The accountants: the cost of a list of charges. Every number returned is an upper bound.
 
 "pld"          privacy-loss distributions (Koskela et al. 2020; Doroshenko et al. 2022), the tightest. For
                unsampled Gaussians alone the exact Gaussian-DP formula is used and reported as "gdp"; where
-               the Rényi bound is smaller (only on grids that had to be coarse, and for exchanged codes and
-               sanitised costs, of which no such distribution is known) it is reported as "rdp"
+               the Rényi bound is smaller (on coarse grids, and for exchanged codes and sanitised costs,
+               whose loss distribution is not known) it is reported as "rdp"
 "rdp"          Rényi curves with the improved conversion (Canonne, Kamath & Steinke 2020)
 "rdp_classic"  Rényi curves with Mironov's conversion, to reproduce papers
-"gdp"          the exact Gaussian-DP formula; answers infinity when anything else took place
+"gdp"          the exact Gaussian-DP formula; infinity if there are other events
 
 They compose what events give (`events.Event`) and know no kinds of them.
 
-An event that does not compose has bounds of its own (`profile.Profile`): "pld" is the least of them, reported by its
-name; "rdp" and "rdp_classic" the Rényi bound that checks it; "gdp" the Gaussian one where there is one. It holds for
-the event's own relation; several equal ones are composed by basic composition, and in other company there is no bound.
+An event that does not compose has its own bounds (`profile.Profile`): "pld" is the smallest of them, reported by its
+name; "rdp" and "rdp_classic" are the Rényi bound that checks it; "gdp" is the Gaussian bound, if there is one. They
+hold for the event's own relation. Equal events are composed by basic composition; beside other events there is no
+bound.
 
-Where batches have a largest size, two bounds are tried: what a full batch tells is composed with the rest; or a full
-batch tells everything, and the chance that there is any is added to δ.
+Where batches have a maximum size, two bounds are tried, and the smaller counts: the loss of a full batch is composed
+with the rest; or a full batch counts as a failure, and the probability of any full batch is added to δ.
 
-Replacing a unit is removing one and adding another. Where an event has no bound of its own for it, the whole is
-accounted for as that, whatever the accountant: group privacy, 2 ε and (1 + exp(ε)) δ(ε).
+Replacing a unit is removing one and adding another. If an event has no direct bound for replacement, every accountant
+uses group privacy for the whole workload: 2 ε and (1 + exp(ε)) δ(ε).
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _CLOSE_ORDERS = 128
 _MANY_STEPS = 8
 _WHOLE_ORDERS = tuple(order for order in curves.DEFAULT_ORDERS if order >= 2 and order == int(order))
 _MIN_MAX_ORDER = 1.001
-"""An event whose largest Rényi order is less costs anything."""
+"""Below this maximum Rényi order no finer grid of orders is tried."""
 _LARGEST_HALF = 300.0
-"""No ε is looked for beyond twice this where a replacement counts as two steps."""
+"""Half of the largest ε that is searched for under group privacy."""
 
 
 class AccountantsDisagree(Fault):
@@ -54,7 +55,7 @@ class AccountantsDisagree(Fault):
 
 
 def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, accountant: str) -> float:
-    """Upper bound of ε at δ, 0 < δ < 1, for all charges together; infinity when it can't be bounded.
+    """Upper bound of ε at δ, 0 < δ < 1, for all charges composed; infinity where no bound is known.
 
     Guarantees: the composition of the charges, in any order, is (result, δ)-DP under `neighbouring`.
 
@@ -65,7 +66,7 @@ def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring,
 
 
 def delta(charges: Iterable[Charge], epsilon: float, neighbouring: Neighbouring, accountant: str) -> float:
-    """Upper bound of δ in [0, 1] at ε >= 0 for all charges together; 1 when it can't be bounded.
+    """Upper bound of δ in [0, 1] at ε >= 0 for all charges composed; 1 where no bound is known.
 
     Guarantees: the composition of the charges is (ε, result)-DP under `neighbouring`.
 
@@ -114,7 +115,7 @@ def epsilon_answer(charges: Iterable[Charge], delta: float, neighbouring: Neighb
 
 
 _NEGLIGIBLE = 3e-4
-"""Share of δ: if full batches are rarer than that, nothing is gained by asking what they tell."""
+"""Share of δ: if full batches are rarer than this, composing their loss gains nothing."""
 
 
 def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
@@ -198,7 +199,7 @@ def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[floa
 
 
 _GRID = 10 * pld.TOLERANCE
-"""Share of ε by which two bounds of δ may be apart because one is worked out on a grid."""
+"""Share of ε by which two bounds of δ may differ because one of them is computed on a grid."""
 
 
 def rdp_curve(work: Workload, orders: Sequence[float]) -> Array:
@@ -229,7 +230,7 @@ def _delta_at(orders: Sequence[float], rdp: Array, *, epsilon: float, kind: Conv
 
 
 def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Optimum], at_infinity: float) -> Optimum:
-    """The best of all orders tried; `at_infinity` is what the order ∞ gives, the largest loss."""
+    """The best value over all orders tried; `at_infinity` is the value of the order ∞, from the largest loss."""
     orders = _orders(work)
     best = convert(orders, rdp_curve(work, orders))
     if best.at_last:
@@ -240,8 +241,8 @@ def _over_orders(work: Workload, convert: Callable[[Sequence[float], Array], Opt
 
 
 def _orders(work: Workload) -> tuple[float, ...]:
-    """The default orders; where there is a largest order, also some close to each other below it; of many different
-    events whose curves are integrals, for the time it takes, whole ones alone."""
+    """The default orders. If there is a maximum order, also a fine grid below it. If many events have curves that are
+    integrals, only integer orders, to save time."""
     if sum(part.event.integrates for part in work.parts) > _MANY_STEPS:
         return _WHOLE_ORDERS
     largest = min((part.event.max_order for part in work.parts), default=math.inf)
@@ -252,10 +253,10 @@ def _orders(work: Workload) -> tuple[float, ...]:
 
 
 def _epsilon_by_group_privacy(charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
-    """2 ε of removing a unit and adding another, for nearly the least ε with (1 + exp(ε)) δ(ε) <= δ.
+    """2 ε of removing a unit and adding another, for nearly the smallest ε with (1 + exp(ε)) δ(ε) <= δ.
 
-    With g(x) = ε at δ/(1 + exp(x)), g(x) will do wherever g(x) <= x; the secant rule finds where they meet. g is known
-    no better than on its grids, so x may lie a little above, and the more so the longer it takes.
+    With g(x) = ε at δ/(1 + exp(x)), every x with g(x) <= x is a bound; the secant method finds the fixed point. g is
+    computed on grids, so x may end slightly above it; the tolerance grows with each iteration.
 
     Source: Dwork & Roth 2014, Theorem 2.2 with the δ of two steps, δ(ε) + exp(ε) δ(ε).
     """

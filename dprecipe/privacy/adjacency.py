@@ -11,7 +11,7 @@ class Neighbouring(StrEnum):
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
     REPLACE_ONE = "replace_one"
     ZERO_OUT_ONE = "zero_out_one"
-    """One unit in its place gives way to a null one: it takes part in every draw and adds nothing to any sum."""
+    """One unit is replaced by a null unit, which takes part in every draw and adds nothing to any sum."""
 
     @property
     def words(self) -> str:

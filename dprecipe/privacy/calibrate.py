@@ -1,4 +1,4 @@
-"""Solving for the free variable: the least noise, or the most steps, that a budget allows. Never over it."""
+"""Calibration: the least noise, or the largest number of steps, that a budget allows. Never above the budget."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def calibrate_count(
     accountant: str,
     spent: Sequence[Charge] = (),
 ) -> int:
-    """Most further events such that `spent` and they together cost at most ε at δ; 0 when not even one fits.
+    """Largest number of further events that, composed with `spent`, cost at most ε at δ; 0 if not even one fits.
 
     Guarantees: the cost of `spent` and the result, rounded up to six digits, is at most ε unless the result
     is 0; one event more (2e-5 of the result more, above 50,000) would cost more than ε by `accountant`.
@@ -127,8 +127,8 @@ def calibrate_count(
 
 
 def _stand_ins(charges: Sequence[Charge]) -> list[Charge]:
-    """The charges with Gaussian noise of the same Fisher information in place of any other: about as expensive, in
-    many dimensions exactly, and accounted for at once.
+    """The charges with all noise replaced by Gaussian noise of the same Fisher information: fast to account for, and
+    about as expensive (in the limit of many dimensions, exactly).
     """
     return [Charge(charge.event.stand_in(), charge.count) for charge in charges]
 
@@ -136,7 +136,7 @@ def _stand_ins(charges: Sequence[Charge]) -> list[Charge]:
 def _bracket(
     cost: Callable[[float], float], start: float, budget: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """A σ within the budget and a smaller one above it, each with its cost, as near to `start` as is found."""
+    """A σ within the budget and a smaller σ above it, each with its cost, near `start`."""
     sigma, value, factor = start, cost(start), 1.05
     if value <= budget:
         while True:
@@ -158,8 +158,8 @@ def _bracket(
 
 
 def _leap(value: float, budget: float, factor: float) -> float:
-    """A factor < 1 for the next σ: costs fall about like 1/σ, so go as far as the costs differ, and some
-    more.
+    """A factor < 1 for the next σ. Costs fall roughly like 1/σ, so the factor follows the ratio of the costs, and a
+    little beyond.
     """
     gap = abs(math.log(value / budget)) if 0 < value < math.inf else 1.0
     return 1 / (factor * math.exp(min(gap, 3.0)))

@@ -48,7 +48,7 @@ class Window:
     weighted: Array
     """Σ_{j>=i} p_j exp(low - l_j)."""
     charge: float
-    """What is added to every δ: the mass at infinity and beyond the window."""
+    """Added to every δ: the mass at infinity and above the window."""
     centre: float
     spread: float
 
@@ -61,7 +61,7 @@ class Window:
         return float(self.losses[-1])
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound of δ(ε); 1 below the window, where it knows nothing."""
+        """Upper bound of δ(ε); 1 below the window, where nothing is known."""
         if not epsilon >= self.low:
             return 1.0
         index = int(np.searchsorted(self.losses, epsilon, side="right"))
@@ -165,7 +165,7 @@ class Composition:
         return None
 
     def delta(self, epsilon: float, guess: float, enough: float = 0.0) -> float:
-        """Upper bound of δ at ε >= 0; any bound that is at most `enough` will do.
+        """Upper bound of δ at ε >= 0; returns the first bound that is at most `enough`.
 
         Raises:
             WindowError: more bins needed than allowed.

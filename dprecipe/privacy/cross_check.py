@@ -1,13 +1,16 @@
 """The cross-check accountant: Google's dp-accounting, behind one function.
 
-Each event puts itself as a question (`questions`), and nothing here knows kinds of events. Their imports are slow and
-warnings noisy, so both happen inside the call. The library is given floats only: 0.6.0 reads integer multipliers of a
-composition wrongly.
+Each event states itself as a question (`questions`); no kind of event is named here. dp-accounting is slow to import
+and prints many warnings, so it is imported, and silenced, inside the call. It gets floats only: version 0.6.0 misreads
+integer multipliers of a composition.
 
-Which way it is asked depends on the questions: a release that does not compose by itself; counts alone, as the noise on
-them; sums of batches with a largest or a fixed size, and what the library makes itself, by its distributions; sums
-within a box, and what has a Rényi curve alone, by divergences worked out anew (`box.recheck`, the events' own), which
-the library composes and converts; all else by its accountants.
+| questions | how the library answers |
+|---|---|
+| one release that does not compose | the event's second bound |
+| noisy counts only | distributions of the noise on the counts |
+| batches with a maximum or fixed size; the library's own distributions | its distributions, composed |
+| sums within a box; events with only a Rényi curve | divergences computed a second time (`box.recheck`, events) |
+| all others | its accountants |
 """
 
 from __future__ import annotations
@@ -47,10 +50,10 @@ from dprecipe.privacy.workload import summarise_charges, uncap_charges
 Array = NDArray[np.floating[Any]]
 
 _MAX_WORK = 2e5
-"""Shifts (and some) times the square root of the coordinates, over all boxes: ten seconds of convolutions."""
+"""Limit on `recheck.estimate_effort` over all boxes: about ten seconds of convolutions."""
 _MAX_CELLS = 400_000
 _MIN_DELTA = 1e-12
-"""Below it a transform's rounding, and what is cut off, would decide what the library answers."""
+"""Below this δ, rounding and truncation of the FFT would decide the library's answer."""
 _TOLERANCE = 2e-4
 """Share of ε that the grid of the composition may add."""
 _MORE_ORDERS = 60
@@ -59,7 +62,7 @@ _ORDER = recheck.MAX_ORDER
 
 @dataclass(frozen=True, slots=True)
 class LibraryAnswer:
-    """What the other library says, and which of its accountants said it."""
+    """The library's ε, its version, and the accountant that gave it."""
 
     name: str
     version: str
@@ -67,7 +70,7 @@ class LibraryAnswer:
 
 
 def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> float:
-    """ε alone of what `ask_library` answers.
+    """The ε of `ask_library`.
 
     Raises:
         ValueError: δ outside (0, 1).
@@ -78,17 +81,17 @@ def epsilon(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring)
 def ask_library(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, or_renyi: bool = True
 ) -> LibraryAnswer:
-    """ε at δ of all charges together by dp-accounting: its PLD accountant, or its RDP accountant where that
-    fails. `or_renyi`: for want of memory, too; else the question stays open.
+    """ε at δ of all charges by dp-accounting: its PLD accountant, or its RDP accountant if that fails. `or_renyi`: fall
+    back to RDP also when memory runs out; otherwise raise.
 
-    Guarantees: an upper bound as far as dp-accounting's are; no line of it runs this package's arithmetic
-    beyond adding up 1/σ² of unsampled Gaussians and doubling their sensitivity under replace-one; of votes alone, not
-    even that. With sums in a box it is one up to what nodes leave open, some 1e-5 of ε; by Rényi divergences where
-    vectors are exchanged, where an event has its curve alone, or where distributions would take more than some ten
-    seconds. Infinity where it is not known how to ask.
+    Guarantees: an upper bound to the extent that dp-accounting's are. It shares no arithmetic with this package, except
+    that 1/σ² of unsampled Gaussians are added and their sensitivity is doubled under replace-one (not for votes). For
+    sums in a box it is a bound up to quadrature error, about 1e-5 of ε. Rényi divergences are used where vectors are
+    exchanged, where an event has only a Rényi curve, and where distributions would take more than about ten seconds.
+    Infinity where the library can't express the events.
 
     Raises:
-        MemoryError: there is not enough, and not `or_renyi`.
+        MemoryError: memory runs out, and `or_renyi` is false.
         ValueError: δ outside (0, 1).
     """
     if not 0 < delta < 1:
@@ -98,7 +101,7 @@ def ask_library(
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """What the library is asked about charges accounted for under one relation. `mu`: of the unsampled Gaussians."""
+    """Charges under one relation, in the library's terms. `mu` is that of the unsampled Gaussians."""
 
     relation: Neighbouring
     mu: float
@@ -106,7 +109,7 @@ class _Query:
     boxes: tuple[tuple[BoxSum, int], ...] = ()
     curves: tuple[tuple[RenyiCurve, int], ...] = ()
     unknown: bool = False
-    """Whether there is anything that divergences are not worked out of here."""
+    """Whether there is an event whose divergences are not known here."""
 
     @property
     def steps(self) -> int:
@@ -125,7 +128,7 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
         return LibraryAnswer("dp_accounting.pld", version, 0.0)
     if not work.bounded:
         return LibraryAnswer("dp_accounting", version, math.inf)
-    if work.whole:  # alone: in any other company it has no bound
+    if work.whole:  # the only event: beside others it has no bound
         (whole,) = work.whole
         run = whole.event.cross_check()
         if not isinstance(run, WholeRun):
@@ -183,8 +186,8 @@ def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Qu
 def _ask_for_zero_out(
     charges: tuple[Charge, ...], questions: list[tuple[Question, int]], delta: float, or_renyi: bool
 ) -> LibraryAnswer:
-    """Blanking out a unit where batches have a largest size: as replacing it; or as removing it, had no batch a largest
-    size, with the chance that one is full taken from δ. Both hold, and the smaller counts."""
+    """ε of zeroing out a unit where batches have a maximum size: that of replacing it; or that of removing it without a
+    maximum size, with the probability of a full batch taken from δ. Both are bounds; the smaller counts."""
     from scipy import stats
 
     result = ask_library(charges, delta, Neighbouring.REPLACE_ONE, or_renyi)
@@ -228,10 +231,10 @@ def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool)
 
 
 def _run_accountant(library: Any, make: Any, query: _Query, delta: float, doubled: float) -> float | None:
-    """ε, or None when this accountant has no answer; `doubled`: what it multiplies a sensitivity by itself.
+    """ε, or None if this accountant has no answer; `doubled`: the factor by which it multiplies a sensitivity itself.
 
     Raises:
-        MemoryError: there is not enough for an answer, which is no answer of another accountant's.
+        MemoryError: memory runs out; the caller decides whether to ask another accountant.
     """
     try:
         accountant = make()
@@ -247,7 +250,7 @@ def _run_accountant(library: Any, make: Any, query: _Query, delta: float, double
 
 
 def _ask_by_divergences(query: _Query, delta: float, twice: bool) -> tuple[str, float]:
-    """Name and ε for what is asked under add-or-remove-one; `twice`: for removing a unit and adding another."""
+    """Name and ε under add-or-remove-one; `twice`: of removing a unit and adding another."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     if query.unknown:
@@ -283,8 +286,8 @@ def _max_loss(query: _Query) -> float:
 
 
 def _double_epsilon(delta_of: Callable[[float], float], start: float, delta: float) -> float:
-    """ε of removing a unit and adding another: twice the least h >= `start` with (1 + exp(h)) δ(h) <= δ; infinity above
-    600."""
+    """ε of removing a unit and adding another: twice the smallest h >= `start` with (1 + exp(h)) δ(h) <= δ; infinity
+    above 600."""
     low, high = 0.0, start
     while high < 300 and not (1 + math.exp(high)) * delta_of(high) <= delta:
         low, high = high, 1.2 * high + 1e-6
@@ -297,9 +300,8 @@ def _double_epsilon(delta_of: Callable[[float], float], start: float, delta: flo
 
 
 def _compose_losses(query: _Query, delta: float, finest: float) -> Any:
-    """The library's distribution of everything, in both directions; None where there is none, or none soon enough.
-
-    `finest`: the step of the grid, where that many points are allowed.
+    """The library's loss distribution of the whole query, in both directions; None if there is none, or if it would
+    take too long. `finest` is the step of the grid, unless that would need too many points.
     """
     from dp_accounting.pld import privacy_loss_distribution as library
 
@@ -332,7 +334,7 @@ def _compose_losses(query: _Query, delta: float, finest: float) -> Any:
 
 
 def _choose_orders(query: _Query) -> tuple[float, ...]:
-    """Rényi orders; where curves end, such as they have."""
+    """Rényi orders; below the maximum order, where a curve has one."""
     if not query.curves:
         return DEFAULT_ORDERS
     largest = min(min(curve.max_order for curve, _ in query.curves), float(_ORDER))

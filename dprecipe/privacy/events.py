@@ -10,8 +10,8 @@ certificate read and write them by `kind`, and the gate asks them for their nois
         bias: PositiveFloat
         ...
 
-It is defined where it is released: in a mechanism's `events.py`, or in `privacy/noisy_sums.py` where several release
-it. Such a module imports no numpy: formulas are imported inside of methods.
+Define it where it is released: in a mechanism's `events.py`, or in `privacy/noisy_sums.py` if several mechanisms
+release it. Such a module must not import numpy at the top: methods import the formulas they need.
 
 Compatibility contract: a field, once written to a ledger or a certificate, is never removed and never changes its
 meaning.
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from dprecipe.privacy.sampling import Sampling
 
 MAX_VALUE = 10**15
-"""No count and no scale of an untrusted event may exceed this."""
+"""Largest absolute value of any number in an untrusted event."""
 MAX_ROWS = 4096
-"""Of a table within an event."""
+"""Largest number of rows of a table within an event."""
 
 Rate = Annotated[float, Field(gt=0, le=1)]
 Word = Annotated[str, Field(min_length=1, max_length=200)]
@@ -63,15 +63,16 @@ NormKind = Literal["l1", "l2"]
 
 
 def one_of(*words: str) -> Any:
-    """The constraint of a field that is one of some words."""
+    """The constraint of a field whose value is one of these words."""
     return Field(pattern=f"^({'|'.join(words)})$", json_schema_extra={"enum": list(words)})
 
 
 class Event:
-    """One release. Subclasses are frozen dataclasses whose fields are public constants, JSON types all of them.
+    """One release. Subclasses are frozen dataclasses; all fields are public constants of JSON types.
 
-    An event that composes overrides `squared_mu` (an unsampled Gaussian mechanism), or `rdp` and, where it has one,
-    `losses`. One that doesn't overrides `profile`. What the methods below answer by default is what most events say.
+    An event that composes overrides `squared_mu` (an unsampled Gaussian mechanism), or `rdp` and, if it has a
+    privacy-loss distribution, `losses`. An event that does not compose overrides `profile`. The defaults below fit
+    most events.
 
     Formal guarantee: for every pair of neighbouring data sets under `relation`, whatever was released before, the two
     distributions of this release have Rényi divergences of at most `rdp(orders, relation)`, and are dominated by
@@ -79,26 +80,27 @@ class Event:
 
     | case | what it costs |
     |---|---|
-    | no unit takes part (an empty batch) | as much: that the batch is empty is itself drawn, and noise is added to 0 |
-    | no noise (σ = 0) | refused: no such event can be made |
-    | one unit in the data set | as much as with any number; a batch of fixed size is refused |
+    | no unit takes part (an empty batch) | the same: it is one outcome of sampling, and noise is added to 0 |
+    | no noise (σ = 0) | refused by the constructor |
+    | a scale that is NaN or infinite | refused by the constructor |
+    | one unit in the data set | the same as with any number of units; a batch of fixed size is refused |
     | every unit takes part (q = 1) | no sampling: the event is an unsampled one |
     """
 
     __slots__ = ()
     kind: ClassVar[str]
     integrates: ClassVar[bool] = False
-    """Whether its Rényi curve takes an integral at each order that isn't whole, which takes time."""
+    """Whether its Rényi curve needs an integral at each fractional order, which is slow."""
     has_losses: ClassVar[bool] = True
-    """Whether it has a privacy-loss distribution; else there is its Rényi curve alone."""
+    """Whether it has a privacy-loss distribution. If not, it has only a Rényi curve."""
     hides_iterates: ClassVar[bool] = False
-    """Whether nobody sees anything of it before its end: begun again, or carried on by a later attempt, it releases one
-    transcript all the same, and is charged once."""
+    """Whether nothing of it is seen before its end. If it is restarted, or continued by a later attempt, it still
+    releases one transcript and is charged once."""
     cross_check_tolerance: ClassVar[tuple[float, float]] = (1e-3, 2e-4)
-    """How far above the claim the cross-check accountant's ε may lie: this part of it, and this much. Both are upper
-    bounds of one true ε by loss distributions on grids of their own; over q from 1e-4 to 0.9, σ from 0.4 to 30 and up
-    to 100,000 steps the other library's lay at most 1e-4 of ε above ours, and at most 1e-4 where ε is small. An honest
-    claim is at or above the truth, and so within this of the other bound; one that is lower than that is found out."""
+    """How far the cross-check accountant's ε may lie above the claim: (relative, absolute). Both are upper bounds of
+    one true ε, computed on different grids. For q from 1e-4 to 0.9, σ from 0.4 to 30 and up to 100,000 steps, the other
+    library's ε was at most 1e-4 (relative) above ours, and at most 1e-4 (absolute) for small ε. A claim at or above the
+    true ε passes; a claim further below it is rejected."""
 
     renyi_tolerance: ClassVar[float] = 1e-9
     """How far, relative, the numerical bound of its loss distribution may lie above its Rényi bound: as much as a grid
@@ -110,9 +112,9 @@ class Event:
         """The relation whose bounds hold for `relation`: itself, or add-or-remove-one or replace-one in place of
         zero-out-one. Where events of one run differ, all of them are accounted under replace-one.
 
-        A unit that is blanked out stays where it is and adds nothing. Where units join independently of each other, the
-        outcome is that of the other units alone, which is what removing it gives. Where another unit could have had its
-        place (a batch with a largest or a fixed size, a micro-batch), it is a unit replaced by one that adds nothing
+        A unit that is zeroed out keeps its place and adds nothing. If units join independently of each other, the
+        outcome is the same as if the unit were removed. If another unit could have taken its place (a batch with a
+        maximum or fixed size, a micro-batch), zeroing out is replacing the unit by one that adds nothing
         (docs/accounting.md).
         """
         return Neighbouring.ADD_OR_REMOVE_ONE if relation is Neighbouring.ZERO_OUT_ONE else relation
@@ -128,32 +130,32 @@ class Event:
 
     @property
     def participation(self) -> float:
-        """The chance, at most 1, that a given unit takes part at all."""
+        """Probability that a given unit takes part."""
         return 1.0
 
     @property
     def full_chance(self) -> float:
-        """Upper bound of the chance that the batch has as many units as it may have, so that one unit more takes
-        another's place; 0 where there is no cap."""
+        """Upper bound on the probability that the batch is full, so that one more unit displaces another; 0 where
+        batches have no maximum size."""
         return 0.0
 
     def uncapped(self) -> Event:
-        """The same event, had its batch no largest size: what it is but with the chance `full_chance`."""
+        """The same event without a maximum batch size. The two differ only with probability `full_chance`."""
         return self
 
     @property
     def max_loss(self) -> float:
-        """The largest privacy loss of any outcome, of adding or removing a unit; infinite of most noise."""
+        """The largest privacy loss of any outcome when a unit is added or removed; infinite for most noise."""
         return math.inf
 
     @property
     def max_order(self) -> float:
-        """No Rényi order from here on has a finite divergence."""
+        """The Rényi divergence is infinite at this order and above."""
         return math.inf
 
     def needs_group_privacy(self, relation: Neighbouring) -> bool:
-        """Whether, under replace-one, the release is accounted as removing a unit and adding another: group privacy,
-        2 ε and (1 + exp(ε)) δ(ε)."""
+        """Whether replacing a unit is accounted as removing one and adding another, by group privacy: 2 ε and
+        (1 + exp(ε)) δ(ε)."""
         return False
 
     def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
@@ -162,50 +164,51 @@ class Event:
         raise TypeError(f"an event of kind {self.kind} has no Rényi curve")
 
     def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
-        """Privacy-loss distributions of one event on the grid of `step`, at most some `tail` charged to infinity.
+        """Privacy-loss distributions of one event on a grid of spacing `step`; about `tail` of the mass, at most, is
+        charged to infinity.
 
         Raises:
             GridError: it would need too many points; a coarser grid may do.
-            NoPairError: no dominating pair is known, or none that doubles can hold.
+            NoPairError: no dominating pair is known, or its losses exceed the range of doubles.
         """
         from dprecipe.privacy.loss import NoPairError
 
         raise NoPairError
 
     def profile(self) -> Profile | None:
-        """Of an event that does not compose with others (a whole run of which the last iterate alone is seen): its own
-        δ(ε). None of all others."""
+        """δ(ε) of an event that does not compose with others (a whole run that releases only its last iterate); None
+        for all other events."""
         return None
 
     # Approximations, and what checks them
 
     def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
-        """(q, σ) of a Poisson-sampled Gaussian, under add-or-remove-one, whose Rényi divergences at whole orders are
-        no less than this event's, by the standard library alone; None where no such bound is proved."""
+        """(q, σ) of a Poisson-sampled Gaussian under add-or-remove-one whose Rényi divergences at integer orders are
+        at least this event's; None where no such bound is proved. Uses the standard library only."""
         return None
 
     def stand_in(self) -> Event:
-        """An event with Gaussian noise that costs about as much and is accounted for at once: where calibration begins
-        to look. No bound."""
+        """A Gaussian event of about the same cost that is fast to account for: the starting point of calibration. Not a
+        bound."""
         return self
 
     def cross_check(self) -> Question:
-        """What the cross-check accountant is asked about one event; none of this package's own arithmetic in it."""
+        """This event in the cross-check accountant's terms, computed without this package's own formulas."""
         raise NotImplementedError(self.kind)
 
     # What a noisy sum draws
 
     @property
     def steps(self) -> int:
-        """How many steps of the run it covers: noisy sums that are released, or never seen."""
+        """Number of steps of the run that it covers, whether their noisy sums are released or not."""
         return 1
 
     def sampling(self) -> Sampling | None:
-        """Which units take part; None where it is no noisy sum over a batch."""
+        """Which units take part; None for an event that is not a noisy sum over a batch."""
         return None
 
     def noise_distribution(self) -> Distribution | None:
-        """The distribution of the noise on each coordinate, at unit scale; None where it is no noisy sum."""
+        """The distribution of the noise on each coordinate, at scale 1; None for an event that is not a noisy sum."""
         return None
 
     @property
@@ -215,16 +218,16 @@ class Event:
 
     @property
     def multipliers(self) -> tuple[float, ...]:
-        """Noise multipliers: the scale of the noise over the sensitivity, one after the other where they change."""
+        """Noise multipliers (scale of the noise over the sensitivity), in order where they change."""
         return (float(self.noise_multiplier),) if hasattr(self, "noise_multiplier") else ()
 
     @property
     def line_weight(self) -> int:
-        """How long its line in a ledger is, over that of a plain event."""
+        """Length of its line in a ledger, relative to that of a plain event."""
         return 1
 
     def describe_sensitivity(self) -> str:
-        """How far one unit moves what noise is added to, in words, in units of what `noise_multiplier` refers to."""
+        """In words: how far one unit moves the value that noise is added to, in the units of `noise_multiplier`."""
         return "the sum by 1 in L2 norm"
 
 
@@ -233,10 +236,10 @@ _E = TypeVar("_E", bound=Event)
 
 
 def register_event(cls: type[_E]) -> type[_E]:
-    """Make a kind of event known to ledgers and certificates; a class decorator.
+    """Class decorator: register a kind of event for ledgers and certificates.
 
     Raises:
-        ValueError: there is another event of this kind.
+        ValueError: another event has this kind.
     """
     known = _KINDS.get(cls.kind)
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
@@ -246,13 +249,13 @@ def register_event(cls: type[_E]) -> type[_E]:
 
 
 def event_kinds() -> Mapping[str, type[Event]]:
-    """Every kind of event that is known, by name and in its order: those of the modules imported so far."""
+    """All registered events by kind, sorted by name: those of the modules imported so far."""
     return types.MappingProxyType(dict(sorted(_KINDS.items())))
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """An event and how many times it happened: one run of a run-length encoding."""
+    """An event and the number of times it happened: one entry of a run-length encoding."""
 
     event: Event
     count: int
@@ -297,8 +300,7 @@ def field_types(kind: str) -> Mapping[str, Any]:
 
 
 def _decode(what: str, value: Any, hint: Any) -> Any:
-    """A field as its dataclass holds it, from JSON types; its range is the dataclass's business. The input is
-    untrusted."""
+    """The value of a field from JSON types. The input is untrusted; the dataclass checks its range."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, types.UnionType):  # X | None
@@ -318,7 +320,7 @@ def _decode(what: str, value: Any, hint: Any) -> Any:
         raise ValueError(f"{what} is not of the right type")
     if isinstance(value, int | float):
         if not abs(value) <= MAX_VALUE:
-            raise ValueError(f"{what} is out of all proportion")
+            raise ValueError(f"{what} is not a number between -{MAX_VALUE:.0e} and {MAX_VALUE:.0e}")
         return float(value) if hint is float else value
     return value
 
@@ -358,7 +360,7 @@ def run_lengths(charges: Iterable[Charge]) -> tuple[Charge, ...]:
 
 
 def count_events(charges: Iterable[Charge]) -> int:
-    """How many events there are."""
+    """Total number of events."""
     return sum(charge.count for charge in charges)
 
 

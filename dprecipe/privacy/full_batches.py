@@ -1,4 +1,4 @@
-"""How often a Poisson batch reaches a cap, with the standard library alone."""
+"""The probability that a Poisson batch reaches its maximum size, with the standard library alone."""
 
 from __future__ import annotations
 

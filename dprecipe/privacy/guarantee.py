@@ -21,8 +21,8 @@ class Guarantee:
     alternative_epsilon: float
     profile: tuple[tuple[float, float], ...]
     by_position: tuple[tuple[int, float, float], ...] = ()
-    """(position, ε at δ, δ at ε) of records whose place in the file decides what protects them; `epsilon` is the
-    worst."""
+    """(position, ε at δ, δ at ε), where protection depends on a record's place in the file; `epsilon` is the
+    largest."""
 
     def to_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {

@@ -1,16 +1,23 @@
 """The ledger: an append-only, hash-chained record of what was reserved and what ran.
 
 One JSON object a line. `reserve` is written, flushed and fsynced before the first of its events runs; `settle` says
-how many of them ran. What was reserved and never settled counts as spent, so a crash may lose budget and can never
-hide it. The certificate is computed from this file alone.
+how many of them ran. Events that are reserved and never settled count as spent: a crash may waste budget but can't hide
+spending. The certificate is computed from this file alone.
 
 Each line carries `seq`, `prev` (the SHA-256 of the line before, without its line end) and `type`:
 `open` (plan digest, attempt), `reserve` and `settle` (events), `close` (reason).
 
-`carry` stands right after an `open`: the attempt goes on with, or begins anew, the one hidden event that an earlier
-attempt reserved and did not settle. Of such an event nothing is seen before its end (`Event.hides_iterates`), so what
-an attempt that broke off had done of it was never released, and one transcript is: it is charged once. No other event
-can be carried.
+`carry` comes right after an `open`: the attempt continues or restarts the one event that an earlier attempt reserved
+and did not settle. Nothing of such an event is seen before its end (`Event.hides_iterates`). What the interrupted
+attempt computed was never released, so only one transcript is released, and it is charged once. No other event can be
+carried.
+
+| case | what the ledger says |
+|---|---|
+| a crash between `reserve` and `settle` | all reserved events count as spent |
+| a torn last line | it is ignored: the events it describes can't have run |
+| a changed, missing or added line before it | the ledger is refused |
+| two processes on one ledger | the second is refused by a file lock |
 """
 
 from __future__ import annotations
@@ -37,7 +44,7 @@ GENESIS = "sha256:" + "0" * 64
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What a ledger says, read once."""
+    """The content of a ledger."""
 
     plan_digest: str
     attempts: int
@@ -96,7 +103,7 @@ def parse(content: bytes, name: str = "ledger") -> Ledger:
     for line in whole.splitlines():
         state.take(line)
     if state.seq == 0:
-        raise RunFailed(f"{name}: the ledger holds no whole line", "start the run anew in another folder")
+        raise RunFailed(f"{name}: the ledger has no complete line", "start a new run in another folder")
     return Ledger(
         plan_digest=state.plan_digest,
         attempts=state.attempts,
@@ -115,7 +122,7 @@ def parse(content: bytes, name: str = "ledger") -> Ledger:
 
 
 class _State:
-    """Folds the lines of a ledger, refusing every transition a writer can't have made."""
+    """Applies the lines of a ledger one by one; refuses every transition that a writer can't make."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -156,7 +163,7 @@ class _State:
             case "open":
                 digest = str(entry["plan_digest"])
                 if self.attempts and digest != self.plan_digest:
-                    raise ValueError("the attempts are of different plans")
+                    raise ValueError("the attempts belong to different plans")
                 if entry["attempt"] != self.attempts + 1:
                     raise ValueError("an attempt is missing")
                 if not isinstance(entry["program"], dict):
@@ -170,13 +177,13 @@ class _State:
             case "reserve":
                 self._must_be_running()
                 if self.pending:
-                    raise ValueError("a reservation before the last one was settled")
+                    raise ValueError("a reservation before the previous one was settled")
                 self.pending = _charges(entry)
             case "settle":
                 self._must_be_running()
                 ran = _charges(entry)
                 if count_events(ran) > count_events(self.pending) or ran != take_first(self.pending, count_events(ran)):
-                    raise ValueError("settles what was not reserved")
+                    raise ValueError("settles events that were not reserved")
                 self.charges += ran
                 self.settled += ran
                 self.pending = ()
@@ -191,11 +198,11 @@ class _State:
 
     def _carry(self, carried: tuple[Charge, ...], opening: bool) -> None:
         if not opening:
-            raise ValueError("a reservation is carried on when an attempt opens, and then only")
+            raise ValueError("a reservation can be carried only right after an attempt opens")
         if len(carried) != 1 or carried[0].count != 1 or not carried[0].event.hides_iterates:
-            raise ValueError("carries what some have seen: only one event whose iterates are hidden can be")
+            raise ValueError("only one event with hidden iterates can be carried")
         if self.unsettled[-1:] != list(carried) or self.charges[-1:] != list(carried):
-            raise ValueError("carries what was not left unsettled")
+            raise ValueError("carries an event that was not left unsettled")
         self.unsettled.pop()
         self.pending = (self.charges.pop(),)
 
@@ -228,11 +235,11 @@ class LedgerWriter:
         path: Path,
         plan_digest: str,
         program: Mapping[str, Any] | None = None,
-        hold: Callable[[Ledger | None], None] = lambda before: None,
+        check_before: Callable[[Ledger | None], None] = lambda before: None,
     ) -> None:
         """Open the next attempt; `program` is what it says of itself (JSON types).
 
-        `hold` is shown the ledger as it is, under the lock, before anything is written; what it raises ends it there.
+        `check_before` gets the ledger under the lock, before anything is written; if it raises, the attempt ends there.
         """
         self.before: Ledger | None = None
         """The ledger as this attempt found it, read under the lock."""
@@ -253,11 +260,11 @@ class LedgerWriter:
             if ledger is not None:
                 if ledger.plan_digest != plan_digest:
                     raise RunFailed(
-                        f"{path}: the ledger is of another plan",
-                        "resume with the recipe the run was started with, or start anew in another folder",
+                        f"{path}: the ledger belongs to another plan",
+                        "resume with the recipe the run was started with, or start a new run in another folder",
                     )
                 self._seq, self._head, attempt = ledger.lines, ledger.head, ledger.attempts + 1
-            hold(self.before)
+            check_before(self.before)
             # Only a torn line is cut: it describes nothing that ran.
             os.ftruncate(self._file, ledger.size if ledger else 0)
             self._append({"type": "open", "plan_digest": plan_digest, "attempt": attempt, "program": program or {}})

@@ -17,14 +17,14 @@ _TOLERANCE = 2e-4
 
 
 def grid_step(steps: int, kinds: int) -> float:
-    """1e-4, finer for long runs so that n h² stays small, never so fine that it takes minutes; where steps are of many
-    kinds, each of which has a distribution of its own, coarser: of 32 by 2e-5 of ε."""
+    """1e-4, finer for long runs so that n h² stays small, but never so fine that it takes minutes; coarser where there
+    are many different steps, each with its own distribution (for 32 of them it adds 2e-5 of ε)."""
     return max(1e-6, min(1e-4, 1e-2 / math.sqrt(steps + 1))) * max(1.0, kinds / 4)
 
 
 def epsilon_of_counts(questions: Iterable[tuple[NoisyCounts, int]], delta: float) -> float:
-    """ε at δ of noisy counts, (what is asked, how often), each told to the library by the noise on the counts that a
-    unit changes."""
+    """ε at δ of noisy counts: (question, count) pairs. The library is given the noise on the counts that a unit
+    changes."""
     from dp_accounting.pld import privacy_loss_distribution as library
 
     gaussian: dict[float, float] = {}
@@ -55,7 +55,8 @@ def epsilon_of_counts(questions: Iterable[tuple[NoisyCounts, int]], delta: float
 
 
 def _power(one: Any, count: int, tail: float) -> Any:
-    """`count` times the same, in two rounds: in one, the library's bounds of the result are far too wide."""
+    """`one` composed `count` times, in two rounds: in a single round the library's truncation bounds are far too
+    loose."""
     root = math.isqrt(count)
     whole = one.self_compose(root, tail).self_compose(count // root, tail)
     return whole.compose(one.self_compose(count % root, tail), tail) if count % root else whole
@@ -106,7 +107,7 @@ def epsilon_of_batches(
                 if full * count > 1e-5 * delta:
                     part = one(sigma / 2, q).compute_mixture(part, full)
                 else:
-                    delta -= full * count  # as if a full batch told everything
+                    delta -= full * count  # a full batch counts as a failure
             case FixedSizeSum(sigma, size, batch):
                 part = of_one_size(sigma, batch / size)
             case GaussianSum(sigma, q) if q < 1:

@@ -1,4 +1,4 @@
-"""Privacy-loss distributions on a grid: pairs (P, Q) that dominate the pair they were made from.
+"""Privacy-loss distributions on a grid: pairs (P, Q) that dominate the pair they were computed from.
 
 Notation: h grid step; l privacy loss log(dP/dQ); p mass under P; the mass under Q at loss l is p exp(-l).
 
@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating[Any]]
 
 LARGEST_LOSS = 600.0
-"""Of one step: beyond it exp(-loss) leaves the range of doubles and the grid would be loose."""
-
-
+"""Largest loss of one step: beyond it exp(-loss) leaves the range of doubles and the grid would be loose."""
 MAX_BINS = 1 << 21
-"""Points of a grid, of one step and of a composition."""
+"""Largest number of points of a grid, of one step and of a composition."""
 
 
 class LossRangeError(Exception):
@@ -67,8 +65,8 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossPair:
-    """What one event loses, in both directions: of removing a unit (or of replacing it), and of adding one. `added`
-    None: the pair is its own mirror image."""
+    """The loss of one event in both directions: when a unit is removed (or replaced), and when one is added. `added`
+    is None if the pair is its own mirror image."""
 
     removed: Loss
     added: Loss | None = None
@@ -103,7 +101,7 @@ def from_cells(step: float, first: int, p_cells: Array, q_cells: Array, infinity
     Guarantees: as `from_atoms`, for any distribution of the masses inside the cells.
     """
     low = step * (first + np.arange(len(p_cells)))
-    # what goes up keeps the Q-mass; rounding is clipped, and where the Q-mass underflowed all goes up
+    # the part moved to the upper point keeps the Q-mass; rounding is clipped; if the Q-mass underflowed, all moves up
     q_at_low = np.where(q_cells > 0, np.exp(np.minimum(low, 700.0)) * q_cells, 0.0)
     above = np.clip((p_cells - q_at_low) / -np.expm1(-step), 0.0, p_cells)
     grid = np.zeros(len(p_cells) + 1)
@@ -115,14 +113,14 @@ def from_cells(step: float, first: int, p_cells: Array, q_cells: Array, infinity
 def swap_loss(loss: Loss) -> Loss:
     """The same pair with P and Q exchanged.
 
-    Guarantees: exact; `swapped(swapped(loss))` is `loss` up to rounding.
+    Guarantees: exact; `swap_loss(swap_loss(loss))` is `loss` up to rounding.
     """
     masses = np.exp(np.log(np.maximum(loss.masses, 1e-320)) - loss.losses)[::-1]
     return Loss(loss.step, -loss.last, np.minimum(masses, 1.0), loss.missing, loss.infinity)
 
 
 def sample_loss(loss: Loss, q: float, step: float) -> Loss:
-    """The pair ((1-q) Q + q P, Q): what Poisson sampling at rate q, 0 < q <= 1, makes of any (P, Q).
+    """The pair ((1-q) Q + q P, Q): any pair (P, Q) after Poisson sampling at rate q, 0 < q <= 1.
 
     This is the direction of removing a unit; `swap_loss` of the result is the direction of adding one, and
     `sample_loss_added` a tighter one.
@@ -145,8 +143,8 @@ def sample_loss(loss: Loss, q: float, step: float) -> Loss:
 def sample_loss_added(loss: Loss, q: float, step: float) -> Loss:
     """The pair (Q, (1-q) Q + q P): as `sample_loss`, in the direction of adding a unit.
 
-    The Q-mass where there is no P, which has the finite loss -log(1-q), counts as infinite: at large q that lies far
-    beyond all other losses, where a tilt would make next to nothing decide.
+    Q-mass without P-mass has the finite loss -log(1-q), but is charged to infinity: at large q that loss is far beyond
+    all others, where a tilt would let a negligible mass dominate.
 
     Guarantees: dominates the sampled pair when `loss` dominates (P, Q).
     """

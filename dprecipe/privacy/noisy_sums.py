@@ -1,7 +1,8 @@
-"""Noisy sums that any mechanism may release: each unit's contribution is bounded in norm, and noise is added.
+"""Noisy sums that any mechanism may release: each unit's contribution has bounded norm, and noise is added.
 
-`noise_multiplier` is the noise's scale over what one added or removed unit can move the sum (the clip norm). Replacing
-a unit moves it twice as far; the account knows. What is not here is one mechanism's own.
+`noise_multiplier` is the scale of the noise over the clip norm: the most by which adding or removing one unit moves
+the sum. Replacing a unit moves it twice as far, which each event accounts for. Events of one mechanism are in its
+folder.
 
 Edge cases are those of `events.Event`: a multiplier of 0 is refused, a batch may be empty, a sampling rate of 1 is no
 sampling.
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class GaussianEvent(Event):
-    """What Gaussian noise on a sum that is bounded in L2 norm has in common."""
+    """Base of the events with Gaussian noise on a sum with bounded L2 norm."""
 
     __slots__ = ()
     noise_multiplier: float
@@ -45,8 +46,8 @@ class GaussianEvent(Event):
 class Gaussian(GaussianEvent):
     """Every unit takes part; Gaussian noise is added to the sum.
 
-    Formal guarantee: exactly μ-GDP, μ = 1/`noise_multiplier` of adding or removing a unit, 2/`noise_multiplier` of
-    replacing one. Source: Dong, Roth & Su 2022, Theorem 2.
+    Formal guarantee: exactly μ-GDP, with μ = 1/`noise_multiplier` for adding or removing a unit and
+    2/`noise_multiplier` for replacing one. Source: Dong, Roth & Su 2022, Theorem 2.
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -71,11 +72,11 @@ class Gaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class PoissonGaussian(GaussianEvent):
-    """Each unit takes part independently with probability `sampling_rate`; otherwise as `Gaussian`, which it is where
-    the rate is 1.
+    """As `Gaussian`, but each unit takes part independently with probability `sampling_rate`. With rate 1 the two are
+    the same.
 
-    Formal guarantee: dominated by (1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), in both directions, of adding or
-    removing a unit; against (1-q) N(0, σ²) + q N(-1, σ²) of replacing one. Source: Mironov, Talwar & Zhang 2019,
+    Formal guarantee: dominated by (1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), in both directions, for adding or
+    removing a unit; against (1-q) N(0, σ²) + q N(-1, σ²) for replacing one. Source: Mironov, Talwar & Zhang 2019,
     Theorem 4; Balle, Barthe & Gaboardi 2018, Theorem 2.
     """
 
@@ -115,10 +116,11 @@ class PoissonGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class PartitionedGaussian(GaussianEvent):
-    """One epoch over `batches` disjoint batches: every unit takes part in exactly one, dealt independently of the data.
+    """One epoch over `batches` disjoint batches: each unit takes part in exactly one, assigned independently of the
+    data.
 
-    Formal guarantee: that of one `Gaussian`. Given the dealing, only one batch depends on a unit (parallel
-    composition); no amplification is claimed for the dealing. Source: McSherry 2009, Theorem 4.
+    Formal guarantee: that of one `Gaussian`. Given the assignment, only one batch depends on a unit (parallel
+    composition). No amplification is claimed for the assignment. Source: McSherry 2009, Theorem 4.
     """
 
     kind: ClassVar[str] = "partitioned_gaussian"
@@ -221,12 +223,12 @@ class TruncatedPoissonGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class FixedSizeGaussian(GaussianEvent):
-    """A uniformly random subset of `batch` of `size` units takes part, drawn without replacement; otherwise as
-    `Gaussian`, with `noise_multiplier` over one clip norm.
+    """As `Gaussian`, but `batch` of the `size` units take part: a uniformly random subset, drawn without replacement.
+    `noise_multiplier` is over one clip norm.
 
     Formal guarantee: for replacing a unit, which moves the sum by up to two clip norms, dominated in both directions by
-    (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²), q = `batch`/`size`. For adding or removing one there is none. Source:
-    Balle, Barthe & Gaboardi 2018, Theorem 5; Wang, Balle & Kasiviswanathan 2019, Theorem 27.
+    (1-q) N(0, σ²) + q N(2, σ²) against N(0, σ²), q = `batch`/`size`. There is no guarantee for adding or removing one.
+    Source: Balle, Barthe & Gaboardi 2018, Theorem 5; Wang, Balle & Kasiviswanathan 2019, Theorem 27.
     """
 
     kind: ClassVar[str] = "fixed_size_gaussian"
@@ -275,9 +277,9 @@ class FixedSizeGaussian(GaussianEvent):
 @register_event
 @dataclass(frozen=True, slots=True)
 class PoissonLaplace(BoxEvent):
-    """As `PoissonGaussian` (1: every unit takes part), of sums of vectors that are bounded in L1 norm.
+    """As `PoissonGaussian`, for sums of vectors with bounded L1 norm and Laplace noise.
 
-    `noise_multiplier` is the scale of Laplace noise on each coordinate over that norm.
+    `noise_multiplier` is the scale of the noise on each coordinate over that norm.
 
     Formal guarantee: that of `BoxEvent`, for a box of one coordinate that has all of the norm: the worst case
     (docs/accounting.md).
@@ -293,7 +295,7 @@ class PoissonLaplace(BoxEvent):
 
     @property
     def box(self) -> BoxSum:
-        """The coordinate with all of the norm."""
+        """One coordinate with all of the norm."""
         return BoxSum(self.sampling_rate, self.noise_multiplier, "laplace", None, ((1.0, 1),))
 
     def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
@@ -337,7 +339,7 @@ def _sampled_loss(q: float, sigma: float, relation: Neighbouring, step: float, t
 
 
 def _in_both_directions(loss: Loss, relation: Neighbouring) -> LossPair:
-    """A replacing pair is its own mirror image."""
+    """Both directions of a loss. The pair of replacing a unit is its own mirror image."""
     from dprecipe.privacy.loss import LossPair, swap_loss
 
     return LossPair(loss, None if relation is Neighbouring.REPLACE_ONE else swap_loss(loss))

@@ -1,8 +1,7 @@
 """The pairs of DP-SGD, put on a grid from their exact distribution functions.
 
 In every pair the loss increases with x, so a cell of the grid is an interval of x. What lies beyond the ends
-of the grid is charged: its P-mass to loss +infinity, its Q-mass to -infinity, which is the most a split can
-tell apart.
+of the grid is charged: its P-mass to loss +infinity, its Q-mass to -infinity, which is the worst case.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def gaussian(mu: float, step: float, tail: float, max_cells: int) -> Loss:
 
 
 def poisson_gaussian(q: float, sigma: float, step: float, tail: float, max_cells: int) -> Loss:
-    """(1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), 0 < q < 1: removing a unit; `swapped` is adding one.
+    """(1-q) N(0, σ²) + q N(1, σ²) against N(0, σ²), 0 < q < 1: removing a unit; `swap_loss` of it is adding one.
 
     Guarantees: dominates every pair of gradients of norm <= 1; at most 3 `tail` is charged to either
     infinity.
@@ -65,7 +64,7 @@ def poisson_gaussian(q: float, sigma: float, step: float, tail: float, max_cells
 
 
 def poisson_gaussian_replaced(q: float, sigma: float, step: float, tail: float, max_cells: int) -> Loss:
-    """(1-q) N(0, σ²) + q N(1, σ²) against its mirror image, 0 < q < 1: replacing a unit, either way round.
+    """(1-q) N(0, σ²) + q N(1, σ²) against its mirror image, 0 < q < 1: replacing a unit, in both directions.
 
     The loss l and x are tied by x = σ² (l/2 + asinh(((1-q)/c) sinh(l/2))), c = q exp(-1/(2σ²)).
 

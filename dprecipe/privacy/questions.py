@@ -1,8 +1,8 @@
-"""What the cross-check accountant can be asked. An event puts itself in one of these forms, and in no other way.
+"""The questions that the cross-check accountant can answer. Every event states itself as one of them.
 
-They state the release once more, in the terms of the other library: scales and rates, no divergences. Only `RenyiCurve`
-and `WholeRun` carry arithmetic, of releases that the library knows nothing of: a second computation, by other means
-than the event's own.
+A question restates the release in the terms of the other library: scales and rates, no divergences. Only `RenyiCurve`
+and `WholeRun` contain arithmetic, for releases that the library does not support: a second computation, independent of
+the event's own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NoisyBox:
 
 @dataclass(frozen=True, slots=True)
 class RenyiCurve:
-    """A release of which there are Rényi divergences alone: at orders from 1 to `max_order`, as `divergences` gives."""
+    """A release that has only Rényi divergences: at orders from 1 to `max_order`, as `divergences` gives."""
 
     divergences: Callable[[Array], Array]
     max_order: float

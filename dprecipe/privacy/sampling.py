@@ -1,4 +1,4 @@
-"""Which units take part in one event, as an event says it and a sampler draws it. Who it is depends on no data."""
+"""Which units take part in one event, as events state it and samplers draw it. It never depends on the data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class FixedSizeBatch:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Each in one of `batches` batches, dealt on its own: adding a unit changes one batch and moves no other unit."""
+    """Each in one of `batches` batches, assigned independently: adding a unit changes one batch and moves no other
+    unit."""
 
     batches: int
 

@@ -1,7 +1,7 @@
-"""A first look at a budget, with the standard library alone: enough to accept most recipes without loading numpy.
+"""A quick check of a budget with the standard library alone, so that most recipes are accepted without loading numpy.
 
-It can only say "surely within"; whatever it does not accept goes to the accountants. Each event gives its own bound, or
-none (`Event.screening_bound`).
+It can only accept; what it does not accept goes to the accountants. Each event gives its own bound, or none
+(`Event.screening_bound`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dprecipe.privacy.events import Charge
 from dprecipe.privacy.workload import relation_of_all
 
 ORDERS = (*range(2, 33), 40, 48, 64, 96, 128)
-MARGIN = 1e-9  # rounding of these sums, and then some
+MARGIN = 1e-9  # more than the rounding error of these sums
 
 
 def surely_within(charges: Sequence[Charge], epsilon: float, delta: float, neighbouring: Neighbouring) -> bool:
@@ -51,5 +51,5 @@ def _rdp(q: float, sigma: float, order: int) -> float:
         for k in range(order + 1)
     ]
     top = max(logs)
-    # The sum is 1 plus next to nothing for small q: its error of a few 1e-15 a term is added, not hoped away.
+    # The sum is 1 plus next to nothing for small q: its error of a few 1e-15 a term is added.
     return (top + math.log(math.fsum(math.exp(term - top) for term in logs)) + 1e-14 * (order + abs(top))) / (order - 1)

@@ -12,7 +12,7 @@ from dprecipe.privacy.profile import Answer, PositionRow, Profile
 from dprecipe.privacy.workload import summarise_charges
 
 ALL_POSITIONS = 1000
-"""So many are listed one by one; of more records, `SOME_POSITIONS`."""
+"""Up to this many positions are all listed; of more, `SOME_POSITIONS` are."""
 SOME_POSITIONS = 100
 
 
@@ -51,8 +51,8 @@ def profile_delta(profile: Profile, count: int, epsilon: float, accountant: str)
 def by_position(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, epsilon: float
 ) -> tuple[PositionRow, ...]:
-    """(position, ε at δ, δ at ε) of one release in which a record's place in the file decides what protects it; of
-    anything else nothing.
+    """(position, ε at δ, δ at ε) for a release whose protection of a record depends on its place in the file; empty for
+    any other events.
 
     Guarantees: upper bounds, of six digits, for the records at the position.
     """

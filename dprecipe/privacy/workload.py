@@ -15,11 +15,10 @@ from dprecipe.privacy.profile import Profile
 class Workload:
     """Everything a list of charges releases, in the order-free form that composition allows.
 
-    `mu` is the sensitivity over the standard deviation of all unsampled Gaussians together, under `neighbouring`;
-    `parts` holds each other event that composes once, in an order of their own, `whole` each that does not
-    (`Event.profile`).
-
-    `neighbouring` is the relation the rest has to be accounted for: see `Event.accounted_under`.
+    `mu` is the sensitivity over the standard deviation of all unsampled Gaussians, composed, under `neighbouring`.
+    `parts` has every other event that composes, once each, in a canonical order. `whole` has the events that do not
+    compose (`Event.profile`). `neighbouring` is the relation all of them are accounted under
+    (`Event.accounted_under`).
     """
 
     mu: float
@@ -29,7 +28,7 @@ class Workload:
 
     @property
     def steps(self) -> int:
-        """How many events there are besides the unsampled Gaussians."""
+        """Number of events that compose, unsampled Gaussians excluded."""
         return sum(part.count for part in self.parts)
 
     @property
@@ -42,12 +41,12 @@ class Workload:
 
     @property
     def ever_full(self) -> float:
-        """Bound of the probability that any batch is full that has a largest size."""
+        """Upper bound on the probability that any batch reaches its maximum size."""
         return min(1.0, math.fsum(part.count * part.event.full_chance for part in self.parts))
 
     @property
     def max_loss(self) -> float:
-        """The largest loss of any outcome, of adding or removing a unit, rounded up; infinite where one event's is."""
+        """The largest loss of any outcome when a unit is added or removed, rounded up; infinite if one event's is."""
         if self.mu > 0 or self.whole:
             return math.inf
         return math.fsum(part.count * part.event.max_loss for part in self.parts) * (1 + 1e-12)
@@ -59,18 +58,18 @@ class Workload:
 
     @property
     def needs_group_privacy(self) -> bool:
-        """Whether the whole is accounted as removing a unit and adding another (`Event.goes_by_two_steps`)."""
+        """Whether replacing a unit is accounted by group privacy (`Event.needs_group_privacy`)."""
         return any(part.event.needs_group_privacy(self.neighbouring) for part in self.parts)
 
     @property
     def gaussian(self) -> bool:
-        """Whether there is nothing but unsampled Gaussians: `mu` says it all."""
+        """Whether all events are unsampled Gaussians, so that `mu` describes everything."""
         return not self.parts and not self.whole
 
     @property
     def lone_profile(self) -> tuple[Profile, int] | None:
-        """The profile of the one event that is all there is and does not compose, where it is for the relation asked
-        about, and how often it was released. In other company no bound is known."""
+        """The profile and count of the only event, if that event does not compose and its profile holds for the
+        requested relation. Beside other events no bound is known."""
         if len(self.whole) != 1 or self.mu or self.parts:
             return None
         profile, count = self.whole[0].event.profile(), self.whole[0].count
@@ -91,13 +90,13 @@ class Workload:
 def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> Workload:
     """Reduce charges to what composition needs.
 
-    Unsampled Gaussians compose to one with μ = sqrt(Σ μ_i²); equal events are counted together; the result depends on
-    no order. Charges whose count is 0 are left out.
+    Unsampled Gaussians compose to one with μ = sqrt(Σ μ_i²). Equal events are counted together. The result does not
+    depend on the order. Charges with count 0 are skipped.
 
     Source: Dong, Roth & Su 2022, Corollary 3.3.
 
     Raises:
-        TypeError: something that is no event.
+        TypeError: a charge of something that is not an event.
     """
     counts: dict[Event, int] = {}
     for charge in charges:
@@ -125,18 +124,18 @@ def summarise_charges(charges: Iterable[Charge], neighbouring: Neighbouring) -> 
 
 
 def relation_of_all(events: Iterable[Event], requested: Neighbouring) -> Neighbouring:
-    """The relation under which events that compose are accounted together: replace-one where one of them is, which
-    bounds add-or-remove-one of those for which that would do."""
+    """The relation under which events that compose are accounted: replace-one if any event needs it. A bound under
+    replace-one also holds for the events that need only add-or-remove-one."""
     under = {event.accounted_under(requested) for event in events}
     return Neighbouring.REPLACE_ONE if Neighbouring.REPLACE_ONE in under else Neighbouring.ADD_OR_REMOVE_ONE
 
 
 def _place(event: Event) -> tuple[object, ...]:
-    """Where an event stands among others: floating-point sums of the same charges are then the same."""
+    """Sort key of an event: equal charges in any order give the same floating-point sums."""
     fields = tuple(event_fields(event).values())
     return (not event.integrates, not event.has_losses, event.participation, event.kind, fields)
 
 
 def uncap_charges(charges: Iterable[Charge]) -> tuple[Charge, ...]:
-    """The same charges, had no batch a largest size."""
+    """The same charges without maximum batch sizes."""
     return tuple(Charge(charge.event.uncapped(), charge.count) for charge in charges)

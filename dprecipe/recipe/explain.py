@@ -1,4 +1,4 @@
-"""All that is wrong with a recipe's structure: a misspelt kind does not hide what its block gets wrong."""
+"""All errors in a recipe's structure: a misspelt kind does not hide the other errors of its block."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ROUNDS = 5
 def explain_errors(error: ValidationError, tree: Mapping) -> list[Finding]:
     """Every finding about a tree that did not validate.
 
-    A block of an unknown kind is not looked into by the validator. Where the kind is only misspelt it is
-    read as the kind that was meant, and the block is looked at once more."""
+    The validator does not look inside a block of an unknown kind. If the kind is only misspelt, the block is validated
+    again as the kind that was meant."""
     findings, handled = screen_recipe(tree)
     results = [*findings, *word_error(error, tree, handled)]
     for _ in range(ROUNDS):
@@ -36,7 +36,7 @@ def explain_errors(error: ValidationError, tree: Mapping) -> list[Finding]:
             break
         except ValidationError as next_error:
             error = next_error
-        # Outside the mended blocks the error says again what was said before.
+        # Outside the repaired blocks the errors are the same as before.
         insides = tuple(".".join(map(str, path)) + "." for path in repaired)
         results += [finding for finding in word_error(error, tree, handled) if finding.path.startswith(insides)]
     return results

@@ -1,4 +1,4 @@
-"""Values of the wrong type, and words that are not known."""
+"""Values of the wrong type, and unknown words."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NUMBER_LIKE: tuple[tuple[str, str], ...] = (
 
 
 def describe_node(node: Node | None) -> str:
-    """What stands there, in words; long texts are cut."""
+    """A value in words; long texts are cut."""
     if isinstance(node, Mapping):
         return "a block"
     if isinstance(node, Sequence):

@@ -1,4 +1,4 @@
-"""Text to recipe: the whole way, with every finding at its place."""
+"""From text to recipe, with every finding at its place."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _read(text: str, file: str, overrides: tuple[str, ...], open_parent: OpenPar
     tree = merged if isinstance(merged, Mapping) else tree
     results += findings
     if any(finding.code in SHARED for finding in results):
-        # Blocks that stand elsewhere are not known: what could be said of the rest would be guessed.
+        # Values behind anchors are unknown, so findings about the rest would be guesses.
         raise RecipeError(sort_findings(results, texts), texts)
     recipe = _validated(tree, results)
     if recipe is None or results:
@@ -157,7 +157,7 @@ def _source(text: str, file: str, overrides: tuple[str, ...], chain: Chain) -> R
 
 
 def _validated(tree: Mapping, findings: list[Finding]) -> Recipe | None:
-    """The recipe; or None, with what is wrong appended."""
+    """The recipe; or None, with the findings appended."""
     try:
         recipe = Recipe.model_validate_json(json.dumps(to_plain(tree)))
     except ValidationError as error:
@@ -172,7 +172,7 @@ def _validated(tree: Mapping, findings: list[Finding]) -> Recipe | None:
 
 
 def sort_findings(findings: Iterable[Finding], texts: AnyMapping[str, str]) -> tuple[Finding, ...]:
-    """Without repetitions, and in the order of the texts and the places in them."""
+    """The findings without repetitions, in the order of the texts and the places in them."""
     files = {file: index for index, file in enumerate(texts)}
 
     def position(finding: Finding) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""What is refused by its name: secrets, and anything that would be fitted to private data."""
+"""Refusals by name: secrets, and anything that would be fitted to private data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ Screened = tuple[tuple[Finding, ...], frozenset[Place]]
 
 
 def screen_recipe(tree: Mapping) -> Screened:
-    """The refusals, and the places of the keys and values they are about: nothing more is said of those."""
+    """The refusals, and the places of their keys and values, about which there are no further findings."""
     findings: list[Finding] = []
     handled: set[Place] = set()
     _screen(tree, Expect(blocks=(Recipe,)), (), findings, handled)

@@ -1,4 +1,4 @@
-"""What an unknown word was probably meant to be."""
+"""Suggestions for an unknown word."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OF_A_STUDENT = frozenset({"batch_size", "augment", "robustness", "semi_supervise
 
 
 def suggest_word(word: str, known: Collection[str]) -> str | None:
-    """As `near`, for values: another tool's word counts too."""
+    """As `nearest_word`, for values: another tool's word counts too."""
     translated = read_synonyms().words.get(word.lower(), ())
     return next((ours for ours in translated if ours in known), None) or nearest_word(word, known, cutoff=0.6)
 
 
 def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
-    """What another tool's name means in this recipe: what its mechanism says of it, else what is true of any."""
+    """What another tool's name means in this recipe: by its mechanism's synonyms, else by those of every mechanism."""
     known, name = read_synonyms(), loosen_word(key)
     entries = (known.in_noise.get(name, ()) if "noise" in spot.path[:-1] else ()) or known.names.get(name, ())
     kind = _mechanism(tree)
@@ -35,14 +35,14 @@ def find_synonym(key: str, spot: Spot, tree: Mapping) -> Synonym | None:
 
 
 def _mechanism(tree: Mapping) -> str | None:
-    """The kind of mechanism that a recipe states or misspells; None where it can't be made out."""
+    """The kind of mechanism that a recipe states or misspells; None if it can't be determined."""
     entry = tree.entries.get("mechanism")
     kind = _read_word(entry.value, "kind") if entry is not None and isinstance(entry.value, Mapping) else None
     return kind if kind is None or kind in MECHANISMS else suggest_word(kind, MECHANISMS)
 
 
 def is_read(spot: Spot, name: str, tree: Mapping) -> bool:
-    """Whether a key of the block at hand is of use with this recipe's mechanism: others leave it unread (R306)."""
+    """Whether this recipe's mechanism reads a key of this block (R306)."""
     return spot.path[:-1] != ("training",) or name not in OF_A_STUDENT or has_place(tree, "mechanism.teachers")
 
 
@@ -70,8 +70,8 @@ def generalise_path(path: Path) -> list[str]:
 
 
 def find_elsewhere(key: str, spot: Spot, tree: Mapping) -> list[Known]:
-    """The places of the language that have a key of this name, the nearest first; at most three. Where this recipe's
-    blocks have none, being of other kinds, it is the nearest of those."""
+    """Where the language has a key of this name: at most three places, the nearest first. If no block of this recipe
+    can have it, the nearest place in a block of another kind."""
     if key in TAGS or key == "recipe":
         return []
     *block, _ = generalise_path(spot.path)

@@ -1,7 +1,7 @@
 """The names other tools and papers use for what a recipe says: `synonyms.toml` here, and those of the mechanisms.
 
-A name leads to an idea, and an idea to the dotted path that holds it (or none) and to what has to be done: often it is
-not the same number that goes there. The same idea may be another thing in recipes of another mechanism.
+A name leads to an idea; an idea leads to a dotted path (or none) and a remedy, since the number often has to be
+converted. The same idea may mean another key in recipes of another mechanism.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ IN_NOISE = "in_a_noise_block"
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """Where an idea lives (empty: nowhere, on purpose), what to do, and in whose recipes: of any mechanism if empty."""
+    """The path of an idea (empty: none, on purpose), the remedy, and the mechanism whose recipes it is for (empty:
+    all)."""
 
     path: str
     remedy: str

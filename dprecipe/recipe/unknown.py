@@ -1,4 +1,4 @@
-"""Keys that are not in the language: misspelt, misplaced, or another tool's."""
+"""Unknown keys: misspelt, misplaced, or another tool's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def report_unknown_keys(
         result |= {spot.path for spot in missing if meant and _same_or_above(spot.path, meant)}
     for block, spots in unsolved.items():
         left = [at for at in lacking[block] if at.path not in result]
-        if len(spots) == len(left) == 1:  # one key too many, one too few: the same one, renamed
+        if len(spots) == len(left) == 1:  # one unknown key and one missing key: a renamed key
             findings.append(_report_misspelt(spots[0], str(left[0].path[-1])))
             result.add(left[0].path)
         else:
@@ -114,7 +114,7 @@ def _describe_parents(paths: Sequence[str]) -> str:
 
 
 def _report_misspelt(at: Spot, meant: str) -> Finding:
-    there = ", which is there already" if meant in _written_keys(at) else ""
+    there = ", which is already there" if meant in _written_keys(at) else ""
     return Finding("R101", f"unknown key; did you mean `{meant}`{there}?", f"write `{meant}`", at.dotted, at.key)
 
 

@@ -1,4 +1,4 @@
-"""What can stand where in a recipe: read from its models, so that messages never lag behind them."""
+"""The keys and values that a recipe may have, read from its models, so that messages never lag behind them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dprecipe.text.tree import Mapping, Node, Scalar, Sequence, child_node
 Word = str | int | bool
 
 REFUSED = frozenset({"gradients", "position", "clean_sum", "realised_batch", "released", "plain"})
-"""Words that are known only so that they can be refused with a reason: no message offers them."""
+"""Words that are refused with a reason; no message suggests them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def list_keys(block: type[Block]) -> dict[str, Expect]:
 
 @cache
 def list_required(block: type[Block]) -> frozenset[str]:
-    """The keys a block can't do without."""
+    """The required keys of a block."""
     return frozenset(field.alias or name for name, field in block.model_fields.items() if field.is_required())
 
 
@@ -208,10 +208,10 @@ def _describe_block(form: Expect) -> str:
 
 
 def list_offered(words: Iterable[Word]) -> list[Word]:
-    """The words that a message may name."""
+    """The words that a message may suggest."""
     return [word for word in words if word not in REFUSED]
 
 
 def quote_word(word: Word) -> str:
-    """A word of the language, set off from the sentence."""
+    """A word of the language in backticks."""
     return f"`{str(word).lower() if isinstance(word, bool) else word}`"

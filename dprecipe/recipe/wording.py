@@ -1,7 +1,7 @@
-"""What a validator's error means to the person who wrote the recipe.
+"""The errors of the validator, as findings for the author of the recipe.
 
-No sentence of pydantic reaches a user: every error is worded here from what stands at its place and what
-could."""
+No sentence of pydantic reaches a user: each error is worded here from the value at its place and the values that are
+allowed there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Writer = Callable[[Spot, Context], Finding]
 
 
 def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place]) -> list[Finding]:
-    """Every error as a finding. Places in `handled` have been spoken of already."""
+    """Every error as a finding. Places in `handled` have a finding already."""
     spots: dict[str, list[Spot]] = {"missing": [], "extra_forbidden": []}
     findings: list[Finding] = []
     locations = [item["loc"] for item in error.errors(include_url=False, include_input=False)]
@@ -41,7 +41,7 @@ def word_error(error: ValidationError, tree: Mapping, handled: frozenset[Place])
         finding = _write(kind, at, context)
         findings.append(finding)
         if finding.code == "R104" and not finding.remedy.startswith("write `"):
-            unknown_blocks.append(at.path[:-1])  # a block of an unknown kind: what it lacks is unknown, too
+            unknown_blocks.append(at.path[:-1])  # the keys of a block of unknown kind are unknown, too
     missing = [at for at in spots["missing"] if at.path[:-1] not in unknown_blocks]
     extra = [at for at in spots["extra_forbidden"] if at.path[:-1] not in unknown_blocks]
     named, result = report_unknown_keys(extra, missing, tree)

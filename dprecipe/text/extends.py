@@ -1,4 +1,4 @@
-"""`extends: base.yaml`: one parent, relative to the file that names it, read as data and laid under it."""
+"""`extends: base.yaml`: one parent, relative to the file that names it, read as data and overlaid by it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 PyYAML's scanner and parser turn the text into events; the tree is built from the events here, without
 recursion and without PyYAML's resolvers and constructors. So a text can't choose a type, share a value or
-nest without bound."""
+nest without limit."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _Builder:
         self.documents = self.nodes = 0
         self.stack: list[_Open] = []
         self.anchors: dict[str, tuple[Place, list[Place]]] = {}
-        """Each anchor's place, and where its value is meant to stand again."""
+        """Each anchor's place, and the places of its aliases."""
 
     def feed(self, event: Event) -> None:
         if isinstance(event, DocumentStartEvent):
@@ -148,18 +148,18 @@ class _Builder:
     def _alias(self, name: str, place: Place) -> None:
         key = self.stack[-1].key if self.stack else None
         if isinstance(key, Scalar) and key.value == "<<" and not key.quoted:
-            return  # the merge key is told of
+            return  # the merge key has its own finding
         if name in self.anchors:
             self.anchors[name][1].append(place)
         else:
             self._report("Y107", f"the alias *{name} is refused", "write the value out, or use `extends`", place)
 
     def end(self) -> None:
-        """One finding for each anchor: it names all places that have to be written out."""
+        """Report each anchor once, with all places that have to be written out."""
         for name, (place, uses) in self.anchors.items():
             where = ", ".join(f"{use.line}:{use.column}" for use in uses[:MAX_USES])
             where += f" and at {len(uses) - MAX_USES} more places" if len(uses) > MAX_USES else ""
-            message = f"the anchor &{name} is refused" + (f"; its value is meant again at {where}" if uses else "")
+            message = f"the anchor &{name} is refused" + (f"; it is used at {where}" if uses else "")
             again = f", and write the value out at {where}, or use `extends`" if uses else ""
             self._report("Y107", message, f"remove &{name}{again}", place)
 
@@ -167,7 +167,7 @@ class _Builder:
         if _FORBIDDEN.search(event.value):
             self._report(
                 "Y116",
-                "the text holds a control character or half a character",
+                "the text contains a control character or an unpaired surrogate",
                 "remove the escape (such as \\0, \\e or \\ud800) from the text",
                 place,
             )
@@ -210,13 +210,13 @@ class _Builder:
         first = entries.get(key.value)
         if first is not None:
             where = f"{first.place.line}:{first.place.column}"
-            self._report("Y106", f"the key `{key.value}` stood already at {where}", "remove one of the two", key.place)
+            self._report("Y106", f"the key `{key.value}` is already at {where}", "remove one of the two", key.place)
             return
         if not key.broken:
             entries[key.value] = Entry(key.place, value)
 
     def _splits_a_number(self, entries: dict[str, Entry], key: Node, value: Node) -> bool:
-        """Whether a key is what follows the comma of `2,0`; then that is told, and of the number nothing more."""
+        """Whether a key is the part after the comma of `2,0`; if so, that is the only finding about the number."""
         name = next(reversed(entries), None)
         whole = None if name is None else entries[name].value
         if name is None or not isinstance(whole, Scalar) or not isinstance(key, Scalar) or key.quoted or whole.quoted:
@@ -249,7 +249,7 @@ class _Builder:
 
 
 def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Finding, ...]]:
-    """Read a text. Never raises: what is wrong comes back as findings, in the order of the text.
+    """Read a text. Never raises: errors are returned as findings, in the order of the text.
 
     The tree is None where the text could not be read to its end, and for an empty document. `column` is
     where the text begins on its first line (the value of an override begins after its path)."""
@@ -258,7 +258,7 @@ def parse(text: str, file: str, column: int = 1) -> tuple[Node | None, tuple[Fin
         return None, (unreadable,)
     builder = _Builder(text, file, column)
     try:
-        # The reader looks at the text when it is made, so it is made inside.
+        # The reader checks the text in its constructor, so it is constructed inside the `try`.
         events = _Events(text)
         while events.check_event():
             builder.feed(events.get_event())  # type: ignore[no-untyped-call]
@@ -286,7 +286,7 @@ def load(text: str, file: str) -> Mapping:
     """Read a text that must be one block of keys.
 
     Raises:
-        RecipeError: with all that is wrong in the text.
+        RecipeError: with every finding about the text.
     """
     root, findings = parse(text, file)
     if findings:
@@ -325,7 +325,7 @@ def _not_text(text: str, file: str, column: int) -> Finding | None:
 
 
 def report_too_large(file: str) -> Finding:
-    """The finding for a text beyond the bound."""
+    """The finding for a text that is too long."""
     return Finding(
         "Y102",
         f"a recipe has at most {MAX_BYTES // 1024} KiB",
@@ -335,5 +335,5 @@ def report_too_large(file: str) -> Finding:
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines as the places count them."""
+    """The lines of a text, as places count them."""
     return _LINE_BREAK.split(text)

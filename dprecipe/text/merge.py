@@ -6,13 +6,13 @@ from dprecipe.faults import Finding
 from dprecipe.text.tree import Entry, Mapping, Node, Scalar, Sequence
 
 TAGS = ("kind", "family", "source", "scheme", "schedule", "mode")
-"""The keys that say what a block is; a block in which one of them changes is another block."""
+"""The keys that state the kind of a block. If one of them changes, the block is replaced as a whole."""
 DEFAULTS = {"mode": "flat"}
-"""What a block is that does not say it, of those keys that need not be written."""
+"""The default kind, for the keys that may be left out."""
 
 
 def overlay_trees(base: Node, over: Node) -> tuple[Node, tuple[Finding, ...]]:
-    """`over` laid over `base`. Neither is changed; places come along with the values.
+    """`over` laid over `base`. Neither is changed; values keep their places.
 
     Findings are about overrides that name a position a list does not have.
     """

@@ -1,4 +1,4 @@
-"""The known word that a misspelt one was probably meant to be."""
+"""The known word nearest to a misspelt one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CLOSE = 0.7
 
 
 def nearest_word(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str | None:
-    """The known word a misspelt one is nearest to; None where none is near."""
+    """The known word nearest to a misspelt one; None if none is near."""
     names = {loosen_word(name): name for name in known}
     written = loosen_word(word)
     if written in names:
@@ -19,5 +19,5 @@ def nearest_word(word: str, known: Iterable[str], cutoff: float = CLOSE) -> str 
 
 
 def loosen_word(word: str) -> str:
-    """A word without what people write differently."""
+    """A word in lower case, with underscores: how names are compared."""
     return word.lower().replace("-", "_").replace(" ", "_")

@@ -13,7 +13,7 @@ from dprecipe.text.tree import Entry, Mapping, Node, Scalar
 
 
 def name_override(index: int) -> str:
-    """How findings and origins call the override at a position: `--set #2`."""
+    """The name of the override at a position, for findings and origins: `--set #2`."""
     return f"--set #{index + 1}"
 
 

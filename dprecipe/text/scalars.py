@@ -1,4 +1,4 @@
-"""What an unquoted word means: the JSON subset of YAML 1.2, and nothing else.
+"""The value of an unquoted word: the JSON subset of YAML 1.2, and nothing else.
 
 `1e-5` is a number; `no`, `on`, `017`, `12:30:45`, `2024-01-01` are text; only `true` and `false` are
 booleans."""
@@ -17,7 +17,7 @@ _INT_BOUND = 2**63
 
 
 class NotFiniteError(ValueError):
-    """A number that no finite number of the machine stands for; the message says why."""
+    """A number that can't be represented as a finite one; the message says why."""
 
 
 def resolve_scalar(text: str) -> Value:

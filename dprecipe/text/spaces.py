@@ -1,7 +1,7 @@
-"""Slips that leave a YAML parser guessing: a no-break space, and a colon without a space after it.
+"""Typing errors that mislead a YAML parser: a no-break space, and a colon without a space after it.
 
-Both look right on a screen. A no-break space is part of the word beside it, and `epochs:10` is one word, so the parser
-stumbles over a later line, or over none."""
+Both look right on a screen. A no-break space becomes part of the word beside it, and `epochs:10` is one word, so the
+parser fails at a later line, or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_LINES_BACK = 5
 
 
 def find_odd_space(text: str, place: Place) -> Finding | None:
-    """The finding for an unquoted word of one line that has a no-break space where YAML needs a space."""
+    """The finding for an unquoted word of one line with a no-break space where YAML needs a space; else None."""
     match = _AT_AN_EDGE.search(text)
     if match is None:
         return None
@@ -25,7 +25,7 @@ def find_odd_space(text: str, place: Place) -> Finding | None:
 
 
 def find_space_before(lines: list[str], line: int, file: str, first_column: int) -> Finding | None:
-    """What a syntax error at a line (1-based) comes from, where that is such a slip on it or shortly above it.
+    """The cause of a syntax error at a line (1-based), if it is such a typing error on the line or shortly above it.
 
     `first_column` is where the text begins on its first line."""
     for number in range(line, max(0, line - MAX_LINES_BACK), -1):
@@ -58,5 +58,5 @@ def report_split_number(whole: int | float, rest: str, place: Place) -> Finding:
 
 def _odd(code: int, place: Place) -> Finding:
     return Finding(
-        "Y117", f"U+{code:04X} looks like a space, and YAML takes it for a letter", "type a space", place=place
+        "Y117", f"U+{code:04X} looks like a space, but YAML reads it as a letter", "type a space", place=place
     )

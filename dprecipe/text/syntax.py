@@ -1,4 +1,4 @@
-"""What a YAML parser's complaint means to the person who wrote the text."""
+"""The errors of the YAML parser, as findings for the author of the text."""
 
 from __future__ import annotations
 

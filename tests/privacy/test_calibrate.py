@@ -67,7 +67,7 @@ def test_noise_spends_between_99_9_and_100_percent_of_200_budgets(recipe):
 @pytest.mark.parametrize(
     ("scheme", "q", "steps", "epochs", "epsilon", "delta", "relation", "accountant"), list(recipes(6, 21))
 )
-def test_count_is_the_most_that_fits(scheme, q, steps, epochs, epsilon, delta, relation, accountant):
+def test_the_count_is_the_largest_that_fits(scheme, q, steps, epochs, epsilon, delta, relation, accountant):
     sigma = 3.0 if scheme == "poisson" else 30.0
     event = make_of(scheme, q, 1, 1)(sigma)[0].event
     spent = [Charge(Gaussian(100.0), 2)]
@@ -169,7 +169,7 @@ def test_noise_of_codes_spends_between_99_9_and_100_percent_of_120_budgets(run):
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
-def test_the_count_of_codes_is_the_most_that_fits(accountant):
+def test_the_count_of_codes_is_the_largest_that_fits(accountant):
     code = EncodedSum(0.02, 1.2, "student_t", 9.0, ((0.01, 10_000),), False, "sha256:" + "0" * 64)
     spent = [Charge(PoissonGaussian(0.01, 1.0), 100)]
 

@@ -150,7 +150,7 @@ DIGEST = "sha256:" + "0" * 64
 
 
 @pytest.mark.parametrize("shifts", [((0.125, 64),), ((0.0, 3), (0.125, 64))])
-def test_exchanged_codes_of_one_bound_have_a_second_opinion(shifts):
+def test_exchanged_codes_of_one_bound_are_cross_checked(shifts):
     charges = [Charge(EncodedSum(0.01, 0.5, "sech", None, shifts, True, DIGEST), 1000)]
     for relation in Neighbouring:
         ours = accountants.epsilon(charges, 1e-5, relation, "rdp")
@@ -165,7 +165,7 @@ def test_a_replacement_at_a_tiny_delta_is_not_left_to_transforms():
 
 
 @pytest.mark.parametrize("small", [10**9 - 1, 10**8])
-def test_a_grid_out_of_all_proportion_is_not_made(small):
+def test_a_grid_of_too_many_points_is_not_built(small):
     event = EncodedSum(0.01, 0.02, "laplace", None, ((1e-7, small), (1.0, 1)), False, DIGEST)
     answer = cross_check.ask_library([Charge(event, 10)], 1e-5, Neighbouring.ADD_OR_REMOVE_ONE)
     assert answer.name == "dp_accounting.rdp"
@@ -231,7 +231,7 @@ CHECKS = [Charge(NoisyThreshold(150.0), 640), Charge(NoisyMax("gaussian", 40.0),
     ],
     ids=str,
 )
-def test_votes_are_told_to_the_library_as_they_are(charges, relation):
+def test_votes_are_given_to_the_library_as_they_are(charges, relation):
     ours = accountants.epsilon(charges, 1e-5, relation, "pld")
     theirs = cross_check.ask_library(charges, 1e-5, relation)
     assert theirs.name == "dp_accounting.pld"

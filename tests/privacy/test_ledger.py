@@ -177,7 +177,7 @@ def test_garbage_is_refused_without_a_traceback(tmp_path: Path, content: bytes) 
 
 
 @pytest.mark.parametrize("number", ["1" + "0" * 400, "1e400", "-1", "true", '"2"', "null"])
-def test_numbers_out_of_all_proportion_are_refused(number: str) -> None:
+def test_numbers_out_of_range_are_refused(number: str) -> None:
     start = b'{"seq":0,"prev":"%s","type":"open","plan_digest":"p","attempt":1,"program":{}}' % GENESIS.encode()
     head = "sha256:" + hashlib.sha256(start).hexdigest()
     event = f'{{"count":1,"kind":"gaussian","noise_multiplier":{number}}}'
@@ -217,7 +217,7 @@ def broken_off(path: Path, event: Event = HIDDEN, *, reason: StopReason | None =
 
 
 @pytest.mark.parametrize("reason", [None, "interrupted"])
-def test_a_hidden_run_that_is_carried_on_is_charged_once(tmp_path: Path, reason: StopReason | None) -> None:
+def test_a_carried_last_iterate_release_is_charged_once(tmp_path: Path, reason: StopReason | None) -> None:
     path = tmp_path / "ledger.jsonl"
     second = broken_off(path, reason=reason)
     second.carry(HIDDEN)
@@ -234,7 +234,7 @@ def test_a_hidden_run_that_is_carried_on_is_charged_once(tmp_path: Path, reason:
     assert (ledger.attempts, ledger.resumes, ledger.stop_reason) == (3, 2, "completed")
 
 
-def test_a_hidden_run_that_is_begun_again_and_not_carried_is_charged_twice(tmp_path: Path) -> None:
+def test_a_restarted_last_iterate_release_is_charged_twice(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     second = broken_off(path)
     second.reserve(HIDDEN, 1)
@@ -329,18 +329,18 @@ def carried_after_the_close(path: Path) -> LedgerWriter:
 @pytest.mark.parametrize(
     ("forge", "reason"),
     [
-        (carried_over_seen_steps, "only one event whose iterates are hidden"),
-        (carried_first, "what was not left unsettled"),
-        (carried_after_a_reservation, "when an attempt opens, and then only"),
-        (carried_twice, "when an attempt opens, and then only"),
-        (carried_as_another, "what was not left unsettled"),
-        (carried_after_its_end, "what was not left unsettled"),
-        (carried_after_it_was_given_up, "what was not left unsettled"),
-        (carried_past_a_later_event, "what was not left unsettled"),
-        (carried_after_the_close, "when an attempt opens, and then only"),
+        (carried_over_seen_steps, "only one event with hidden iterates"),
+        (carried_first, "an event that was not left unsettled"),
+        (carried_after_a_reservation, "only right after an attempt opens"),
+        (carried_twice, "only right after an attempt opens"),
+        (carried_as_another, "an event that was not left unsettled"),
+        (carried_after_its_end, "an event that was not left unsettled"),
+        (carried_after_it_was_given_up, "an event that was not left unsettled"),
+        (carried_past_a_later_event, "an event that was not left unsettled"),
+        (carried_after_the_close, "only right after an attempt opens"),
     ],
 )
-def test_nothing_else_can_be_carried(forge: Callable[[Path], LedgerWriter], reason: str, tmp_path: Path) -> None:
+def test_no_other_event_can_be_carried(forge: Callable[[Path], LedgerWriter], reason: str, tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     forge(path).abandon()
     with pytest.raises(RunFailed, match=reason):
@@ -370,7 +370,7 @@ def test_one_of_two_that_were_reserved_together_is_not_carried(tmp_path: Path) -
     second = LedgerWriter(path, PLAN)
     second.carry(HIDDEN)
     second.abandon()
-    with pytest.raises(RunFailed, match="what was not left unsettled"):
+    with pytest.raises(RunFailed, match="an event that was not left unsettled"):
         read(path)
 
 
@@ -383,7 +383,7 @@ def test_hidden_events_are_kept_to_the_last_bit(tmp_path: Path) -> None:
     assert read(tmp_path / "ledger.jsonl").charges == (Charge(event, 1),)
 
 
-def test_a_ledger_that_is_held_takes_no_further_attempt(tmp_path: Path) -> None:
+def test_a_locked_ledger_takes_no_further_attempt(tmp_path: Path) -> None:
     """While a release is made of it; and none is made while an attempt is under way."""
     path = tmp_path / "ledger.jsonl"
     writer = LedgerWriter(path, PLAN)

@@ -268,7 +268,7 @@ def test_laplace_noise_costs_no_more_than_its_pure_sum() -> None:
         ([Charge(PoissonLaplace(0.05, 1.5), 100)], ADD),
     ],
 )
-def test_a_second_opinion(charges: list[Charge], relation: Neighbouring) -> None:
+def test_the_cross_check_agrees(charges: list[Charge], relation: Neighbouring) -> None:
     own = accountants.epsilon(charges, 1e-5, relation, "pld")
     assert cross_check.epsilon(charges, 1e-5, relation) == pytest.approx(own, rel=1e-3)
     assert own <= accountants.epsilon(charges, 1e-5, relation, "rdp")

@@ -113,7 +113,7 @@ def of_text() -> list[str]:
 
 
 @pytest.mark.parametrize("stem", of_text())
-def test_the_text_is_mended(stem: str, tmp_path: Path) -> None:
+def test_the_text_is_repaired(stem: str, tmp_path: Path) -> None:
     """After the edits that its remedies name, a text reads as a recipe, or its findings are of another kind."""
     before = (FOLDER / f"{stem}.yaml").read_text("utf-8")
     text = repair(stem, before)
@@ -142,7 +142,7 @@ def repair(stem: str, text: str) -> str:
     return text
 
 
-def test_a_file_of_another_encoding_is_mended_by_saving_it_as_utf8(tmp_path: Path) -> None:
+def test_a_file_of_another_encoding_is_repaired_by_saving_it_as_utf8(tmp_path: Path) -> None:
     raw = (FOLDER / "y103-not-utf8.yaml").read_bytes()
     (tmp_path / "a.yaml").write_text(raw.decode("latin-1"), encoding="utf-8")
     with pytest.raises(RecipeError) as caught:

@@ -1,4 +1,4 @@
-"""A noisy sum that one unit moves within a box: what it is, and what follows without numpy."""
+"""A noisy sum that one unit moves within a box: its definition, and what can be computed without numpy."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class BoxSum:
     `shifts` is the box; which coordinate has which bound may depend on the unit. `noise_multiplier` is the noise's
     scale over the sensitivity that `shifts` refer to; `family` and `shape` name its distribution.
 
-    `exchanged`: a unit does not add its own vector but exchanges one for another. Both lie in the half of the box, in
-    arrangements of their own.
+    `exchanged`: a unit does not add a vector but exchanges one for another. Both lie in half of the box, each with its
+    own order of the bounds.
 
     | case | |
     |---|---|
-    | a bound of 0 | the coordinate shows nothing |
-    | one coordinate | the noisy sum of numbers |
-    | gaussian noise | refused: the norm alone matters, and other events say so |
+    | a bound of 0 | the coordinate reveals nothing |
+    | one coordinate | a noisy sum of numbers |
+    | gaussian noise | refused: only the L2 norm matters, and `poisson_gaussian` covers it |
     """
 
     sampling_rate: float
@@ -47,8 +47,8 @@ class BoxSum:
 
     @property
     def max_loss(self) -> float:
-        """The largest loss of any outcome, of adding or removing a unit: finite of Laplace noise alone, with which it
-        is at most the shift in L1 norm over the scale."""
+        """The largest loss of any outcome when a unit is added or removed. It is finite only with Laplace noise: at
+        most the L1 norm of the shift over the scale."""
         if self.family != "laplace":
             return math.inf
         whole = math.fsum(bound * count for bound, count in self.shifts) / self.noise_multiplier
@@ -76,10 +76,10 @@ def _norm(shifts: Shifts) -> float:
 
 
 def check_noise(family: str, shape: float | None) -> None:
-    """For constructors of events.
+    """Check the noise of an event within a box.
 
     Raises:
-        ValueError: no such distribution, or Gaussian noise.
+        ValueError: there is no such distribution, or it is Gaussian.
     """
     families.check(family, shape)
     if family == "gaussian":

@@ -18,7 +18,7 @@ on a grid it is a convolution as well, with the hat sinh((g-|r|)/2) / sinh(g/2).
    by the mean square of the spectra (inequality of arithmetic and geometric means).
 3. The hat, and back to losses on a coarse grid. The error is small beside the largest mass; so this is repeated for
    masses tilted by exp(η l), which makes others the largest, and the smallest of the bounds is kept.
-4. Shifts of quite different sizes are done apart, on fine grids of their own, and convolved at last.
+4. Shifts of very different sizes are handled in separate bands, each on its own fine grid, and convolved at the end.
 
 Everything is rounded up: dots dominate, aliasing adds, errors are added, tails go to ±infinity by Chernoff's bound.
 
@@ -56,24 +56,24 @@ _INFLATION = 3e-5
 _COARSE = 3e-3
 """Step of the product's grid over the standard deviation of its loss."""
 _SPAN = 16.0
-"""Shifts that differ by more than this factor are done apart."""
+"""Shifts that differ by more than this factor belong to different bands."""
 _MAX_BANDS = 6
 _FINEST = 1 << 23
-"""Most points of a fine grid: enough for 3e7 coordinates."""
+"""Largest number of points of a fine grid: enough for 3e7 coordinates."""
 _COARSEST = 5.0
-"""How much coarser than it should be a fine grid may be, for up to 1e9 coordinates."""
+"""A fine grid may be coarser than it should be by this factor, for up to 1e9 coordinates."""
 _MAX_VALUES = 1 << 24
 _CONVOLVED = 1e8
 """About half the multiplications up to which a product is done coordinate by coordinate."""
 _TAILS = (1e-40, 1e-100, 1e-200)
-"""Of the products that are kept: one serves all questions that need no deeper tail."""
+"""Tails of the cached products: one product serves all calls with a larger tail."""
 
 
 def box_pair(box: BoxSum, tail: float) -> Loss:
-    """The sum with the unit in it against the sum without, everybody taking part: its own mirror image.
+    """The sum with the unit against the sum without it, without sampling; the pair is its own mirror image.
 
-    Guarantees: dominates the true pair, with an ε less than 1e-4 (relative) above its, 1e-3 beyond 3e7 coordinates;
-    `tail` or 1e-200, whichever is more, is charged to either infinity at most.
+    Guarantees: dominates the true pair, with an ε at most 1e-4 (relative) larger, 1e-3 beyond 3e7 coordinates. At most
+    max(`tail`, 1e-200) is charged to either infinity.
 
     Raises:
         NoPairError: exchanged codes, losses beyond what doubles can hold, or too many points.
@@ -139,7 +139,7 @@ def _product(
 
 
 def _typical(distribution: Distribution, taus_K: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of each coordinate's loss, about: they choose the grids."""
+    """Approximate mean and standard deviation of each coordinate's loss, for the choice of grids."""
     edges_N = np.sinh(np.linspace(-6.0, 6.0, 257))
     masses_N = distribution.interval(edges_N[:-1], edges_N[1:])
     losses_KN = distribution.log_ratio((edges_N[:-1] + edges_N[1:]) / 2 + taus_K[:, None], taus_K[:, None])
@@ -148,7 +148,7 @@ def _typical(distribution: Distribution, taus_K: Array) -> tuple[Array, Array]:
 
 
 def _fine_step(spreads_K: Array, counts_K: Array, others: float) -> float:
-    """How fine a grid these coordinates need: their dots may add a share of their own variance, and a bit of the whole.
+    """The step of a grid for these coordinates: its dots may add a share of their own variance and of the total.
 
     A dot adds at most h²/6 on average to the variance of its loss, and at most h |l|.
 

@@ -85,7 +85,7 @@ class Power:
         return m_K, np.where(small_K, np.log1p(np.where(small_K, change_K, 0.0)), np.log(whole_K))
 
     def _beyond(self, loss: float, eta: float, further: float) -> float:
-        """Chernoff's bound of the mass of larger losses under the shifted density, by tilts from η up."""
+        """Chernoff's bound on the mass of larger losses under the shifted density, over tilts from η upwards."""
         etas = [eta + further / 2**k for k in range(6)]
         logs = [math.fsum(self._counts_K * self._moments(eta)[1]) - (eta - 0.5) * loss for eta in etas if eta >= 0.5]
         return math.exp(min([*logs, 0.0]))
@@ -117,8 +117,8 @@ class Power:
         return bounded
 
     def _select_frequencies(self, eta: float, points: int) -> tuple[NDArray[np.int64], float]:
-        """The frequencies f <= points/2 where the spectrum may exceed exp(`_NEGLIGIBLE`), and a bound of the sum of
-        its size at all others, on both sides.
+        """The frequencies f <= points/2 where the spectrum may exceed exp(`_NEGLIGIBLE`), and a bound on the sum of its
+        modulus at all others, positive and negative.
 
         Π |φ_k|^n_k <= B^(n/2), B the mean of |φ_k|² over the n coordinates: the spectrum of a mean autocorrelation.
         """
@@ -136,7 +136,7 @@ class Power:
         return np.flatnonzero(selected_F), 2 * float(np.exp(log_bound_F[~selected_F]).sum())
 
     def _log_spectrum(self, eta: float, f_F: NDArray[np.int64], points: int) -> tuple[Array, Array, Array]:
-        """Logarithm of its size, its phase, and by how much the logarithm may be too small.
+        """Logarithm of its modulus, its phase, and a bound on the error of the logarithm.
 
         By sums of sines over the losses or, where there are many frequencies (so that the powers are low), by FFT.
         """

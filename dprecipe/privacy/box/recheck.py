@@ -1,7 +1,7 @@
-"""A noisy sum within a box once more, for the cross-check accountant: `moments`, `curves`, `pairs` are not called.
+"""A noisy sum within a box, computed a second time for the cross-check; `moments`, `curves`, `pairs` are not used.
 
-What one coordinate loses is worked out from densities written down here, and added up at nodes; convolving is the
-library's (dp-accounting). It is an upper bound up to what nodes leave open, some 1e-5 of ε.
+The loss of one coordinate is computed by quadrature from densities written here; dp-accounting does the convolutions.
+The result is an upper bound up to the quadrature error, about 1e-5 of ε.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dprecipe.privacy.box.box import BoxSum
 Array = NDArray[np.floating[Any]]
 
 MAX_ORDER = 256
-"""Of the moments of `log_moments`."""
+"""Largest order of `log_moments`."""
 MAX_LOSS = 600.0
 _SPACING = 0.015
 """Between nodes, over their distance from the nearer peak or 1, whichever is more."""
@@ -28,13 +28,13 @@ _FINE = 0.03
 what dots add to the variance."""
 _TAIL = 1e-20
 _NOISE = 1e-19
-"""Masses that a transform may have made of nothing."""
+"""Masses below this may be rounding errors of the FFT."""
 _MAX_POINTS = 1 << 20
 _TABLE = 200
 
 
 def max_loss(box: BoxSum) -> float:
-    """Of any outcome: what Laplace noise admits is at most the L1 norm over its scale, or less of it where sampled."""
+    """Largest loss of any outcome: with Laplace noise at most the L1 norm over the scale, and less with sampling."""
     if box.family != "laplace":
         return math.inf
     whole = sum(bound * count for bound, count in box.shifts) / box.noise_multiplier
@@ -44,7 +44,7 @@ def max_loss(box: BoxSum) -> float:
 
 
 def estimate_effort(box: BoxSum) -> float:
-    """Roughly how long its distribution takes, 2e4 a second."""
+    """Rough cost of its loss distribution, in units of 1/20,000 of a second."""
     return (len(box.shifts) + 200) * math.sqrt(box.dimension)
 
 
@@ -61,7 +61,7 @@ def is_mild(box: BoxSum) -> bool:
 def product_masses(box: BoxSum) -> tuple[float, Array] | None:
     """Step of a grid, and the masses of the unsampled sum's loss at 0, h, 2h, …; the rest is their mirror image.
 
-    None where a coordinate is so much larger than most that the grid would be out of all proportion.
+    None if one coordinate is so much larger than most that the grid would need too many points.
     """
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 
@@ -107,8 +107,8 @@ def sampled_pair(own: float, masses: Array, q: float, step: float) -> tuple[Any,
 def log_moments(box: BoxSum) -> Array:
     """S_k = Σ log M_k(τ), k = 2 … `MAX_ORDER`, from a table over τ.
 
-    Exchanged vectors move a coordinate by the sum of two numbers, each from the halves of the shifts in an order of its
-    own. A convex function above log M_k has its largest sum where the orders agree.
+    Exchanged vectors move a coordinate by the sum of two numbers, each half of some shift, in two different orders. For
+    a convex function above log M_k the sum is largest where the two orders agree.
     """
     bounds, counts = np.array([shift for shift in box.shifts if shift[0] > 0]).T
     taus, k_K = bounds / box.noise_multiplier, np.arange(2, MAX_ORDER + 1)
@@ -133,7 +133,7 @@ def log_moments(box: BoxSum) -> Array:
 def _nodes(box: BoxSum, tau: float, spacing: float) -> tuple[Array, Array, Array]:
     """Logs of Q-masses, P-masses, losses of one coordinate, at nodes around both peaks, -τ/2 of Q and τ/2 of P.
 
-    They are each other's mirror image to the last bit, so that small losses have no error but in their size.
+    The two sides are exact mirror images, so that small losses have no relative error.
     """
     away = np.sinh(np.arange(0.0, 40.0 if box.family in ("student_t", "cauchy") else 6.0, spacing))
     around = np.append(-away[:0:-1], away)
