@@ -77,8 +77,8 @@ def check_test_records(recipe: Recipe) -> Iterator[Finding]:
     if test is not None and test.access == "public" and share_records(train, test):
         yield Finding(
             "P113",
-            "data.test is declared public and reads the very records of data.train: its scores would publish them "
-            "unpaid",
+            "data.test is declared public but reads records of data.train: its scores would publish them outside the "
+            "budget",
             "name other records (another file or split, or `records` ranges that do not overlap), or access: "
             "private_internal",
             "data.test",

@@ -31,7 +31,13 @@ def imported(path: Path) -> set[str]:
 
 def test_t6_only_the_gates_draw_noise() -> None:
     users = {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.draws" in imported(path)}
-    assert users == {SAMPLERS, LATTICE, VOTES.parent / "aggregators.py", VOTES / "analysis.py", LAST_ITERATE / "descent.py"}
+    assert users == {
+        SAMPLERS,
+        LATTICE,
+        VOTES.parent / "aggregators.py",
+        VOTES / "analysis.py",
+        LAST_ITERATE / "descent.py",
+    }
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.lattice" in imported(path)} == {STAGES}
     assert not {path for path in PACKAGE.rglob("*.py") if "dprecipe.data.paid.release" in imported(path)}
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE, CHECK}
