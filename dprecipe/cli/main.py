@@ -70,7 +70,7 @@ def init(
 @guard_faults
 def validate(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Recipes, or folders of *.yaml and *.yml.")],
-    format: Annotated[str, typer.Option(help="text, json, github or sarif")] = "text",  # noqa: A002
+    output: Annotated[str, typer.Option("--format", help="text, json, github or sarif")] = "text",
     data_root: Annotated[
         Path | None, typer.Option(help="Also warn about declared files that are missing from this folder.")
     ] = None,
@@ -78,7 +78,7 @@ def validate(
     """Check recipes and their privacy arithmetic; reads no data."""
     from dprecipe.cli.validate import validate
 
-    return validate(paths, format, data_root)
+    return validate(paths, output, data_root)
 
 
 @app.command()
@@ -86,12 +86,12 @@ def validate(
 def plan(
     recipe: RecipePath,
     overrides: Overrides = None,
-    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
+    output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
 ) -> None:
     """Solve for the free variable; print what a run will spend and release."""
     from dprecipe.cli.plan import plan
 
-    plan(recipe, overrides or (), format)
+    plan(recipe, overrides or (), output)
 
 
 @app.command()

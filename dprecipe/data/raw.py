@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,10 +132,10 @@ def size_fault(data: Data, count: int | None) -> DataFault:
 
 
 def class_labels(
-    labels: NDArray[np.generic], classes: int, subject: str, problems: Problems, first: int = 0
+    labels: NDArray[Any], classes: int, subject: str, problems: Problems, first: int = 0
 ) -> NDArray[np.int64]:
     """Integer labels as int64, each in [0, classes). Others are added to `problems`, by place and not by value."""
-    bad = np.flatnonzero((labels < 0) | (labels >= classes))  # type: ignore[operator]
+    bad = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(bad) > 0:
         problems.add(
             subject,

@@ -110,8 +110,7 @@ class Collector:
             if reading.units is not None:
                 chosen = self._first_of_units(texts, reading.units)
                 columns = {name: [values[row] for row in chosen] for name, values in columns.items()}
-                texts, rows, everywhere = [texts[row] for row in chosen], len(chosen), place
-                place = lambda row: everywhere(chosen[row])  # noqa: E731
+                texts, rows, place = [texts[row] for row in chosen], len(chosen), _select_places(place, chosen)
             self._names += texts
         self._features.append(self._encoder.encode(columns, rows, place))
         if label is None:
@@ -223,9 +222,14 @@ def _no_label(value: Value, row: int, report: _ColumnReport) -> bool:
     return empty
 
 
+def _select_places(place: Place, chosen: Sequence[int]) -> Place:
+    """The places of the chosen rows."""
+    return lambda row: place(chosen[row])
+
+
 def join_labels(parts: Sequence[Labels]) -> Labels:
     """The labels of all chunks of a table, concatenated; empty if there is none."""
-    return np.concatenate(parts) if parts else drop_labels(0)  # type: ignore[return-value]
+    return np.concatenate(list(parts) or [drop_labels(0)])
 
 
 def name_texts(values: Sequence[Value], column: str, place: Place, problems: Problems) -> list[str]:

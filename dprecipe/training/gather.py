@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast, final
 
@@ -82,7 +83,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
     for role in cast("tuple[Role, ...]", ("train", "public", "test")):
         value = objects.get(role)
         if value is not None:
-            source = attempt(lambda value=value, role=role: records_from_python(value, plan.data, role))  # type: ignore[misc]
+            source = attempt(partial(records_from_python, value, plan.data, role))
             if source is not None:
                 gathered.sources[role] = source
     declared: dict[Role, AnySource | None] = {
@@ -96,7 +97,7 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         if block is None or objects.get(role) is not None:
             continue
         identity = plan.room.identity if role == "train" else None
-        both = attempt(lambda block=block, role=role, identity=identity: read(block, plan.data, root, role, identity))  # type: ignore[misc]
+        both = attempt(partial(read, block, plan.data, root, role, identity))
         if both is not None:
             gathered.sources[role], gathered.tallies[role] = both
     if not faults:

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def read_parquet(
         collector = Collector(columns or {}, reading.data.preprocess, label, reading)
         for first, batch in _batches(file, records, collector.names, reading, MAX_VALUE_BYTES):
             values = {name: _values(batch.column(name), name, file) for name in collector.names}
-            collector.add(values, batch.num_rows, lambda row, first=first: _row(file, first + row))  # type: ignore[misc]
+            collector.add(values, batch.num_rows, partial(_row_after, file, first))
         return collector.raw()
     except pa.ArrowMemoryError:
         raise  # a MemoryError: the file is not to blame
@@ -90,10 +91,7 @@ def _images(
     labels: list[Labels] = []
     names: list[str] = []
     for first, batch in _batches(file, records, columns, reading, MAX_IMAGE_BYTES):
-
-        def place(row: int, first: int = first) -> str:
-            return _row(file, first + row)
-
+        place = partial(_row_after, file, first)
         content = _bytes(batch.column(image.column), image, file)
         pixels.append(channels_first(decode_image(content, image.shape, first, file, problems)))
         reading.counts.records += batch.num_rows
@@ -255,6 +253,10 @@ def _bytes(column: Any, image: ImageColumn, file: Path) -> list[bytes | None]:
         )
     values: list[bytes | None] = column.to_pylist()
     return values
+
+
+def _row_after(file: Path, first: int, row: int) -> str:
+    return _row(file, first + row)
 
 
 def _row(file: Path, row: int) -> str:

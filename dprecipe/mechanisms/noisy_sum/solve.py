@@ -76,9 +76,9 @@ def check_batch_sizes(pace: Pace, facts: Facts) -> list[Finding]:
                 )
             ]
     training = facts.training
-    if "auto" in (training.epochs, training.steps):
+    if training.epochs == "auto" or training.steps == "auto":
         return []
-    steps = pace.events_for(training.epochs, training.steps) * pace.steps_per_event  # type: ignore[arg-type]
+    steps = pace.events_for(training.epochs, training.steps) * pace.steps_per_event
     if steps <= MAX_STEPS:
         return []
     field = "steps" if training.steps is not None else "epochs"

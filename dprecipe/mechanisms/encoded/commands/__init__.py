@@ -17,13 +17,13 @@ from dprecipe.cli.arguments import DataRoot, Overrides, RecipePath
 def compare_noise(
     recipe: RecipePath,
     overrides: Overrides = None,
-    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
+    output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
     out: Annotated[Path | None, typer.Option(help="A folder for noise.json and noise.svg; replaced there.")] = None,
 ) -> None:
     """Compare all noise distributions at the recipe's budget; reads no data."""
     from dprecipe.mechanisms.encoded.commands.noise import compare_noise
 
-    compare_noise(recipe, overrides or (), format, out)
+    compare_noise(recipe, overrides or (), output, out)
 
 
 def make_codebook(

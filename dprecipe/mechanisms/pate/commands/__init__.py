@@ -21,13 +21,13 @@ def forecast_votes(
         typer.Option(metavar="LOW HIGH", help="Shares of the teachers that agree on a query; uniform between them."),
     ] = (0.5, 1.0),
     seed: Annotated[int, typer.Option(help="Of the simulated votes.")] = 0,
-    format: Annotated[str, typer.Option(help="text or json")] = "text",  # noqa: A002
+    output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
     out: Annotated[Path | None, typer.Option(help="A folder for votes.json and votes.svg; replaced there.")] = None,
 ) -> None:
     """Tell what a PATE recipe will bring on simulated votes; reads no data."""
     from dprecipe.mechanisms.pate.commands.votes import forecast_votes
 
-    forecast_votes(recipe, overrides or (), agreement, seed, format, out)
+    forecast_votes(recipe, overrides or (), agreement, seed, output, out)
 
 
 def schema_of_votes() -> dict[str, Any]:

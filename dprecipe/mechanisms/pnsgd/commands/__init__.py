@@ -19,14 +19,14 @@ def show_positions(
     epsilon: Annotated[
         list[float] | None, typer.Option(metavar="E", help="Where δ is shown; the budget's when left out. Repeatable.")
     ] = None,
-    format: Annotated[str, typer.Option(help="text, json or csv")] = "text",  # noqa: A002
+    output: Annotated[str, typer.Option("--format", help="text, json or csv")] = "text",
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="An .svg or .png to be drawn; replaced.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every position, not a choice of 40.")] = False,
 ) -> None:
     """Show what protects a record at its place in the order, by every bound; reads no data."""
     from dprecipe.mechanisms.pnsgd.commands.positions import show_positions
 
-    show_positions(recipe, overrides or (), epsilon or (), format, plot, every)
+    show_positions(recipe, overrides or (), epsilon or (), output, plot, every)
 
 
 def schema_of_positions() -> dict[str, Any]:

@@ -19,7 +19,7 @@ D) where a predictor has a number for each class.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
@@ -229,20 +229,28 @@ class OnCpu:
         self._objective.project(self._w)
 
     def steps(self, x_TBD: Floats, y_TB: NDArray[Any], factor: float, shrink: float, noise_TP: Floats) -> None:
-        if x_TBD.shape[1] == 1 and not isinstance(self._objective.loss, Softmax):
-            self._singly(x_TBD[:, 0], y_TB[:, 0].tolist(), factor, shrink, noise_TP)
+        loss = self._objective.loss
+        if x_TBD.shape[1] == 1 and not isinstance(loss, Softmax):
+            self._singly(loss.slope_of_one, x_TBD[:, 0], y_TB[:, 0].tolist(), factor, shrink, noise_TP)
             return
         for x_BD, y_B, noise_P in zip(x_TBD, y_TB, noise_TP, strict=True):
             gradient = self.gradient(x_BD, y_B)
             gradient *= factor
             self.step(gradient, shrink, noise_P)
 
-    def _singly(self, x_TD: Floats, y_T: list[float], factor: float, shrink: float, noise_TD: Floats) -> None:
+    def _singly(
+        self,
+        slope: Callable[[float, float], float],
+        x_TD: Floats,
+        y_T: list[float],
+        factor: float,
+        shrink: float,
+        noise_TD: Floats,
+    ) -> None:
         """Batches of one record. In place: the iterate is contiguous and of double precision, as BLAS wants it."""
         objective, w = self._objective, self._w
         ddot, daxpy, dscal = self._blas.ddot, self._blas.daxpy, self._blas.dscal
-        assert not isinstance(objective.loss, Softmax)  # noqa: S101
-        slope, radius = objective.loss.slope_of_one, objective.radius
+        radius = objective.radius
         most = 0.0 if radius is None else radius * (1 - ROUNDING)
         square = most * most
         for x_D, y, noise_D in zip(x_TD, y_T, noise_TD, strict=True):
