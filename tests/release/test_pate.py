@@ -14,7 +14,7 @@ import pytest
 
 from dprecipe.cli.plan import plan_lines
 from dprecipe.faults import CertificateInvalid, RunFailed
-from dprecipe.mechanisms.pate.certificate import CHECKS_OF_A_FILE, answered_over_queries
+from dprecipe.mechanisms.pate.certificate import CHECKS_OF_A_FILE, count_answered
 from dprecipe.mechanisms.pate.charges import count_queries
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.theory import sanitise
@@ -670,7 +670,7 @@ def test_curves_over_queries(confident: Plan, tmp_path: Path) -> None:
     ballot = Ballot(confident, tmp_path / "private" / "ledger.jsonl")
     ballot.run()
     charges = read(ballot.path).charges
-    points = answered_over_queries(charges)
+    points = count_answered(charges)
     assert points[0] == (0, 0)
     assert points[-1] == (ballot.queries_put, ballot.answered)
     spent = plots.trace_spending(confident, charges)

@@ -46,7 +46,7 @@ def plan(spec: Pate, facts: Facts) -> Planned[PatePlan]:
         aggregator=spec.aggregator.kind,
         queries=queries,
         answers=run.answers(queries),
-        votes=run.votes_that_fit(multiplier, queries),
+        votes=run.plan_votes(multiplier, queries),
         threshold=None if spec.selection is None else spec.selection.threshold,
         interaction=_interaction(spec),
         analysis=spec.analysis,
@@ -67,9 +67,11 @@ def _interaction(spec: Pate) -> PlannedInteraction | None:
     aggregator = spec.aggregator
     if not isinstance(aggregator, InteractiveGnMax):
         return None
-    chosen = aggregator.interaction
-    further = aggregator.selection.threshold if chosen.threshold is None else chosen.threshold
-    return PlannedInteraction(chosen.rounds, further, chosen.confidence)
+    interaction_spec = aggregator.interaction
+    later_threshold = (
+        aggregator.selection.threshold if interaction_spec.threshold is None else interaction_spec.threshold
+    )
+    return PlannedInteraction(interaction_spec.rounds, later_threshold, interaction_spec.confidence)
 
 
 def _publication(spec: Pate, run: PateRun) -> PlannedRelease | None:
@@ -96,13 +98,13 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
             Assumption("one_vote", f"each teacher learns from its own part alone: one {unit} moves one vote", "test"),
         )
         if teachers.identity is not None:
-            same = f"which records share a {_identity(spec, facts)} does not depend on other records"
+            stability = f"which records share a {_identity(spec, facts)} does not depend on other records"
             if Neighbouring(facts.budget.neighbouring) is Neighbouring.REPLACE_ONE:
                 # With a name that others have it would leave one part and enter another: two votes.
-                same += (
+                stability += (
                     f"; a record that replaces another has the {_identity(spec, facts)} of that one, or one of its own"
                 )
-            ensemble = (*ensemble, Assumption("identity", same, "declaration"))
+            ensemble = (*ensemble, Assumption("identity", stability, "declaration"))
     else:
         votes = f"the votes are of {teachers.count} teachers of disjoint parts: one {unit} moves one vote on a query"
         ensemble = (Assumption("one_vote", votes, "declaration"),)

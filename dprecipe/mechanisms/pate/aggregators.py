@@ -39,7 +39,7 @@ def noise(event: NoisyMax | NoisyThreshold, stream: Stream, count: int) -> Float
     return event.noise_multiplier * draw_noise(Distribution(family), stream, count)
 
 
-def most_votes(counts_KM: Counts, noise_KM: Floats) -> NDArray[np.int64]:
+def choose_class(counts_KM: Counts, noise_KM: Floats) -> NDArray[np.int64]:
     """The class with the most votes, after noise: (K,). `NoisyMax` is what it costs."""
     labels: NDArray[np.int64] = np.argmax(counts_KM + noise_KM, axis=1)
     return labels
@@ -92,7 +92,7 @@ class ConfidentGnMaxAggregator:
     def passes(self, counts_KM: Counts, expected_KM: Scores | None, noise_K: Floats) -> NDArray[np.bool_]:
         """Which queries are answered: (K,). `NoisyThreshold` is what it costs: one moved vote moves a largest count by
         at most 1."""
-        return _reached(counts_KM.max(axis=1) + noise_K, self.threshold)
+        return _reaches(counts_KM.max(axis=1) + noise_K, self.threshold)
 
     def unanswered(self, expected_KM: Scores | None, count: int) -> NDArray[np.int64]:
         """What the others are labelled, without a look at the votes: (K,)."""
@@ -127,10 +127,10 @@ class InteractiveGnMaxAggregator:
         """Which queries are answered: (K,). One moved vote moves the largest n_j - N p_j, real numbers and never
         rounded, by at most 1."""
         if expected_KM is None:
-            return _reached(counts_KM.max(axis=1) + noise_K, self.threshold)
+            return _reaches(counts_KM.max(axis=1) + noise_K, self.threshold)
         votes_K1 = counts_KM.sum(axis=1, keepdims=True)
-        beyond_K: Floats = (counts_KM - votes_K1 * _held(expected_KM, counts_KM.shape)).max(axis=1)
-        return _reached(beyond_K + noise_K, self.further)
+        beyond_K: Floats = (counts_KM - votes_K1 * _check_scores(expected_KM, counts_KM.shape)).max(axis=1)
+        return _reaches(beyond_K + noise_K, self.further)
 
     def unanswered(self, expected_KM: Scores | None, count: int) -> NDArray[np.int64]:
         """What the others are labelled, without a look at the votes: (K,)."""
@@ -156,12 +156,12 @@ def aggregator_of(plan: PatePlan) -> Aggregator:
     )
 
 
-def _reached(noisy_K: Floats, threshold: float) -> NDArray[np.bool_]:
+def _reaches(noisy_K: Floats, threshold: float) -> NDArray[np.bool_]:
     passed_K: NDArray[np.bool_] = noisy_K >= threshold
     return passed_K
 
 
-def _held(expected_KM: Scores, shape: tuple[int, ...]) -> Scores:
+def _check_scores(expected_KM: Scores, shape: tuple[int, ...]) -> Scores:
     """The scores, if they are distributions.
 
     Raises:

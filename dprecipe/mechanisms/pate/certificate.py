@@ -89,16 +89,16 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
     progress = ("query", "queries")
 
     def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: VotesCost | None) -> PateFacts:
-        own, stated = plan.room_as(PatePlan), None
+        room, stated = plan.room_as(PatePlan), None
         if numbers is not None and votes.publishes_cost(plan):
-            stated = cost_statement.make_statement(plan, numbers)
+            stated = cost_statement.state_cost(plan, numbers)
         return PateFacts(
             kind="pate",
             noise=NoiseFacts(
-                family=own.answer.family,
-                multiplier=own.answer.noise_multiplier,
-                scale=own.answer.noise_multiplier,
-                standard_deviation=own.noise_deviation,
+                family=room.answer.family,
+                multiplier=room.answer.noise_multiplier,
+                scale=room.answer.noise_multiplier,
+                standard_deviation=room.noise_deviation,
                 added_to="each count of the teachers' votes for a class, before the largest is chosen",
             ),
             voting=_voting(plan, charges),
@@ -110,9 +110,9 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
         )
 
     def describe_unit(self, plan: Plan) -> PrivacyUnit:
-        name, most = unit_of(plan)
+        name, max_records = unit_of(plan)
         enforced_by = f"{_partition(plan)}; so one {name} moves at most one vote on a query"
-        return PrivacyUnit(name=name, max_records=most, enforced_by=enforced_by)
+        return PrivacyUnit(name=name, max_records=max_records, enforced_by=enforced_by)
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return CHECKS if plan.room.reads_training_records else CHECKS_OF_A_FILE
@@ -140,20 +140,24 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
     def compute_numbers(
         self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object
     ) -> VotesCost | None:
-        return cost_statement.work_out(plan, charges, published) if isinstance(published, Sanitised) else None
+        return cost_statement.compute_cost(plan, charges, published) if isinstance(published, Sanitised) else None
 
     def read_numbers(self, facts: PateFacts) -> VotesCost | None:
-        own = facts.data_dependent
-        return None if own is None else VotesCost(own.sanitised, own.epsilon, own.cost, own.worst_case_epsilon)
+        stated = facts.data_dependent
+        return (
+            None
+            if stated is None
+            else VotesCost(stated.sanitised, stated.epsilon, stated.cost, stated.worst_case_epsilon)
+        )
 
     def read_published(self, facts: PateFacts) -> Sanitised | None:
         return None if facts.data_dependent is None else facts.data_dependent.sanitised
 
     def check_numbers(self, facts: PateFacts, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
-        own = facts.data_dependent
-        if own is None or not votes.publishes_cost(plan):
+        stated = facts.data_dependent
+        if stated is None or not votes.publishes_cost(plan):
             return []
-        return cost_statement.recompute_statement(own, plan, charges)
+        return cost_statement.recompute_statement(stated, plan, charges)
 
     def count_steps(self, event: Event) -> int:
         return 0 if isinstance(event, SanitisedCost | FilterRest) else 1
@@ -173,7 +177,7 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
         return any(event == charge.event for charge in plan.events)
 
     def check_charges(self, plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
-        return votes.find_impossible(plan, charges, budget)
+        return votes.find_contradictions(plan, charges, budget)
 
     def check_run(self, plan: Plan, facts: PateFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
         if facts.data_dependent is not None and not votes.publishes_cost(plan):
@@ -196,44 +200,52 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
         return f"{facts.noise.family} noise of {facts.noise.multiplier:g} votes"
 
     def describe_run(self, plan: Plan, facts: PateFacts) -> str:
-        own = facts.voting
+        voting = facts.voting
         return (
-            f", a student of {own.teachers} teachers (`{facts.kind}`, `{own.aggregator}`):\n"
-            f"trained on public records, {own.answers_charged} of them labelled by the teachers' votes with\n"
-            f"{self.describe_noise(facts)}; the teachers were asked about {own.queries_charged}."
+            f", a student of {voting.teachers} teachers (`{facts.kind}`, `{voting.aggregator}`):\n"
+            f"trained on public records, {voting.answers_charged} of them labelled by the teachers' votes with\n"
+            f"{self.describe_noise(facts)}; the teachers were asked about {voting.queries_charged}."
         )
 
     def list_headlines(self, facts: PateFacts) -> Sequence[tuple[str, str]]:
         return ((f"{facts.voting.answers_charged:,} answers", f"by {facts.voting.teachers:,} teachers"),)
 
     def list_statements(self, facts: PateFacts) -> Sequence[tuple[str, str]]:
-        own = facts.data_dependent
-        return () if own is None else (("these votes", f"cost {own.epsilon!r} at δ = {own.delta!r}: {own.sentence}"),)
+        stated = facts.data_dependent
+        return (
+            ()
+            if stated is None
+            else (("these votes", f"cost {stated.epsilon!r} at δ = {stated.delta!r}: {stated.sentence}"),)
+        )
 
     def list_sections(self, facts: PateFacts) -> Sequence[Section]:
         """What decided which queries were answered, and what these very votes cost, where that is published."""
-        own = facts.data_dependent
+        stated = facts.data_dependent
         numbers: tuple[tuple[str, str], ...] = ()
-        if own is not None:
+        if stated is not None:
             numbers = (
-                (f"ε = {own.epsilon:g}", f"what these votes cost, at δ = {own.delta:g}"),
-                (f"ε = {own.worst_case_epsilon:g}", "the worst case, at the same δ"),
-                (own.smaller.replace("_", " "), "is the smaller"),
+                (f"ε = {stated.epsilon:g}", f"what these votes cost, at δ = {stated.delta:g}"),
+                (f"ε = {stated.worst_case_epsilon:g}", "the worst case, at the same δ"),
+                (stated.smaller.replace("_", " "), "is the smaller"),
             )
         return (
-            Section("The vote", _rows(facts, self.describe_noise(facts)), numbers, "" if own is None else own.sentence),
+            Section(
+                "The vote", _rows(facts, self.describe_noise(facts)), numbers, "" if stated is None else stated.sentence
+            ),
         )
 
     def list_figures(
         self, plan: Plan, facts: PateFacts, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
     ) -> Sequence[Figure]:
-        own = facts.voting
+        voting = facts.voting
         return (
             Figure(
                 "answered",
                 "How much the teachers answered: answers are released anyway.",
-                lambda axes: draw_answered(axes, answered_over_queries(charges)),
-                frozenset({"queries", "answered, of those put", f"{own.answers_charged:,} of {own.queries_charged:,}"}),
+                lambda axes: draw_answered(axes, count_answered(charges)),
+                frozenset(
+                    {"queries", "answered, of those put", f"{voting.answers_charged:,} of {voting.queries_charged:,}"}
+                ),
             ),
         )
 
@@ -257,61 +269,63 @@ class PateCertificate(CertificatePart[PateFacts, VotesCost]):
 
 
 def _voting(plan: Plan, charges: Sequence[Charge]) -> VotingFacts:
-    own = plan.room_as(PatePlan)
+    room = plan.room_as(PatePlan)
     return VotingFacts(
-        teachers=own.ensemble.count,
-        teachers_from="recipe" if own.reads_training_records else "file",
+        teachers=room.ensemble.count,
+        teachers_from="recipe" if room.reads_training_records else "file",
         partition=_partition(plan),
-        classes=own.classes,
-        aggregator=own.aggregator,
-        threshold=own.threshold,
-        selection_multiplier=None if own.check is None else own.check.noise_multiplier,
-        interaction=None if own.interaction is None else InteractionFacts(**asdict(own.interaction)),
-        queries_planned=own.queries,
+        classes=room.classes,
+        aggregator=room.aggregator,
+        threshold=room.threshold,
+        selection_multiplier=None if room.check is None else room.check.noise_multiplier,
+        interaction=None if room.interaction is None else InteractionFacts(**asdict(room.interaction)),
+        queries_planned=room.queries,
         queries_charged=votes.count_queries(charges),
-        answers_planned=own.answers,
+        answers_planned=room.answers,
         answers_charged=votes.count_charges(charges, NoisyMax),
-        filter=own.filter_limit,
+        filter=room.filter_limit,
     )
 
 
 def _partition(plan: Plan) -> str:
     """How private records came to teachers."""
-    own = plan.room_as(PatePlan)
-    if not own.reads_training_records:
+    room = plan.room_as(PatePlan)
+    if not room.reads_training_records:
         return "declared: the votes are of teachers that were trained elsewhere, on disjoint parts of the records"
     return (
-        f"a keyed hash of the {own.partition_by}, its key kept in private/, deals each {plan.guarantee.unit} "
+        f"a keyed hash of the {room.partition_by}, its key kept in private/, deals each {plan.guarantee.unit} "
         "to one teacher, which learns from its own part and nothing else"
     )
 
 
 def _rows(facts: PateFacts, noise: str) -> tuple[tuple[str, str], ...]:
-    own = facts.voting
+    voting = facts.voting
     rows = [
-        ("teachers", f"{own.teachers:,}: {own.partition}"),
-        ("answers", f"{own.aggregator}, one of {own.classes:,} classes, {noise} on each count"),
+        ("teachers", f"{voting.teachers:,}: {voting.partition}"),
+        ("answers", f"{voting.aggregator}, one of {voting.classes:,} classes, {noise} on each count"),
     ]
-    if own.threshold is not None and own.selection_multiplier is not None:
-        check = f"where the largest count reaches {own.threshold:g}, gaussian noise of {own.selection_multiplier:g}"
+    if voting.threshold is not None and voting.selection_multiplier is not None:
+        check = (
+            f"where the largest count reaches {voting.threshold:g}, gaussian noise of {voting.selection_multiplier:g}"
+        )
         rows.append(("which", f"{check} votes on it"))
-    if own.interaction is not None:
-        asked = own.interaction
+    if voting.interaction is not None:
+        interaction = voting.interaction
         rows.append(
             (
                 "student",
-                f"from the second of {asked.rounds} rounds on, where votes exceed what it expects by "
-                f"{asked.threshold:g}; its own label stands above a confidence of {asked.confidence:g}",
+                f"from the second of {interaction.rounds} rounds on, where votes exceed what it expects by "
+                f"{interaction.threshold:g}; its own label stands above a confidence of {interaction.confidence:g}",
             )
         )
-    rows.append(("queries", f"{own.queries_charged:,}, of {own.queries_planned:,} at most"))
-    rows.append(("answered", f"{own.answers_charged:,}, of {own.answers_planned:,} at most"))
-    if own.filter is not None:
+    rows.append(("queries", f"{voting.queries_charged:,}, of {voting.queries_planned:,} at most"))
+    rows.append(("answered", f"{voting.answers_charged:,}, of {voting.answers_planned:,} at most"))
+    if voting.filter is not None:
         rows.append(("charged", "all that the plan allowed, whatever was answered: the claim is the worst case"))
     return tuple(rows)
 
 
-def answered_over_queries(charges: Sequence[Charge]) -> list[tuple[int, int]]:
+def count_answered(charges: Sequence[Charge]) -> list[tuple[int, int]]:
     """(queries put, answers given) after each block of queries, in the ledger's order; what a crash lost included."""
     points = [(0, 0)]
     for index, charge in enumerate(charges, 1):
@@ -323,12 +337,12 @@ def answered_over_queries(charges: Sequence[Charge]) -> list[tuple[int, int]]:
 
 def draw_answered(axes: Any, points: Sequence[tuple[int, int]]) -> None:
     """The part of the queries put that was answered, against how many had been put."""
-    put = [queries for queries, _ in points if queries]
+    queries_put = [queries for queries, _ in points if queries]
     parts = [answers / queries for queries, answers in points if queries]
-    axes.plot(put, parts, color=MARK, linewidth=2, marker="o", markersize=3)
+    axes.plot(queries_put, parts, color=MARK, linewidth=2, marker="o", markersize=3)
     axes.annotate(
         f"{points[-1][1]:,} of {points[-1][0]:,}",
-        (put[-1], parts[-1]),
+        (queries_put[-1], parts[-1]),
         (-4, 7),
         textcoords="offset points",
         ha="right",

@@ -14,7 +14,7 @@ from types import UnionType
 from dprecipe.mechanisms.facts import BudgetFacts
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
 from dprecipe.mechanisms.pate.plan import PatePlan
-from dprecipe.mechanisms.pate.theory.filter import filter_spent
+from dprecipe.mechanisms.pate.theory.filter import sum_filter
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy.events import Charge, Event
 
@@ -42,35 +42,35 @@ def publishes_cost(plan: Plan) -> bool:
     return plan.room_as(PatePlan).publication is not None
 
 
-def find_impossible(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
+def find_contradictions(plan: Plan, charges: Sequence[Charge], budget: BudgetFacts) -> list[str]:
     """Why no run under the plan's filter can have charged these events of the plan, and ended as it says."""
     votes = [charge for charge in charges if not isinstance(charge.event, SanitisedCost)]
-    own, limit, total = plan.room_as(PatePlan), _limit(plan), filter_spent(votes)
-    where = "events.run_length"
+    room, limit, total = plan.room_as(PatePlan), _limit(plan), sum_filter(votes)
+    path = "events.run_length"
     lines = []
     if not abs(total - limit) <= ROUNDING * limit:
         less = "less" if total < limit else "more"
-        lines.append(f"{where}: {less} than the filter's limit: Σ μ² = {total!r}, the run is charged {limit!r}")
+        lines.append(f"{path}: {less} than the filter's limit: Σ μ² = {total!r}, the run is charged {limit!r}")
     rests = [index for index, charge in enumerate(votes) if isinstance(charge.event, FilterRest)]
     if rests and (rests != [len(votes) - 1] or votes[-1].count != 1):
-        lines.append(f"{where}: what a filter has left is charged once, when the votes have ended")
-    once, most = budget.attempts == 1, own.answers
+        lines.append(f"{path}: what a filter has left is charged once, when the votes have ended")
+    once, max_answers = budget.attempts == 1, room.answers
     checks, answers = count_charges(votes, NoisyThreshold), count_charges(votes, NoisyMax)
     for name, number, allowed in (
         ("queries than are planned", checks, plan.length.steps),
-        ("answers than are planned", answers, most),
+        ("answers than are planned", answers, max_answers),
         ("answers than queries", answers, checks),
     ):
         if once and number > allowed:  # after a crash what was lost is paid for again, as far as the filter goes
-            lines.append(f"{where}: more {name}: {number:,} of {allowed:,}")
+            lines.append(f"{path}: more {name}: {number:,} of {allowed:,}")
     costs = count_charges(charges, SanitisedCost)
     if publishes_cost(plan) and (costs != 1 if once else costs < 1):
-        lines.append(f"{where}: a noisy cost is published once, and charged")
+        lines.append(f"{path}: a noisy cost is published once, and charged")
     if once and not lines:
-        ended = checks >= plan.length.steps or answers >= most
+        ended = checks >= plan.length.steps or answers >= max_answers
         if budget.stop_reason == "completed" and not ended:
             lines.append("budget.stop_reason: neither all queries were put nor all answers given: not completed")
-        if budget.stop_reason == "budget" and (ended or _holds_another(plan, votes)):
+        if budget.stop_reason == "budget" and (ended or _allows_another(plan, votes)):
             lines.append("budget.stop_reason: the filter held another query: it did not stop this run")
     return lines
 
@@ -83,8 +83,8 @@ def _limit(plan: Plan) -> float:
     return limit
 
 
-def _holds_another(plan: Plan, votes: Sequence[Charge]) -> bool:
-    asked = [charge for charge in votes if not isinstance(charge.event, FilterRest)]
+def _allows_another(plan: Plan, votes: Sequence[Charge]) -> bool:
+    paid = [charge for charge in votes if not isinstance(charge.event, FilterRest)]
     pair = {c.event for c in plan.events if isinstance(c.event, NoisyMax | NoisyThreshold)}
     another = [Charge(event, 1) for event in pair]
-    return filter_spent([*asked, *another]) <= _limit(plan) * (1 - ROUNDING)
+    return sum_filter([*paid, *another]) <= _limit(plan) * (1 - ROUNDING)

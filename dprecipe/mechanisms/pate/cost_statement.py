@@ -64,7 +64,7 @@ class VotesCost:
     worst_case: float
 
 
-def work_out(plan: Plan, charges: Sequence[Charge], published: Sanitised) -> VotesCost:
+def compute_cost(plan: Plan, charges: Sequence[Charge], published: Sanitised) -> VotesCost:
     """What the published numbers say of the votes, by the constants of the plan alone.
 
     No list of queries costs more than the worst case of all that are planned.
@@ -77,9 +77,9 @@ def work_out(plan: Plan, charges: Sequence[Charge], published: Sanitised) -> Vot
         raise RunFailed("internal fault: what votes cost was published, and not charged", "please report this")
     chosen, budget = sanitiser_of(plan), plan.budget
     events = [charge.event for charge in plan.events if isinstance(charge.event, NoisyMax | NoisyThreshold)]
-    asked = summarise_charges([Charge(event, plan.length.steps) for event in events], budget.neighbouring)
-    most = float(accountants.rdp_curve(asked, [chosen.order])[0])
-    result = sanitise.upper_bound(published, chosen, budget.delta, most)
+    planned_charges = summarise_charges([Charge(event, plan.length.steps) for event in events], budget.neighbouring)
+    max_cost = float(accountants.rdp_curve(planned_charges, [chosen.order])[0])
+    result = sanitise.upper_bound(published, chosen, budget.delta, max_cost)
     worst = accountants.epsilon(charges, result.delta, budget.neighbouring, budget.accountant)
     return VotesCost(
         published, rounding.round_up(result.epsilon), rounding.round_up(result.total), rounding.round_up(worst)
@@ -100,7 +100,7 @@ def sanitiser_of(plan: Plan) -> Sanitiser:
     return Sanitiser(chosen.order, event.beta, event.noise_multiplier, event.scale_multiplier, chosen.failure)
 
 
-def make_statement(plan: Plan, votes: VotesCost) -> DataDependentFacts:
+def state_cost(plan: Plan, votes: VotesCost) -> DataDependentFacts:
     """The statement about these very votes.
 
     Raises:
@@ -143,10 +143,10 @@ def recompute_statement(stated: DataDependentFacts, plan: Plan, charges: Sequenc
     """What the published cost of votes does not support."""
     if not count_charges(charges, SanitisedCost):
         return ["mechanism.data_dependent: published, and not among the events"]
-    again = work_out(plan, charges, stated.sanitised)
-    where = "mechanism.data_dependent"
+    recomputed = compute_cost(plan, charges, stated.sanitised)
+    path = "mechanism.data_dependent"
     return [
-        *compare_number(f"{where}.cost", stated.cost, again.cost),
-        *compare_number(f"{where}.epsilon", stated.epsilon, again.epsilon),
-        *compare_number(f"{where}.worst_case_epsilon", stated.worst_case_epsilon, again.worst_case),
+        *compare_number(f"{path}.cost", stated.cost, recomputed.cost),
+        *compare_number(f"{path}.epsilon", stated.epsilon, recomputed.epsilon),
+        *compare_number(f"{path}.worst_case_epsilon", stated.worst_case_epsilon, recomputed.worst_case),
     ]

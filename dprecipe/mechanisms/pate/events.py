@@ -1,7 +1,7 @@
-"""What a vote releases, and what it costs. Light: formulas are imported inside of methods.
+"""The events of votes, and their cost. Formulas are imported inside methods, to keep this light.
 
-Units are dealt to voters, one voter a unit, so adding, removing, replacing or blanking out a unit moves at most one
-vote from one class to another: two counts by one each. So these events cost the same under every relation.
+Each unit belongs to one voter, so adding, removing, replacing or zeroing out a unit moves at most one vote from one
+class to another: two counts by 1 each. These events cost the same under every relation.
 """
 
 from __future__ import annotations
@@ -95,17 +95,13 @@ class NoisyMax(VotesEvent):
         return f"one vote: two counts by 1 each; {self.family} noise"
 
 
-@register_event
 @dataclass(frozen=True, slots=True)
-class NoisyThreshold(VotesEvent):
-    """Whether the largest count of votes, less a public constant a class, reaches a threshold with Gaussian noise.
+class UnitGaussian(VotesEvent):
+    """A Gaussian release of sensitivity 1; `noise_multiplier` is the noise's standard deviation, in votes.
 
-    `noise_multiplier` is the standard deviation in votes.
-
-    Formal guarantee: 1/σ-GDP, since a moved vote moves the largest count by at most one.
+    *Guarantees*: 1/σ-GDP. `noise_multiplier` must be finite and above 0, or construction raises `ValueError`.
     """
 
-    kind: ClassVar[str] = "noisy_threshold"
     noise_multiplier: PositiveFloat
 
     def __post_init__(self) -> None:
@@ -119,6 +115,17 @@ class NoisyThreshold(VotesEvent):
 
     def cross_check(self) -> Question:
         return NoisyCounts("gaussian", self.noise_multiplier, 1)
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class NoisyThreshold(UnitGaussian):
+    """Whether the largest count of votes, minus a public constant for each class, reaches a threshold after noise.
+
+    *Guarantees*: 1/σ-GDP, because one moved vote moves the largest count by at most 1.
+    """
+
+    kind: ClassVar[str] = "noisy_threshold"
 
     def noise_distribution(self) -> Distribution:
         from dprecipe.noise.distributions import Distribution
@@ -131,28 +138,15 @@ class NoisyThreshold(VotesEvent):
 
 @register_event
 @dataclass(frozen=True, slots=True)
-class FilterRest(VotesEvent):
-    """What a filter allowed and the run left: as much as a Gaussian of sensitivity 1 and this standard deviation.
+class FilterRest(UnitGaussian):
+    """The part of a filter's limit that a run did not use, charged as one Gaussian release.
 
-    Formal guarantee: 1/σ-GDP together with what ran. Which events come next was decided by what earlier ones released,
-    so that the sum of what ran is no bound known in advance. The filter's limit is one: the rest counts as spent
+    *Guarantees*: 1/σ-GDP, jointly with the events that ran. Earlier results decide which events come next, so the sum
+    of what ran is no bound that is known in advance; the filter's limit is, so the rest counts as spent
     (`theory.filter`).
     """
 
     kind: ClassVar[str] = "filter_rest"
-    noise_multiplier: PositiveFloat
-
-    def __post_init__(self) -> None:
-        check_positive(noise_multiplier=self.noise_multiplier)
-
-    def squared_mu(self, count: int, relation: Neighbouring) -> float:
-        return count / float(self.noise_multiplier) ** 2
-
-    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
-        return 1.0, self.noise_multiplier
-
-    def cross_check(self) -> Question:
-        return NoisyCounts("gaussian", self.noise_multiplier, 1)
 
     def describe_sensitivity(self) -> str:
         return "whatever the filter still allowed: as much as this noise, by 1"

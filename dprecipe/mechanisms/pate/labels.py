@@ -42,15 +42,15 @@ def find_differences(content: bytes, plan: Plan, answers: int, from_python: bool
     `content` is untrusted. `from_python`: records came from there, so that their numbers have no declared range.
     """
     try:
-        written = content.decode()
-        rows = [tuple(row) for row in csv.reader(io.StringIO(written, newline=""))]
+        text = content.decode()
+        rows = [tuple(row) for row in csv.reader(io.StringIO(text, newline=""))]
     except (UnicodeDecodeError, csv.Error):
         return [f"{LABELS}: is no CSV file in UTF-8"]
-    if rows[:1] != [HEADER] or any(len(row) != 2 or not _number(row[0]) for row in rows[1:]):
+    if rows[:1] != [HEADER] or any(len(row) != 2 or not _is_number(row[0]) for row in rows[1:]):
         return [f"{LABELS}: expected the columns record and label, and a number and a label in each row"]
     records = [int(row[0]) for row in rows[1:]]
     lines = []
-    if label_lines((int(row[0]), row[1]) for row in rows[1:]) != written:
+    if label_lines((int(row[0]), row[1]) for row in rows[1:]) != text:
         lines.append(f"{LABELS}: is not written as a run writes it")
     if len(records) > answers:
         lines.append(f"{LABELS}: more rows than answers that were charged")
@@ -66,5 +66,5 @@ def find_differences(content: bytes, plan: Plan, answers: int, from_python: bool
     return lines
 
 
-def _number(word: str) -> bool:
+def _is_number(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) <= MAX_DIGITS

@@ -131,23 +131,23 @@ class PatePlan(UsualPlan):
         rows = [
             ("teachers", f"{ensemble.count:,}, {trained}, dealt by {self.partition_by}"),
             ("aggregator", f"{self.aggregator}, {self.classes:,} classes"),
-            ("queries", f"{self.queries:,}{self._sure()}"),
+            ("queries", f"{self.queries:,}{self._describe_guaranteed()}"),
             ("noise", f"{noise.family}, {noise.noise_multiplier:g} votes on each count"),
         ]
         if self.check is not None:
             check = f"gaussian noise of {self.check.noise_multiplier:g} votes"
             rows.insert(3, ("answers at most", f"{self.answers:,}"))
             rows.append(("answered", f"where the largest count reaches {self.threshold:g}, {check}"))
-        asked = self.interaction
-        if asked is not None:
-            more = f"where votes exceed what the student expects by {asked.threshold:g}"
-            own = f"its own label above {asked.confidence:g}"
-            rows.append(("then", f"in rounds 2 to {asked.rounds}, {more}; {own}"))
+        interaction = self.interaction
+        if interaction is not None:
+            more = f"where votes exceed what the student expects by {interaction.threshold:g}"
+            student_label = f"its own label above {interaction.confidence:g}"
+            rows.append(("then", f"in rounds 2 to {interaction.rounds}, {more}; {student_label}"))
         if self.publication is not None:
             rows.append(("publishes", f"what these votes cost, at order {self.publication.order:g}"))
         return rows
 
-    def _sure(self) -> str:
+    def _describe_guaranteed(self) -> str:
         """How many of the queries the budget holds even if every one is answered, where that is not all of them."""
         sure = next((c.count for c in self.votes if isinstance(c.event, NoisyThreshold)), self.queries)
         return f" at most; {sure:,} fit whatever is answered" if sure < self.queries else ""

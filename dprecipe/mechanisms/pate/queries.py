@@ -55,8 +55,8 @@ class PateRun:
 
     def answers(self, queries: int) -> int:
         """The most of `queries` that can be answered."""
-        asked = self.spec.queries.answers
-        return queries if asked is None or self.selection_multiplier is None else min(asked, queries)
+        max_answers = self.spec.queries.answers
+        return queries if max_answers is None or self.selection_multiplier is None else min(max_answers, queries)
 
     def votes(self, multiplier: float, queries: int, answers: int) -> tuple[Charge, ...]:
         """What `queries` queries release of which `answers` are answered."""
@@ -102,7 +102,7 @@ class PateRun:
         raise PlanRefused([_two_free_variables()])
 
     def _solved_multiplier(self, queries: int) -> float:
-        multiplier = self.least_multiplier(queries)
+        multiplier = self.min_multiplier(queries)
         if multiplier is None:
             raise PlanRefused([self._too_tight(queries)])
         if not multiplier >= solve.MIN_NOISE:
@@ -110,7 +110,7 @@ class PateRun:
         return multiplier
 
     def _solved_queries(self, multiplier: float) -> int:
-        queries, pool = self.most_queries(multiplier), rules.count_pool(self.facts.data)
+        queries, pool = self.max_queries_within(multiplier), rules.count_pool(self.facts.data)
         if queries == 0:
             raise PlanRefused([self._overspent(multiplier, 1)])
         if pool is not None:
@@ -119,7 +119,7 @@ class PateRun:
             raise PlanRefused([solve.too_loose(f"holds more than {rules.MAX_QUERIES:,} queries at this noise")])
         return queries
 
-    def votes_that_fit(self, multiplier: float, queries: int) -> tuple[Charge, ...]:
+    def plan_votes(self, multiplier: float, queries: int) -> tuple[Charge, ...]:
         """What the run is planned to release. Where not all of it fits: as many queries as do even if every one is
         answered, and what the budget leaves beyond them."""
         from dprecipe.mechanisms.pate.theory.filter import GaussianFilter
@@ -131,10 +131,10 @@ class PateRun:
         budget = GaussianFilter(self.limit)
         if budget.holds(everything):
             return everything
-        most = self.most_queries(multiplier)
-        sure = self.votes(multiplier, most, min(answers, most))
-        rest = budget.rest(sure)
-        return sure if rest is None else (*sure, Charge(rest, 1))
+        max_queries = self.max_queries_within(multiplier)
+        guaranteed = self.votes(multiplier, max_queries, min(answers, max_queries))
+        rest = budget.rest(guaranteed)
+        return guaranteed if rest is None else (*guaranteed, Charge(rest, 1))
 
     @cached_property
     def limit(self) -> float:
@@ -148,8 +148,8 @@ class PateRun:
             return (high * _INSIDE) ** 2
         if self.sanitising and self._epsilon(self.sanitising, budget.accountant) > cap:
             return 0.0
-        low, least = 0.0, 1e-9 * high  # the other accountants may find that next to nothing fits
-        while high - low > 1e-12 * high and high > least:
+        low, min_multiplier = 0.0, 1e-9 * high  # the other accountants may find that next to nothing fits
+        while high - low > 1e-12 * high and high > min_multiplier:
             middle = (low + high) / 2
             within = (Charge(FilterRest(1 / middle), 1), *self.sanitising)
             if self._epsilon(within, budget.accountant) <= cap:
@@ -158,13 +158,13 @@ class PateRun:
                 high = middle
         return (low * _INSIDE) ** 2
 
-    def least_multiplier(self, queries: int) -> float | None:
+    def min_multiplier(self, queries: int) -> float | None:
         """Least noise, of six digits, with which `queries` queries fit, all answered that can be; None: none does."""
         if self.family == "laplace":
-            return _in_range(self._least_laplace(queries))
-        return self._least_gaussian(2 * self.answers(queries), queries * self._check_square)
+            return _in_range(self._min_laplace(queries))
+        return self._min_gaussian(2 * self.answers(queries), queries * self._check_square)
 
-    def _least_laplace(self, queries: int) -> float:
+    def _min_laplace(self, queries: int) -> float:
         from dprecipe.privacy import calibrate
 
         budget = self.budget
@@ -179,12 +179,12 @@ class PateRun:
         except calibrate.CalibrationError as error:
             return math.inf if error.reason == "too_tight" else error.tried
 
-    def _least_gaussian(self, squares: float, beside: float) -> float | None:
+    def _min_gaussian(self, squares: float, beside: float) -> float | None:
         """Least noise whose `squares` / σ² fit beside what else μ² comes to."""
         left = self.limit - beside
         return _in_range(rounding.round_up(math.sqrt(squares / left))) if left > 0 else None
 
-    def most_queries(self, multiplier: float) -> int:
+    def max_queries_within(self, multiplier: float) -> int:
         """Most queries that fit even if every one is answered that can be; 0: not one fits."""
         if self.family == "laplace":
             from dprecipe.privacy import calibrate
@@ -214,21 +214,21 @@ class PateRun:
 
     def _overspent(self, multiplier: float, queries: int) -> Finding:
         """Say by how much, and which single change would mend it."""
-        most, least = self.most_queries(multiplier), self.least_multiplier(queries)
+        max_queries, min_multiplier = self.max_queries_within(multiplier), self.min_multiplier(queries)
         cost, one = self._cost(multiplier, queries), self._cost(multiplier, 1)
-        remedies = [f"lower {QUERIES} to {most}"] if most else []
-        if least is not None:
-            remedies.append(f"set {MULTIPLIER} to {least:.6g}")
-        elif (quieter := self._least_selection(multiplier)) is not None:
-            remedies.append(f"set {SELECTION_MULTIPLIER} to {quieter:.6g}")
+        remedies = [f"lower {QUERIES} to {max_queries}"] if max_queries else []
+        if min_multiplier is not None:
+            remedies.append(f"set {MULTIPLIER} to {min_multiplier:.6g}")
+        elif (check_multiplier := self._min_selection(multiplier)) is not None:
+            remedies.append(f"set {SELECTION_MULTIPLIER} to {check_multiplier:.6g}")
         if self.sanitising and self.limit == 0:
             remedies.append("raise mechanism.sanitize.multiplier and mechanism.sanitize.scale_multiplier")
-        if not most and cost <= LARGE_EPSILON:
+        if not max_queries and cost <= LARGE_EPSILON:
             remedies.append(f"raise budget.epsilon to {cost:.6g}")
-        spends = f"spends ε = {cost if most else one:.4g} of {self.cap:g} at δ = {self.budget.delta:g}"
+        spends = f"spends ε = {cost if max_queries else one:.4g} of {self.cap:g} at δ = {self.budget.delta:g}"
         return Finding(
-            "P102" if most else "P106",
-            spends if most else f"not even one query fits: one {spends}",
+            "P102" if max_queries else "P106",
+            spends if max_queries else f"not even one query fits: one query {spends}",
             ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
             "budget.epsilon",
         )
@@ -238,27 +238,27 @@ class PateRun:
         charges = (*self.votes(multiplier, queries, queries), *self.sanitising)
         return rounding.round_up(self._epsilon(charges, self.budget.accountant))
 
-    def _least_selection(self, multiplier: float) -> float | None:
+    def _min_selection(self, multiplier: float) -> float | None:
         """Least noise of the check with which one query fits; None: none does."""
-        return None if self.selection_multiplier is None else self._least_gaussian(1, 2 / multiplier**2)
+        return None if self.selection_multiplier is None else self._min_gaussian(1, 2 / multiplier**2)
 
     def _too_tight(self, queries: int) -> Finding:
         if self.selection_multiplier is None or self.limit == 0:
             return Finding(
                 "P106",
-                "no noise of the votes keeps this budget: what else the run releases spends more",
+                "no noise of the votes meets this budget: the run's other releases spend more",
                 "raise budget.epsilon or budget.delta"
                 + (", or raise the multipliers of mechanism.sanitize" if self.sanitising else ""),
                 "budget.epsilon",
             )
         half = int(self.limit * self.selection_multiplier**2 / 2)
-        quieter = self._least_gaussian(queries, self.limit / 2)
+        check_multiplier = self._min_gaussian(queries, self.limit / 2)
         remedies = [f"lower {QUERIES} to {half}"] if half else []
-        remedies += [] if quieter is None else [f"set {SELECTION_MULTIPLIER} to {quieter:.6g}"]
+        remedies += [] if check_multiplier is None else [f"set {SELECTION_MULTIPLIER} to {check_multiplier:.6g}"]
         return Finding(
             "P106",
-            f"no noise of the answers keeps this budget: {queries:,} checks alone spend more (with these remedies "
-            "checks take half of it)",
+            f"no noise of the answers meets this budget: the {queries:,} checks by themselves spend more (with these "
+            "remedies checks take half of it)",
             ", or ".join(remedies) or "raise budget.epsilon or budget.delta",
             "budget.epsilon",
         )
@@ -272,7 +272,7 @@ def _in_range(multiplier: float) -> float | None:
 def _two_free_variables() -> Finding:
     return Finding(
         "R302",
-        "noise, queries and budget are three faces of one equation: at most one of them can be `auto`",
+        "more than one of noise, queries and budget is `auto`: one of them can be solved from the other two",
         f"give a number to all but one of {MULTIPLIER}, {QUERIES} and budget.epsilon",
         MULTIPLIER,
     )

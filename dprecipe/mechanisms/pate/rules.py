@@ -1,4 +1,4 @@
-"""Checks of the `pate` block, each a small function: what can't be accounted for, what would not be worth its budget.
+"""Checks of the `pate` block, one small function each: what can't be accounted for, and what wastes budget.
 
 No data is read.
 """
@@ -15,13 +15,13 @@ from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.pate.schema import InteractiveGnMax, LnMax, Pate
 from dprecipe.mechanisms.pate.teacher_rules import (
     check_augmentation,
+    check_ensemble,
     check_identity,
-    few_teachers,
-    one_ensemble,
-    records_for_every_teacher,
-    students_weights,
-    teachers_read_the_data,
-    teachers_training,
+    check_part_sizes,
+    check_sanitised_teachers,
+    check_student_weights,
+    check_teacher_model,
+    check_training,
 )
 from dprecipe.noise.schema import Noise
 
@@ -39,7 +39,7 @@ def count_pool(data: Data) -> int | None:
     return None if records is None else records[1] - records[0]
 
 
-def votes_match_the_records(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_vote_rows(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """Each public record has its row of votes."""
     votes, path = spec.teachers.votes, "mechanism.teachers.votes.records"
     if votes is None or votes.records is None:
@@ -57,47 +57,47 @@ def votes_match_the_records(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def noise_has_a_bound(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_noise_family(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """Which distributions of noise on votes are accounted for."""
     kind, path = spec.aggregator.kind, "mechanism.aggregator"
     family = spec.aggregator.noise.family
     if isinstance(spec.aggregator, LnMax):
         if family == "gaussian":
-            why, remedy = "Gaussian noise on the votes is gnmax", f"set {path}.kind to gnmax"
+            reason, remedy = "Gaussian noise on the votes is gnmax", f"set {path}.kind to gnmax"
         else:
-            why, remedy = _WHY_NO_BOUND, f"set {path}.noise.family to laplace"
+            reason, remedy = _WHY_NO_BOUND, f"set {path}.noise.family to laplace"
         if family != "laplace":
-            yield _unbounded(family, kind, why, remedy, f"{path}.noise")
+            yield _unbounded(family, kind, reason, remedy, f"{path}.noise")
     elif family == "laplace":
         if spec.selection is None:
-            why, remedy = "Laplace noise on the votes is lnmax", f"set {path}.kind to lnmax"
+            reason, remedy = "Laplace noise on the votes is lnmax", f"set {path}.kind to lnmax"
         else:
-            why = "how many queries are answered depends on the votes, and the filter that allows it is Gaussian"
+            reason = "how many queries are answered depends on the votes, and the filter that allows it is Gaussian"
             remedy = f"set {path}.noise.family to gaussian, or use kind: lnmax, which answers every query"
-        yield _unbounded(family, kind, why, remedy, f"{path}.noise")
+        yield _unbounded(family, kind, reason, remedy, f"{path}.noise")
     elif family != "gaussian":
         yield _unbounded(family, kind, _WHY_NO_BOUND, f"set {path}.noise.family to gaussian", f"{path}.noise")
     if spec.selection is not None:
         yield from _selection_noise(spec.selection.noise, kind)
 
 
-_WHY_NO_BOUND = "a vote that moves changes two counts, and what the choice of the largest then spends is not proved"
+_WHY_NO_BOUND = "a moved vote changes two counts, and no bound is proved for choosing the largest under this noise"
 
 
-def _unbounded(family: str, kind: str, why: str, remedy: str, path: str) -> Finding:
-    return Finding("P101", f"{family} noise can't be accounted for in {kind}: {why}", remedy, f"{path}.family")
+def _unbounded(family: str, kind: str, reason: str, remedy: str, path: str) -> Finding:
+    return Finding("P101", f"{family} noise can't be accounted for in {kind}: {reason}", remedy, f"{path}.family")
 
 
 def _selection_noise(noise: Noise, kind: str) -> Iterator[Finding]:
     path = "mechanism.aggregator.selection.noise"
     if noise.family != "gaussian":
-        why = "the filter that allows queries to be selected by the votes is Gaussian"
-        yield _unbounded(noise.family, kind, why, f"set {path}.family to gaussian", path)
+        reason = "the filter that allows queries to be selected by the votes is Gaussian"
+        yield _unbounded(noise.family, kind, reason, f"set {path}.family to gaussian", path)
     if noise.multiplier == "auto":
         yield Finding(
             "R276",
-            "the noise of the check is not solved for: that of the answers can be",
-            f"give {path}.multiplier a number; the literature has two to four times that of the answers",
+            "the noise of the check can't be `auto`; the noise of the answers can",
+            f"give {path}.multiplier a number; the literature uses two to four times that of the answers",
             f"{path}.multiplier",
         )
 
@@ -115,18 +115,18 @@ def check_threshold(spec: Pate, facts: Facts) -> Iterator[Finding]:
         if value > count + 3 * deviation:
             yield Finding(
                 "P153",
-                f"hardly a query is answered: even if all {count} teachers agree, the check passes with a chance of "
+                f"hardly any query is answered: even if all {count} teachers agree, the check passes with probability "
                 f"{math.erfc((value - count) / deviation / math.sqrt(2)) / 2:.0e}",
                 f"set mechanism.aggregator.{name} to at most {count}",
                 f"mechanism.aggregator.{name}",
                 severity=Severity.WARNING,
             )
-    least = count / data_facts(facts.data).classes
-    if selection.threshold <= least:
+    min_largest = count / data_facts(facts.data).classes
+    if selection.threshold <= min_largest:
         yield Finding(
             "P153",
-            f"some class always has {math.ceil(least)} votes or more: every query passes the check with a chance of "
-            "one half or more, whatever the teachers say",
+            f"some class always has {math.ceil(min_largest)} votes or more: every query passes the check with "
+            "probability 1/2 or more, whatever the teachers vote",
             "raise mechanism.aggregator.selection.threshold, or use kind: gnmax, which pays for no check",
             "mechanism.aggregator.selection.threshold",
             severity=Severity.WARNING,
@@ -141,7 +141,7 @@ def check_interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
     if queries != "auto" and chosen.rounds > queries:
         yield Finding(
             "R277",
-            f"{chosen.rounds} rounds of {queries:,} queries: some would have none",
+            f"{chosen.rounds} rounds for {queries:,} queries: some rounds would have none",
             f"set {path}.rounds to at most {queries}" if queries > 1 else "raise mechanism.queries.max",
             f"{path}.rounds",
         )
@@ -157,7 +157,7 @@ def check_interaction(spec: Pate, facts: Facts) -> Iterator[Finding]:
 
 def check_queries(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """As many queries as there can be, and no more answers than that."""
-    most, answers, records = spec.queries.max, spec.queries.answers, count_pool(facts.data)
+    max_queries, answers, records = spec.queries.max, spec.queries.answers, count_pool(facts.data)
     if answers is not None and spec.selection is None:
         yield Finding(
             "R278",
@@ -165,26 +165,26 @@ def check_queries(spec: Pate, facts: Facts) -> Iterator[Finding]:
             "remove mechanism.queries.answers, and set mechanism.queries.max",
             "mechanism.queries.answers",
         )
-    if most == "auto":
+    if max_queries == "auto":
         return
-    if answers is not None and spec.selection is not None and answers > most:
+    if answers is not None and spec.selection is not None and answers > max_queries:
         yield Finding(
             "R278",
-            f"{answers:,} answers of {most:,} queries",
-            f"set mechanism.queries.answers to at most {most}",
+            f"{answers:,} answers of {max_queries:,} queries",
+            f"set mechanism.queries.answers to at most {max_queries}",
             "mechanism.queries.answers",
         )
-    if records is not None and 0 < records < most:
+    if records is not None and 0 < records < max_queries:
         yield Finding(
             "R278",
-            f"{most:,} queries of {records:,} public records: a record is asked about once",
+            f"{max_queries:,} queries of {records:,} public records: a record is asked about once",
             f"set mechanism.queries.max to at most {records}",
             "mechanism.queries.max",
         )
-    elif most > MAX_QUERIES:
+    elif max_queries > MAX_QUERIES:
         yield Finding(
             "P109",
-            f"{most:,} queries; the most is {MAX_QUERIES:,}",
+            f"{max_queries:,} queries; the limit is {MAX_QUERIES:,}",
             "lower mechanism.queries.max",
             "mechanism.queries.max",
         )
@@ -198,8 +198,8 @@ def check_sanitising(spec: Pate, facts: Facts) -> Iterator[Finding]:
     if isinstance(spec.aggregator, InteractiveGnMax):
         yield Finding(
             "P154",
-            "interactive_gnmax asks what earlier answers suggest: what the votes cost is then no function of the data, "
-            "and has no smooth sensitivity",
+            "the queries of interactive_gnmax depend on earlier answers, so the cost of the votes is no function of "
+            "the data and has no smooth sensitivity",
             "remove mechanism.sanitize (and keep the analysis private), or use kind: confident_gnmax",
             path,
         )
@@ -210,12 +210,12 @@ def check_sanitising(spec: Pate, facts: Facts) -> Iterator[Finding]:
             "set mechanism.analysis to data_dependent, or remove mechanism.sanitize",
             path,
         )
-    elif spec.teachers.count > (most := _most_sensitive()):
+    elif spec.teachers.count > (max_teachers := _max_sanitised_teachers()):
         yield Finding(
             "P154",
-            f"the smooth sensitivity of {spec.teachers.count:,} teachers' votes is not worked out: its table would not "
+            f"the smooth sensitivity of {spec.teachers.count:,} teachers' votes can't be computed: its table does not "
             "fit into memory",
-            f"set mechanism.teachers.count to at most {most}, or remove mechanism.sanitize",
+            f"set mechanism.teachers.count to at most {max_teachers}, or remove mechanism.sanitize",
             path,
         )
     # chosen.order - (chosen.order - 1) exp(2 β) > 0, written so that nothing overflows
@@ -229,7 +229,7 @@ def check_sanitising(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _most_sensitive() -> int:
+def _max_sanitised_teachers() -> int:
     from dprecipe.mechanisms.pate.theory.vote_sensitivity import MAX_TEACHERS  # needs scipy
 
     return MAX_TEACHERS
@@ -241,18 +241,18 @@ def _below(value: float, largest: float) -> float:
 
 
 RULES: Sequence[Callable[[Pate, Facts], Iterator[Finding]]] = (
-    one_ensemble,
-    teachers_training,
-    teachers_read_the_data,
-    students_weights,
+    check_ensemble,
+    check_training,
+    check_teacher_model,
+    check_student_weights,
     check_identity,
     check_augmentation,
-    votes_match_the_records,
-    noise_has_a_bound,
+    check_vote_rows,
+    check_noise_family,
     check_threshold,
     check_interaction,
     check_queries,
-    records_for_every_teacher,
+    check_part_sizes,
     check_sanitising,
-    few_teachers,
+    check_sanitised_teachers,
 )

@@ -20,7 +20,7 @@ RECORDS_A_TEACHER = 7
 """With as many on average, fewer than 1 % of the parts have no record or one."""
 
 
-def one_ensemble(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_ensemble(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """Teachers are trained here, or their votes come from a file."""
     teachers = spec.teachers
     if (teachers.model is None) == (teachers.votes is None):
@@ -37,7 +37,7 @@ def one_ensemble(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def teachers_training(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_training(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """Networks learn by gradient steps, trees are fitted at once, logistic regression can do either."""
     teachers = spec.teachers
     model, training, path = teachers.model, teachers.training, "mechanism.teachers.training"
@@ -45,14 +45,18 @@ def teachers_training(spec: Pate, facts: Facts) -> Iterator[Finding]:
         if isinstance(model, Pretrained):
             yield Finding(
                 "R271",
-                f"nothing says how a teacher trains its {model.kind}",
+                f"the teachers' {model.kind} has no training",
                 f"add {path}: {{epochs: …, optimizer: {{kind: adam, lr: …}}}}",
                 path,
             )
         return
     if model is None or isinstance(model, RandomForest | GradientBoosting):
-        what = "votes from a file come of no training here" if model is None else f"a {model.kind} is fitted at once"
-        yield Finding("R271", what, f"remove {path}", path)
+        problem = (
+            "the votes come from a file, so no teacher is trained"
+            if model is None
+            else f"a {model.kind} is fitted at once"
+        )
+        yield Finding("R271", problem, f"remove {path}", path)
     elif (training.epochs is None) == (training.steps is None):
         both = training.epochs is not None
         yield Finding(
@@ -63,7 +67,7 @@ def teachers_training(spec: Pate, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def teachers_read_the_data(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_teacher_model(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """A teacher's model takes the same features as the student's, and is one that teachers can learn."""
     teachers = spec.teachers
     if teachers.model is None:
@@ -79,7 +83,7 @@ def teachers_read_the_data(spec: Pate, facts: Facts) -> Iterator[Finding]:
         yield replace(finding, path=f"mechanism.teachers.{finding.path}", remedy=remedy)
 
 
-def students_weights(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_student_weights(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """A student begins from weights of its seed, as teachers do."""
     yield from _begins_elsewhere(facts.model)
 
@@ -88,7 +92,7 @@ def _begins_elsewhere(model: Model) -> Iterator[Finding]:
     if isinstance(model, Pretrained) and model.starts_elsewhere:
         yield Finding(
             "R280",
-            "teachers and students of pate start from weights of their seed; nothing would read the file",
+            "teachers and students of pate start from random weights; the file would not be used",
             "remove model.init (and what comes with it: model.train, model.lora), or choose mechanism.kind dpsgd",
             "model.init" if model.init is not None else "model",
         )
@@ -103,7 +107,9 @@ def check_identity(spec: Pate, facts: Facts) -> Iterator[Finding]:
         yield misnamed_finding(path, column)
     source, unit = facts.data.train, facts.data.unit
     if spec.teachers.votes is not None:
-        yield Finding("R273", "votes from a file: no record is dealt to a teacher here", f"remove {path}", path)
+        yield Finding(
+            "R273", "the votes come from a file, so no record is assigned to a teacher", f"remove {path}", path
+        )
     elif unit != "record":
         yield Finding(
             "R273",
@@ -143,31 +149,31 @@ def check_augmentation(spec: Pate, facts: Facts) -> Iterator[Finding]:
             )
 
 
-def records_for_every_teacher(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_part_sizes(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """A teacher without records votes a constant; parts are dealt by chance, so that some get few."""
     count, size = spec.teachers.count, facts.size
     mean = size / count
-    few = math.exp(-mean) * (1 + mean)
+    share_idle = math.exp(-mean) * (1 + mean)
     if size < count:
         yield Finding(
             "P152",
-            f"{size:,} records for {count:,} teachers: some teacher would have none",
+            f"{size:,} records for {count:,} teachers: some teachers would have none",
             f"set mechanism.teachers.count to at most {max(2, size // RECORDS_A_TEACHER)}",
             "mechanism.teachers.count",
         )
     elif spec.teachers.votes is None and mean < RECORDS_A_TEACHER:
-        fewer = size // RECORDS_A_TEACHER
+        max_teachers = size // RECORDS_A_TEACHER
         yield Finding(
             "P152",
-            f"{size:,} records for {count:,} teachers: about {few:.0%} of the teachers get one record or none, and "
-            "vote a constant",
-            f"set mechanism.teachers.count to at most {fewer}" if fewer >= 2 else "find more records",
+            f"{size:,} records for {count:,} teachers: about {share_idle:.0%} of the teachers get one record or none, "
+            "and vote a constant",
+            f"set mechanism.teachers.count to at most {max_teachers}" if max_teachers >= 2 else "find more records",
             "mechanism.teachers.count",
             severity=Severity.WARNING,
         )
 
 
-def few_teachers(spec: Pate, facts: Facts) -> Iterator[Finding]:
+def check_sanitised_teachers(spec: Pate, facts: Facts) -> Iterator[Finding]:
     """What sanitising costs is the same for ten teachers as for ten thousand; what it gains is not."""
     count = spec.teachers.count
     if spec.sanitize is not None and count < FEW_TEACHERS:

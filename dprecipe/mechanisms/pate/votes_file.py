@@ -32,57 +32,57 @@ def read(spec: VotesFile, root: Path, public: int, teachers: int, classes: int) 
         DataFault: the file is missing, damaged or holds Python objects; its array has another shape or is no votes.
     """
     file = locate_file(spec.path, root)
-    where = f"{file}: array {spec.array!r}"
+    place = f"{file}: array {spec.array!r}"
     with open_archive(file, SAVE) as archive:
         count, columns = archive.dims(spec.array, (None,), "integers", is_integer)
         if columns not in (classes, teachers):
             raise DataFault(
-                f"{where} has {columns} columns, expected {classes} (counts of each class) or {teachers} (each "
+                f"{place} has {columns} columns, expected {classes} (counts of each class) or {teachers} (each "
                 "teacher's label)",
                 "name another array, or mend data.train's classes or mechanism.teachers.count",
             )
-        part = _rows(spec, count, public, where)
-        chosen = archive.array(spec.array, (None,), "integers", is_integer, part)
+        part = _select_rows(spec, count, public, place)
+        rows = archive.array(spec.array, (None,), "integers", is_integer, part)
     if columns == classes:
-        return _counts(chosen, where, part.start, teachers)
-    return _counted(chosen, where, part.start, classes)
+        return _check_counts(rows, place, part.start, teachers)
+    return _count_label_rows(rows, place, part.start, classes)
 
 
-def _rows(spec: VotesFile, count: int, public: int, where: str) -> slice:
+def _select_rows(spec: VotesFile, count: int, public: int, place: str) -> slice:
     """The rows that are read: one for each public record. No others are unpacked."""
     first, end = (0, count) if spec.records is None else spec.records
     if end > count or end - first != public:
         raise DataFault(
-            f"{where} does not have a row for each of the {public:,} records of data.public",
+            f"{place} does not have a row for each of the {public:,} records of data.public",
             "give a row of votes for each public record, in their order; mechanism.teachers.votes.records selects rows",
             f"{count:,} rows, of which [{first}, {end}) are read",
         )
     return slice(first, end)
 
 
-def _counts(rows_QM: NDArray[Any], where: str, first: int, teachers: int) -> Counts:
+def _check_counts(rows_QM: NDArray[Any], place: str, first: int, teachers: int) -> Counts:
     negative = np.flatnonzero((rows_QM < 0).any(axis=1))
     if len(negative):
-        raise DataFault(f"{where}: a row holds a negative count", SAVE, f"row {first + negative[0]}")
+        raise DataFault(f"{place}: a row holds a negative count", SAVE, f"row {first + negative[0]}")
     sums_Q = rows_QM.sum(axis=1, dtype=np.float64)  # counts of teachers are exact in it, and nothing overflows
     wrong = np.flatnonzero(sums_Q != teachers)
     if len(wrong):
-        result = f"more than {teachers}" if sums_Q[wrong[0]] > teachers else f"{sums_Q[wrong[0]]:.0f}"
+        total = f"more than {teachers}" if sums_Q[wrong[0]] > teachers else f"{sums_Q[wrong[0]]:.0f}"
         raise DataFault(
-            f"{where}: a row does not have the votes of {teachers} teachers",
+            f"{place}: a row does not have the votes of {teachers} teachers",
             "every teacher votes once on every record: set mechanism.teachers.count to how many there are",
-            f"row {first + wrong[0]} has {result}; {len(wrong)} of {len(rows_QM)} rows don't add up",
+            f"row {first + wrong[0]} has {total}; {len(wrong)} of {len(rows_QM)} rows don't add up",
         )
     return rows_QM.astype(np.int32)
 
 
-def _counted(labels_QN: NDArray[Any], where: str, first: int, classes: int) -> Counts:
+def _count_label_rows(labels_QN: NDArray[Any], place: str, first: int, classes: int) -> Counts:
     wrong = np.flatnonzero(((labels_QN < 0) | (labels_QN >= classes)).any(axis=1))
     if len(wrong):
         row = labels_QN[wrong[0]]
         label = row[(row < 0) | (row >= classes)][0]
         raise DataFault(
-            f"{where}: a row holds a label outside 0 … {classes - 1}",
+            f"{place}: a row holds a label outside 0 … {classes - 1}",
             "number the classes as the recipe declares them",
             f"row {first + wrong[0]} holds {label}",
         )

@@ -145,7 +145,7 @@ class PnsgdRun:
         )
 
     def _solved_multiplier(self, steps: int) -> float:
-        result = self.least_multiplier(steps)
+        result = self.min_multiplier(steps)
         if result is None:
             raise PlanRefused([self._too_tight()])
         if result * self.spec.batch_size * self.proven.lipschitz < HARDLY_ANY * self.proven.moved:
@@ -160,7 +160,7 @@ class PnsgdRun:
             raise PlanRefused([self._overspent(multiplier, self.opening + 1)])
         return steps
 
-    def least_multiplier(self, steps: int) -> float | None:
+    def min_multiplier(self, steps: int) -> float | None:
         """Least multiplier, of six digits, with which so many steps fit the budget; None: none does."""
         from dprecipe.privacy import calibrate, gdp
 
@@ -227,7 +227,7 @@ class PnsgdRun:
 
     def _overspent(self, multiplier: float, steps: int) -> Finding:
         """Say by how much, and which single change would mend it."""
-        cap, most, least = self.facts.cap, self.most_steps(multiplier), self.least_multiplier(steps)
+        cap, most, least = self.facts.cap, self.most_steps(multiplier), self.min_multiplier(steps)
         cost = self._cost(self.event(multiplier, steps))
         remedies = []
         if most > self.opening:

@@ -75,7 +75,7 @@ def test_killed_runs(tmp_path: Path, digits: Planned, aggregator: str, epsilon: 
 
 @pytest.mark.slow
 def test_ctrl_c_among_the_teachers(digits: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, out, real = digits("mechanism.teachers.training=null"), tmp_path / "run", teachers.put_all
+    plan, out, real = digits("mechanism.teachers.training=null"), tmp_path / "run", teachers.save_votes
     trained: list[int] = []
 
     def interrupting(store: Any, group: Any, votes: Any) -> None:
@@ -84,7 +84,7 @@ def test_ctrl_c_among_the_teachers(digits: Planned, tmp_path: Path, monkeypatch:
         if len(trained) == 7:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(teachers, "put_all", interrupting)
+    monkeypatch.setattr(teachers, "save_votes", interrupting)
     with pytest.raises(Interrupted, match="some of the teachers") as stopped:
         run(plan, out)
     assert "--resume" in stopped.value.remedy

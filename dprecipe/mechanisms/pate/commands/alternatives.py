@@ -94,11 +94,11 @@ def share_right(pass_Q: Array, right_Q: Array) -> float | None:
 
 def expect_stop(plan: PatePlan, queries: int, answered: float) -> Stop:
     """Where the mean spend has used the filter up; the last query needs room for its check and its answer."""
-    most = float(plan.answers)
-    ends = {"queries": float(queries), "answers": most / answered if answered > 0 else math.inf}
+    max_answers = float(plan.answers)
+    ends = {"queries": float(queries), "answers": max_answers / answered if answered > 0 else math.inf}
     if plan.check is not None and plan.filter_limit is not None:
         check, answer = 1 / plan.check.noise_multiplier**2, 2 / plan.answer.noise_multiplier**2
         left = plan.filter_limit * (1 + 1e-9) - check - answer
         ends["filter"] = 1 + math.floor(left / (check + answered * answer)) if left >= 0 else 0.0
     reason = min(ends, key=lambda name: ends[name])
-    return Stop(ends[reason], min(answered * ends[reason], most), reason, ends.get("filter"))
+    return Stop(ends[reason], min(answered * ends[reason], max_answers), reason, ends.get("filter"))

@@ -39,30 +39,30 @@ POINTS = 12
 
 def tabulate_rows(plan: Plan, look: Alternatives, right_Q: Array, report: Report) -> tuple[ForecastRow, ...]:
     """The table over thresholds and the check's noise; empty where every query is answered."""
-    own = look.voting.selection
-    if own is None:
+    selection = look.voting.selection
+    if selection is None:
         return ()
     rows: list[ForecastRow] = []
     teachers, pluralities = look.voting.teachers, {look.voting.multiplier: right_Q}
-    for deviation in sorted({own.multiplier, *(round(share * teachers, 6) for share in DEVIATIONS)}):
+    for deviation in sorted({selection.multiplier, *(round(share * teachers, 6) for share in DEVIATIONS)}):
         report(f"thresholds with noise {deviation:g} of the check")
-        here = deviation == own.multiplier
+        is_own = deviation == selection.multiplier
         result, worst = look.planned(_with_deviation(look.spec, deviation))
-        there = plan.room_as(PatePlan) if here else result
-        if here:
+        planned = plan.room_as(PatePlan) if is_own else result
+        if is_own:
             worst = plan.guarantee.epsilon
-        multiplier = None if there is None else there.answer.noise_multiplier
+        multiplier = None if planned is None else planned.answer.noise_multiplier
         if multiplier is not None and multiplier not in pluralities:
             voting = replace(look.voting, multiplier=multiplier)
             pluralities[multiplier] = simulate.plurality_chance(look.counts, voting)
         shares = {round(share * teachers, 6) for share in THRESHOLDS}
-        for threshold in sorted(shares | {own.threshold} if here else shares):
+        for threshold in sorted(shares | {selection.threshold} if is_own else shares):
             pass_Q = pass_chances(look.counts, VoteSelection(threshold, deviation))
             answered, right, stop = float(pass_Q.mean()), None, None
-            if there is not None and multiplier is not None:
+            if planned is not None and multiplier is not None:
                 right = share_right(pass_Q, pluralities[multiplier])
-                stop = expect_stop(there, count_first_round(there), answered)
-            chosen = here and threshold == own.threshold
+                stop = expect_stop(planned, count_first_round(planned), answered)
+            chosen = is_own and threshold == selection.threshold
             rows.append(ForecastRow(threshold, deviation, chosen, answered, multiplier, right, stop, worst))
     return tuple(rows)
 
@@ -90,15 +90,15 @@ def tabulate_thresholds(
 
 
 def tabulate_points(
-    plan: Plan, made: Forecast, counts_QM: NDArray[np.int64], bound_A: Array, report: Report
+    plan: Plan, forecast: Forecast, counts_QM: NDArray[np.int64], bound_A: Array, report: Report
 ) -> tuple[ForecastPoint, ...]:
     """ε against queries; the worst case never above the plan's, for there its run would stop."""
-    voting, budget, release = made.voting, plan.budget, made.release
+    voting, budget, release = forecast.voting, plan.budget, forecast.release
     sums = None if release is None else suggest.simulate_sums(counts_QM, voting, release.published.constants.order)
     answer = NoisyMax(voting.family, voting.multiplier)
     released = [charge for charge in plan.events if isinstance(charge.event, SanitisedCost)]
     points = []
-    for queries in sorted({max(1, round(made.queries * i / POINTS)) for i in range(1, POINTS + 1)}):
+    for queries in sorted({max(1, round(forecast.queries * i / POINTS)) for i in range(1, POINTS + 1)}):
         report(f"ε of {queries:,} queries")
         charges = [Charge(answer, min(queries, plan.room_as(PatePlan).answers)), *released]
         if voting.selection is not None:
@@ -108,5 +108,5 @@ def tabulate_points(
         if sums is not None and release is not None:
             sanitised = sums.published(release.published.constants, voting, queries, budget.delta).epsilon
         data = conversion.epsilon(votes.ORDERS, queries * bound_A, budget.delta).value
-        points.append(ForecastPoint(queries, min(worst, made.worst_case), data, sanitised))
+        points.append(ForecastPoint(queries, min(worst, forecast.worst_case), data, sanitised))
     return tuple(points)

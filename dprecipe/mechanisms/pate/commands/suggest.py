@@ -66,8 +66,8 @@ class SimulatedSums:
         log_smooth = vote_sensitivity.log_smooth(queries * self.sensitivities, constants.smoothness * self.step)
         spread = constants.smoothness * constants.sensitivity_multiplier
         mean = Sanitised(queries * self.cost, log_smooth + spread * constants.quantile + spread**2 / 2)
-        most = float(vote_analysis.independent_rdp(voting, queries, queries, [constants.order])[0])
-        result = sanitise.upper_bound(mean, constants, delta, most)
+        worst_case = float(vote_analysis.independent_rdp(voting, queries, queries, [constants.order])[0])
+        result = sanitise.upper_bound(mean, constants, delta, worst_case)
         return PublishedCost(
             constants=constants,
             epsilon=result.epsilon,
@@ -104,11 +104,11 @@ def suggest_constants(
     @cache
     def at(order: float) -> tuple[float, Sanitiser]:
         report(f"sanitising at order {order:.3g}")
-        return _best(simulate_sums(counts_QM, voting, order), voting, queries, delta, failure)
+        return _choose_best(simulate_sums(counts_QM, voting, order), voting, queries, delta, failure)
 
-    best, result = at(_rounded(min(max(start, MIN_ORDER), MAX_ORDER)))
+    best, result = at(_round_constant(min(max(start, MIN_ORDER), MAX_ORDER)))
     for factor, more in itertools.product((2.0, math.sqrt(2)), (False, True)):
-        while MIN_ORDER <= (order := _rounded(result.order * (factor if more else 1 / factor))) <= MAX_ORDER:
+        while MIN_ORDER <= (order := _round_constant(result.order * (factor if more else 1 / factor))) <= MAX_ORDER:
             value, constants = at(order)
             if not value < best:
                 break
@@ -116,17 +116,19 @@ def suggest_constants(
     return result
 
 
-def _best(found: SimulatedSums, voting: Voting, queries: int, delta: float, failure: float) -> tuple[float, Sanitiser]:
+def _choose_best(
+    sums: SimulatedSums, voting: Voting, queries: int, delta: float, failure: float
+) -> tuple[float, Sanitiser]:
     """The best constants at one order, and ε with them, not clipped.
 
     With w the mean of z exp(μ~), the multiplier s of the value's noise that makes s w + α/(2 s² v) least is
     (α/(v w))^(1/3).
     """
-    order, z = found.order, -float(special.ndtri(failure))
+    order, z = sums.order, -float(special.ndtri(failure))
     beta_B1 = (-math.log1p(-1 / order) / 2 * _BETAS)[:, None]
     v_B1 = 1 - (order - 1) * np.expm1(2 * beta_B1)
-    sums_D = queries * found.sensitivities
-    logs_B1 = np.array([[vote_sensitivity.log_smooth(sums_D, beta * found.step)] for beta in beta_B1[:, 0]])
+    sums_D = queries * sums.sensitivities
+    logs_B1 = np.array([[vote_sensitivity.log_smooth(sums_D, beta * sums.step)] for beta in beta_B1[:, 0]])
     spread_BL = beta_B1 * _SCALES
     width_BL = z * np.exp(np.minimum(logs_B1 + spread_BL * z + spread_BL**2 / 2, 600.0))
     multiplier_BL = np.cbrt(order / (v_B1 * width_BL))
@@ -134,8 +136,10 @@ def _best(found: SimulatedSums, voting: Voting, queries: int, delta: float, fail
     renyi_BL = width_BL * multiplier_BL + gnss_BL + order / (2 * _SCALES**2)
     b, scale = np.unravel_index(int(np.argmin(renyi_BL)), renyi_BL.shape)
     beta, multiplier, scale_multiplier = beta_B1[b, 0], multiplier_BL[b, scale], _SCALES[scale]
-    constants = Sanitiser(order, _rounded(beta), _rounded(multiplier), _rounded(scale_multiplier), failure)
-    renyi = queries * found.cost + float(renyi_BL[b, scale])
+    constants = Sanitiser(
+        order, _round_constant(beta), _round_constant(multiplier), _round_constant(scale_multiplier), failure
+    )
+    renyi = queries * sums.cost + float(renyi_BL[b, scale])
     return renyi + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1), constants
 
 
@@ -145,10 +149,10 @@ def local_sensitivity(voting: Voting, order: float, step: int) -> Array:
     first_ST, second_ST = np.meshgrid(
         np.arange(0, voting.teachers + 1, step), np.arange(0, voting.teachers // 2 + 1, step), indexing="ij"
     )
-    here_ST = _costs(first_ST, second_ST, voting, order)
-    largest_ST = np.zeros(here_ST.shape)
+    possible_ST = _costs(first_ST, second_ST, voting, order)
+    largest_ST = np.zeros(possible_ST.shape)
     for first, second in itertools.product((-1, 0, 1), repeat=2):
-        changes_ST = np.abs(_costs(first_ST + first, second_ST + second, voting, order) - here_ST)
+        changes_ST = np.abs(_costs(first_ST + first, second_ST + second, voting, order) - possible_ST)
         largest_ST = np.fmax(largest_ST, changes_ST)
     return largest_ST
 
@@ -156,10 +160,10 @@ def local_sensitivity(voting: Voting, order: float, step: int) -> Array:
 def _costs(first_ST: NDArray[np.int64], second_ST: NDArray[np.int64], voting: Voting, order: float) -> Array:
     """f of pairs of counts, NaN where no histogram has them."""
     costs_ST = np.full(first_ST.shape, np.nan)
-    here_ST = vote_sensitivity.is_possible(first_ST, second_ST, voting) & (second_ST >= 0)
-    costs_ST[here_ST] = vote_sensitivity.query_cost(first_ST[here_ST], second_ST[here_ST], voting, order)
+    possible_ST = vote_sensitivity.is_possible(first_ST, second_ST, voting) & (second_ST >= 0)
+    costs_ST[possible_ST] = vote_sensitivity.query_cost(first_ST[possible_ST], second_ST[possible_ST], voting, order)
     return costs_ST
 
 
-def _rounded(value: float) -> float:
+def _round_constant(value: float) -> float:
     return float(f"{value:.{SIGNIFICANT}g}")

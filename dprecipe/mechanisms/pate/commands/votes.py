@@ -62,56 +62,59 @@ def forecast_votes(
         **result.to_json(),
         "verdict": describe_verdict(result),
     }
-    written = as_json(document)
+    text = as_json(document)
     if out is not None:
-        write_documents(out, {"votes.json": written, "votes.svg": plot_votes(result)})
-    show_document(written if output == "json" else render_text(loaded.recipe.name, result))
+        write_documents(out, {"votes.json": text, "votes.svg": plot_votes(result)})
+    show_document(text if output == "json" else render_text(loaded.recipe.name, result))
     if out is not None and output == "text":
         write_output(["", f"wrote {out / 'votes.json'} and {out / 'votes.svg'}"])
 
 
-def render_text(name: str, found: Forecast) -> str:
+def render_text(name: str, forecast: Forecast) -> str:
     """What to expect and what follows from it, as a person reads it."""
-    parts = [_head(name, found), _expected(found)]
-    if found.suggested is not None:
-        parts.append(_suggestion(found.suggested))
-    if found.rows:
-        parts += [_table([HEAD, *(_row(row, found) for row in found.rows)]), list(LEGEND)]
-    parts.append([describe_verdict(found)])
+    parts = [_head(name, forecast), _expected(forecast)]
+    if forecast.suggested is not None:
+        parts.append(_suggestion(forecast.suggested))
+    if forecast.rows:
+        parts += [_table([HEAD, *(_row(row, forecast) for row in forecast.rows)]), list(LEGEND)]
+    parts.append([describe_verdict(forecast)])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def _head(name: str, found: Forecast) -> list[str]:
-    voting, agreement = found.voting, found.agreement
+def _head(name: str, forecast: Forecast) -> list[str]:
+    voting, agreement = forecast.voting, forecast.agreement
     lines = [
-        f"{name}: {found.aggregator} on simulated votes of {voting.teachers:,} teachers for {voting.classes:,} classes",
+        f"{name}: {forecast.aggregator} on simulated votes of {voting.teachers:,} teachers for "
+        f"{voting.classes:,} classes",
         f"assumed: {agreement.low:.0%} to {agreement.high:.0%} of the teachers agree on a query, uniformly (seed "
-        f"{found.seed}); no data was read",
+        f"{forecast.seed}); no data was read",
     ]
-    if found.queries < found.planned:
+    if forecast.queries < forecast.planned:
         lines.append(
-            f"first round only, {found.queries:,} of {found.planned:,} queries: what is asked later depends on what "
-            "the student has learnt"
+            f"first round only, {forecast.queries:,} of {forecast.planned:,} queries: later queries depend on what the "
+            "student has learned"
         )
     return lines
 
 
-def _expected(found: Forecast) -> list[str]:
-    costs, at = found.costs, f"at δ = {found.delta:g}"
+def _expected(forecast: Forecast) -> list[str]:
+    costs, at = forecast.costs, f"at δ = {forecast.delta:g}"
     rows = [
-        ("answered", f"{found.answered:.1%} of the queries"),
-        ("right", f"{found.right:.1%} of the answers are the class with the most votes"),
-        ("ends", _ends(found.stop)),
-        ("worst case", f"ε = {found.worst_case:g} {at}: what the certificate claims"),
+        ("answered", f"{forecast.answered:.1%} of the queries"),
+        ("right", f"{forecast.right:.1%} of the answers are the class with the most votes"),
+        ("ends", _ends(forecast.stop)),
+        ("worst case", f"ε = {forecast.worst_case:g} {at}: what the certificate claims"),
         ("data-dependent", f"ε = {costs.papers:.3g} expected cost, the papers' currency: no bound"),
-        ("", f"ε = {costs.bound:.3g} bound, {'Theorem 6' if found.voting.family == 'gaussian' else 'moments'}"),
+        ("", f"ε = {costs.bound:.3g} bound, {'Theorem 6' if forecast.voting.family == 'gaussian' else 'moments'}"),
     ]
     if costs.exact is not None:
         rows.append(("", f"ε = {costs.exact:.3g} bound, exact"))
-    if found.own is not None:
-        rows.append(("sanitised", f"{_epsilon(found.own)}, by the recipe's constants"))
-    if found.suggested is not None:
-        rows.append(("sanitised" if found.own is None else "", f"{_epsilon(found.suggested)}, by those suggested"))
+    if forecast.own is not None:
+        rows.append(("sanitised", f"{_epsilon(forecast.own)}, by the recipe's constants"))
+    if forecast.suggested is not None:
+        rows.append(
+            ("sanitised" if forecast.own is None else "", f"{_epsilon(forecast.suggested)}, by those suggested")
+        )
     width = max(len(name) for name, _ in rows)
     return [f"  {name.ljust(width)}  {value}" for name, value in rows]
 
@@ -127,8 +130,10 @@ def _ends(stop: Stop) -> str:
         return f"{after}: the filter holds no more"
     if stop.reason == "answers":
         return f"{after}: that is all that was asked for"
-    held = "" if stop.held is None or stop.held < 1.01 * stop.queries else f"; the filter holds about {stop.held:,.0f}"
-    return f"{after}: all of these are put{held}"
+    allowed = (
+        "" if stop.held is None or stop.held < 1.01 * stop.queries else f"; the filter holds about {stop.held:,.0f}"
+    )
+    return f"{after}: all of these are put{allowed}"
 
 
 def _suggestion(release: ForecastRelease) -> list[str]:
@@ -163,11 +168,11 @@ LEGEND = (
 )
 
 
-def _row(row: ForecastRow, found: Forecast) -> tuple[str, ...]:
+def _row(row: ForecastRow, forecast: Forecast) -> tuple[str, ...]:
     stop = row.stop
     return (
         f"{row.threshold:.5g}" + (" *" if row.chosen else "  "),
-        f"{row.threshold / found.voting.teachers:.0%}",
+        f"{row.threshold / forecast.voting.teachers:.0%}",
         f"{row.deviation:.5g}",
         "-" if row.multiplier is None else f"{row.multiplier:.5g}",
         f"{row.answered:.1%}",
@@ -178,40 +183,43 @@ def _row(row: ForecastRow, found: Forecast) -> tuple[str, ...]:
     )
 
 
-def describe_verdict(found: Forecast) -> str:
+def describe_verdict(forecast: Forecast) -> str:
     """Whether a data-dependent ε is worth publishing, in plain words."""
-    release, teachers = found.release, found.voting.teachers
+    release, teachers = forecast.release, forecast.voting.teachers
     if release is None:
-        if found.queries < found.planned:
-            why = "what interactive queries cost depends on earlier answers, and has no smooth sensitivity"
+        if forecast.queries < forecast.planned:
+            reason = "what interactive queries cost depends on earlier answers, and has no smooth sensitivity"
         else:
-            why = "the sensitivity of so many teachers' votes is not worked out"
-        return f"A data-dependent ε can't be published here: {why}.\nThe claim is the worst case."
+            reason = "the sensitivity of so many teachers' votes is not worked out"
+        return f"A data-dependent ε can't be published here: {reason}.\nThe claim is the worst case."
     published = release.published
-    whose = "the recipe's constants" if found.own is not None else "the constants suggested"
+    owner = "the recipe's constants" if forecast.own is not None else "the constants suggested"
     figures = (
-        f"With {whose} ε = {published.epsilon:.3g} at δ = {published.delta:g} is to be expected; the worst case is "
-        f"{found.unpublished:g} at δ = {found.delta:g}."
+        f"With {owner} ε = {published.epsilon:.3g} at δ = {published.delta:g} is to be expected; the worst case is "
+        f"{forecast.unpublished:g} at δ = {forecast.delta:g}."
     )
     rule = f"below about {FEW_TEACHERS:,} teachers the noise that makes it publishable takes what agreement gains"
-    few = teachers < FEW_TEACHERS
-    if found.pays:
+    has_few_teachers = teachers < FEW_TEACHERS
+    if forecast.pays:
         lines = ["Publishing a data-dependent ε would pay.", figures]
-        if release.worst_case is not None and found.own is not None:
+        if release.worst_case is not None and forecast.own is not None:
             lines.append(f"The claim for everyone, whatever the votes, is then ε = {release.worst_case:g}.")
         lines.append("It holds for the votes of the run, not for other data; its constants must be chosen before them.")
-        if few:
+        if has_few_teachers:
             lines.append(f"Do not rely on it: {rule}. Try less agreement.")
-    elif release.worst_case is None and published.epsilon < found.unpublished:
-        lines = ["Publishing a data-dependent ε does not fit this budget: the release alone is too dear.", figures]
+    elif release.worst_case is None and published.epsilon < forecast.unpublished:
+        lines = [
+            "Publishing a data-dependent ε does not fit this budget: the release by itself costs too much.",
+            figures,
+        ]
     else:
         lines = ["Publishing a data-dependent ε does not pay.", figures]
-        lines += [f"That is the rule: {rule}."] if few else []
+        lines += [f"As a rule, {rule}."] if has_few_teachers else []
         lines.append("A private report, `analysis: data_dependent` without `sanitize`, costs nothing.")
-    stop = found.stop
-    if stop.reason == "filter" and stop.queries < 0.99 * found.queries:
+    stop = forecast.stop
+    if stop.reason == "filter" and stop.queries < 0.99 * forecast.queries:
         lines.append(
-            f"Data-dependent figures count all {found.queries:,} planned queries, the filter lets about "
+            f"Data-dependent figures count all {forecast.queries:,} planned queries, the filter lets about "
             f"{stop.queries:,.0f} through: plan fewer, and they shrink."
         )
     return "\n".join(lines)

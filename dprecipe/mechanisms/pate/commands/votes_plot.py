@@ -16,17 +16,17 @@ Line = tuple[str, str, Sequence[tuple[float, float]]]
 """A name, a colour, and points."""
 
 
-def plot_votes(found: Forecast) -> str:
+def plot_votes(forecast: Forecast) -> str:
     """One panel below the other; the first is left out where every query is answered."""
     panels: list[tuple[str, list[Line], float | None]] = []
-    if found.voting.selection is not None:
-        right = [(threshold, value) for threshold, _, value in found.thresholds if value is not None]
+    if forecast.voting.selection is not None:
+        right = [(threshold, value) for threshold, _, value in forecast.thresholds if value is not None]
         lines: list[Line] = [
-            ("answered, of the queries", MARK, [(threshold, value) for threshold, value, _ in found.thresholds]),
+            ("answered, of the queries", MARK, [(threshold, value) for threshold, value, _ in forecast.thresholds]),
             ("right, of the answers", GREEN, right),
         ]
-        panels.append(("Threshold, in votes", lines, found.voting.selection.threshold))
-    points = found.points
+        panels.append(("Threshold, in votes", lines, forecast.voting.selection.threshold))
+    points = forecast.points
     lines = [
         ("worst case", CAP, [(point.queries, point.worst_case) for point in points]),
         ("data-dependent, private", MARK, [(point.queries, point.data_dependent) for point in points]),
@@ -36,8 +36,8 @@ def plot_votes(found: Forecast) -> str:
         lines.append(("sanitised", GREEN, sanitised))
     panels.append(("ε against queries", lines, None))
     parts, top = [], 0
-    for title, drawn, mark in panels:
-        parts += _panel(title, drawn, mark, top)
+    for title, series, mark in panels:
+        parts += _panel(title, series, mark, top)
         top += TOP + HEIGHT + BOTTOM
     width = LEFT + WIDTH + RIGHT
     return (
@@ -49,21 +49,21 @@ def plot_votes(found: Forecast) -> str:
 
 def _panel(title: str, lines: Sequence[Line], mark: float | None, above: int) -> list[str]:
     """Lines over common axes, their names on top, a dashed line at `mark`."""
-    drawn = [[(x, y) for x, y in points if math.isfinite(y)] for _, _, points in lines]
-    everything = [point for points in drawn for point in points]
+    series = [[(x, y) for x, y in points if math.isfinite(y)] for _, _, points in lines]
+    everything = [point for points in series for point in points]
     low, high = min((x for x, _ in everything), default=0.0), max((x for x, _ in everything), default=1.0)
     low, high = (0.0 if mark is None else low), max(high, low + 1e-9)
-    most = max((y for _, y in everything), default=1.0) * 1.05 or 1.0
+    max_y = max((y for _, y in everything), default=1.0) * 1.05 or 1.0
     top, bottom = above + TOP, above + TOP + HEIGHT
 
     def x_of(x: float) -> float:
         return LEFT + WIDTH * (x - low) / (high - low)
 
     def y_of(y: float) -> float:
-        return bottom - HEIGHT * y / most
+        return bottom - HEIGHT * y / max_y
 
     parts = [_text(LEFT, above + 24, title, INK, "start", bold=True)]
-    for tick in _ticks(0.0, most):
+    for tick in _ticks(0.0, max_y):
         parts.append(_line(LEFT, y_of(tick), LEFT + WIDTH, y_of(tick), LINE))
         parts.append(_text(LEFT - 8, y_of(tick) + 4, f"{tick:g}", SOFT, "end"))
     for tick in _ticks(low, high):
@@ -72,13 +72,13 @@ def _panel(title: str, lines: Sequence[Line], mark: float | None, above: int) ->
     if mark is not None and low <= mark <= high:
         parts.append(_line(x_of(mark), top, x_of(mark), bottom, SOFT, dashed=True))
         parts.append(_text(x_of(mark), bottom + 36, f"the recipe's, {mark:g}", SOFT, "middle"))
-    at = LEFT
-    for (name, colour, _), points in zip(lines, drawn, strict=True):
+    x_legend = LEFT
+    for (name, colour, _), points in zip(lines, series, strict=True):
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<circle cx="{at + 5}" cy="{above + 46}" r="4.5" fill="{colour}"/>')
-        parts.append(_text(at + 14, above + 50, name, SOFT, "start"))
-        at += 30 + 7 * len(name)
+        parts.append(f'<circle cx="{x_legend + 5}" cy="{above + 46}" r="4.5" fill="{colour}"/>')
+        parts.append(_text(x_legend + 14, above + 50, name, SOFT, "start"))
+        x_legend += 30 + 7 * len(name)
     return parts
 
 

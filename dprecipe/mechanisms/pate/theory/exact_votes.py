@@ -86,16 +86,16 @@ def log_probabilities(counts_M: ArrayLike, sigma: float) -> Array:
 
 def _rule(counts_C: Array, sizes_C: ArrayLike, sigma: float) -> tuple[Array, Array, Array] | None:
     """Nodes z, the masses w_j at them (C, Z) up to a factor each, and the factors' logarithms (C,)."""
-    at_C = counts_C / sigma
+    means_C = counts_C / sigma
     # every mode lies between half way to the plurality and sqrt(2 log m) above it; a moved vote shifts it by 1/σ
-    low = (at_C[0] + at_C[-1]) / 2 - _WINDOW - 1 / sigma
-    high = at_C[-1] + math.sqrt(2 * math.log(float(np.sum(sizes_C)))) + _WINDOW + 1 / sigma
+    low = (means_C[0] + means_C[-1]) / 2 - _WINDOW - 1 / sigma
+    high = means_C[-1] + math.sqrt(2 * math.log(float(np.sum(sizes_C)))) + _WINDOW + 1 / sigma
     step = _STEP
     for _ in range(_HALVINGS):
         if not (high - low) / step <= _MAX_NODES:
             return None
         z_Z = low + step * np.arange(int((high - low) / step) + 2)
-        away_CZ = z_Z - at_C[:, None]
+        away_CZ = z_Z - means_C[:, None]
         below_CZ = special.log_ndtr(away_CZ)
         logs_CZ = np.asarray(sizes_C, dtype=np.float64) @ below_CZ - below_CZ - away_CZ**2 / 2
         scale_C = logs_CZ.max(axis=1)
@@ -111,9 +111,9 @@ def _divergence(counts_M: Array, sigma: float, orders_A: Array) -> Array:
     """The largest divergence over all moves of one vote: (A,); infinity where it's out of reach."""
     counts_C, sizes_C = np.unique(counts_M, return_counts=True)
     rule = _rule(counts_C, sizes_C, sigma)
-    nothing_A = np.full(len(orders_A), np.inf)
+    infinite_A = np.full(len(orders_A), np.inf)
     if rule is None:
-        return nothing_A
+        return infinite_A
     z_Z, weights_CZ, scale_C = rule
     away_CZ = z_Z - counts_C[:, None] / sigma
     below_CZ = special.log_ndtr(away_CZ)
@@ -121,7 +121,7 @@ def _divergence(counts_M: Array, sigma: float, orders_A: Array) -> Array:
     log_less_CZ = special.log_ndtr(away_CZ + 1 / sigma) - below_CZ
     log_density_less_CZ = -(2 * away_CZ + 1 / sigma) / (2 * sigma)
     if max(float(log_less_CZ.max()), float(np.abs(log_density_less_CZ).max())) > _STEEPEST / 2:
-        return nothing_A
+        return infinite_A
     less_CZ = np.exp(log_less_CZ)
     more_CZ = np.exp(special.log_ndtr(away_CZ - 1 / sigma) - below_CZ)
     density_less_CZ = np.exp(log_density_less_CZ)
@@ -132,33 +132,35 @@ def _divergence(counts_M: Array, sigma: float, orders_A: Array) -> Array:
     masses_C = np.exp(np.log(sums_C) + scale_C)
     stay_CCC = (weights_CZ[:, None] * less_CZ).reshape(-1, len(z_Z)) @ more_CZ.T
     stay_CP = stay_CCC.reshape(len(counts_C), len(counts_C), -1)[:, from_P, to_P] / sums_C[:, None]
-    lost_P = ((weights_CZ * density_less_CZ) @ more_CZ.T)[from_P, to_P] / sums_C[from_P]
-    won_P = ((weights_CZ * density_more_CZ) @ less_CZ.T)[to_P, from_P] / sums_C[to_P]
+    giving_P = ((weights_CZ * density_less_CZ) @ more_CZ.T)[from_P, to_P] / sums_C[from_P]
+    gaining_P = ((weights_CZ * density_more_CZ) @ less_CZ.T)[to_P, from_P] / sums_C[to_P]
     moves = np.arange(len(from_P))
     sizes_CP = np.repeat(sizes_C.astype(np.float64)[:, None], len(from_P), axis=1)
     np.subtract.at(sizes_CP, (from_P, moves), 1.0)
     np.subtract.at(sizes_CP, (to_P, moves), 1.0)
 
     # log P/P' of all classes, and the mass of P' there
-    ratios_KP = np.concatenate([stay_CP, lost_P[None], won_P[None]])
+    ratios_KP = np.concatenate([stay_CP, giving_P[None], gaining_P[None]])
     losses_KP = -np.log(ratios_KP)
-    there_KP = np.concatenate([sizes_CP * masses_C[:, None], masses_C[None, from_P], masses_C[None, to_P]]) * ratios_KP
-    return _renyi(losses_KP, there_KP, orders_A)
+    neighbour_KP = (
+        np.concatenate([sizes_CP * masses_C[:, None], masses_C[None, from_P], masses_C[None, to_P]]) * ratios_KP
+    )
+    return _renyi(losses_KP, neighbour_KP, orders_A)
 
 
-def _renyi(losses_KP: Array, there_KP: Array, orders_A: Array) -> Array:
+def _renyi(losses_KP: Array, neighbour_KP: Array, orders_A: Array) -> Array:
     """max over P of log(1 + x) / (α-1), x = Σ_K P' (r^α - 1 - α(r-1)), with what rounding can take away added.
 
     sqrt(x) is, for small losses, a norm of them: an error δ of each moves it by less than α δ.
     """
     result_A = np.full(len(orders_A), np.inf)
-    linear_P = np.sum(there_KP * np.expm1(losses_KP), axis=0)
+    linear_P = np.sum(neighbour_KP * np.expm1(losses_KP), axis=0)
     chosen = np.flatnonzero(orders_A * float(np.max(losses_KP)) < _STEEPEST)
     span = max(1, _AT_ONCE // losses_KP.size)
     for start in range(0, len(chosen), span):
         part = chosen[start : start + span]
         part_A = orders_A[part]
-        moments_AP = np.sum(there_KP * np.expm1(part_A[:, None, None] * losses_KP), axis=1)
+        moments_AP = np.sum(neighbour_KP * np.expm1(part_A[:, None, None] * losses_KP), axis=1)
         excess_A = np.maximum(np.max(moments_AP - part_A[:, None] * linear_P, axis=1), 0.0)
         result_A[part] = np.log1p((np.sqrt(excess_A) + part_A * ROUNDING) ** 2) / (part_A - 1)
     return result_A * (1 + MARGIN)

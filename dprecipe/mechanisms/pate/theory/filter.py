@@ -40,19 +40,19 @@ class GaussianFilter:
         Raises:
             ValueError: one of them is not Gaussian.
         """
-        return GaussianFilter(filter_spent(charges))
+        return GaussianFilter(sum_filter(charges))
 
     def holds(self, charges: Iterable[Charge]) -> bool:
         """Whether all these events together stay within the limit (up to rounding, 1e-12 of it)."""
-        return filter_spent(charges) <= self.limit * (1 + _ROUNDING)
+        return sum_filter(charges) <= self.limit * (1 + _ROUNDING)
 
     def rest(self, charges: Iterable[Charge]) -> FilterRest | None:
         """What is left after these events, as an event; None where nothing is, up to rounding: after a rest, never."""
-        left = self.limit * (1 - _SHORT) - filter_spent(charges)
+        left = self.limit * (1 - _SHORT) - sum_filter(charges)
         return None if left <= self.limit * _SHORT else FilterRest(1 / math.sqrt(left))
 
 
-def filter_spent(charges: Iterable[Charge]) -> float:
+def sum_filter(charges: Iterable[Charge]) -> float:
     """μ² of Gaussian events of votes together.
 
     Raises:

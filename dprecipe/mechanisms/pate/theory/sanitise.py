@@ -57,8 +57,8 @@ class Sanitiser:
         if not 0 < self.failure < 0.5:
             raise ValueError(f"expected 0 < failure < 1/2, got {self.failure}")
         if not math.isfinite(float(self.cost([self.order])[0])):
-            most = math.log(self.order / (self.order - 1)) / 2
-            raise ValueError(f"expected smoothness < {most:.6g} at order {self.order}, got {self.smoothness}")
+            max_smoothness = math.log(self.order / (self.order - 1)) / 2
+            raise ValueError(f"expected smoothness < {max_smoothness:.6g} at order {self.order}, got {self.smoothness}")
 
     def cost(self, orders: Sequence[float]) -> Array:
         """r(α) of publishing both numbers, for every pair of neighbours: (A,); infinity beyond some order."""
@@ -108,9 +108,9 @@ def gnss_rdp(orders: Sequence[float], smoothness: float, multiplier: float) -> A
     its parts grow with t in [0, β], and at -t they are smaller.
     """
     orders_A = np.asarray(orders, dtype=np.float64)
-    lost_A = (orders_A - 1) * math.expm1(2 * smoothness)
-    finite_A = lost_A < 1
-    log_v_A = np.log1p(-np.where(finite_A, lost_A, 0.0))
+    reduction_A = (orders_A - 1) * math.expm1(2 * smoothness)
+    finite_A = reduction_A < 1
+    log_v_A = np.log1p(-np.where(finite_A, reduction_A, 0.0))
     cost_A = orders_A * np.exp(-log_v_A) / (2 * multiplier**2) - smoothness - log_v_A / (2 * (orders_A - 1))
     return np.where(finite_A, cost_A, np.inf)
 
@@ -150,12 +150,12 @@ def upper_bound(published: Sanitised, sanitiser: Sanitiser, delta: float, indepe
     width = sanitiser.quantile * sanitiser.value_multiplier * math.exp(min(published.log_sensitivity, 700.0))
     total = min(max(published.value + width, 0.0), independent)
     renyi = total + float(sanitiser.cost([sanitiser.order])[0])
-    at = [sanitiser.order]
+    orders = [sanitiser.order]
     return UpperBound(
         order=sanitiser.order,
         total=total,
         renyi=renyi,
-        epsilon=conversion.epsilon(at, np.array([renyi]), delta).value,
-        epsilon_classic=conversion.epsilon(at, np.array([renyi]), delta, "classic").value,
+        epsilon=conversion.epsilon(orders, np.array([renyi]), delta).value,
+        epsilon_classic=conversion.epsilon(orders, np.array([renyi]), delta, "classic").value,
         delta=delta + 2 * sanitiser.failure,
     )

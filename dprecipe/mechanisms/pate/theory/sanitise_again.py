@@ -42,9 +42,9 @@ def renyi_divergences(beta: float, noise_multiplier: float, scale_multiplier: fl
         logs = [np.logaddexp.reduce(a * log_p_N + (1 - a) * log_q_N + log_widths_N) / (a - 1) for a in orders]
         return np.maximum(logs, 0.0)
 
-    other_N, factor = log_density(0.0, 1.0), math.exp(beta)
-    logarithm = at_orders(log_density(1 / scale_multiplier, 1.0), other_N)
+    log_q_N, factor = log_density(0.0, 1.0), math.exp(beta)
+    logarithm = at_orders(log_density(1 / scale_multiplier, 1.0), log_q_N)
     shift = 1 / noise_multiplier  # in units of the smaller deviation
-    wide = at_orders(log_density(shift, factor), other_N)
-    narrow = at_orders(log_density(shift / factor, 1 / factor), other_N)
-    return np.maximum(wide, narrow) + logarithm
+    forward = at_orders(log_density(shift, factor), log_q_N)
+    backward = at_orders(log_density(shift / factor, 1 / factor), log_q_N)
+    return np.maximum(forward, backward) + logarithm

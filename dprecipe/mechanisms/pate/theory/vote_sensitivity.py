@@ -50,22 +50,22 @@ def query_costs(voting: Voting, order: float) -> Array:
     for start in range(0, len(table_ST), rows):
         block_ST = table_ST[start : start + rows]
         row_ST, second_ST = np.divmod(np.arange(block_ST.size).reshape(block_ST.shape), block_ST.shape[1])
-        here_ST = is_possible(start + row_ST, second_ST, voting)
-        block_ST[here_ST] = query_cost(start + row_ST[here_ST], second_ST[here_ST], voting, order)
+        possible_ST = is_possible(start + row_ST, second_ST, voting)
+        block_ST[possible_ST] = query_cost(start + row_ST[possible_ST], second_ST[possible_ST], voting, order)
     return table_ST
 
 
 def is_possible(first: NDArray[np.int64], second: NDArray[np.int64], voting: Voting) -> NDArray[np.bool_]:
     """Whether some histogram has these as its two largest counts."""
-    rest = voting.teachers - first - second
-    result: NDArray[np.bool_] = (first >= second) & (rest >= 0) & (rest <= (voting.classes - 2) * second)
+    others = voting.teachers - first - second
+    result: NDArray[np.bool_] = (first >= second) & (others >= 0) & (others <= (voting.classes - 2) * second)
     return result
 
 
 def query_cost(first_Q: NDArray[np.int64], second_Q: NDArray[np.int64], voting: Voting, order: float) -> Array:
     """f of possible pairs of counts, at one order: (Q,)."""
     log_q_Q = log_error(first_Q, second_Q, voting)
-    answer_QA = votes.answer_of_error(log_q_Q, voting, [order])
+    answer_QA = votes.answer_rdp_of_error(log_q_Q, voting, [order])
     if voting.selection is not None:
         answer_QA = votes.selected_rdp(first_Q, voting.selection, answer_QA, [order])
     result_Q: Array = answer_QA[:, 0]
@@ -74,9 +74,9 @@ def query_cost(first_Q: NDArray[np.int64], second_Q: NDArray[np.int64], voting: 
 
 def log_error(first_Q: NDArray[np.int64], second_Q: NDArray[np.int64], voting: Voting) -> Array:
     """log of a bound of Pr[the answer is not the plurality] for every histogram with these two largest counts: (Q,)."""
-    rest_Q = voting.teachers - first_Q - second_Q
-    more_Q = rest_Q // np.maximum(second_Q, 1)
-    left_Q = rest_Q - more_Q * second_Q
+    others_Q = voting.teachers - first_Q - second_Q
+    more_Q = others_Q // np.maximum(second_Q, 1)
+    left_Q = others_Q - more_Q * second_Q
     overtaken_N = votes.log_overtaken(np.arange(voting.teachers + 1.0), voting.family, voting.multiplier)
     with np.errstate(divide="ignore"):
         parts_3Q = np.stack(
@@ -100,9 +100,9 @@ def two_largest(counts_QM: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int
 
 def local_sensitivities(costs_ST: Array) -> Array:
     """The largest change of f by one teacher, for each pair: (S, T), 0 where none is possible."""
-    highest_ST = _spread(np.where(np.isnan(costs_ST), -np.inf, costs_ST), 1)
+    highest_ST = _widen_squares(np.where(np.isnan(costs_ST), -np.inf, costs_ST), 1)
     highest_ST -= costs_ST
-    lowest_ST = _spread(np.where(np.isnan(costs_ST), -np.inf, -costs_ST), 1)
+    lowest_ST = _widen_squares(np.where(np.isnan(costs_ST), -np.inf, -costs_ST), 1)
     lowest_ST += costs_ST
     np.maximum(highest_ST, lowest_ST, out=highest_ST)
     highest_ST[np.isnan(costs_ST)] = 0.0
@@ -121,18 +121,18 @@ def at_distances(local_ST: Array, first_Q: NDArray[np.int64], second_Q: NDArray[
     pairs_U2, times_U = np.unique(np.stack([first_Q, second_Q], axis=1), axis=0, return_counts=True)
     result_D = np.empty(teachers + 1)
     result_D[0] = times_U @ local_ST[pairs_U2[:, 0], pairs_U2[:, 1]]
-    squares_ST, radius, start, largest = _spread(local_ST, 1), 1, 1, float(local_ST.max(initial=0.0))
+    squares_ST, radius, start, largest = _widen_squares(local_ST, 1), 1, 1, float(local_ST.max(initial=0.0))
     span = max(1, _AT_ONCE // max(1, len(pairs_U2)))
     while start <= teachers:
         last = min(2 * radius, teachers)
         for low in range(start, last + 1, span):
             distances_D = np.arange(low, min(low + span, last + 1))
-            largest_UD = _of_squares(squares_ST, radius, pairs_U2, distances_D)
+            largest_UD = _look_up_squares(squares_ST, radius, pairs_U2, distances_D)
             result_D[distances_D] = times_U @ largest_UD
             if largest_UD[:, -1].min(initial=largest) == largest:  # the squares hold the largest entry already
                 result_D[low + len(distances_D) :] = result_D[distances_D[-1]]
                 return result_D
-        start, squares_ST, radius = last + 1, _spread(squares_ST, radius), 2 * radius
+        start, squares_ST, radius = last + 1, _widen_squares(squares_ST, radius), 2 * radius
     return result_D
 
 
@@ -147,27 +147,29 @@ def log_smooth(sensitivities_D: Array, beta: float) -> float:
     return max(float(logs_D.max()), math.log(SMALLEST))
 
 
-def _spread(table_ST: Array, by: int) -> Array:
+def _widen_squares(table_ST: Array, by: int) -> Array:
     """Squares of radius r made squares of radius r + by, by <= r + 1/2 (r = 0 allows 1: the centre is kept).
 
     A centre beyond the edge is taken to the edge; its square then still lies inside, and covers what is in the table.
     """
     for axis in (0, 1):
-        at = np.arange(table_ST.shape[axis])
-        below = np.take(table_ST, np.maximum(at - by, 0), axis=axis)
-        np.maximum(below, np.take(table_ST, np.minimum(at + by, at[-1]), axis=axis), out=below)
+        indices = np.arange(table_ST.shape[axis])
+        below = np.take(table_ST, np.maximum(indices - by, 0), axis=axis)
+        np.maximum(below, np.take(table_ST, np.minimum(indices + by, indices[-1]), axis=axis), out=below)
         table_ST = np.maximum(below, table_ST)
     return table_ST
 
 
-def _of_squares(squares_ST: Array, radius: int, pairs_U2: NDArray[np.int64], distances_D: NDArray[np.int64]) -> Array:
+def _look_up_squares(
+    squares_ST: Array, radius: int, pairs_U2: NDArray[np.int64], distances_D: NDArray[np.int64]
+) -> Array:
     """The largest entry within each distance, radius <= d <= 2 radius, of each pair, of squares of `radius`: (U, D)."""
     largest_UD = np.zeros((len(pairs_U2), len(distances_D)))
     shift_D = distances_D - radius
     first_U1, second_U1 = pairs_U2[:, :1], pairs_U2[:, 1:]
-    for down in (-1, 1):
-        for across in (-1, 1):
-            first_UD = np.clip(first_U1 + down * shift_D, 0, squares_ST.shape[0] - 1)
-            second_UD = np.clip(second_U1 + across * shift_D, 0, squares_ST.shape[1] - 1)
+    for sign_first in (-1, 1):
+        for sign_second in (-1, 1):
+            first_UD = np.clip(first_U1 + sign_first * shift_D, 0, squares_ST.shape[0] - 1)
+            second_UD = np.clip(second_U1 + sign_second * shift_D, 0, squares_ST.shape[1] - 1)
             np.maximum(largest_UD, squares_ST[first_UD, second_UD], out=largest_UD)
     return largest_UD

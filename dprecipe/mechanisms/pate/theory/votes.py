@@ -88,11 +88,11 @@ def check_counts(counts_QM: ArrayLike, voting: Voting) -> NDArray[np.int64]:
     Raises:
         ValueError: not a table of `classes` columns, negative or fractional counts, rows that don't sum to `teachers`.
     """
-    given: NDArray[Any] = np.asarray(counts_QM)
-    if given.ndim != 2 or given.shape[1] != voting.classes:
-        raise ValueError(f"expected counts of {voting.classes} classes for each query, got an array {given.shape}")
-    whole_QM = given.astype(np.int64) if np.all(np.isfinite(given)) else None
-    if whole_QM is None or not np.array_equal(whole_QM, given) or np.any(whole_QM < 0):
+    counts: NDArray[Any] = np.asarray(counts_QM)
+    if counts.ndim != 2 or counts.shape[1] != voting.classes:
+        raise ValueError(f"expected counts of {voting.classes} classes for each query, got an array {counts.shape}")
+    whole_QM = counts.astype(np.int64) if np.all(np.isfinite(counts)) else None
+    if whole_QM is None or not np.array_equal(whole_QM, counts) or np.any(whole_QM < 0):
         raise ValueError("expected whole counts >= 0")
     wrong_Q = np.flatnonzero(whole_QM.sum(axis=1) != voting.teachers)
     if len(wrong_Q):
@@ -174,10 +174,10 @@ def lnmax_rdp(log_q_Q: Array, scale: float, orders: Sequence[float]) -> Array:
 def answer_rdp(counts_QM: ArrayLike, voting: Voting, orders: Sequence[float]) -> Array:
     """Data-dependent r(α) of answering each query once it is selected: `gnmax_rdp` or `lnmax_rdp` of its votes, (Q,
     A)."""
-    return answer_of_error(log_error(counts_QM, voting.family, voting.multiplier), voting, orders)
+    return answer_rdp_of_error(log_error(counts_QM, voting.family, voting.multiplier), voting, orders)
 
 
-def answer_of_error(log_q_Q: Array, voting: Voting, orders: Sequence[float]) -> Array:
+def answer_rdp_of_error(log_q_Q: Array, voting: Voting, orders: Sequence[float]) -> Array:
     """As `answer_rdp`, of bounds of Pr[the answer is not the plurality]."""
     return (gnmax_rdp if voting.family == "gaussian" else lnmax_rdp)(log_q_Q, voting.multiplier, orders)
 
@@ -311,13 +311,13 @@ def _mixed(statistic_Q: Array, selection: VoteSelection, log_gain_QA: Array, ord
     values_U, index_Q = np.unique(statistic_Q, return_inverse=True)
     yes_U, no_U = log_pass(values_U, selection)
     worst_QA = np.full((1, 1), -np.inf)
-    for moved in (-1, 1):
-        yes_there_U, no_there_U = log_pass(values_U + moved, selection)
+    for shift in (-1, 1):
+        neighbour_yes_U, neighbour_no_U = log_pass(values_U + shift, selection)
         bit_UA = np.logaddexp(
-            yes_there_U[:, None] + divergence.log_term(yes_U - yes_there_U, orders_A),
-            no_there_U[:, None] + divergence.log_term(no_U - no_there_U, orders_A),
+            neighbour_yes_U[:, None] + divergence.log_term(yes_U - neighbour_yes_U, orders_A),
+            neighbour_no_U[:, None] + divergence.log_term(no_U - neighbour_no_U, orders_A),
         )
-        log_weight_UA = yes_there_U[:, None] + orders_A * (yes_U - yes_there_U)[:, None]
+        log_weight_UA = neighbour_yes_U[:, None] + orders_A * (yes_U - neighbour_yes_U)[:, None]
         worst_QA = np.maximum(worst_QA, np.logaddexp(bit_UA[index_Q], log_weight_UA[index_Q] + log_gain_QA))
     return divergence.from_excess(worst_QA, orders_A)
 

@@ -43,12 +43,12 @@ EXACT = 10**7
 
 def voting_of(plan: Plan) -> Voting:
     """How the queries of a plan are answered."""
-    own, selection = plan.room_as(PatePlan), None
-    if own.threshold is not None and own.check is not None:
-        selection = VoteSelection(own.threshold, own.check.noise_multiplier)
-    answer = own.answer
+    room, selection = plan.room_as(PatePlan), None
+    if room.threshold is not None and room.check is not None:
+        selection = VoteSelection(room.threshold, room.check.noise_multiplier)
+    answer = room.answer
     family: Literal["gaussian", "laplace"] = "laplace" if answer.family == "laplace" else "gaussian"
-    return Voting(own.ensemble.count, own.classes, family, answer.noise_multiplier, selection)
+    return Voting(room.ensemble.count, room.classes, family, answer.noise_multiplier, selection)
 
 
 def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path) -> None:
@@ -58,16 +58,16 @@ def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path)
         RunFailed: the disk refuses.
     """
     interactive = plan.room_as(PatePlan).interaction is not None
-    costs = _realised(plan, counts_QM, ballot) if interactive else _costs(plan, counts_QM, ballot)
+    costs = _realised_costs(plan, counts_QM, ballot) if interactive else _costs(plan, counts_QM, ballot)
     content = {
         "schema": "dprecipe.pate-analysis/v1",
         "note": NOTE,
-        "queries": {"planned": len(counts_QM), "put": ballot.put_so_far, "answered": ballot.answered},
+        "queries": {"planned": len(counts_QM), "put": ballot.queries_put, "answered": ballot.answered},
         "delta": plan.budget.delta,
         **costs,
     }
     try:
-        text = json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
+        text = json.dumps(_drop_infinities(content), indent=1, allow_nan=False) + "\n"
         durable.replace_file(private / "analysis.json", text.encode())
         durable.replace_file(private / "consensus.svg", plot_consensus(plan, counts_QM).encode())
     except OSError as error:
@@ -76,8 +76,8 @@ def write_analysis(plan: Plan, counts_QM: Counts, ballot: Ballot, private: Path)
 
 def plot_consensus(plan: Plan, counts_QM: Counts) -> str:
     """How many teachers agree, over all queries: a histogram, SVG."""
-    own = plan.room_as(PatePlan)
-    teachers, threshold = own.ensemble.count, own.threshold
+    room = plan.room_as(PatePlan)
+    teachers, threshold = room.ensemble.count, room.threshold
 
     def draw(axes: Any) -> None:
         axes.hist(counts_QM.max(axis=1), bins=min(50, teachers), range=(0, teachers), color=MARK)
@@ -108,9 +108,9 @@ def release_sanitised_cost(
     """
     if plan.room_as(PatePlan).publication is None:
         return None
-    kept = _kept(path, before)
-    if kept is not None:
-        return kept
+    saved = _read_saved(path, before)
+    if saved is not None:
+        return saved
     chosen, voting = sanitiser_of(plan), voting_of(plan)
     event = SanitisedCost(chosen.smoothness, chosen.value_multiplier, chosen.sensitivity_multiplier)
     if not spending.holds([Charge(event, 1)]):
@@ -121,10 +121,10 @@ def release_sanitised_cost(
     log_smooth = vote_sensitivity.log_smooth(vote_sensitivity.at_distances(table_ST, *pairs), chosen.smoothness)
     paid, published = spending.reserve(event, 1), None
     if not ballot.lost:
-        drawn = sanitise.release_cost(value, log_smooth, chosen, *draw_gaussian(next(streams), 2).tolist())
+        noisy = sanitise.release_cost(value, log_smooth, chosen, *draw_gaussian(next(streams), 2).tolist())
         # Of a double's last digits some can only come of certain costs: no more digits than noise fills by far.
-        published = Sanitised(rounding.round_up(drawn.value), rounding.round_up(drawn.log_sensitivity))
-        _keep(path, published, paid)
+        published = Sanitised(rounding.round_up(noisy.value), rounding.round_up(noisy.log_sensitivity))
+        _save(path, published, paid)
     spending.settle(event, 1)
     return published
 
@@ -137,7 +137,7 @@ def _costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
     return {"list": "fixed in advance", "costs": asdict(analysis)}
 
 
-def _realised(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
+def _realised_costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
     """Of a list that depends on earlier answers: what was charged along this run, at the order that is best for the
     data-independent cost of the plan, which is fixed before the run. Checks are charged what they cost at most."""
     voting = voting_of(plan)
@@ -145,12 +145,12 @@ def _realised(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, Any]:
     order = conversion.epsilon(votes.ORDERS, planned, plan.budget.delta, "classic").order
     charged_A = votes.answer_rdp(counts_QM[ballot.taught], voting, [order]).sum(axis=0)
     if voting.selection is not None:
-        charged_A = charged_A + ballot.put_so_far * votes.independent_check(voting.selection, [order])
+        charged_A = charged_A + ballot.queries_put * votes.independent_check(voting.selection, [order])
     epsilon = conversion.epsilon([order], charged_A, plan.budget.delta, "classic")
     return {"list": "depends on earlier answers", "costs": {"order": order, "realised": epsilon.value}}
 
 
-def _kept(path: Path, before: Ledger | None) -> Sanitised | None:
+def _read_saved(path: Path, before: Ledger | None) -> Sanitised | None:
     if not os.path.lexists(path):
         return None
     try:
@@ -163,7 +163,7 @@ def _kept(path: Path, before: Ledger | None) -> Sanitised | None:
     return result
 
 
-def _keep(path: Path, published: Sanitised, paid: str) -> None:
+def _save(path: Path, published: Sanitised, paid: str) -> None:
     try:
         durable.replace_file(path, json.dumps({"ledger": paid, **asdict(published)}).encode())
     except OSError as error:
@@ -172,8 +172,8 @@ def _keep(path: Path, published: Sanitised, paid: str) -> None:
         ) from None
 
 
-def _finite(value: Any) -> Any:
+def _drop_infinities(value: Any) -> Any:
     """JSON has no infinity."""
     if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
+        return {name: _drop_infinities(inner) for name, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -21,7 +21,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.mechanisms.pate.aggregators import Aggregator, Counts, Scores, most_votes, noise
+from dprecipe.mechanisms.pate.aggregators import Aggregator, Counts, Scores, choose_class, noise
 from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswerEntry, AnswersFile, Outcomes
 from dprecipe.mechanisms.pate.train.spending import Spending
 from dprecipe.noise.entropy import Secrets, Stream
@@ -49,16 +49,16 @@ class Ballot:
         self,
         counts_QM: Counts,
         aggregator: Aggregator,
-        most_answers: int,
+        max_answers: int,
         spending: Spending,
         streams: Iterator[Stream],
         answers: AnswersFile,
     ) -> None:
-        """`most_answers`: when the teachers have answered so many, the run is complete. `streams`: one for each draw,
+        """`max_answers`: when the teachers have answered so many, the run is complete. `streams`: one for each draw,
         see `noise_streams`."""
         self._counts_QM = counts_QM
         self._aggregator = aggregator
-        self._most_answers = most_answers
+        self._max_answers = max_answers
         self._spending = spending
         self._answers = answers
         self._streams = streams
@@ -73,7 +73,7 @@ class Ballot:
             self._take(entry)
 
     @property
-    def put_so_far(self) -> int:
+    def queries_put(self) -> int:
         """How many queries have been put."""
         return int((self.outcomes != UNASKED).sum())
 
@@ -86,13 +86,13 @@ class Ballot:
     def lost(self) -> bool:
         """Whether something was paid for whose outcome a crash has taken."""
         check, answer = self._aggregator.check, self._aggregator.answer
-        checked = 0 if check is None else self._spending.count(check) - self.put_so_far
+        checked = 0 if check is None else self._spending.count(check) - self.queries_put
         return checked > 0 or self._spending.count(answer) > self.answered
 
     @property
     def stop_reason(self) -> StopReason | None:
         """Why no further query will be put; None while one may be."""
-        if self.answered >= self._most_answers or not (self.outcomes == UNASKED).any():
+        if self.answered >= self._max_answers or not (self.outcomes == UNASKED).any():
             return "budget" if (self.outcomes == PASSED).any() else "completed"
         return "budget" if self._full else None
 
@@ -119,7 +119,7 @@ class Ballot:
 
     def _room(self, wanted: int) -> int:
         """How many queries may be put at once, whatever becomes of them."""
-        count: int = min(wanted, self._block, self._most_answers - self.answered)
+        count: int = min(wanted, self._block, self._max_answers - self.answered)
         while count and not self._spending.holds(self._cost(count, count)):
             count //= 2
         return count
@@ -149,7 +149,7 @@ class Ballot:
         paid = self._spending.reserve(event, len(block))
         counts_KM = self._counts_QM[block]
         noise_KM = noise(event, next(self._streams), counts_KM.size)
-        labels = most_votes(counts_KM, noise_KM.reshape(counts_KM.shape))
+        labels = choose_class(counts_KM, noise_KM.reshape(counts_KM.shape))
         self._record(AnswerEntry(block, labels, taught=True), paid)
         self._spending.settle(event, len(block))
 

@@ -43,28 +43,28 @@ def noise_scale(plan: Plan) -> Check:
     )
 
 
-def parts_disjoint(teachers: int) -> Check:
+def check_parts(teachers: int) -> Check:
     """Made-up units are dealt to one teacher each, and one that is added, removed or renamed moves no other.
 
     Raises:
         RunFailed: they are not.
     """
     key, names = secrets.token_bytes(KEY_BYTES), [f"unit {number}" for number in range(NAMES)]
-    dealt = deal_parts(names, key, teachers)
-    ensemble = DealtParts.of(dealt, teachers)
-    taken = np.concatenate([ensemble[teacher] for teacher in range(teachers)])
-    whole = sorted(taken.tolist()) == list(range(NAMES))
+    parts = deal_parts(names, key, teachers)
+    ensemble = DealtParts.of(parts, teachers)
+    assigned = np.concatenate([ensemble[teacher] for teacher in range(teachers)])
+    complete = sorted(assigned.tolist()) == list(range(NAMES))
     changed = ["added", *names[: NAMES // 2], "renamed", *names[NAMES // 2 + 2 :]]
-    before = dict(zip(names, dealt.tolist(), strict=True))
+    before = dict(zip(names, parts.tolist(), strict=True))
     after = dict(zip(changed, deal_parts(changed, key, teachers).tolist(), strict=True))
-    still = all(after[name] == part for name, part in before.items() if name in after)
-    if not (whole and still):
+    unmoved = all(after[name] == part for name, part in before.items() if name in after)
+    if not (complete and unmoved):
         raise RunFailed("units are not dealt to one teacher each", "don't trust this installation")
     text = "each unit goes to one teacher, and none to another when units are added, removed or renamed"
     return Check("parts_disjoint", text, True, f"{NAMES:,} synthetic units, {teachers} teachers")
 
 
-def one_vote(lesson: Lesson, device: torch.device) -> Check:
+def check_one_vote(lesson: Lesson, device: torch.device) -> Check:
     """A synthetic record that is replaced, and one that is removed, changes the votes of its own teacher alone.
 
     Raises:
@@ -79,16 +79,16 @@ def one_vote(lesson: Lesson, device: torch.device) -> Check:
     features = generator.random((RECORDS, *lesson.shape), dtype=np.float32)
     labels = generator.integers(lesson.classes, size=RECORDS)
     queries = generator.random((QUERIES, *lesson.shape), dtype=np.float32)
-    dealt = np.arange(RECORDS) % TEACHERS
+    parts = np.arange(RECORDS) % TEACHERS
 
-    def voted(features: Floats, labels: Labels, dealt: Labels) -> Labels:
-        ensemble = DealtParts.of(dealt, TEACHERS)
+    def vote(features: Floats, labels: Labels, parts: Labels) -> Labels:
+        ensemble = DealtParts.of(parts, TEACHERS)
         return collect_votes(lesson, range(TEACHERS), ensemble, lambda i: (features[i], labels[i]), queries, device)
 
-    before = voted(features, labels, dealt)
+    before = vote(features, labels, parts)
     other_features, other_labels = features.copy(), labels.copy()
     other_features[0], other_labels[0] = 1 - features[0], (labels[0] + 1) % lesson.classes
-    for after in (voted(other_features, other_labels, dealt), voted(features[1:], labels[1:], dealt[1:])):
+    for after in (vote(other_features, other_labels, parts), vote(features[1:], labels[1:], parts[1:])):
         if not np.array_equal(before[1:], after[1:]):
             raise RunFailed("a record of one teacher changed another's votes", "don't trust this installation")
     return Check(
@@ -99,7 +99,7 @@ def one_vote(lesson: Lesson, device: torch.device) -> Check:
     )
 
 
-def votes_add_up(queries: int, teachers: int) -> Check:
+def check_votes(queries: int, teachers: int) -> Check:
     """What was read of a file of votes; the reader refuses all else."""
     return Check(
         "votes_add_up",

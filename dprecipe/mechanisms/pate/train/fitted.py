@@ -49,22 +49,22 @@ def fit_model(
     Raises:
         RunFailed: scikit-learn is not installed.
     """
-    library = _scikit_learn()
+    library = _import_scikit_learn()
     flat = features.reshape(len(features), math.prod(features.shape[1:]))
     finite = np.isfinite(flat).all(axis=1)
     flat, labels = flat[finite], labels[finite]
     present = np.unique(labels)
     module = build(model, features.shape[1:], classes, 0)
     if len(present) < 2:
-        state = _constant(model, int(present[0]) if len(present) == 1 else 0, module)
+        state = _constant_state(model, int(present[0]) if len(present) == 1 else 0, module)
     else:
         with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn sums features up to see if they are finite
-            state = _fitted(library, model, flat, labels, classes, seed % 2**32)
+            state = _fit_state(library, model, flat, labels, classes, seed % 2**32)
     module.load_state_dict(state)
     return module.requires_grad_(False).eval()
 
 
-def _fitted(
+def _fit_state(
     library: Any,
     model: Fittable,
     features: NDArray[np.float32],
@@ -74,14 +74,14 @@ def _fitted(
 ) -> dict[str, Tensor]:
     match model:
         case RandomForest():
-            return _forest(library, model, features, labels, classes, seed)
+            return _fit_forest(library, model, features, labels, classes, seed)
         case GradientBoosting():
-            return _boosted(library, model, features, labels, classes, seed)
+            return _fit_boosting(library, model, features, labels, classes, seed)
         case LogisticRegression():
-            return _solved(library, features, labels, classes)
+            return _fit_logistic(library, features, labels, classes)
 
 
-def _scikit_learn() -> Any:
+def _import_scikit_learn() -> Any:
     try:
         import sklearn.ensemble
         import sklearn.linear_model
@@ -93,7 +93,7 @@ def _scikit_learn() -> Any:
     return sklearn
 
 
-def _constant(model: Fittable, winner: int, module: nn.Module) -> dict[str, Tensor]:
+def _constant_state(model: Fittable, winner: int, module: nn.Module) -> dict[str, Tensor]:
     """The module's own tensors, so that one class wins whatever is asked."""
     state = module.state_dict()
     scores = state["1.bias" if isinstance(model, LogisticRegression) else "value"]
@@ -118,7 +118,7 @@ class _Tree:
         return _Tree(grown.children_left, grown.children_right, grown.feature, grown.threshold, value)
 
 
-def _forest(
+def _fit_forest(
     library: Any,
     model: RandomForest,
     features: NDArray[np.float32],
@@ -140,10 +140,10 @@ def _forest(
         chances = np.zeros((member.tree_.node_count, classes))
         chances[:, estimator.classes_] = member.tree_.value[:, 0]  # chances since scikit-learn 1.4
         trees.append(_Tree.of(member.tree_, chances))
-    return _joined(trees)
+    return _join_trees(trees)
 
 
-def _boosted(
+def _fit_boosting(
     library: Any,
     model: GradientBoosting,
     features: NDArray[np.float32],
@@ -171,10 +171,10 @@ def _boosted(
         steps = np.zeros((member.tree_.node_count, classes))
         steps[:, scored[number]] = np.clip(model.learning_rate * member.tree_.value[:, 0, 0], -MAX_STEP, MAX_STEP)
         trees.append(_Tree.of(member.tree_, steps))
-    return _joined(trees)
+    return _join_trees(trees)
 
 
-def _joined(trees: Sequence[_Tree]) -> dict[str, Tensor]:
+def _join_trees(trees: Sequence[_Tree]) -> dict[str, Tensor]:
     """The tensors of `Forest`."""
     roots = np.cumsum([0, *(len(tree.feature) for tree in trees)])
     children = np.concatenate(
@@ -188,19 +188,21 @@ def _joined(trees: Sequence[_Tree]) -> dict[str, Tensor]:
         "root": roots[:-1],
         "child": children,
         "feature": np.where(leaf, 0, feature),
-        "threshold": np.where(leaf, np.float32(0), _rounded_down(threshold)),
+        "threshold": np.where(leaf, np.float32(0), _round_down(threshold)),
         "value": np.concatenate([tree.value for tree in trees]),
     }
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
+def _round_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
     """The largest single-precision number that is not above: single-precision features are on the same side of it."""
     nearest = threshold.astype(np.float32)
     return np.where(nearest > threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)
 
 
-def _solved(library: Any, features: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> dict[str, Tensor]:
+def _fit_logistic(
+    library: Any, features: NDArray[np.float32], labels: NDArray[np.int64], classes: int
+) -> dict[str, Tensor]:
     estimator = library.linear_model.LogisticRegression(C=REGULARISATION, max_iter=ITERATIONS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", library.exceptions.ConvergenceWarning)  # `ITERATIONS` are the definition

@@ -46,7 +46,7 @@ Take = Callable[[NDArray[np.int64]], tuple[Floats, Labels]]
 SMALL = 100_000
 """Networks of fewer parameters learn faster together on a CPU too: 5 times at 8,000, twice at 50,000, no longer at
 200,000. Convolutions never do."""
-TOGETHER = 64
+GROUP_SIZE = 64
 """Teachers of a group on a CPU."""
 MEMORY = 1 << 28
 """Numbers that a group may hold on a GPU."""
@@ -73,7 +73,7 @@ class Lesson(Block):
         if device.type == "cuda":
             width = max(parameters, 8 * self.training.batch_size * math.prod(self.shape))
             return max(1, MEMORY // (4 * width))
-        return TOGETHER if isinstance(self.model, LogisticRegression | Mlp) and parameters < SMALL else 1
+        return GROUP_SIZE if isinstance(self.model, LogisticRegression | Mlp) and parameters < SMALL else 1
 
     def initial(self, teacher: int) -> nn.Module:
         """A teacher's network before it has learned anything."""
@@ -111,12 +111,12 @@ def collect_votes(
     lesson: Lesson, teachers: Sequence[int], parts: DealtParts, take: Take, queries: Floats, device: torch.device
 ) -> NDArray[np.int64]:
     """Train these teachers and ask them: the class that each votes for on each query, (T, Q)."""
-    with make_repeatable(device):
+    with use_deterministic_kernels(device):
         return _votes(lesson, teachers, parts, take, queries, device)
 
 
 @contextmanager
-def make_repeatable(device: torch.device) -> Iterator[None]:
+def use_deterministic_kernels(device: torch.device) -> Iterator[None]:
     """On a GPU the same teachers vote the same again: kernels are chosen that add up in a fixed order. Without it the
     votes of one could change with nothing, and not with its part alone."""
     if device.type != "cuda":
@@ -140,24 +140,26 @@ def make_repeatable(device: torch.device) -> Iterator[None]:
 def _votes(
     lesson: Lesson, teachers: Sequence[int], parts: DealtParts, take: Take, queries: Floats, device: torch.device
 ) -> NDArray[np.int64]:
-    voted = np.zeros((len(teachers), len(queries)), np.int64)
-    held = [len(parts[teacher]) > 0 for teacher in teachers]
+    votes_TQ = np.zeros((len(teachers), len(queries)), np.int64)
+    has_records = [len(parts[teacher]) > 0 for teacher in teachers]
     if lesson.training is None:
-        for row in np.flatnonzero(held).tolist():
+        for row in np.flatnonzero(has_records).tolist():
             features, labels = take(parts[teachers[row]])
-            voted[row] = _fitted(lesson, teachers[row], features, labels, queries, device)
-        return voted
+            votes_TQ[row] = _fitted(lesson, teachers[row], features, labels, queries, device)
+        return votes_TQ
     size = lesson.group(device)
     for first in range(0, len(teachers), size):
         group = teachers[first : first + size]
         # Without records too: how many rows are computed on decides how the others' sums are rounded.
         records = [take(part) if len(part := parts[teacher]) else _stand_in(lesson) for teacher in group]
-        pupils = [_Pupil(lesson, teacher, *read, device) for teacher, read in zip(group, records, strict=True)]
-        learned = train_together(lesson, pupils) if size > 1 else (train_alone(lesson, pupil) for pupil in pupils)
-        for row, module in enumerate(learned, first):
-            if held[row]:
-                voted[row] = predict_labels(module, queries, lesson.physical_batch, device)
-    return voted
+        pupils = [
+            _Pupil(lesson, teacher, *records_of, device) for teacher, records_of in zip(group, records, strict=True)
+        ]
+        trained = train_group(lesson, pupils) if size > 1 else (train_one(lesson, pupil) for pupil in pupils)
+        for row, module in enumerate(trained, first):
+            if has_records[row]:
+                votes_TQ[row] = predict_labels(module, queries, lesson.physical_batch, device)
+    return votes_TQ
 
 
 def _stand_in(lesson: Lesson) -> tuple[Floats, Labels]:
@@ -192,7 +194,7 @@ class _Pupil:
         return (features if self._augment is None else self._augment(features)), labels
 
 
-def train_alone(lesson: Lesson, pupil: _Pupil) -> nn.Module:
+def train_one(lesson: Lesson, pupil: _Pupil) -> nn.Module:
     """One teacher's network, trained."""
     module, training = pupil.module, _training(lesson)
     for optimizer in _steps(lesson, module):
@@ -203,18 +205,18 @@ def train_alone(lesson: Lesson, pupil: _Pupil) -> nn.Module:
     return module
 
 
-def train_together(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
-    """The networks of several, trained at once: what `train_alone` makes of each, to rounding."""
+def train_group(lesson: Lesson, pupils: Sequence[_Pupil]) -> Iterator[nn.Module]:
+    """The networks of several, trained at once: what `train_one` makes of each, to rounding."""
     training, shell = _training(lesson), pupils[0].module
     stacked, _ = stack_module_state([pupil.module for pupil in pupils])
     features = torch.cat([pupil.features for pupil in pupils])
     labels = torch.cat([pupil.labels for pupil in pupils])
     sizes = [len(pupil.labels) for pupil in pupils]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    held = nn.ParameterList(stacked.values())
-    weights = dict(zip(stacked, held, strict=True))
+    has_records = nn.ParameterList(stacked.values())
+    weights = dict(zip(stacked, has_records, strict=True))
     outputs = torch.func.vmap(lambda weights, batch: functional_call(shell, weights, (batch,)))
-    for optimizer in _steps(lesson, held):
+    for optimizer in _steps(lesson, has_records):
         numbers = [start + pupil.numbers(training.batch_size) for start, pupil in zip(starts, pupils, strict=True)]
         chosen_TB = torch.from_numpy(np.stack(numbers)).to(labels.device)
         optimizer.zero_grad()

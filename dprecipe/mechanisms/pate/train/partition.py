@@ -42,7 +42,7 @@ def deal_parts(identities: Iterable[str], key: bytes, count: int) -> NDArray[np.
     return (np.frombuffer(digests, dtype=">u8") % np.uint64(count)).astype(np.int64)
 
 
-def held_key(path: Path, insecure_seed: int | None = None) -> bytes:
+def load_key(path: Path, insecure_seed: int | None = None) -> bytes:
     """The key in the file; drawn first, from the operating system, where there is none. For tests, from a seed.
 
     Guarantees: a key that is returned is on disk whole.
@@ -55,13 +55,13 @@ def held_key(path: Path, insecure_seed: int | None = None) -> bytes:
             key = secrets.token_bytes(KEY_BYTES)
             if insecure_seed is not None:
                 key = hashlib.sha256(f"dprecipe insecure partition {insecure_seed}".encode()).digest()
-            fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-            with open(durable.open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+            with open(durable.open_regular(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(key)
-            durable.sync_folder(fresh)
+            durable.sync_folder(draft)
             with contextlib.suppress(FileExistsError):  # of two processes, one draws it
-                os.link(fresh, path)
-            fresh.unlink()
+                os.link(draft, path)
+            draft.unlink()
             durable.sync_folder(path.parent)
         key = durable.read_bytes(path)
     except OSError as error:

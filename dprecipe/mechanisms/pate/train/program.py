@@ -128,13 +128,13 @@ def prepare(plan: Plan, root: Path, given: Given) -> PateProgram:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
     tried = [checks.noise_scale(plan)]
     if lesson is not None:
-        tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
+        tried += [checks.check_parts(teachers.count), checks.check_one_vote(lesson, device)]
     public = features_of(plan, given.records("public", plan, root))
     chosen = choose_queries(public, plan.room_as(PatePlan).queries)
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
-        tried.append(checks.votes_add_up(len(ensemble.votes), teachers.count))
+        tried.append(checks.check_votes(len(ensemble.votes), teachers.count))
     else:
         ensemble = _trained(plan, teachers, lesson, given.records("train", plan, root))
     test = given.records("test", plan, root)

@@ -33,28 +33,28 @@ class ChosenQueries:
         return np.where(self.of_record == NO_QUERY, NO_QUERY, outcomes_Q[self.of_record])
 
 
-def choose_queries(public: Floats, most: int) -> ChosenQueries:
-    """The first `most` different records of the public ones, (R, …).
+def choose_queries(public: Floats, max_queries: int) -> ChosenQueries:
+    """The first `max_queries` different records of the public ones, (R, …).
 
     Raises:
         DataFault: there are fewer.
     """
-    seen: dict[bytes, int] = {}
+    query_of_digest: dict[bytes, int] = {}
     firsts: list[int] = []
     of_record_R = np.full(len(public), NO_QUERY)
     for record, features in enumerate(np.ascontiguousarray(public)):
         digest = hashlib.blake2b(features.data, digest_size=32).digest()
-        query = seen.setdefault(digest, len(seen))
-        if query >= most:
+        query = query_of_digest.setdefault(digest, len(query_of_digest))
+        if query >= max_queries:
             continue
         of_record_R[record] = query
         if query == len(firsts):
             firsts.append(record)
-    if len(seen) < most:
+    if len(query_of_digest) < max_queries:
         raise DataFault(
-            f"data.public holds {len(seen)} different records, the plan puts {most} queries",
-            f"lower mechanism.queries.max to {len(seen)}, or name more public records"
-            if seen
+            f"data.public holds {len(query_of_digest)} different records, the plan puts {max_queries} queries",
+            f"lower mechanism.queries.max to {len(query_of_digest)}, or name more public records"
+            if query_of_digest
             else "name public records",
         )
     return ChosenQueries(np.array(firsts, np.int64), of_record_R)

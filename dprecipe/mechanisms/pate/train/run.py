@@ -27,11 +27,11 @@ from dprecipe.mechanisms.pate.train import analysis, checks
 from dprecipe.mechanisms.pate.train.answers import UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
 from dprecipe.mechanisms.pate.train.learn import DealtParts, collect_votes
-from dprecipe.mechanisms.pate.train.partition import held_key
+from dprecipe.mechanisms.pate.train.partition import load_key
 from dprecipe.mechanisms.pate.train.pool import count_cpus
 from dprecipe.mechanisms.pate.train.program import PateProgram, lesson_of, prepare, teachers_of
 from dprecipe.mechanisms.pate.train.spending import Spending
-from dprecipe.mechanisms.pate.train.taught import score_student, train_taught
+from dprecipe.mechanisms.pate.train.taught import score_student, train_plan_student
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
@@ -59,8 +59,8 @@ class VotingRunner(Runner[PateProgram]):
 
     def attempt(self, plan: Plan, folder: RunFolder, program: PateProgram, start: Start) -> Run:
         """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
-        own, insecure = plan.room_as(PatePlan), plan.runtime.insecure
-        key = held_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
+        room, insecure = plan.room_as(PatePlan), plan.runtime.insecure
+        key = load_key(folder.private / "partition.key", None if insecure is None else insecure.seed)
         private = {"commitment": program.ensemble.private(key), "public": [program.public], "partition": [key]}
         stopped = threading.Event()
         with open_attempt(plan, folder, start, program.provenance, private) as attempt:
@@ -74,8 +74,8 @@ class VotingRunner(Runner[PateProgram]):
                 spending, streams = Spending(plan, ledger), noise_streams(attempt.secrets)
                 ballot = Ballot(
                     counts_QM,
-                    aggregator_of(own),
-                    own.answers,
+                    aggregator_of(room),
+                    room.answers,
                     spending,
                     streams,
                     AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
@@ -84,7 +84,7 @@ class VotingRunner(Runner[PateProgram]):
                     plan,
                     "queries",
                     count_queries(spending.charged),
-                    ballot.put_so_far,
+                    ballot.queries_put,
                     str(folder.private / "answers.jsonl"),
                     start.accept_lost_steps,
                 )
@@ -93,14 +93,14 @@ class VotingRunner(Runner[PateProgram]):
                 _put(plan, ballot, student, stopped, judge)
                 module = None if stopped.is_set() else student.learned(ballot)
             if module is None or ballot.stop_reason is None:
-                raise attempt.interrupted(f"{ballot.put_so_far} of {plan.length.steps} queries")
+                raise attempt.interrupted(f"{ballot.queries_put} of {plan.length.steps} queries")
             published = analysis.release_sanitised_cost(
                 plan, counts_QM, ballot, spending, streams, folder.private / "sanitised.json", ledger.before
             )
             spending.charge_rest()
             ledger.close(ballot.stop_reason)
         remarks = [f"answered {ballot.answered:,} of {plan.length.steps:,} queries"]
-        if own.analysis == "data_dependent":
+        if room.analysis == "data_dependent":
             analysis.write_analysis(plan, counts_QM, ballot, folder.private)
             remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
         given = program.given
@@ -111,7 +111,7 @@ class VotingRunner(Runner[PateProgram]):
             score=judge(module),
             test_from_python=given.test is not None,
             published=published,
-            steps_lost=count_queries(spending.charged) - ballot.put_so_far,
+            steps_lost=count_queries(spending.charged) - ballot.queries_put,
             write=lambda path: _write_labels(plan, program, ballot, path),
             remarks=tuple(remarks),
         )
@@ -124,7 +124,7 @@ class VotingRunner(Runner[PateProgram]):
         if teachers.votes is not None:
             return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
         lesson, size = lesson_of(plan, teachers), max(1, round(plan.room.expected_batch))
-        tried += [checks.parts_disjoint(teachers.count), checks.one_vote(lesson, device)]
+        tried += [checks.check_parts(teachers.count), checks.check_one_vote(lesson, device)]
         group = min(lesson.group(device), teachers.count)
         generator = np.random.default_rng(0)
         ensemble = DealtParts.of(np.arange(group * size) % group, group)
@@ -164,7 +164,7 @@ class _Student:
             RunFailed: there is no label.
         """
         labels_R = self._queries.labels(ballot.outcomes)
-        return train_taught(self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set)
+        return train_plan_student(self._plan, self._model, self._public, labels_R, self._device, self._stopped.is_set)
 
     def expects(self, module: nn.Module, queries: range) -> Scores:
         """What it expects of these queries."""
@@ -201,7 +201,7 @@ def _score(
     score = held_out.score({name: value.clone() for name, value in module.state_dict().items()})
     budget = plan.budget
     epsilon = accountants.epsilon(spending.charged, budget.delta, budget.neighbouring, budget.accountant)
-    folder.record(ballot.put_so_far, epsilon, score.metrics)
+    folder.record(ballot.queries_put, epsilon, score.metrics)
     return score
 
 

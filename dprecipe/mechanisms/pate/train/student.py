@@ -31,7 +31,7 @@ Labels = NDArray[np.int64]
 
 BATCH = 32
 """Labelled records of an update where the recipe does not say."""
-LOOK = 100
+CHECK_EVERY = 100
 """Updates between two looks at whether the loss is still finite."""
 
 
@@ -100,9 +100,9 @@ def _trained(
         loss = generalised_cross_entropy(outputs, y, spec.robustness).mean()
         if semi is not None:
             x = torch.from_numpy(public[next(unlabelled)]).to(device)
-            grown = min(1.0, (step + 1) / (semi.ramp * extent.steps)) if semi.ramp else 1.0
-            loss = loss + grown * unsupervised_loss(model, x, semi, generator, move)
-        if step % LOOK == 0 and not bool(torch.isfinite(loss)):
+            ramp_factor = min(1.0, (step + 1) / (semi.ramp * extent.steps)) if semi.ramp else 1.0
+            loss = loss + ramp_factor * unsupervised_loss(model, x, semi, generator, move)
+        if step % CHECK_EVERY == 0 and not bool(torch.isfinite(loss)):
             raise _diverged(step, extent.steps)
         lr = rate(step)
         for group in optimizer.param_groups:
@@ -131,12 +131,12 @@ def _diverged(step: int, steps: int) -> RunFailed:
 def _shuffled(count: int, size: int, seed: int, purpose: str) -> Iterator[NDArray[np.int64]]:
     """Numbers below `count`, (size,) at a time: one random order of all of them after the other."""
     generator = np.random.default_rng([seed, *purpose.encode()])
-    ahead = np.empty(0, np.int64)
+    order = np.empty(0, np.int64)
     while True:
-        while len(ahead) < size:
-            ahead = np.concatenate([ahead, generator.permutation(count)])
-        yield ahead[:size]
-        ahead = ahead[size:]
+        while len(order) < size:
+            order = np.concatenate([order, generator.permutation(count)])
+        yield order[:size]
+        order = order[size:]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from dprecipe.models.build import build
 from dprecipe.progress import Progress
 
 
-def train_taught(
+def train_plan_student(
     plan: Plan,
     module: nn.Module | None,
     public: Floats,
@@ -57,17 +57,17 @@ def train_taught(
 
     # Trained from its first weights on, however often it is asked for.
     if module is None:
-        fresh = build(plan.model, result.shape, result.classes, seed, vocabulary=result.vocabulary)
+        student = build(plan.model, result.shape, result.classes, seed, vocabulary=result.vocabulary)
     else:
-        fresh = copy.deepcopy(module)
-    shown: list[Progress] = []
+        student = copy.deepcopy(module)
+    bars: list[Progress] = []
 
-    def show(done: int, steps: int) -> None:
-        if not shown:
-            shown.append(Progress("student", "update", steps))
-        (shown[0].end if done == steps else shown[0].show)(done)
+    def report(done: int, steps: int) -> None:
+        if not bars:
+            bars.append(Progress("student", "update", steps))
+        (bars[0].end if done == steps else bars[0].show)(done)
 
-    return train_student(fresh, features, labels, public, plan.training, seed, device, show, stop)
+    return train_student(student, features, labels, public, plan.training, seed, device, report, stop)
 
 
 def score_student(module: nn.Module, features: Floats, device: torch.device, physical_batch: int) -> Scores:

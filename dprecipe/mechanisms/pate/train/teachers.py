@@ -17,11 +17,11 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import Counts
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Floats, Lesson, Take, collect_votes
 from dprecipe.mechanisms.pate.train.pool import Pool, count_cpus
-from dprecipe.mechanisms.pate.train.vote_store import VoteStore, put_all
+from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
 from dprecipe.mechanisms.pate.train.worker import Job
 from dprecipe.progress import Progress
 
-PATIENCE = 15.0
+MAX_REMAINING_SECONDS = 15.0
 """Seconds that the teachers which are left may take in this process: starting others takes a few."""
 
 
@@ -72,14 +72,14 @@ def _trained(
     for number, group in enumerate(groups):
         # The first group warms up, and does not count where there is a second.
         left = (time.monotonic() - started) / max(1, number - 1) * (len(groups) - number)
-        if number > 1 and workers > 1 and left > PATIENCE:
+        if number > 1 and workers > 1 and left > MAX_REMAINING_SECONDS:
             yield from _by_workers(lesson, groups[number:], parts, take, queries, store, workers, stop)
             return
         if stop():
             return
         if number == 1:
             started = time.monotonic()
-        put_all(store, group, collect_votes(lesson, group, parts, take, queries, device))
+        save_votes(store, group, collect_votes(lesson, group, parts, take, queries, device))
         yield group
 
 

@@ -36,8 +36,8 @@ def unsupervised_loss(
         log_p = log_softmax(model(features), 1)
         moved = features if move is None else move(features)
         worst = moved + find_adversarial_shift(model, moved, log_p.detach(), spec, generator)
-        apart = measure_divergence(log_p.detach(), model(worst)).mean()
-    return spec.weight * apart - spec.entropy * (log_p.exp() * log_p).sum(1).mean()
+        divergence = measure_divergence(log_p.detach(), model(worst)).mean()
+    return spec.weight * divergence - spec.entropy * (log_p.exp() * log_p).sum(1).mean()
 
 
 def find_adversarial_shift(
@@ -51,8 +51,8 @@ def find_adversarial_shift(
     for _ in range(spec.power_iterations):
         probe = (spec.xi * direction).requires_grad_()
         with torch.enable_grad():
-            apart = measure_divergence(log_p, model(features.detach() + probe)).sum()
-        (steepest,) = torch.autograd.grad(apart, probe)
+            divergence = measure_divergence(log_p, model(features.detach() + probe)).sum()
+        (steepest,) = torch.autograd.grad(divergence, probe)
         # Where the prediction does not move at all, one direction is as good as another.
         still = (steepest.flatten(1) == 0).all(1).view(-1, *[1] * (features.ndim - 1))
         direction = torch.where(still, direction, _unit(steepest))

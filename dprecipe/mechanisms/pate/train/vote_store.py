@@ -28,8 +28,8 @@ class VoteStore:
 
     def missing(self, teachers: int) -> list[int]:
         """The teachers whose votes are not there."""
-        there = {entry.name for entry in os.scandir(self.folder)} if self.folder.exists() else set()
-        return [teacher for teacher in range(teachers) if f"{teacher}.npy" not in there or self._read(teacher) is None]
+        names = {entry.name for entry in os.scandir(self.folder)} if self.folder.exists() else set()
+        return [teacher for teacher in range(teachers) if f"{teacher}.npy" not in names or self._read(teacher) is None]
 
     def put(self, teacher: int, votes_Q: NDArray[Any]) -> None:
         """Keep a teacher's votes, whole or not at all.
@@ -70,7 +70,7 @@ class VoteStore:
         return votes_Q if sound and bool((votes_Q < self._classes).all()) else None
 
 
-def put_all(store: VoteStore, teachers: Sequence[int], votes_TQ: NDArray[Any]) -> None:
+def save_votes(store: VoteStore, teachers: Sequence[int], votes_TQ: NDArray[Any]) -> None:
     """Keep the votes of several teachers."""
     for teacher, votes_Q in zip(teachers, votes_TQ, strict=True):
         store.put(teacher, votes_Q)

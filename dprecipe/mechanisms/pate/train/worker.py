@@ -60,7 +60,7 @@ class Job:
         import torch
 
         from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
-        from dprecipe.mechanisms.pate.train.vote_store import VoteStore, put_all
+        from dprecipe.mechanisms.pate.train.vote_store import VoteStore, save_votes
 
         lesson = Lesson.model_validate_json((self.folder / "lesson.json").read_bytes())
         features, labels, queries = (self._array(name) for name in ("features", "labels", "queries"))
@@ -73,7 +73,7 @@ class Job:
             queries,
             torch.device("cpu"),
         )
-        put_all(VoteStore(store, len(queries), lesson.classes), teachers, voted)
+        save_votes(VoteStore(store, len(queries), lesson.classes), teachers, voted)
 
     def _array(self, name: str) -> Any:
         return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)

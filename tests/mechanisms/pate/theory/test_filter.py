@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprecipe.mechanisms.pate.events import FilterRest, NoisyMax, NoisyThreshold, SanitisedCost
-from dprecipe.mechanisms.pate.theory.filter import GaussianFilter, filter_spent
+from dprecipe.mechanisms.pate.theory.filter import GaussianFilter, sum_filter
 from dprecipe.privacy import accountants, gdp
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -46,7 +46,7 @@ def test_what_is_left_fills_the_limit_and_never_passes_it(check, answer, checks,
     ]
     rest = made.rest(charges)
     charges += [] if rest is None else [Charge(rest, 1)]
-    assert made.limit * (1 - 3e-14) <= filter_spent(charges) <= made.limit * (1 + 1e-15)
+    assert made.limit * (1 - 3e-14) <= sum_filter(charges) <= made.limit * (1 + 1e-15)
     assert made.rest(charges) is None  # a run that ended, and is resumed, is charged no second one
 
 

@@ -15,7 +15,7 @@ import pytest
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pate.aggregators import NOTHING
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
-from dprecipe.mechanisms.pate.theory.filter import filter_spent
+from dprecipe.mechanisms.pate.theory.filter import sum_filter
 from dprecipe.mechanisms.pate.train import ballot as module
 from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot
@@ -34,7 +34,7 @@ def test_every_query_is_answered_and_the_count_is_the_plans(booth: Opened, aggre
     ballot = made.open()
     ballot.put(range(130))
     assert ballot.stop_reason == "completed"
-    assert ballot.answered == ballot.put_so_far == 130
+    assert ballot.answered == ballot.queries_put == 130
     assert ((ballot.outcomes >= 0) & (ballot.outcomes < 3)).all()
     assert made.spending.charged == made.plan.events
 
@@ -56,10 +56,10 @@ def test_what_the_filter_leaves_is_charged_at_the_end(booth: Opened) -> None:
     ballot.put(range(200))
     made.spending.charge_rest()
     limit = made.plan.room.filter_limit
-    assert filter_spent(made.spending.charged) == pytest.approx(limit, rel=1e-9)
+    assert sum_filter(made.spending.charged) == pytest.approx(limit, rel=1e-9)
     assert not made.spending.holds(made.plan.events[:1])
     made.spending.charge_rest()  # a run that is resumed after that
-    assert filter_spent(made.spending.charged) == pytest.approx(limit, rel=1e-9)
+    assert sum_filter(made.spending.charged) == pytest.approx(limit, rel=1e-9)
     budget = made.plan.budget
     told = accountants.epsilon(made.spending.charged, budget.delta, budget.neighbouring, budget.accountant)
     assert told <= made.plan.guarantee.epsilon * (1 + 1e-6)
@@ -96,7 +96,7 @@ def test_the_run_stops_before_the_filter_is_exceeded_and_not_earlier(
     made = booth("confident", 4000, "budget.epsilon=0.4")
     ballot = made.open()
     ballot.put(range(4000))
-    limit, square = made.plan.room.filter_limit, filter_spent(made.spending.charged)
+    limit, square = made.plan.room.filter_limit, sum_filter(made.spending.charged)
     assert ballot.stop_reason == "budget"
     assert square <= limit * (1 + 1e-12) < square + 1 / 30**2 + 2 / 20**2
 
@@ -119,7 +119,7 @@ def test_as_many_answers_as_asked_for(booth: Opened) -> None:
     ballot = made.open()
     ballot.put(range(400))
     assert (ballot.answered, ballot.stop_reason) == (17, "completed")
-    assert ballot.put_so_far < 400
+    assert ballot.queries_put < 400
 
 
 def test_a_stop_between_blocks(booth: Opened) -> None:
@@ -316,7 +316,7 @@ def test_an_interrupted_round_goes_on_with_the_rows_that_are_left(
     expected = np.array([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0], [1.0, 0, 0]])
     made.open().put(range(4), expected, lambda: next(stops))
     ballot = made.open()
-    assert ballot.put_so_far == 1
+    assert ballot.queries_put == 1
     ballot.put(range(4), expected)
     assert ballot.taught.tolist() == [False, True, True, False]
     assert ballot.outcomes.tolist() == [0, 0, 0, 0]
@@ -345,7 +345,7 @@ def test_a_check_that_passed_before_a_crash_is_answered_first(booth: Opened, mon
     ballot.put(range(100))
     assert first[: len(passed)] == passed.tolist()
     checks = made.spending.count(NoisyThreshold(30.0))
-    assert (checks, ballot.put_so_far, ballot.lost) == (100, 100, False)
+    assert (checks, ballot.queries_put, ballot.lost) == (100, 100, False)
 
 
 def test_a_hundred_thousand_queries_take_blocks_of_a_few_megabytes(booth: Opened) -> None:

@@ -16,9 +16,9 @@ from dprecipe.mechanisms.pate.train.learn import (
     DealtParts,
     Lesson,
     collect_votes,
-    make_repeatable,
-    train_alone,
-    train_together,
+    train_group,
+    train_one,
+    use_deterministic_kernels,
 )
 
 CPU = torch.device("cpu")
@@ -81,7 +81,7 @@ def test_together_is_alone_to_rounding(model: dict[str, Any], optimizer: Adam | 
     room = Class(tuple(told.shape))
     pupils = [[learn._Pupil(told, i, *room.take(room.parts[i]), CPU) for i in range(1, 8)] for _ in range(2)]
     started = [flat(pupil.module).clone() for pupil in pupils[0]]
-    trained = zip((train_alone(told, pupil) for pupil in pupils[0]), train_together(told, pupils[1]), strict=True)
+    trained = zip((train_one(told, pupil) for pupil in pupils[0]), train_group(told, pupils[1]), strict=True)
     for initial, (one, both) in zip(started, trained, strict=True):
         moved = (flat(one) - initial).norm()
         # Of Adam's first steps, the sign of a gradient that is hardly there may be rounding.
@@ -133,13 +133,13 @@ def test_who_can_not_learn_votes_for_one_class(model: dict[str, Any], optimizer:
 def test_as_many_learn_together_whether_a_part_is_empty_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the first record of a part would change the shape, and so the rounding, of what the others compute."""
     groups: list[int] = []
-    real = learn.train_together
+    real = learn.train_group
 
     def counted(told: Lesson, pupils: Any) -> Any:
         groups.append(len(pupils))
         return real(told, pupils)
 
-    monkeypatch.setattr(learn, "train_together", counted)
+    monkeypatch.setattr(learn, "train_group", counted)
     told, room = lesson(MLP), Class()
     before = room.votes(told)
     room.parts = DealtParts.of(np.where(np.arange(len(room.dealt)) == 0, 0, room.dealt), 8)
@@ -233,13 +233,15 @@ def test_teachers_on_a_gpu_are_trained_by_kernels_that_repeat(monkeypatch: pytes
         return cudnn.deterministic, cudnn.benchmark, strict, torch.is_deterministic_algorithms_warn_only_enabled()
 
     before = told()
-    with make_repeatable(CPU):
+    with use_deterministic_kernels(CPU):
         assert told() == before
-    with make_repeatable(torch.device("cuda")):
+    with use_deterministic_kernels(torch.device("cuda")):
         assert told() == (True, False, True, True)
     assert told() == before
     asked = []
-    monkeypatch.setattr(learn, "make_repeatable", lambda device: asked.append(device) or make_repeatable(device))
+    monkeypatch.setattr(
+        learn, "use_deterministic_kernels", lambda device: asked.append(device) or use_deterministic_kernels(device)
+    )
     learn.collect_votes(
         lesson(LOGISTIC),
         [],

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from dprecipe.faults import RunFailed
-from dprecipe.mechanisms.pate.train.partition import deal_parts, held_key
+from dprecipe.mechanisms.pate.train.partition import deal_parts, load_key
 
 KEY = bytes(range(32))
 
@@ -51,18 +51,18 @@ def test_a_unit_that_is_removed_added_or_renamed_moves_no_other() -> None:
 
 def test_the_key_is_drawn_once_and_kept(tmp_path: Path) -> None:
     one, two = tmp_path / "one.key", tmp_path / "two.key"
-    assert held_key(one) == held_key(one) == one.read_bytes()
+    assert load_key(one) == load_key(one) == one.read_bytes()
     assert len(one.read_bytes()) == 32
-    assert held_key(one) != held_key(two)
+    assert load_key(one) != load_key(two)
     assert oct(one.stat().st_mode)[-3:] == "600"
     assert {entry.name for entry in tmp_path.iterdir()} == {"one.key", "two.key"}
 
 
 def test_a_fixed_seed_fixes_the_key(tmp_path: Path) -> None:
-    assert held_key(tmp_path / "a", 3) == held_key(tmp_path / "b", 3) != held_key(tmp_path / "c", 4)
+    assert load_key(tmp_path / "a", 3) == load_key(tmp_path / "b", 3) != load_key(tmp_path / "c", 4)
 
 
 def test_a_damaged_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"short")
     with pytest.raises(RunFailed, match="not a partition's key"):
-        held_key(tmp_path / "key")
+        load_key(tmp_path / "key")

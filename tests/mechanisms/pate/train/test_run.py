@@ -20,7 +20,7 @@ from dprecipe.data.records import Records
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
-from dprecipe.mechanisms.pate.theory.filter import filter_spent
+from dprecipe.mechanisms.pate.theory.filter import sum_filter
 from dprecipe.mechanisms.pate.train import fitted, program, student, taught, vat
 from dprecipe.mechanisms.pate.train import run as train
 from dprecipe.mechanisms.plan import Plan
@@ -367,7 +367,7 @@ def test_a_sanitised_cost_that_a_crash_took_is_paid_and_not_drawn_again(
     root = stored_votes(tmp_path / "data", np.full((40, 3), [450, 40, 10]))
     plan, out = votes_plan("confident", 40, *SANITIZE), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(train.analysis, "_keep", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
+        patch.setattr(train.analysis, "_save", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
         with pytest.raises(RunFailed):
             run(plan, out, data_root=root)
     done = run(plan, out, data_root=root, resume=True)
@@ -413,7 +413,7 @@ def test_the_filters_limit_is_the_claim_however_little_was_answered(votes_plan: 
         plan = votes_plan("confident", 60, "mechanism.aggregator.selection.noise.multiplier=2")
         done = run(plan, tmp_path / f"run-{name}", data_root=root)
         charges = read(tmp_path / f"run-{name}" / "private" / "ledger.jsonl").charges
-        assert filter_spent(charges) == pytest.approx(plan.room.filter_limit, rel=1e-9)
+        assert sum_filter(charges) == pytest.approx(plan.room.filter_limit, rel=1e-9)
         assert done.epsilon == pytest.approx(plan.guarantee.epsilon, rel=1e-5)
         assert sum(c.count for c in charges if isinstance(c.event, NoisyThreshold)) == 60
         answered = sum(c.count for c in charges if isinstance(c.event, NoisyMax))

@@ -108,7 +108,7 @@ def test_processes_of_their_own_make_the_same_teachers(tmp_path: Path, monkeypat
     for room in (here, there):
         room.store.folder.parent.mkdir()
     expected = here.train()
-    monkeypatch.setattr(teachers, "PATIENCE", -1.0)
+    monkeypatch.setattr(teachers, "MAX_REMAINING_SECONDS", -1.0)
     monkeypatch.setattr(teachers, "count_cpus", lambda: 2)
     seen = trained(monkeypatch)
     leftover = there.store.folder / ".work"
@@ -122,7 +122,7 @@ def test_processes_of_their_own_make_the_same_teachers(tmp_path: Path, monkeypat
 
 
 def test_a_process_that_fails_says_why(room: Class, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teachers, "PATIENCE", -1.0)
+    monkeypatch.setattr(teachers, "MAX_REMAINING_SECONDS", -1.0)
     monkeypatch.setattr(teachers, "count_cpus", lambda: 2)
     monkeypatch.setattr(pool, "COMMAND", "import sys; sys.exit('no such thing')")
     with pytest.raises(RunFailed, match="no such thing"):
