@@ -89,7 +89,7 @@ def test_a_lack_of_memory_is_no_other_opinion(finished: Any, monkeypatch: pytest
 
     # asked anew: neither its own cache nor that of these tests answers
     monkeypatch.setattr(
-        cross_check, "ask_library", lambda charges, *rest: cross_check._opinion.__wrapped__(tuple(charges), *rest)
+        cross_check, "ask_library", lambda charges, *rest: cross_check._ask_once.__wrapped__(tuple(charges), *rest)
     )
     monkeypatch.setattr(pld, "PLDAccountant", greedy)
     with pytest.raises(CertificateInvalid) as caught:
