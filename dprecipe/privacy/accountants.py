@@ -18,6 +18,9 @@ bound.
 Where batches have a maximum size, two bounds are tried, and the smaller counts: the loss of a full batch is composed
 with the rest; or a full batch counts as a failure, and the probability of any full batch is added to δ.
 
+Where the neighbouring data sets decide what an event costs (`Event.items`), every accountant gives the largest of all
+cases, over everything together (`worst_case`); "gdp" none.
+
 Replacing a unit is removing one and adding another. If an event has no direct bound for replacement, every accountant
 uses group privacy for the whole workload: 2 ε and (1 + exp(ε)) δ(ε).
 """
@@ -30,7 +33,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from dprecipe.faults import Fault
-from dprecipe.privacy import conversion, curves, gdp, pld, rounding, whole_runs
+from dprecipe.privacy import conversion, curves, gdp, pld, rounding, whole_runs, worst_case
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.conversion import Conversion, Optimum
 from dprecipe.privacy.curves import Array
@@ -38,6 +41,7 @@ from dprecipe.privacy.events import Charge, Event
 from dprecipe.privacy.guarantee import Guarantee
 from dprecipe.privacy.profile import Answer
 from dprecipe.privacy.workload import Workload, summarise_charges, uncap_charges
+from dprecipe.privacy.worst_case import shift_charges
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "gdp")
 
@@ -131,6 +135,8 @@ def _epsilon(work: Workload, charges: tuple[Charge, ...], delta: float, accounta
         return Answer(0.0, accountant)  # the outputs differ only if the unit was ever sampled
     if work.needs_group_privacy:
         return _epsilon_by_group_privacy(charges, delta, accountant)
+    if work.items:
+        return _epsilon_of_items(work, charges, delta, accountant)
     kind = _conversion(accountant)
     best = _over_orders(work, lambda o, r: conversion.epsilon(o, r, delta, kind), work.max_loss)
     renyi = _rdp_answer(best, accountant)
@@ -176,6 +182,8 @@ def _deltas(work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[floa
         return [Answer(gdp.delta(work.mu, e) if work.gaussian else 1.0, "gdp") for e in epsilons]
     if work.needs_group_privacy:
         return _deltas_by_group_privacy(charges, epsilons, accountant)
+    if work.items:
+        return _deltas_of_items(work, charges, epsilons, accountant)
     kind = _conversion(accountant)
 
     def by_orders(e: float) -> Optimum:
@@ -282,6 +290,30 @@ def _deltas_by_group_privacy(charges: tuple[Charge, ...], epsilons: Sequence[flo
         Answer(min(1.0, (1 + math.exp(e)) * answer.value), answer.accountant, answer.at_edge)
         for e, answer in zip(halves, result, strict=True)
     ]
+
+
+def _epsilon_of_items(work: Workload, charges: tuple[Charge, ...], delta: float, accountant: str) -> Answer:
+    def epsilon_of(squared_mu: float, inner: float) -> Answer:
+        rest = shift_charges(charges, squared_mu)
+        return _epsilon(summarise_charges(rest, work.neighbouring), rest, inner, accountant)
+
+    return _of_items(worst_case.worst_epsilon(work.items, work.neighbouring, delta, epsilon_of))
+
+
+def _deltas_of_items(
+    work: Workload, charges: tuple[Charge, ...], epsilons: Sequence[float], accountant: str
+) -> list[Answer]:
+    def deltas_of(squared_mu: float, inner: tuple[float, ...]) -> list[Answer]:
+        rest = shift_charges(charges, squared_mu)
+        return _deltas(summarise_charges(rest, work.neighbouring), rest, inner, accountant)
+
+    found = worst_case.worst_deltas(work.items, work.neighbouring, epsilons, deltas_of)
+    return [_of_items(answer) for answer in found]
+
+
+def _of_items(answer: Answer) -> Answer:
+    """Where all else is Gaussian, its exact formula says what the loss distribution of a case is."""
+    return replace(answer, accountant="pld") if answer.accountant == "gdp" else answer
 
 
 def _rdp_answer(best: Optimum, accountant: str) -> Answer:

@@ -10,6 +10,8 @@ integer multipliers of a composition.
 | noisy counts only | distributions of the noise on the counts |
 | batches with a maximum or fixed size; the library's own distributions | its distributions, composed |
 | sums within a box; events with only a Rényi curve | divergences computed a second time (`box.recheck`, events) |
+| choices of bounded range | its distributions, or divergences where they give less |
+| items that a unit may have alone | some cases, each as all others; the largest ε |
 | all others | its accountants |
 """
 
@@ -22,7 +24,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -33,8 +35,10 @@ from dprecipe.privacy.box import recheck
 from dprecipe.privacy.box.box import BoxSum
 from dprecipe.privacy.curves import DEFAULT_ORDERS
 from dprecipe.privacy.events import Charge
+from dprecipe.privacy.library_stages import divergences_of_range, largest_of_cases
 from dprecipe.privacy.library_sums import epsilon_of_batches, epsilon_of_counts, grid_step
 from dprecipe.privacy.questions import (
+    BoundedRange,
     CappedSum,
     FixedSizeSum,
     GaussianSum,
@@ -43,9 +47,11 @@ from dprecipe.privacy.questions import (
     NoisyCounts,
     Question,
     RenyiCurve,
+    UniqueItems,
     WholeRun,
 )
 from dprecipe.privacy.workload import summarise_charges, uncap_charges
+from dprecipe.privacy.worst_case import shift_charges
 
 Array = NDArray[np.floating[Any]]
 
@@ -124,6 +130,9 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     blanked = Neighbouring(neighbouring) is Neighbouring.ZERO_OUT_ONE
     if blanked and any(isinstance(question, CappedSum) for question, _ in questions):
         return _ask_for_zero_out(charges, questions, delta, or_renyi)
+    items = [(question, count) for question, count in questions if isinstance(question, UniqueItems)]
+    if items and not work.whole:
+        return _ask_for_items(charges, items, delta, neighbouring, or_renyi)
     if work.empty:
         return LibraryAnswer("dp_accounting.pld", version, 0.0)
     if not work.bounded:
@@ -145,12 +154,12 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     boxed = any(
         isinstance(q, NoisyBox) or (isinstance(q, NoisyCounts) and q.family != "gaussian") for q, _ in questions
     )
-    if any(isinstance(q, CappedSum | FixedSizeSum | LibraryLoss) for q, _ in questions) and not (boxed or curved):
+    by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss
+    if any(isinstance(q, by_losses) for q, _ in questions) and not (boxed or curved):
         with _silence():
-            value = epsilon_of_batches(
-                questions, work.mu, work.neighbouring, delta, grid_step(work.steps, len(work.parts))
-            )
-            return LibraryAnswer("dp_accounting.pld", version, value)
+            step = grid_step(work.steps, len(work.parts))
+            name, value = epsilon_of_batches(questions, work.mu, work.neighbouring, delta, step)
+            return LibraryAnswer(name, version, value)
     if boxed or curved or len(counts) == len(questions):
         twice = work.neighbouring is Neighbouring.REPLACE_ONE
         with _silence():
@@ -176,6 +185,10 @@ def _collect_query(charges: Iterable[Charge], neighbouring: Neighbouring) -> _Qu
                 boxes.append((box, part.count))
             case NoisyCounts("laplace", scale, changed):
                 boxes.append((BoxSum(1.0, scale, "laplace", None, ((1.0, changed),)), part.count))
+            case BoundedRange(added, replaced):
+                largest = replaced if work.neighbouring is Neighbouring.REPLACE_ONE else added
+                curve = partial(divergences_of_range, largest)
+                curves.append((RenyiCurve(curve, math.inf), part.count))
             case RenyiCurve():
                 curves.append((question, part.count))
             case _:
@@ -200,6 +213,20 @@ def _ask_for_zero_out(
         rest = ask_library(uncap_charges(charges), delta - full, Neighbouring.ZERO_OUT_ONE, or_renyi)
         result = min(result, rest, key=lambda answer: answer.epsilon)
     return result
+
+
+def _ask_for_items(
+    charges: tuple[Charge, ...], asked: list[tuple[UniqueItems, int]], delta: float, relation: Neighbouring, renyi: bool
+) -> LibraryAnswer:
+    """The largest ε of some neighbouring data sets, which differ in how many items one of them alone has."""
+    work = summarise_charges(charges, relation)
+
+    def ask(shift: float, rest: float) -> tuple[float, str]:
+        answer = ask_library(shift_charges(charges, shift), rest, relation, renyi)
+        return answer.epsilon, answer.name
+
+    value, name = largest_of_cases(asked, delta, work.neighbouring, work.needs_group_privacy, ask)
+    return LibraryAnswer(name, importlib.metadata.version("dp-accounting"), value)
 
 
 def _ask_accountants(query: _Query, delta: float, blanked: bool, or_renyi: bool) -> tuple[str, float]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from dprecipe.privacy.profile import Profile
     from dprecipe.privacy.questions import Question
     from dprecipe.privacy.sampling import Sampling
+    from dprecipe.privacy.worst_case import Items
 
 MAX_VALUE = 10**15
 """Largest absolute value of any number in an untrusted event."""
@@ -93,6 +94,8 @@ class Event:
     """Whether its Rényi curve needs an integral at each fractional order, which is slow."""
     has_losses: ClassVar[bool] = True
     """Whether it has a privacy-loss distribution. If not, it has only a Rényi curve."""
+    exact_losses: ClassVar[bool] = True
+    """Whether its distribution is no looser than its Rényi curve."""
     hides_iterates: ClassVar[bool] = False
     """Whether nothing of it is seen before its end. If it is restarted, or continued by a later attempt, it still
     releases one transcript and is charged once."""
@@ -174,6 +177,11 @@ class Event:
         from dprecipe.privacy.loss import NoPairError
 
         raise NoPairError
+
+    def items(self) -> Items | None:
+        """Of an event whose cost the neighbouring data sets decide, by how many items of a unit no other has: what one
+        costs, either way. None of all others."""
+        return None
 
     def profile(self) -> Profile | None:
         """δ(ε) of an event that does not compose with others (a whole run that releases only its last iterate); None

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.questions import CappedSum, FixedSizeSum, GaussianSum, LibraryLoss, NoisyCounts, Question
+from dprecipe.privacy.library_stages import distribution_of_range, epsilon_by_curves
+from dprecipe.privacy.questions import (
+    BoundedRange,
+    CappedSum,
+    FixedSizeSum,
+    GaussianSum,
+    LibraryLoss,
+    NoisyCounts,
+    Question,
+)
 
 _TOLERANCE = 2e-4
 """Share of ε that the grid of the composition may add."""
@@ -64,9 +73,9 @@ def _power(one: Any, count: int, tail: float) -> Any:
 
 def epsilon_of_batches(
     questions: Iterable[tuple[Question, int]], mu: float, neighbouring: Neighbouring, delta: float, step: float
-) -> float:
-    """ε at δ of sums some of whose batches have a largest or a fixed size, and of what the library makes itself; `mu`
-    is that of those without sampling.
+) -> tuple[str, float]:
+    """The accountant's name and ε at δ of sums some of whose batches have a largest or a fixed size, of choices of
+    bounded range, and of what the library makes itself; `mu` is that of those without sampling.
 
     A largest size: the library's own mixture, with twice the sensitivity where a batch is full, and its own binomial
     tail. A fixed size: the library's distribution of removing a unit at twice the sensitivity, its losses above 0 and
@@ -99,6 +108,8 @@ def epsilon_of_batches(
         )
 
     whole = one(2 / mu if replaced else 1 / mu) if mu > 0 else None
+    parts = [] if whole is None else [(whole, 1)]
+    ranges = []
     for question, count in questions:
         match question:
             case CappedSum(sigma, q, size, cap):
@@ -112,10 +123,17 @@ def epsilon_of_batches(
                 part = of_one_size(sigma, batch / size)
             case GaussianSum(sigma, q) if q < 1:
                 part = one(sigma, q)
+            case BoundedRange(added, by_two):
+                ranges.append((by_two if replaced else added, count))
+                part = distribution_of_range(ranges[-1][0], step)
             case LibraryLoss(distribution):
                 part = distribution(step)
             case _:
                 continue  # among the unsampled ones
+        if not isinstance(question, BoundedRange):
+            parts.append((part, count))
         part = part.self_compose(int(count), tail)
         whole = part if whole is None else whole.compose(part, tail)
-    return math.inf if whole is None else float(whole.get_epsilon_for_delta(delta))
+    value = math.inf if whole is None else float(whole.get_epsilon_for_delta(delta))
+    by_curves = epsilon_by_curves(parts, ranges, delta) if ranges else math.inf
+    return ("dp_accounting.rdp", by_curves) if by_curves < value else ("dp_accounting.pld", value)

@@ -32,7 +32,8 @@ _TAIL_SHARE = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An upper bound; `coarse` when the grid had to be coarser than asked, so that it may be loose."""
+    """An upper bound; `coarse` when it may be loose: the grid had to be coarser than asked, or an event's distribution
+    is loose itself."""
 
     value: float
     coarse: bool
@@ -56,7 +57,7 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
                     continue  # this direction costs less
                 result = composition.epsilon(delta, theta)
                 worst = max(worst, math.inf if result is None else result)
-            return Bound(min(worst, work.max_loss), attempt > 0)
+            return Bound(min(worst, work.max_loss), attempt > 0 or not work.exact_losses)
         except (LossRangeError, NoPairError):
             break
         except (GridError, WindowError):
@@ -84,7 +85,7 @@ def deltas(
                     if e >= work.max_loss:
                         continue
                     values[i] = max(values[i], composition.delta(e, theta, values[i]))
-            return [Bound(value, attempt > 0) for value in values]
+            return [Bound(value, attempt > 0 or not work.exact_losses) for value in values]
         except (LossRangeError, NoPairError):
             break
         except (GridError, WindowError):

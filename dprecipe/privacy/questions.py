@@ -62,6 +62,25 @@ class NoisyBox:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundedRange:
+    """A choice by the exponential mechanism: how far the privacy losses of two outcomes lie apart where a unit is added
+    or removed, and where one is replaced."""
+
+    added: float
+    replaced: float
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueItems:
+    """Counts of items, of which a unit has up to `most`, with Gaussian noise of `sigma`; those from `threshold` on are
+    told. An item that nobody else has is not drawn for in the other data set."""
+
+    most: int
+    sigma: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
 class RenyiCurve:
     """A release that has only Rényi divergences: at orders from 1 to `max_order`, as `divergences` gives."""
 
@@ -84,4 +103,15 @@ class LibraryLoss:
     distribution: Callable[[float], Any]
 
 
-Question = GaussianSum | CappedSum | FixedSizeSum | NoisyCounts | NoisyBox | RenyiCurve | LibraryLoss | WholeRun
+Question = (
+    GaussianSum
+    | CappedSum
+    | FixedSizeSum
+    | NoisyCounts
+    | NoisyBox
+    | BoundedRange
+    | UniqueItems
+    | RenyiCurve
+    | LibraryLoss
+    | WholeRun
+)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, event_fields
 from dprecipe.privacy.profile import Profile
+from dprecipe.privacy.worst_case import Items
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,12 @@ class Workload:
     def steps(self) -> int:
         """Number of events that compose, unsampled Gaussians excluded."""
         return sum(part.count for part in self.parts)
+
+    @property
+    def items(self) -> tuple[Items, ...]:
+        """What units have items of, in events whose cost the neighbouring data sets decide (`Event.items`)."""
+        found = [(part.event.items(), part.count) for part in self.parts]
+        return tuple(replace(items, count=items.count * count) for items, count in found if items is not None)
 
     @property
     def ever_sampled(self) -> float:
@@ -55,6 +62,11 @@ class Workload:
     def has_losses(self) -> bool:
         """Whether every part has a privacy-loss distribution."""
         return all(part.event.has_losses for part in self.parts)
+
+    @property
+    def exact_losses(self) -> bool:
+        """Whether the distribution of every part is no looser than its Rényi curve."""
+        return all(part.event.exact_losses for part in self.parts)
 
     @property
     def needs_group_privacy(self) -> bool:

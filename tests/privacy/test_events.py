@@ -30,6 +30,13 @@ from dprecipe.privacy.noisy_sums import (
     PoissonLaplace,
     TruncatedPoissonGaussian,
 )
+from dprecipe.privacy.stages.events import (
+    NoisyCount,
+    NoisyCovariance,
+    NoisyMoments,
+    NoisyQuantile,
+    PartitionSelection,
+)
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 CODE = EncodedSum(0.01, 1.2, "student_t", 9.0, ((0.0, 3), (0.01, 5000), (0.02, 1250)), False, DIGEST)
@@ -51,6 +58,14 @@ EVENTS = [
     FilterRest(1.7320508075688772),
     SanitisedCost(0.03, 9.0, 12.0),
 ]
+EVENTS += [
+    NoisyMoments(14, 1.0, 1.0, 0.9, 20.0),
+    NoisyCovariance(784, 16.0),
+    NoisyCount(50.0),
+    NoisyQuantile(0.02, 40.0),
+    PartitionSelection(4, 208.97, 20.0),
+]
+VOTES = EVENTS[-9:-5]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
@@ -228,7 +243,7 @@ def test_run_lengths_of_encoded_events():
 
 def test_events_of_votes_are_written_in_full():
     """The compatibility contract: these names and meanings stay."""
-    written = [json.loads(json.dumps(Charge(event, 3).to_json())) for event in EVENTS[-4:]]
+    written = [json.loads(json.dumps(Charge(event, 3).to_json())) for event in VOTES]
     assert written == [
         {"count": 3, "kind": "noisy_max", "family": "laplace", "noise_multiplier": 20.0},
         {"count": 3, "kind": "noisy_threshold", "noise_multiplier": 150.0},
@@ -237,7 +252,7 @@ def test_events_of_votes_are_written_in_full():
     ]
 
 
-@pytest.mark.parametrize("event", EVENTS[-5:], ids=lambda event: event.kind)
+@pytest.mark.parametrize("event", [NoisyMax("gaussian", 40.0), *VOTES], ids=lambda event: event.kind)
 @pytest.mark.parametrize("value", [0, -1.0, math.inf, math.nan, None, "1", True])
 def test_scales_of_votes_that_are_none_are_refused(event, value):
     for name, written in Charge(event, 1).to_json().items():

@@ -1,0 +1,133 @@
+"""What dp-accounting is told of stages that it has no event for: a choice of bounded range, and items with a threshold.
+
+Written anew from the definitions, in other terms than the events' own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.curves import DEFAULT_ORDERS
+from dprecipe.privacy.questions import UniqueItems
+
+Array = NDArray[np.floating[Any]]
+
+_PARTS = (0.0, 0.5, 1.0)
+_CORNERS = 2001
+
+
+def distribution_of_range(largest: float, step: float) -> Any:
+    """The library's distribution of a choice whose losses lie within `largest` of each other: by the δ at each ε of the
+    grid, each the largest of two outcomes."""
+    from dp_accounting.pld import privacy_loss_distribution as library
+    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
+
+    last = math.ceil(largest / step)
+    grid = np.arange(-last, last + 1)
+    losses = np.clip(step * grid, -largest, largest)
+    high = (losses + largest) / 2  # of the two losses, the one with which δ is largest
+    mass = (1 - np.exp(high - largest)) / (np.exp(high) - np.exp(high - largest))
+    deltas = np.maximum(mass * (np.exp(high) - np.exp(losses)), 0.0)
+    deltas[0], deltas[-1] = -np.expm1(-step * last), 0.0
+    return library.PrivacyLossDistribution(create_pmf_pessimistic_connect_dots(step, grid, deltas))
+
+
+def divergences_of_range(largest: float, orders: Array) -> Array:
+    """Rényi divergences of such a choice: the largest of many pairs with two outcomes."""
+    high_T = np.linspace(0, largest, _CORNERS)[:, None]
+    mass_T = (np.exp(-high_T) - math.exp(-largest)) / -math.expm1(-largest)
+    # E[e^{αl} - 1 - α(e^l - 1)], of which no digits cancel where the losses are small
+    high, low = high_T, high_T - largest
+    excess = mass_T * (np.expm1(orders * high) - orders * np.expm1(high))
+    excess = excess + (1 - mass_T) * (np.expm1(orders * low) - orders * np.expm1(low))
+    result: Array = np.log1p(np.max(np.where(np.isfinite(excess), excess, np.inf), axis=0)) / (orders - 1)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class ItemCase:
+    """Neighbours of which so many items are in one data set only: `shift` is μ² of the others together; what is told
+    with a chance before the change (`told`), and with another after it, moves the losses by `moved`."""
+
+    shift: float
+    told: float
+    moved: float
+
+    def rest_delta(self, delta: float, half: float | None = None) -> float:
+        """What is left of δ for the rest; `half`: ε of one of two steps, of removing a unit and adding another."""
+        if half is not None:
+            return delta - (1 + math.exp(min(half, 300.0))) * self.told
+        return (delta - self.told) / (1 - self.told) if self.told < 1 else -1.0
+
+
+def largest_of_cases(
+    questions: Sequence[tuple[UniqueItems, int]],
+    delta: float,
+    relation: Neighbouring,
+    twice: bool,
+    ask: Callable[[float, float], tuple[float, str]],
+) -> tuple[float, str]:
+    """ε and the accountant's name of the most expensive case; `ask(squared_mu, delta)` asks for everything else and a
+    Gaussian. `twice`: a unit is removed and another added, each with ε half of the whole."""
+    largest = (0.0, "dp_accounting.pld")
+    for case in item_cases(questions, relation is Neighbouring.REPLACE_ONE and not twice):
+        value, name = 0.0, ""
+        for _ in range(5 if twice else 1):  # a larger ε leaves less of δ
+            rest = case.rest_delta(delta, value / 2 if twice else None)
+            value, name = ask(case.shift, rest) if rest > 0 else (math.inf, "dp_accounting.pld")
+            value = max(0.0, value + case.moved * (2 if twice else 1))
+        largest = max(largest, (value, name))
+    return largest
+
+
+def epsilon_by_curves(parts: Sequence[tuple[Any, int]], ranges: Sequence[tuple[float, int]], delta: float) -> float:
+    """ε at δ by Rényi curves: of the library's distributions of some releases, and of choices of bounded range, which
+    compose better by their curves than by the distribution that bounds them all."""
+    from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
+    orders = np.array(DEFAULT_ORDERS)
+    total = np.zeros(len(orders))
+    for largest, count in ranges:
+        total += count * divergences_of_range(largest, orders)
+    for part, count in parts:
+        curves = []
+        for pmf in (part._pmf_remove.to_dense_pmf(), part._pmf_add.to_dense_pmf()):
+            losses = (pmf._lower_loss + np.arange(pmf.size)) * pmf._discretization
+            logs = np.log(np.maximum(pmf._probs, 1e-320))
+            curves.append([np.logaddexp.reduce(logs + (order - 1) * losses) / (order - 1) for order in orders])
+        total += count * np.max(curves, axis=0)
+        delta -= count * max(part._pmf_remove._infinity_mass, part._pmf_add._infinity_mass)
+    return float(rdp.compute_epsilon(orders, total, delta)[0]) if delta > 0 else math.inf
+
+
+def item_cases(questions: Iterable[tuple[UniqueItems, int]], replaced: bool) -> Iterator[ItemCase]:
+    """Cases of items that only one of two data sets has: none, half or all of them. The largest cost is at one end or
+    the other but where both are close."""
+    from scipy import stats
+
+    sums = [(question, question.most * count) for question, count in questions]
+
+    def kept(numbers: list[int]) -> float:
+        return math.fsum(
+            number * float(stats.norm.logcdf((question.threshold - 1) / question.sigma))
+            for number, (question, _) in zip(numbers, sums, strict=True)
+        )
+
+    def case(before: list[int], after: list[int]) -> ItemCase:
+        sides = 2 if replaced else 1
+        shift = math.fsum(
+            (sides * most - i - j) / question.sigma**2
+            for i, j, (question, most) in zip(before, after, sums, strict=True)
+        )
+        return ItemCase(shift, -math.expm1(kept(before)), kept(before) - kept(after))
+
+    none = [0 for _ in sums]
+    some = [[round(part * most) for _, most in sums] for part in _PARTS]
+    yield from dict.fromkeys([*(case(numbers, none) for numbers in some), case(none, some[-1])])

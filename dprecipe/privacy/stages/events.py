@@ -1,0 +1,325 @@
+"""What stages release from private records before training, and what it costs. Light: formulas are imported inside of
+methods.
+
+`noise_multiplier` is the noise's scale over what one added or removed unit can move; each event gives the scale itself.
+The events hold for units with any number of rows: a unit gives the mean of its rows' vectors, or has weight 1, spread
+over its rows; of items it has at most so many, chosen without a look at other units. What stages between them do to a
+record is a function of that record and of what was released before.
+
+A unit that is blanked out gives nothing: no vector, no weight, no item, and it isn't counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+
+from pydantic import Field
+
+from dprecipe.language.base import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Event, check_positive, register_event
+from dprecipe.privacy.noisy_sums import Gaussian, GaussianEvent
+from dprecipe.privacy.questions import BoundedRange, GaussianSum, Question, UniqueItems
+from dprecipe.privacy.stages import sensitivities
+
+if TYPE_CHECKING:
+    from dprecipe.privacy.curves import Array
+    from dprecipe.privacy.loss import LossPair
+    from dprecipe.privacy.worst_case import Items
+
+MAX_ITEMS = 10**6
+"""Of a unit."""
+
+
+class StageEvent(Event):
+    """What is released once, before training."""
+
+    __slots__ = ()
+    noise_multiplier: float
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """The same release with another noise: what calibration varies. More noise never costs more."""
+        return dataclasses.replace(self, noise_multiplier=noise_multiplier)  # type: ignore[type-var]
+
+
+class GaussianStage(StageEvent, GaussianEvent):
+    """Gaussian noise on a vector that one unit moves by at most so much in L2 norm: μ-GDP, exactly."""
+
+    __slots__ = ()
+
+    def moved(self, relation: Neighbouring) -> float:
+        """How far a unit moves the vector, over how far one that is added or removed does. Replacing one is at least 1:
+        the other unit may be one that gives nothing."""
+        raise NotImplementedError(self.kind)
+
+    def squared_mu(self, count: int, relation: Neighbouring) -> float:
+        return count * (self.moved(relation) / float(self.noise_multiplier)) ** 2
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return 1.0, self.noise_multiplier / self.moved(relation)
+
+    def cross_check(self) -> Question:
+        return GaussianSum(self.noise_multiplier)
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class NoisyMoments(GaussianStage):
+    """Sums of u and of λ(u² - c) for each of `columns` columns that are clipped and scaled to [-1, 1], and of κ.
+
+    λ is `square_weight`, c `centre` and κ `count_weight`; κ > 0 makes the number of units known, up to noise. One
+    vector, with noise of one scale, `noise_scale`, on each of its coordinates.
+
+    Formal guarantee: μ-GDP; adding or removing a unit moves the vector by sqrt(d max(λ²c², 1 + λ²(1-c)²) + κ²),
+    replacing one by 2 sqrt(d) where λ² <= 2.77 (`sensitivities`). At λ = c = 1 the second moments cost nothing.
+    """
+
+    kind: ClassVar[str] = "noisy_moments"
+    columns: PositiveInt
+    square_weight: PositiveFloat
+    centre: Annotated[float, Field(ge=0, le=1)]
+    count_weight: NonNegativeFloat
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(columns=self.columns, square_weight=self.square_weight, noise_multiplier=self.noise_multiplier)
+        if not 0 <= self.centre <= 1:
+            raise ValueError(f"expected 0 <= centre <= 1, got {self.centre}")
+        if not 0 <= self.count_weight < math.inf:
+            raise ValueError(f"expected a finite count_weight >= 0, got {self.count_weight}")
+
+    @property
+    def sensitivity(self) -> float:
+        """How far adding or removing a unit moves the vector, in L2 norm."""
+        squared = sensitivities.moments_squared(self.square_weight, self.centre)
+        return math.sqrt(self.columns * squared + self.count_weight**2)
+
+    @property
+    def replaced_sensitivity(self) -> float:
+        """How far replacing a unit moves it, by another or by one that gives nothing."""
+        squared = sensitivities.moments_replaced_squared(self.square_weight)
+        return max(math.sqrt(self.columns * squared), self.sensitivity)
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation of the noise on each coordinate."""
+        return self.noise_multiplier * self.sensitivity
+
+    def moved(self, relation: Neighbouring) -> float:
+        return self.replaced_sensitivity / self.sensitivity if relation is Neighbouring.REPLACE_ONE else 1.0
+
+    def describe_sensitivity(self) -> str:
+        return f"sums of {self.columns:,} columns and of their squares by {self.sensitivity:.6g} in L2 norm"
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class NoisyCovariance(GaussianStage):
+    """The sum of x xᵀ over rows x of `dimension` coordinates that are clipped to norm 1, a symmetric matrix.
+
+    Noise has the standard deviation `noise_multiplier` on the diagonal and 1/√2 of it off the diagonal, symmetric: that
+    is the same noise on every coordinate of the matrix in the Frobenius norm.
+
+    Formal guarantee: μ-GDP; adding or removing a unit moves the matrix by at most 1 in Frobenius norm, replacing one by
+    √2. Source: Dwork et al. 2014, "Analyze Gauss", with noise of half the variance off the diagonal.
+    """
+
+    kind: ClassVar[str] = "noisy_covariance"
+    dimension: PositiveInt
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(dimension=self.dimension, noise_multiplier=self.noise_multiplier)
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation of the noise on each entry of the diagonal."""
+        return float(self.noise_multiplier)
+
+    def moved(self, relation: Neighbouring) -> float:
+        return math.sqrt(2) if relation is Neighbouring.REPLACE_ONE else 1.0
+
+    def describe_sensitivity(self) -> str:
+        return f"the sum of x xᵀ, {self.dimension:,} by {self.dimension:,}, by 1 in Frobenius norm"
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class NoisyCount(GaussianStage):
+    """How many units there are, with Gaussian noise of standard deviation `noise_multiplier`.
+
+    Formal guarantee: 1/`noise_multiplier`-GDP. Replacing a unit costs no more; it costs as much where the other unit is
+    one that gives nothing.
+    """
+
+    kind: ClassVar[str] = "noisy_count"
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier)
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation of the noise."""
+        return float(self.noise_multiplier)
+
+    def moved(self, relation: Neighbouring) -> float:
+        return 1.0
+
+    def describe_sensitivity(self) -> str:
+        return "the number of units by 1"
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class NoisyQuantile(StageEvent):
+    """A number of a public interval at about the share `level` of the units' weight, by the exponential mechanism.
+
+    Its density is proportional to exp(-β |w(x) - level W|), w(x) the weight of what is below x and W that of all units
+    that give any: W moves with them, also where their number is public. `rank_weight` is β;
+    `noise_multiplier` is 1/β over the range of the exponent when a unit is added or removed, 2 max(level, 1 - level).
+
+    Formal guarantee: of bounded range 1/`noise_multiplier`; where a unit is replaced, 1/(`noise_multiplier`
+    max(level, 1 - level)). Source: Smith 2011; Dong, Durfee & Rogers 2020; `bounded_range`.
+    """
+
+    kind: ClassVar[str] = "noisy_quantile"
+    exact_losses: ClassVar[bool] = False
+    cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-3, 1e-3)
+    level: Fraction
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(noise_multiplier=self.noise_multiplier)
+        if not 0 < self.level < 1:
+            raise ValueError(f"expected 0 < level < 1, got {self.level}")
+
+    @property
+    def rank_weight(self) -> float:
+        """β, the weight of a rank in the exponent."""
+        return 1 / (2 * max(self.level, 1 - self.level) * self.noise_multiplier)
+
+    def loss_range(self, relation: Neighbouring) -> float:
+        """How far the privacy losses of two outcomes may lie apart."""
+        moved = 1.0 if relation is Neighbouring.REPLACE_ONE else max(self.level, 1 - self.level)
+        return 2 * moved * self.rank_weight
+
+    @property
+    def max_loss(self) -> float:
+        """Of replacing a unit, which is no less than that of adding or removing one."""
+        return self.loss_range(Neighbouring.REPLACE_ONE)
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        from dprecipe.privacy.stages.bounded_range import bounded_range_curve
+
+        return bounded_range_curve(self.loss_range(relation), orders)
+
+    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
+        from dprecipe.privacy.loss import LossPair
+        from dprecipe.privacy.stages.bounded_range import bounded_range_losses
+
+        return LossPair(bounded_range_losses(self.loss_range(relation), step))
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return 1.0, 2 / self.loss_range(relation)
+
+    def stand_in(self) -> Event:
+        return Gaussian(2 * self.noise_multiplier)
+
+    def cross_check(self) -> Question:
+        added, replaced = Neighbouring.ADD_OR_REMOVE_ONE, Neighbouring.REPLACE_ONE
+        return BoundedRange(self.loss_range(added), self.loss_range(replaced))
+
+    def describe_sensitivity(self) -> str:
+        return f"the rank of a number, less {self.level:g} of the weight, by {max(self.level, 1 - self.level):g}"
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class PartitionSelection(StageEvent):
+    """The items whose noisy count reaches `threshold`, of those that any unit has, with their noisy counts.
+
+    Each unit has at most `max_items` different items, and counts once for each. Counts have Gaussian noise of standard
+    deviation `noise_scale`: `noise_multiplier` times sqrt(`max_items`). Items that no unit has get no noise, and
+    neither the order nor the names of what is released may tell more. Which items a unit has depends on its own raw
+    records alone, not on what was released before.
+
+    Formal guarantee: with p = Φ((`threshold` - 1)/`noise_scale`), a unit's item that nobody else has is told with
+    probability at most 1 - p; one that others have moves a count by 1. How many of each there are, the neighbouring
+    data sets decide; the accountants take the largest cost of all, over everything that is composed (`worst_case`).
+    Source: Korolova et al. 2009; Desfontaines, Voss, Gipson & Mandayam 2022.
+    """
+
+    kind: ClassVar[str] = "partition_selection"
+    has_losses: ClassVar[bool] = False
+    max_items: Annotated[int, Field(gt=0, le=MAX_ITEMS)]
+    threshold: PositiveFloat
+    noise_multiplier: PositiveFloat
+
+    def __post_init__(self) -> None:
+        check_positive(max_items=self.max_items, threshold=self.threshold, noise_multiplier=self.noise_multiplier)
+        if self.max_items > MAX_ITEMS:
+            raise ValueError(f"expected max_items <= {MAX_ITEMS}, got {self.max_items}")
+
+    @classmethod
+    def with_leak(cls, max_items: int, leak: float, noise_multiplier: float) -> PartitionSelection:
+        """The one whose threshold lets any of `max_items` items that nobody else has through with probability `leak`,
+        0 < `leak` < 1, at most: τ = 1 + σ Φ⁻¹((1 - leak)^(1/k)).
+
+        Raises:
+            ValueError: no such probability, or no event.
+        """
+        from scipy import special
+
+        if not 0 < leak < 1:
+            raise ValueError(f"expected 0 < leak < 1, got {leak}")
+        check_positive(max_items=max_items, noise_multiplier=noise_multiplier)
+        one = -math.expm1(math.log1p(-leak) / max_items)
+        deviations = float(-special.ndtri(one)) * (1 + 1e-12)
+        threshold = 1 + noise_multiplier * math.sqrt(max_items) * deviations
+        return cls(max_items, threshold, noise_multiplier)
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """The same release with another noise and with the threshold that leaks as much."""
+        threshold = 1 + (self.threshold - 1) * (noise_multiplier / self.noise_multiplier)
+        return dataclasses.replace(self, threshold=threshold, noise_multiplier=noise_multiplier)
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation of the noise on each count."""
+        return self.noise_multiplier * math.sqrt(self.max_items)
+
+    @property
+    def leak(self) -> float:
+        """The chance that any of a unit's items is told, all of which nobody else has."""
+        return -math.expm1(-self.max_items * self.items().leak)
+
+    def items(self) -> Items:
+        from scipy import special
+
+        from dprecipe.privacy.worst_case import Items
+
+        leak = float(-special.log_ndtr((self.threshold - 1) / self.noise_scale)) * (1 + 1e-12)
+        return Items(self.max_items, self.noise_scale**-2, leak)
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        """Infinite: what may be told with a chance has no such curve."""
+        import numpy as np
+
+        return np.full(len(orders), np.inf)
+
+    def stand_in(self) -> Event:
+        return Gaussian(self.noise_multiplier)
+
+    def cross_check(self) -> Question:
+        return UniqueItems(self.max_items, self.noise_scale, self.threshold)
+
+    def describe_sensitivity(self) -> str:
+        return f"{self.max_items:,} counts by 1 each; an item is told from a noisy count of {self.threshold:g} on"
+
+
+EVENTS = (NoisyMoments, NoisyCovariance, NoisyCount, NoisyQuantile, PartitionSelection)
