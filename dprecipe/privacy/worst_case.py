@@ -59,8 +59,8 @@ class GaussianShift(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A box of cases: what is kept is at least exp(-`before`), of the data set with the unit, or exp(-`after`) of the
+class ItemBox:
+    """Cases between two corners: what is kept is at least exp(-`before`), of the data set with the unit, or exp(-`after`) of the
     other, and the Gaussians move by at most `squared_mu`."""
 
     least_before: float
@@ -113,7 +113,7 @@ def worst_epsilon(
     """
     asked = cache(epsilon_of)
 
-    def bound(case: Case) -> list[Answer]:
+    def bound(case: ItemBox) -> list[Answer]:
         inner = case.inner_delta(delta)
         answer = asked(case.squared_mu, inner) if inner > 0 else Answer(math.inf, "pld")
         return [Answer(case.outer_epsilon(answer.value), answer.accountant, answer.at_edge)]
@@ -135,7 +135,7 @@ def worst_deltas(
 
     asked = cache(deltas_of)
 
-    def bound(case: Case) -> list[Answer]:
+    def bound(case: ItemBox) -> list[Answer]:
         inner = [case.inner_epsilon(e) for e in epsilons]
         answers = asked(case.squared_mu, tuple(abs(e) for e in inner))
         return [
@@ -153,7 +153,7 @@ def _directions(items: Sequence[Items], relation: Neighbouring) -> list[list[_Si
     return [before + after] if relation is Neighbouring.REPLACE_ONE else [before, after]
 
 
-def _case(sides: Sequence[_Side], box: Box) -> Case:
+def _case(sides: Sequence[_Side], box: Box) -> ItemBox:
     def leaked(before: bool, end: int) -> float:
         return math.fsum(
             ends[end] * side.items.leak for side, ends in zip(sides, box, strict=True) if side.before is before
@@ -162,11 +162,11 @@ def _case(sides: Sequence[_Side], box: Box) -> Case:
     moved = math.fsum(
         (side.items.count - low) * side.items.squared_mu for side, (low, _) in zip(sides, box, strict=True)
     )
-    return Case(leaked(True, 0), leaked(True, 1), leaked(False, 1), moved)
+    return ItemBox(leaked(True, 0), leaked(True, 1), leaked(False, 1), moved)
 
 
 def _largest(
-    items: Sequence[Items], relation: Neighbouring, bound: Callable[[Case], list[Answer]], room: float
+    items: Sequence[Items], relation: Neighbouring, bound: Callable[[ItemBox], list[Answer]], room: float
 ) -> list[Answer]:
     """The largest cost over all cases, by branch and bound."""
     directions = _directions(items, relation)
