@@ -51,7 +51,6 @@ from dprecipe.privacy.questions import (
     WholeRun,
 )
 from dprecipe.privacy.workload import summarise_charges, uncap_charges
-from dprecipe.privacy.worst_case import shift_charges
 
 Array = NDArray[np.floating[Any]]
 
@@ -220,12 +219,7 @@ def _ask_for_items(
 ) -> LibraryAnswer:
     """The largest ε of some neighbouring data sets, which differ in how many items one of them alone has."""
     work = summarise_charges(charges, relation)
-
-    def ask(shift: float, rest: float) -> tuple[float, str]:
-        answer = ask_library(shift_charges(charges, shift), rest, relation, renyi)
-        return answer.epsilon, answer.name
-
-    value, name = largest_of_cases(asked, delta, work.neighbouring, work.needs_group_privacy, ask)
+    value, name = largest_of_cases(charges, asked, delta, work, lambda rest, at: ask_library(rest, at, relation, renyi))
     return LibraryAnswer(name, importlib.metadata.version("dp-accounting"), value)
 
 

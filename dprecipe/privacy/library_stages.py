@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.curves import DEFAULT_ORDERS
+from dprecipe.privacy.events import Charge
 from dprecipe.privacy.questions import UniqueItems
+from dprecipe.privacy.workload import Workload
+from dprecipe.privacy.worst_case import shift_charges
 
 Array = NDArray[np.floating[Any]]
 
@@ -68,21 +71,24 @@ class ItemCase:
 
 
 def largest_of_cases(
+    charges: tuple[Charge, ...],
     questions: Sequence[tuple[UniqueItems, int]],
     delta: float,
-    relation: Neighbouring,
-    twice: bool,
-    ask: Callable[[float, float], tuple[float, str]],
+    work: Workload,
+    ask: Callable[[tuple[Charge, ...], float], Any],
 ) -> tuple[float, str]:
-    """ε and the accountant's name of the most expensive case; `ask(squared_mu, delta)` asks for everything else and a
-    Gaussian. `twice`: a unit is removed and another added, each with ε half of the whole."""
+    """ε and the accountant's name of the most expensive case; `ask(charges, delta)` is the library's answer where one
+    Gaussian stands for the items. With group privacy a unit is removed and another added, each at half of ε."""
+    twice = work.needs_group_privacy
     largest = (0.0, "dp_accounting.pld")
-    for case in item_cases(questions, relation is Neighbouring.REPLACE_ONE and not twice):
-        value, name = 0.0, ""
+    for case in item_cases(questions, work.neighbouring is Neighbouring.REPLACE_ONE and not twice):
+        value, name = 0.0, largest[1]
         for _ in range(5 if twice else 1):  # a larger ε leaves less of δ
             rest = case.rest_delta(delta, value / 2 if twice else None)
-            value, name = ask(case.shift, rest) if rest > 0 else (math.inf, "dp_accounting.pld")
-            value = max(0.0, value + case.moved * (2 if twice else 1))
+            if not rest > 0:
+                return math.inf, name
+            answer = ask(shift_charges(charges, case.shift), rest)
+            value, name = max(0.0, answer.epsilon + case.moved * (2 if twice else 1)), answer.name
         largest = max(largest, (value, name))
     return largest
 

@@ -60,8 +60,8 @@ class GaussianShift(Event):
 
 @dataclass(frozen=True, slots=True)
 class ItemBox:
-    """Cases between two corners: what is kept is at least exp(-`before`), of the data set with the unit, or exp(-`after`) of the
-    other, and the Gaussians move by at most `squared_mu`."""
+    """Cases between two corners. What is kept is at least exp(-`before`) of the data set with the unit, exp(-`after`)
+    of the other; the Gaussians move by at most `squared_mu`."""
 
     least_before: float
     before: float
