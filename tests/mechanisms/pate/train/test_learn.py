@@ -198,7 +198,7 @@ def test_augmentation_moves_images_and_is_repeatable() -> None:
 
 def test_who_learns_together() -> None:
     cuda = torch.device("cuda")
-    assert lesson(MLP).group(CPU) == learn.TOGETHER
+    assert lesson(MLP).group(CPU) == learn.GROUP_SIZE
     assert lesson({"kind": "mlp", "hidden": (10_000,)}).group(CPU) == 1
     assert lesson(LENET).group(CPU) == 1
     assert lesson(LENET).group(cuda) > 100
