@@ -116,7 +116,7 @@ def hockey_stick(some, others, epsilon):
 def test_enumerated_releases_attain_it_and_never_exceed_it(epsilon):
     """Of one or two items of a unit, others have 0 to 60: δ of what is released, in cells, of either data set."""
     sigma, threshold = 2.0, 5.0
-    cells = np.concatenate([[threshold], np.linspace(threshold, 80, 700)[1:-1], [np.inf]])
+    cells = np.concatenate([[threshold], np.linspace(threshold, 80, 300)[1:-1], [np.inf]])
     counts = [0, 1, 3, 7, 60]
     masses = {n: told(n, sigma, threshold, cells) for n in {*counts, *(n + 1 for n in counts)}}
     most = 0.0
@@ -125,14 +125,14 @@ def test_enumerated_releases_attain_it_and_never_exceed_it(epsilon):
         most = max(most, hockey_stick(have, lack, epsilon), hockey_stick(lack, have, epsilon))
     two = PartitionSelection(2, threshold, sigma / math.sqrt(2))
     claim = accountants.delta([Charge(two, 1)], epsilon, ADD, "pld")
-    assert 0.99 * claim <= most <= claim * (1 + 1e-9)
+    assert 0.98 * claim <= most <= claim * (1 + 1e-9)
     one = PartitionSelection(1, threshold, sigma)
     most = 0.0
     for first, second in itertools.product(counts, repeat=2):  # one item gives way to another
         before, after = [masses[first + 1], masses[second]], [masses[first], masses[second + 1]]
         most = max(most, hockey_stick(before, after, epsilon))
     claim = accountants.delta([Charge(one, 1)], epsilon, REPLACE, "pld")
-    assert 0.99 * claim <= most <= claim * (1 + 1e-9)
+    assert 0.98 * claim <= most <= claim * (1 + 1e-9)
 
 
 ITEMS = Charge(PartitionSelection(4, 208.97, 20.0), 1)

@@ -166,7 +166,7 @@ def test_a_guarantee_has_a_profile_that_falls():
 def test_more_noise_costs_less(event, relation):
     training = Charge(PoissonGaussian(0.02, 1.2), 100)
     for charges in ([], [training]):
-        noises = [event.noise_multiplier * factor for factor in (0.5, 0.8, 1.0, 1.3, 4.0)]
+        noises = [event.noise_multiplier * factor for factor in (0.5, 1.0, 4.0)]
         made = [event.with_noise(noise) for noise in noises]
         assert [one.noise_multiplier for one in made] == noises
         costs = [accountants.epsilon([*charges, Charge(one, 1)], 1e-5, relation, "pld") for one in made]

@@ -37,16 +37,17 @@ def test_stored_sensitivities_of_columns_with_a_count():
         assert event.noise_scale == pytest.approx(3 * record["value"][0], rel=1e-9)
 
 
-@pytest.mark.parametrize("weight", [0.3, 1.0, 1.665, 1.7, 2.5, 6.0])
-@pytest.mark.parametrize("centre", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    ("weight", "centre"), [(0.3, 0.0), (1.0, 1.0), (1.665, 1.0), (1.7, 0.5), (2.5, 0.6), (6.0, 1.0)]
+)
 def test_no_unit_moves_the_moments_further_and_some_move_them_as_far(weight, centre):
     """Units of up to four rows and three columns, each the mean of its rows' vectors, their corners among them."""
     rng = np.random.default_rng(7)
     columns, count = 3, 0.7
     event = NoisyMoments(columns, weight, centre, count, 1.0)
-    u = np.where(rng.random((20_000, 4, columns)) < 0.5, rng.choice([-1.0, 0.0, 1.0], (20_000, 4, columns)), 0)
-    u = np.where(rng.random((20_000, 1, 1)) < 0.5, u, rng.uniform(-1, 1, u.shape))
-    rows = rng.integers(1, 5, 20_000)
+    u = np.where(rng.random((4000, 4, columns)) < 0.5, rng.choice([-1.0, 0.0, 1.0], (4000, 4, columns)), 0)
+    u = np.where(rng.random((4000, 1, 1)) < 0.5, u, rng.uniform(-1, 1, u.shape))
+    rows = rng.integers(1, 5, 4000)
     own = (np.arange(4) < rows[:, None])[:, :, None] / rows[:, None, None]
     vector = np.concatenate([(u * own).sum(1), (weight * (u**2 - centre) * own).sum(1)], axis=1)
     added = np.sqrt((vector**2).sum(1) + count**2)
@@ -56,9 +57,9 @@ def test_no_unit_moves_the_moments_further_and_some_move_them_as_far(weight, cen
     ends = np.array([0.0, 1.0])
     one = np.sqrt(columns * np.max(ends**2 + weight**2 * (ends**2 - centre) ** 2) + count**2)
     assert one == pytest.approx(event.sensitivity, rel=1e-12)
-    x, y = np.meshgrid(np.linspace(-1, 1, 2001), np.linspace(-1, 1, 2001))
+    x, y = np.meshgrid(np.linspace(-1, 1, 401), np.linspace(-1, 1, 401))
     far = np.sqrt(columns * np.max((x - y) ** 2 * (1 + weight**2 * (x + y) ** 2)))
-    assert max(far, one) == pytest.approx(event.replaced_sensitivity, rel=1e-5)
+    assert max(far, one) == pytest.approx(event.replaced_sensitivity, rel=1e-4)
 
 
 def test_no_unit_moves_a_covariance_further():
