@@ -62,7 +62,7 @@ def two_outcomes(largest, t):
 
 @pytest.mark.parametrize("largest", [0.1, 1.0, 8.0])
 def test_two_outcomes_attain_both_bounds(largest):
-    pairs = [two_outcomes(largest, t) for t in np.linspace(0, largest, 801)[1:-1]]
+    pairs = [two_outcomes(largest, t) for t in np.linspace(0, largest, 2001)[1:-1]]
     for epsilon in (-0.6 * largest, 0.0, 0.3 * largest, 0.9 * largest):
         best = max(hockey_stick(p, q, epsilon) for p, q in pairs)
         assert best == pytest.approx(bounded_range_delta(largest, epsilon), rel=1e-4)
@@ -88,7 +88,7 @@ def test_quantiles_of_neighbours_attain_the_range_and_never_exceed_it(level):
     rng = np.random.default_rng(3)
     event = NoisyQuantile(level, 1.3)
     added, replaced = 0.0, 0.0
-    for _ in range(400):
+    for _ in range(900):
         size, more = int(rng.integers(1, 250)), int(rng.integers(1, 4))
         points = np.sort(rng.uniform(0, 1, size + 2 * more))
         owner = rng.permutation(np.repeat([0, 1, 2], [size, more, more]))
