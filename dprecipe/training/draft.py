@@ -84,13 +84,13 @@ def _largest(parts: dict[str, object]) -> str:
     return max(parts, key=lambda name: len(json.dumps(parts[name])))
 
 
-def _fault(what: str) -> UsageFault:
-    remedy = next((words for place, words in _REMEDIES.items() if what.startswith(place)), _REMEDY)
-    return UsageFault(f"nothing was spent: the certificate of this run has no room for its {what[:500]}", remedy)
+def _fault(part: str) -> UsageFault:
+    remedy = next((words for place, words in _REMEDIES.items() if part.startswith(place)), _REMEDY)
+    return UsageFault(f"nothing was spent: the certificate of this run has no room for its {part[:500]}", remedy)
 
 
 def _numbers(plan: Plan) -> Numbers:
     """What the accountants will say, as far as its length goes; what a mechanism states of its own is worked out."""
-    own = mechanism_of(plan.mechanism).certificate.compute_numbers(plan, plan.events, plan.budget.epsilon, None)
+    statement = mechanism_of(plan.mechanism).certificate.compute_numbers(plan, plan.events, plan.budget.epsilon, None)
     row = Accountant(name="pld", version="dprecipe 0", role="claim", epsilon=plan.budget.epsilon, bound="upper")
-    return Numbers(plan.budget.epsilon, (), None, (row, row, row), own)
+    return Numbers(plan.budget.epsilon, (), None, (row, row, row), statement)

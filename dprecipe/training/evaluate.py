@@ -66,14 +66,14 @@ class HeldOut:
 
     def score(self, state: Mapping[str, Tensor]) -> Score:
         """Score the model with the weights in `state`, in evaluation mode; its code may write to them."""
-        right, loss, absolute = 0, 0.0, 0.0
+        correct, loss, absolute = 0, 0.0, 0.0
         with torch.no_grad(), in_full_precision():
             for start in range(0, len(self._records), self._size):
                 arrays = self._records.batch(slice(start, start + self._size))
                 features, labels = (torch.from_numpy(array).to(self._device) for array in arrays)
                 outputs = functional_call(self._model, dict(state), (features,))
                 if self._target is None:
-                    right += int((outputs.argmax(1) == labels).sum())
+                    correct += int((outputs.argmax(1) == labels).sum())
                     loss += float(cross_entropy(outputs, labels).sum())
                 else:
                     errors = outputs[:, 0].double() - in_units(labels, self._target)
@@ -82,5 +82,5 @@ class HeldOut:
         count = len(self._records)
         mean_loss, mean_absolute = loss / max(1, count), absolute / max(1, count)
         if self._target is None:
-            return Score(right / max(1, count), mean_loss, count)
+            return Score(correct / max(1, count), mean_loss, count)
         return Score(None, mean_loss, count, mean_absolute)

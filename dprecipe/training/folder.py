@@ -120,9 +120,9 @@ class RunFolder:
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise RunFailed(f"{path}: can't make the run folder: {error.strerror}") from None
-        return RunFolder(path).kept()
+        return RunFolder(path).sync_name()
 
-    def kept(self) -> RunFolder:
+    def sync_name(self) -> RunFolder:
         """This folder, whose name is on disk: a ledger in it can't be lost with it.
 
         Raises:
@@ -138,22 +138,22 @@ class RunFolder:
         return self
 
     def open_ledger(
-        self, plan: Plan, program: Mapping[str, Any], hold: Callable[[Ledger | None], None]
+        self, plan: Plan, program: Mapping[str, Any], check: Callable[[Ledger | None], None]
     ) -> LedgerWriter:
         """The next attempt on the ledger, where the run has no release yet: asked under the ledger's lock, since
-        another process may have made one while this one read its records. See `LedgerWriter` for `hold`.
+        another process may have made one while this one read its records. See `LedgerWriter` for `check`.
 
         Raises:
             UsageFault: the run is complete.
         """
 
-        def hold_unreleased(before: Ledger | None) -> None:
-            self._hold_unreleased()
-            hold(before)
+        def check_unreleased(before: Ledger | None) -> None:
+            self._check_unreleased()
+            check(before)
 
-        return LedgerWriter(self.ledger, plan.digest, program, hold_unreleased)
+        return LedgerWriter(self.ledger, plan.digest, program, check_unreleased)
 
-    def _hold_unreleased(self) -> None:
+    def _check_unreleased(self) -> None:
         if os.path.lexists(self.release):
             raise UsageFault(
                 f"{self.path}: this run is complete", "see its release/ folder; start a new run with --out"
@@ -176,8 +176,8 @@ class RunFolder:
                 f"resume as it was started ({RunFolder(path)._started_with()}), or start anew with --out",
             )
         folder = RunFolder(path)
-        folder._hold_unreleased()
-        return folder.kept()
+        folder._check_unreleased()
+        return folder.sync_name()
 
     def _started_with(self) -> str:
         try:

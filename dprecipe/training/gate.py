@@ -42,7 +42,7 @@ from dprecipe.training.noise import add_noise
 # Of the time between events, at most this part may go to the ledger; blocks grow until it holds.
 LEDGER_SHARE = 0.01
 # A crash loses at most a block: no block is longer than this, nor than a fiftieth of the plan.
-LONGEST_BLOCK = 64
+MAX_BLOCK = 64
 
 
 def distribution_of(event: Event) -> Distribution:
@@ -172,20 +172,20 @@ class Gate:
 
     def _next(self) -> Charge | None:
         """The next event, and how often it is planned in a row."""
-        ahead = self.done
+        remaining = self.done
         for charge in self.planned:
-            if ahead < charge.count:
-                return Charge(charge.event, charge.count - ahead)
-            ahead -= charge.count
+            if remaining < charge.count:
+                return Charge(charge.event, charge.count - remaining)
+            remaining -= charge.count
         return None
 
     def _reserve(self, following: Charge) -> bool:
         event = following.event
-        longest = min(LONGEST_BLOCK, max(1, count_events(self.planned) // 50), following.count)
-        wanted = event.line_weight  # an event with a long line: reserve more of them by one
+        max_count = min(MAX_BLOCK, max(1, count_events(self.planned) // 50), following.count)
+        count = event.line_weight  # an event with a long line: reserve more of them by one
         if self._step_seconds > 0:
-            wanted = max(wanted, math.ceil(self._ledger_seconds / (LEDGER_SHARE * self._step_seconds)))
-        count = min(max(1, wanted), longest, self._affordable(event, longest))
+            count = max(count, math.ceil(self._ledger_seconds / (LEDGER_SHARE * self._step_seconds)))
+        count = min(max(1, count), max_count, self._affordable(event, max_count))
         if count < 1:
             return False
         start = time.monotonic()
@@ -196,19 +196,19 @@ class Gate:
             self._room = (event, self._room[1] - count)
         return True
 
-    def _affordable(self, event: Event, wanted: int) -> int:
-        """How many more of these events the budget holds, up to `wanted`."""
+    def _affordable(self, event: Event, count: int) -> int:
+        """How many more of these events the budget holds, up to `count`."""
         counts: Counter[Event] = Counter()
-        for charge in [*self._charged, Charge(event, wanted)]:
+        for charge in [*self._charged, Charge(event, count)]:
             counts[charge.event] += charge.count
         planned: Counter[Event] = Counter()
         for charge in self.planned:
             planned[charge.event] += charge.count
         if counts <= planned:
-            return wanted  # part of what the plan was solved for
+            return count  # part of what the plan was solved for
         if self._room is None or self._room[0] != event:
             self._room = (event, self._room_for(event))
-        return min(wanted, self._room[1])
+        return min(count, self._room[1])
 
     def _room_for(self, event: Event) -> int:
         """How many more of these events the budget holds, or all that are planned."""

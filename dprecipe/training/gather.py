@@ -33,7 +33,7 @@ class Gathered:
     that were read from files."""
 
     sources: dict[Role, RecordSource] = field(default_factory=dict)
-    tallies: dict[Role, SourceCounts] = field(default_factory=dict)
+    counts: dict[Role, SourceCounts] = field(default_factory=dict)
 
     def prepared(self, role: Role) -> RecordSource | None:
         """The records of a role as a run reads them; None where there are none. They are kept once."""
@@ -46,11 +46,11 @@ class Gathered:
         """`data-check.json` and `data-check.txt`, counts of private records, into a run's private folder."""
         content = {
             "schema": "dprecipe.data-check/v1",
-            "sources": {role: counts.as_json() for role, counts in self.tallies.items()},
+            "sources": {role: counts.as_json() for role, counts in self.counts.items()},
         }
         for name, text in (
             ("data-check.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n"),
-            ("data-check.txt", as_text(self.tallies)),
+            ("data-check.txt", as_text(self.counts)),
         ):
             try:
                 durable.replace_file(private / name, text.encode())
@@ -99,9 +99,9 @@ def gather_records(plan: Plan, root: Path, objects: Mapping[Role, object | None]
         identity = plan.room.identity if role == "train" else None
         both = attempt(partial(read, block, plan.data, root, role, identity))
         if both is not None:
-            gathered.sources[role], gathered.tallies[role] = both
+            gathered.sources[role], gathered.counts[role] = both
     if not faults:
-        read_from_files = {role: source for role, source in gathered.sources.items() if role in gathered.tallies}
+        read_from_files = {role: source for role, source in gathered.sources.items() if role in gathered.counts}
         attempt(lambda: check_records(plan.data, root, read_from_files.get))
     if faults:
         raise combine_faults(faults)

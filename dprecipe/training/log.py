@@ -60,16 +60,16 @@ def append_line(path: Path, row: Mapping[str, float]) -> None:
             with open(durable.open_regular(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
                 file.write(_line(list(row.values())))
             return
-        kept = before.rows if before.names == names else ()
-        lines = [",".join(names).encode() + b"\n", *(_line(list(each.values())) for each in (*kept, row))]
+        previous = before.rows if before.names == names else ()
+        lines = [",".join(names).encode() + b"\n", *(_line(list(each.values())) for each in (*previous, row))]
         durable.replace_file(path, b"".join(lines))
     except OSError as error:
-        if path not in _told:
-            _told.add(path)
+        if path not in _reported:
+            _reported.add(path)
             report_progress(f"{path}: can't be written ({error.strerror}); the run goes on without this log")
 
 
-_told: set[Path] = set()
+_reported: set[Path] = set()
 
 
 def _line(values: Sequence[float]) -> bytes:

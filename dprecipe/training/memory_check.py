@@ -52,10 +52,12 @@ def check_memory(plan: Plan, build: Build, model: nn.Module, records: RecordSour
     report_progress(f"{device}: {UNTESTED}; `make gpu-check` tries what a run relies on")
     torch.cuda.reset_peak_memory_stats(device)
     check_step(
-        plan.runtime.physical_batch, lambda most: made_up_step(plan, build, model, records, device, most), device
+        plan.runtime.physical_batch,
+        lambda max_records: run_synthetic_step(plan, build, model, records, device, max_records),
+        device,
     )
-    taken, there = torch.cuda.max_memory_allocated(device), torch.cuda.mem_get_info(device)[1]
-    report_progress(f"a step takes {taken / 2**30:.1f} GiB of the {there / 2**30:.0f} GiB of {device}")
+    used, total = torch.cuda.max_memory_allocated(device), torch.cuda.mem_get_info(device)[1]
+    report_progress(f"a step takes {used / 2**30:.1f} GiB of the {total / 2**30:.0f} GiB of {device}")
 
 
 def check_step(records: int, step: Step, device: torch.device) -> None:
@@ -109,12 +111,12 @@ class Zeros:
         return np.repeat(features, count, 0), np.repeat(labels, count, 0)
 
 
-def made_up_step(
-    plan: Plan, build: Build, model: nn.Module, records: RecordSource, device: torch.device, most: int
+def run_synthetic_step(
+    plan: Plan, build: Build, model: nn.Module, records: RecordSource, device: torch.device, max_records: int
 ) -> None:
     """The sum, the noise and the update of a step on synthetic records, at most so many at once; all is thrown away."""
     # Not compiled: that is done once, where its program is kept.
-    runtime = plan.runtime.model_copy(update={"physical_batch": most, "compile": False})
+    runtime = plan.runtime.model_copy(update={"physical_batch": max_records, "compile": False})
     plan = replace(plan, runtime=runtime)
     store = Store(Zeros(plan, records), device, lambda generator: make_augmentation(plan.data.preprocess, generator))
     with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +127,7 @@ def made_up_step(
             ticket = gate.admit()
             if ticket is None:
                 raise RunFailed("the gate admits not even one event of the plan")
-            units = min(store.units, most, math.ceil(batch_size_bound(plan.room.largest_expected_batch)))
+            units = min(store.units, max_records, math.ceil(batch_size_bound(plan.room.largest_expected_batch)))
             with in_full_precision():
                 module.try_out(ticket, np.arange(units))
         finally:

@@ -21,12 +21,12 @@ def augmentation_moves(spec: Affine, generator: torch.Generator) -> Callable[[Te
     def moved(x: Tensor) -> Tensor:
         draws = torch.rand((6, len(x)), generator=generator, device=generator.device).to(x.device) * 2 - 1
         angle = draws[0] * math.radians(spec.degrees)
-        wide, high = 1 + draws[1] * spec.scale, 1 + draws[2] * spec.scale
-        lean, right, down = draws[3] * spec.shear, 2 * draws[4] * spec.shift, 2 * draws[5] * spec.shift
+        width_scale, height_scale = 1 + draws[1] * spec.scale, 1 + draws[2] * spec.scale
+        shear, shift_x, shift_y = draws[3] * spec.shear, 2 * draws[4] * spec.shift, 2 * draws[5] * spec.shift
         matrix = torch.stack(
             [
-                torch.stack([angle.cos() * wide, lean - angle.sin() * high, right], 1),
-                torch.stack([angle.sin() * wide, angle.cos() * high, down], 1),
+                torch.stack([angle.cos() * width_scale, shear - angle.sin() * height_scale, shift_x], 1),
+                torch.stack([angle.sin() * width_scale, angle.cos() * height_scale, shift_y], 1),
             ],
             1,
         )

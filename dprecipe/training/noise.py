@@ -61,14 +61,14 @@ FINE = 20
 CHUNK = (1 << 16) - 32
 """Numbers at a time: on a CPU, so many that all there is of them stays in the cache, and that torch leaves an operation
 on half of them to one thread; their pairs take whole blocks of the keystream."""
-LEAST = 4
+MIN_CHUNKS = 4
 """No thread is asked for less than so many chunks."""
 MIN_ON_DEVICE = 1 << 18
 """A GPU makes the noise of no fewer numbers: the kernels of a chunk take some milliseconds to start, however short the
 chunk is, and a CPU draws so many numbers in two. An estimate; `benchmarks/gpu.py` measures it."""
 _PAIR = 12
 """Bytes of the keystream for two normal draws."""
-Adding = Callable[[Tensor, float | Tensor], None]
+NoiseAdder = Callable[[Tensor, float | Tensor], None]
 """Adds noise of a scale, one for all numbers or one for each, to a vector."""
 
 
@@ -86,51 +86,54 @@ def add_noise(value_P: Tensor, distribution: Distribution, scale: float | Tensor
     Raises:
         ValueError: a scale is not positive, or too small or too large for doubles to have such a lattice.
     """
-    given, value_P = value_P, value_P.detach()
+    original, value_P = value_P, value_P.detach()
     device, size = value_P.device, value_P.numel()
     if isinstance(scale, Tensor) and size:
         lattice_spacing(float(scale.min())), lattice_spacing(float(scale.max()))  # raises where one has no lattice
     with _LOCK:
         if device.type != "cpu":
-            _in_chunks(value_P, scale, CHUNK << 6, _elsewhere(distribution, stream, device, size))
+            _in_chunks(value_P, scale, CHUNK << 6, _device_adder(distribution, stream, device, size))
         elif distribution.family != "gaussian":
             _in_chunks(
-                value_P, scale, CHUNK, _drawn(lambda count: torch.from_numpy(draw_noise(distribution, stream, count)))
+                value_P,
+                scale,
+                CHUNK,
+                _adder_of(lambda count: torch.from_numpy(draw_noise(distribution, stream, count))),
             )
         else:
             chunks = math.ceil(size / CHUNK)
-            threads = max(1, min(torch.get_num_threads(), chunks // LEAST))
+            threads = max(1, min(torch.get_num_threads(), chunks // MIN_CHUNKS))
             if threads == 1:
-                _in_chunks(value_P, scale, CHUNK, _on_cpu(stream, _room(device, min(CHUNK, size))))
+                _in_chunks(value_P, scale, CHUNK, _cpu_adder(stream, _buffer(device, min(CHUNK, size))))
             else:
-                _side_by_side(value_P, scale, stream, [chunks * number // threads for number in range(threads + 1)])
-    return given
+                _add_in_threads(value_P, scale, stream, [chunks * number // threads for number in range(threads + 1)])
+    return original
 
 
-def _side_by_side(value_P: Tensor, scale: float | Tensor, stream: Stream, ends: Sequence[int]) -> None:
+def _add_in_threads(value_P: Tensor, scale: float | Tensor, stream: Stream, ends: Sequence[int]) -> None:
     """A thread for the chunks from each end to the next."""
-    _rooms.extend(_Room(value_P.device, CHUNK) for _ in range(len(ends) - 1 - len(_rooms)))
+    _buffers.extend(_DrawBuffer(value_P.device, CHUNK) for _ in range(len(ends) - 1 - len(_buffers)))
     streams = stream.shared([CHUNK // 2 * _PAIR // BLOCK * first for first in ends[:-1]])
 
-    def add(first: int, last: int, stream: Stream, room: _Room) -> None:
+    def add(first: int, last: int, stream: Stream, buffer: _DrawBuffer) -> None:
         part = slice(CHUNK * first, CHUNK * last)
         with torch.no_grad():  # modes are each thread's own
-            _in_chunks(value_P[part], _of(scale, part), CHUNK, _on_cpu(stream, room))
+            _in_chunks(value_P[part], _scale_of(scale, part), CHUNK, _cpu_adder(stream, buffer))
 
     with ThreadPoolExecutor(len(streams)) as threads:
-        list(threads.map(add, ends[:-1], ends[1:], streams, _rooms))  # as a list: it raises what a thread raised
+        list(threads.map(add, ends[:-1], ends[1:], streams, _buffers))  # as a list: it raises what a thread raised
 
 
-def _in_chunks(value_P: Tensor, scale: float | Tensor, chunk: int, add: Adding) -> None:
+def _in_chunks(value_P: Tensor, scale: float | Tensor, chunk: int, add: NoiseAdder) -> None:
     size = value_P.numel()
     for start in range(0, size, chunk):
         part = slice(start, start + chunk)
-        add(value_P if size <= chunk else value_P[part], _of(scale, part))
+        add(value_P if size <= chunk else value_P[part], _scale_of(scale, part))
         for half in (slice(at, at + chunk // 2) for at in range(start, min(size, start + chunk), chunk // 2)):
-            onto_lattice(value_P[half], _of(scale, half))
+            onto_lattice(value_P[half], _scale_of(scale, half))
 
 
-def _of(scale: float | Tensor, part: slice) -> float | Tensor:
+def _scale_of(scale: float | Tensor, part: slice) -> float | Tensor:
     """The scale of a part of the numbers."""
     return scale[part] if isinstance(scale, Tensor) else scale
 
@@ -149,8 +152,8 @@ def onto_lattice(value: Tensor, scale: float | Tensor) -> None:
     """
     if isinstance(scale, Tensor):
         power = scale.view(torch.int64).bitwise_and(_EXPONENT).view(torch.float64)  # of two, the largest not above it
-        there = power.mul_(1.5 * 2.0 ** (52 - FINE))
-        value.add_(there).sub_(there)
+        shift = power.mul_(1.5 * 2.0 ** (52 - FINE))
+        value.add_(shift).sub_(shift)
     else:
         far = 1.5 * 2.0**52 * lattice_spacing(scale)
         value.add_(far).sub_(far)
@@ -160,18 +163,18 @@ _EXPONENT = 0x7FF << 52
 """Where a double has its exponent."""
 
 
-def _elsewhere(distribution: Distribution, stream: Stream, device: torch.device, size: int) -> Adding:
+def _device_adder(distribution: Distribution, stream: Stream, device: torch.device, size: int) -> NoiseAdder:
     """To `size` numbers on another device, at most `CHUNK` << 6 at a time."""
     if size < MIN_ON_DEVICE:
-        return _drawn(lambda count: _copied(distribution, stream, count, device))
+        return _adder_of(lambda count: _copied(distribution, stream, count, device))
     if distribution.family == "gaussian":
-        return _on_device(stream, device, min(CHUNK << 6, size))
+        return _keystream_adder(stream, device, min(CHUNK << 6, size))
     stream.shared(())  # nobody else draws from it
     blocks = Keystream(stream.key, device)
-    return _drawn(lambda count: draw_from(distribution, blocks, count))
+    return _adder_of(lambda count: draw_from(distribution, blocks, count))
 
 
-def _drawn(draws: Callable[[int], Tensor]) -> Adding:
+def _adder_of(draws: Callable[[int], Tensor]) -> NoiseAdder:
     """Adds scale × draws of scale 1, of which there are as many as asked for."""
 
     def add(value: Tensor, scale: float | Tensor) -> None:
@@ -187,50 +190,50 @@ def _drawn(draws: Callable[[int], Tensor]) -> Adding:
 def _copied(distribution: Distribution, stream: Stream, count: int, device: torch.device) -> Tensor:
     """Draws of scale 1, from the CPU, as they are: onto the lattice goes nothing but their sum with a value. The device
     is not waited for; what it still copies, torch does not use again."""
-    drawn = torch.zeros(count, dtype=torch.float64, pin_memory=device.type == "cuda")
+    draws = torch.zeros(count, dtype=torch.float64, pin_memory=device.type == "cuda")
     if distribution.family == "gaussian":
-        add = _on_cpu(stream, _room(drawn.device, min(CHUNK, count)))
-        for part in torch.split(drawn, CHUNK):
+        add = _cpu_adder(stream, _buffer(draws.device, min(CHUNK, count)))
+        for part in torch.split(draws, CHUNK):
             add(part, 1.0)
     else:
-        drawn.copy_(torch.from_numpy(draw_noise(distribution, stream, count)))
-    return drawn.to(device, non_blocking=True)
+        draws.copy_(torch.from_numpy(draw_noise(distribution, stream, count)))
+    return draws.to(device, non_blocking=True)
 
 
-def _on_cpu(stream: Stream, room: _Room) -> Adding:
+def _cpu_adder(stream: Stream, buffer: _DrawBuffer) -> NoiseAdder:
     """Adds scale × standard normal draws to a vector for which there is room."""
 
     def add(value: Tensor, scale: float | Tensor) -> None:
-        room.cut(value.numel())
-        stream.fill(room.bytes_B)
-        room.add(value, scale)
+        buffer.cut(value.numel())
+        stream.fill(buffer.bytes_B)
+        buffer.add(value, scale)
 
     return add
 
 
-def _on_device(stream: Stream, device: torch.device, most: int) -> Adding:
-    """As `_on_cpu`, from a keystream that is made on the device, to a vector of at most `most` numbers."""
+def _keystream_adder(stream: Stream, device: torch.device, max_count: int) -> NoiseAdder:
+    """As `_cpu_adder`, from a keystream that is made on the device, to a vector of at most `max_count` numbers."""
     stream.shared(())  # nobody else draws from it
-    room, blocks = _room(device, most), Keystream(stream.key, device)
+    buffer, blocks = _buffer(device, max_count), Keystream(stream.key, device)
 
     def add(value: Tensor, scale: float | Tensor) -> None:
-        room.cut(value.numel(), blocks.next(math.ceil(_PAIR * ((value.numel() + 1) // 2) / BLOCK)))
-        room.add(value, scale)
+        buffer.cut(value.numel(), blocks.next(math.ceil(_PAIR * ((value.numel() + 1) // 2) / BLOCK)))
+        buffer.add(value, scale)
 
     return add
 
 
 @final
-class _Room:
+class _DrawBuffer:
     """Memory for the draws of a chunk. It is kept: fresh pages cost as much as what is written to them, and a view of
     it takes as long as a thousand draws."""
 
-    def __init__(self, device: torch.device, most: int) -> None:
-        pairs = (most + 1) // 2
+    def __init__(self, device: torch.device, max_count: int) -> None:
+        pairs = (max_count + 1) // 2
         self._whole_B = np.empty(_PAIR * pairs if device.type == "cpu" else 0, dtype=np.uint8)
         with torch.inference_mode(False):  # it is of use in any mode
             self._memory = torch.empty(3, pairs, dtype=torch.float64, device=device)
-            self._least = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
+            self._offset = torch.tensor(2.0**-64, dtype=torch.float64, device=device)
         self._pairs = -1
 
     def cut(self, count: int, words: Tensor | None = None) -> None:
@@ -238,28 +241,28 @@ class _Room:
         pairs = (count + 1) // 2
         if pairs == self._pairs and words is None:
             return
-        kept = pairs if words is None else -1
+        pairs_cut = pairs if words is None else -1
         self.bytes_B = self._whole_B[: _PAIR * pairs]
         if words is None:
             words = torch.from_numpy(self.bytes_B.view(np.int32))
         self._uniform, self._angle = words[: 2 * pairs].view(torch.int64), words[2 * pairs : 3 * pairs]
         self._radius, self._cosine, self._sine = self._memory[:, :pairs].unbind()
-        self._pairs = kept  # last: an interruption leaves no views of another size
+        self._pairs = pairs_cut  # last: an interruption leaves no views of another size
 
     def add(self, value: Tensor, scale: float | Tensor) -> None:
         """Add scale × normal draws to as many numbers, by Box and Muller's transformation."""
         radius, cosine, sine = self._radius, self._cosine, self._sine
         # ± u = (k + 1/2) 2^-63 for a k of 64 bits with its sign, and sqrt(-log u²).
         radius.copy_(self._uniform)
-        torch.add(self._least, radius, alpha=2.0**-63, out=radius)
+        torch.add(self._offset, radius, alpha=2.0**-63, out=radius)
         radius.mul_(radius).log_().neg_().sqrt_()
         sine.copy_(self._angle).mul_(2 * math.pi * 2.0**-32)
         torch.cos(sine, out=cosine)
         sine.sin_()
-        half, rest = radius.numel(), value.numel() - radius.numel()
-        _add(value[:half], cosine, radius, _of(scale, slice(half)))
-        if rest:
-            _add(value[half:], sine[:rest], radius[:rest], _of(scale, slice(half, None)))
+        half, remaining = radius.numel(), value.numel() - radius.numel()
+        _add(value[:half], cosine, radius, _scale_of(scale, slice(half)))
+        if remaining:
+            _add(value[half:], sine[:remaining], radius[:remaining], _scale_of(scale, slice(half, None)))
 
 
 def _add(value: Tensor, angle: Tensor, radius: Tensor, scale: float | Tensor) -> None:
@@ -269,8 +272,8 @@ def _add(value: Tensor, angle: Tensor, radius: Tensor, scale: float | Tensor) ->
         value.addcmul_(angle, radius, value=scale)
 
 
-_room = lru_cache(maxsize=2)(_Room)
-_rooms: list[_Room] = []
+_buffer = lru_cache(maxsize=2)(_DrawBuffer)
+_buffers: list[_DrawBuffer] = []
 """One for each thread."""
 _LOCK = threading.Lock()
 """Held while the memory is in use."""

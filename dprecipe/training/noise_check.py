@@ -51,7 +51,7 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
         keystream_known(place)
     counts = (DRAWS,) if place.type == "cpu" else (DRAWS, max(DRAWS, MIN_ON_DEVICE))
     check = check_lattice(
-        (_drawn(plan, charge, place, count), distribution, scale)
+        (_draw_noise(plan, charge, place, count), distribution, scale)
         for (distribution, scale, _), charge in noises.items()
         for count in counts
     )
@@ -85,7 +85,7 @@ def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Distribution, float
     Raises:
         RunFailed: one is not of its distribution.
     """
-    measured = [_measured(*drawn) for drawn in draws]
+    measured = [_measure(*noise) for noise in draws]
     return Check(
         "noise_scale",
         "noise drawn by the gate has the planned distribution, scale and symmetry",
@@ -94,7 +94,7 @@ def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Distribution, float
     )
 
 
-def _drawn(plan: Plan, charge: Charge, device: torch.device, count: int) -> NDArray[np.float64]:
+def _draw_noise(plan: Plan, charge: Charge, device: torch.device, count: int) -> NDArray[np.float64]:
     with tempfile.TemporaryDirectory() as folder:
         ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
         gate = Gate([charge], plan.budget, ledger, Secrets())
@@ -102,19 +102,19 @@ def _drawn(plan: Plan, charge: Charge, device: torch.device, count: int) -> NDAr
         if ticket is None:
             raise RunFailed("the gate admits not even one event of the plan")
         zeros = torch.zeros(count, dtype=torch.float64, device=widest_type(device))
-        drawn: NDArray[np.float64] = gate.release(ticket, ClippedSum(zeros, 1.0, charge.event.norm)).cpu().numpy()
+        noise: NDArray[np.float64] = gate.release(ticket, ClippedSum(zeros, 1.0, charge.event.norm)).cpu().numpy()
         ledger.abandon()
-    return drawn
+    return noise
 
 
-def _measured(drawn: NDArray[np.float64], distribution: Distribution, scale: float) -> str:
-    count = len(drawn)
+def _measure(noise: NDArray[np.float64], distribution: Distribution, scale: float) -> str:
+    count = len(noise)
     # Magnitudes show an error of the scale best: by about a half of it.
-    sizes = np.sort(np.abs(drawn)) / scale
+    sizes = np.sort(np.abs(noise)) / scale
     expected = 2 * distribution.cdf(sizes) - 1
     ranks = np.arange(count)
     distance = float(max((expected - ranks / count).max(), ((ranks + 1) / count - expected).max()))
-    positive = float((drawn > 0).mean())
+    positive = float((noise > 0).mean())
     measured = (
         f"{distribution.family}: distance {distance:.5f} from the planned distribution over {count:,} draws, "
         f"{positive:.2%} positive"

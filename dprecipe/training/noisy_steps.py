@@ -23,10 +23,10 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.events import Event
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.gate import Gate, Ticket
-from dprecipe.training.kept import TensorSnapshot
 from dprecipe.training.optimise import Average, apply_weight_decay, learning_rate, optimizer_of
-from dprecipe.training.processes import Led, Processes, SingleProcess
+from dprecipe.training.processes import FollowerGate, Processes, SingleProcess
 from dprecipe.training.records import Store, StoredBatch
+from dprecipe.training.snapshot import TensorSnapshot
 
 
 @final
@@ -74,7 +74,7 @@ class NoisySteps(lightning.LightningModule):
     """Manual optimisation on noisy sums; the trainer only counts."""
 
     def __init__(
-        self, plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets, sums: BatchSums
+        self, plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate, secrets: Secrets, sums: BatchSums
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -88,7 +88,7 @@ class NoisySteps(lightning.LightningModule):
         self.stop_requested = False
         self.processes: Processes = SingleProcess()
         """Who takes part in each step; set before the first."""
-        self.kept: TensorSnapshot | None = None
+        self.snapshot: TensorSnapshot | None = None
         """Of a module from Python, what it was: set once its weights are those it goes on from."""
         self._plan = plan
         self._sums = sums
@@ -128,7 +128,7 @@ class NoisySteps(lightning.LightningModule):
         stored = self._sums.batch(self._store, part, self.processes.seed(self._secrets.stream("augmentation", index)))
         step = NoisyStep(self.steps_done, ticket.event)
         # Another seed: what one record's augmentation draws must not be what a layer draws for another.
-        still = nullcontext() if self.kept is None else self.kept.still()
+        still = nullcontext() if self.snapshot is None else self.snapshot.refuse_moves()
         with still, drawing_from(self.processes.seed(self._secrets.stream("layers", index)), self.device):
             summed = self._sums.summed(self.model, stored, step)
         summed = replace(summed, value=self.processes.summed(summed.value))
@@ -211,7 +211,7 @@ class NoisySteps(lightning.LightningModule):
         self.average.value = None if average is None else average.to(next(self.model.parameters()).device)
 
     def _weights(self) -> dict[str, Tensor]:
-        return self.model.state_dict() if self.kept is None else self.kept.weights()
+        return self.model.state_dict() if self.snapshot is None else self.snapshot.weights()
 
     def released_state(self) -> dict[str, Tensor]:
         """The weights that are released: the average where there is one."""
@@ -223,7 +223,7 @@ class NoisySteps(lightning.LightningModule):
         return copy
 
 
-Build = Callable[[Plan, nn.Module, Store, Gate | Led, Secrets], NoisySteps]
+Build = Callable[[Plan, nn.Module, Store, Gate | FollowerGate, Secrets], NoisySteps]
 """Makes a mechanism's program of a plan, a model and its records."""
 
 

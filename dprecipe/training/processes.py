@@ -64,7 +64,7 @@ class Processes(Protocol):
     def seed(self, stream: Stream) -> int:
         """A seed of this process's own."""
 
-    def check_same(self, what: str, value: object) -> None:
+    def check_same(self, name: str, value: object) -> None:
         """Every process has the same value.
 
         Raises:
@@ -93,12 +93,12 @@ class SingleProcess:
     def seed(self, stream: Stream) -> int:
         return stream.seed()
 
-    def check_same(self, what: str, value: object) -> None:
+    def check_same(self, name: str, value: object) -> None:
         return
 
 
 @final
-class Together:
+class ProcessGroup:
     """Processes of one group of torch.distributed; the one of rank 0 leads."""
 
     def __init__(self, device: torch.device) -> None:
@@ -135,20 +135,20 @@ class Together:
     def seed(self, stream: Stream) -> int:
         return int(stream.words(self.count)[self.rank] >> 1)
 
-    def check_same(self, what: str, value: object) -> None:
-        held: list[Any] = [None] * self.count
+    def check_same(self, name: str, value: object) -> None:
+        values: list[Any] = [None] * self.count
         with reporting_unreachable():
-            distributed.all_gather_object(held, value, group=self._objects)
-        other = next((rank for rank, result in enumerate(held) if result != held[0]), None)
+            distributed.all_gather_object(values, value, group=self._objects)
+        other = next((rank for rank, result in enumerate(values) if result != values[0]), None)
         if other is not None:
             raise UsageFault(
-                f"process {other} of this run has another {what} than process 0",
+                f"process {other} of this run has another {name} than process 0",
                 "start every process with the same recipe, records and version",
             )
 
 
 @final
-class Led:
+class FollowerGate:
     """In the place of a gate, where another process leads: it admits nothing and releases nothing."""
 
     stop_reason = None
@@ -199,7 +199,7 @@ def join_processes(device: torch.device) -> Processes:
             else:
                 distributed.init_process_group("gloo", timeout=PATIENCE)
     with reporting_unreachable():
-        return Together(device)
+        return ProcessGroup(device)
 
 
 @contextmanager

@@ -29,18 +29,18 @@ from dprecipe.models.private import inspect_module
 from dprecipe.models.schema import Pretrained, Transformer, Transformers
 from dprecipe.models.zoo.hub import SequenceClassifier, config_of, folder_of
 from dprecipe.progress import report_progress
+from dprecipe.training.device_choice import device_for
 from dprecipe.training.engine.clipped_sum import per_record_gradients
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise_check import noise_scale
 from dprecipe.training.precision_check import single_precision
-from dprecipe.training.probe.program import Check, run_probe
+from dprecipe.training.probe.program import Check, examine_module, require_passed
 from dprecipe.training.probe.sums import SumTests
 from dprecipe.training.processes import is_worker, local_rank
 from dprecipe.training.provenance import RunProvenance
 from dprecipe.training.records import RecordSource, Store
 from dprecipe.training.released import refuse_python_tensors
-from dprecipe.training.runner import Given
-from dprecipe.training.worth_moving import device_for
+from dprecipe.training.runner import PythonInputs
 
 DEVIATIONS = 8
 """A batch of Poisson sampling is larger than this many standard deviations above the expected one with a probability
@@ -98,12 +98,12 @@ def prepare(
     tests: Callable[[Plan, nn.Module], SumTests],
     records: Callable[[], Sets],
     model: nn.Module | None = None,
-    given: object | None = None,
+    python_records: object | None = None,
 ) -> StepwiseProgram:
-    """Build the model, probe the program on synthetic records, and only then bring in its records.
+    """Build the model, probe the program on synthetic records, and only then read its records.
 
-    `tests`: what the probe asks of the mechanism's sums. `given`: training records from Python. Their shape, the type
-    of their numbers and the names of their fields decide how a module from Python is called; no value is looked at.
+    `tests`: the probe's checks of the mechanism's sums. `python_records`: training records from Python. Their shape,
+    the type of their numbers and the names of their fields decide how a module from Python is called; no value is read.
 
     Raises:
         DataFault: the data is not what the recipe declares.
@@ -113,7 +113,7 @@ def prepare(
     """
     data_facts = describe_data(plan.data)
     device = device_of(plan.runtime.device)
-    built, initial = build_started_model(plan, data_facts) if model is None else (use_own_model(plan, model), None)
+    built, initial = build_started_model(plan, data_facts) if model is None else (use_python_model(plan, model), None)
     findings = inspect_module(built)
     if any(finding.is_error for finding in findings):
         raise PlanRefused(findings)
@@ -123,7 +123,7 @@ def prepare(
         refuse_python_tensors(plan, built)
     device = device_for(plan.runtime.device, device, built, data_facts.shape, plan.room.largest_expected_batch)
     built.to(device)
-    form = form_of(plan, data_facts, built, given)
+    form = form_of(plan, data_facts, built, python_records)
     if model is not None:
         built, form, single = adapt_module(built, form)
         if single:
@@ -131,7 +131,10 @@ def prepare(
     report_progress("checking the program and its noise on synthetic records")
     sums = tests(plan, built)
     largest = records_at_once(plan)
-    checks = run_probe(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest)
+    checks = require_passed(
+        examine_module(built, cross_entropy, form, data_facts.classes, per_record_gradients, sums, largest=largest),
+        built,
+    )
     checks = (*checks, single_precision(device), noise_scale(plan, device))
     sets = records()
     store = Store(sets.train, device, lambda generator: make_augmentation(plan.data.preprocess, generator))
@@ -139,18 +142,18 @@ def prepare(
     return StepwiseProgram(built, model is not None, store, sets, data_facts, device, checks, initial, config)
 
 
-def form_of(plan: Plan, public: DataFacts, built: nn.Module, given: object | None = None) -> Form:
+def form_of(plan: Plan, public: DataFacts, built: nn.Module, python_records: object | None = None) -> Form:
     """What records look like: as declared, or as those from Python come."""
     tokens = public.vocabulary
     if isinstance(plan.model, Transformer):
         tokens = plan.model.vocabulary or tokens
     if isinstance(built, SequenceClassifier):
         tokens = int(built.network.config.vocab_size)
-    if isinstance(given, Records):
-        if tokens is None and given.features.dtype.kind in "iu" and given.features.dtype != np.uint8:
+    if isinstance(python_records, Records):
+        if tokens is None and python_records.features.dtype.kind in "iu" and python_records.features.dtype != np.uint8:
             tokens = 0
-        if given.fields:
-            return Form(given.features.shape[1:], (0,) * len(given.fields), given.fields)
+        if python_records.fields:
+            return Form(python_records.features.shape[1:], (0,) * len(python_records.fields), python_records.fields)
     return Form(public.shape, None if tokens is None else (tokens,))
 
 
@@ -177,7 +180,7 @@ def build_started_model(plan: Plan, public: DataFacts) -> tuple[nn.Module, Initi
     return built, start_from(spec, built, folder, seed)
 
 
-def use_own_model(plan: Plan, model: nn.Module) -> nn.Module:
+def use_python_model(plan: Plan, model: nn.Module) -> nn.Module:
     """A module from Python, which brings its own weights.
 
     Raises:
@@ -191,12 +194,12 @@ def use_own_model(plan: Plan, model: nn.Module) -> nn.Module:
     return model
 
 
-def declared_records(plan: Plan, root: Path, given: Given) -> Sets:
+def declared_records(plan: Plan, root: Path, inputs: PythonInputs) -> Sets:
     """The records the recipe names, or those that came from Python in their place."""
-    train = given.records("train", plan, root)
+    train = inputs.records("train", plan, root)
     if train is None:
         raise DataFault("there are no training records", "name data.train, or pass train=")
-    return Sets(train, given.records("test", plan, root), given.train is not None, given.test is not None)
+    return Sets(train, inputs.records("test", plan, root), inputs.train is not None, inputs.test is not None)
 
 
 def check_width(plan: Plan, records: RecordSource) -> None:
@@ -206,10 +209,10 @@ def check_width(plan: Plan, records: RecordSource) -> None:
         DataFault: they have not.
     """
     features, _ = records.batch(slice(0, 1))
-    found, declared_width = math.prod(features.shape[1:]), describe_data(plan.data).width
-    if found != declared_width:
+    width, declared_width = math.prod(features.shape[1:]), describe_data(plan.data).width
+    if width != declared_width:
         raise DataFault(
-            f"a training record has {found} features, the recipe declares {declared_width}",
+            f"a training record has {width} features, the recipe declares {declared_width}",
             "pass the records the recipe declares",
         )
 

@@ -115,17 +115,17 @@ def _publish(
 
     def check(draft: Path) -> None:
         report_progress("verifying the release as a stranger would")
-        hold_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
+        check_verified(draft, folder.private / "unverified-release", ledger.insecure_seed is not None)
 
     epsilon = release_folder.publish_draft(folder.release, plan, ledger, facts, history, write, check)
     return PublishedRun(epsilon, ledger.insecure_seed is None)
 
 
-def hold_verified(draft: Path, kept: Path, insecure: bool) -> None:
+def check_verified(draft: Path, rejected: Path, insecure: bool) -> None:
     """The release in `draft` verifies; but for its fixed randomness, where that is `insecure`.
 
     Raises:
-        RunFailed: it does not; it is moved to `kept`, in private/, for whoever looks into it.
+        RunFailed: it does not; it is moved to `rejected`, in private/, for whoever looks into it.
     """
     try:
         verify(draft, max_seconds=None, max_memory=None)  # nobody else made it
@@ -133,11 +133,11 @@ def hold_verified(draft: Path, kept: Path, insecure: bool) -> None:
         failures = [line for line in invalid.failures if not insecure or not line.startswith(INSECURE)]
         if not failures:
             return
-        shutil.rmtree(kept, ignore_errors=True)
-        os.rename(draft, kept)
+        shutil.rmtree(rejected, ignore_errors=True)
+        os.rename(draft, rejected)
         raise RunFailed(
             f"the release does not verify, so there is none: {'; '.join(failures)}",
-            f"don't publish it (it is in {kept}); see to what is named, then continue with --resume, which spends "
+            f"don't publish it (it is in {rejected}); see to what is named, then continue with --resume, which spends "
             "nothing more; if it stays, please report this",
         ) from None
 

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from dprecipe.data.records import Records
 from dprecipe.data.records import RecordSource as RecordSource
-from dprecipe.training.ahead import carry_to_device, one_ahead, pin_array, works_beside
 from dprecipe.training.engine.clipped_sum import BatchPart, count_of, physical_slices
-from dprecipe.training.engine.several import FILLED
 from dprecipe.training.engine.sizes import keeps_records, one_size, room_for_records
+from dprecipe.training.engine.unit_rows import PADDING
+from dprecipe.training.prefetch import carry_to_device, pin_array, prefetch, runs_asynchronously
 
 Augment = Callable[[Tensor], Tensor]
 Indices = NDArray[np.int64]
 Fetched = tuple[Tensor, Tensor]
 """Features and labels of some records: on the device, or about to be copied there."""
-AT_ONCE = 4096
+CHUNK_RECORDS = 4096
 """Records that are brought to a device together."""
 
 
@@ -36,10 +36,10 @@ def resident_batch(records: RecordSource, device: torch.device) -> tuple[Tensor,
         return None
     features = torch.empty((len(records), *first.shape[1:]), dtype=torch.from_numpy(first).dtype, device=device)
     labels = torch.empty(len(records), dtype=torch.from_numpy(label).dtype, device=device)
-    for start in range(0, len(records), AT_ONCE):
-        part = slice(start, start + AT_ONCE)
-        some, of_them = records.batch(part)
-        features[part], labels[part] = torch.from_numpy(some).to(device), torch.from_numpy(of_them).to(device)
+    for start in range(0, len(records), CHUNK_RECORDS):
+        part = slice(start, start + CHUNK_RECORDS)
+        some, some_labels = records.batch(part)
+        features[part], labels[part] = torch.from_numpy(some).to(device), torch.from_numpy(some_labels).to(device)
     return features, labels
 
 
@@ -87,13 +87,13 @@ class Store:
         return StoredBatch(self, order[np.repeat(starts[units], counts) + within], numbers)
 
     def fetched(self, parts: Iterable[Indices]) -> Iterator[Fetched]:
-        """The records of each part, for `made_of`: where a device computes by itself and they are not there yet, one
+        """The records of each part, for `build_part`: where a device computes by itself and they are not there yet, one
         part ahead, in a thread. Records that come from somewhere else than memory may not like another thread."""
-        if self._resident is None and works_beside(self.device) and isinstance(self._records, Records):
-            return one_ahead(self._fetch, parts)
+        if self._resident is None and runs_asynchronously(self.device) and isinstance(self._records, Records):
+            return prefetch(self._fetch, parts)
         return map(self._fetch, parts)
 
-    def made_of(self, fetched: Fetched, units: Tensor | None = None, copies: int = 1) -> BatchPart:
+    def build_part(self, fetched: Fetched, units: Tensor | None = None, copies: int = 1) -> BatchPart:
         """Fetched records on the device, each `copies` times in a row, each copy augmented by itself. To be called in
         the order of the parts: augmentation draws here."""
         features, labels = (carry_to_device(tensor, self.device) for tensor in fetched)
@@ -129,17 +129,18 @@ class StoredBatch:
         parts = list(physical_slices(self.units, len(self.indices), size))
         fetched = self.store.fetched(self.indices[part] for part, _ in parts)
         for (_, units), records in zip(parts, fetched, strict=True):
-            yield self.store.made_of(records, units)
+            yield self.store.build_part(records, units)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class BatchOfSeveral:
-    """A batch in which each unit is one record of several rows, for `engine.several`: its records, each `copies` times.
+class UnitRowsBatch:
+    """A batch in which each unit is one record of several rows, for `engine.unit_rows`: its records, each repeated
+    `copies` times.
 
-    `parts` counts rows. Units come by their number of records, and are filled up to the longest beside them, and on to
-    a number of the form 2^k or 3·2^k: the engine makes a plan for each. Where parts have one size, units of another
-    such number are in parts of their own.
+    `parts` counts rows. Units are sorted by their number of records and padded to the longest in their part, and on to
+    a number of the form 2^k or 3·2^k, because the engine makes a plan for each number. On devices where parts have one
+    size, units of different padded numbers are in different parts.
     """
 
     batch: StoredBatch
@@ -154,11 +155,11 @@ class BatchOfSeveral:
         for (_, counts_U, records), fetched in zip(
             cut, self.batch.store.fetched(part for part, *_ in cut), strict=True
         ):
-            batch = self.batch.store.made_of(fetched, copies=self.copies)
+            batch = self.batch.store.build_part(fetched, copies=self.copies)
             shape = (len(counts_U), records * self.copies)
             filled_UR = torch.from_numpy(np.arange(records) >= counts_U[:, None])
             filled_UR = carry_to_device(filled_UR.repeat_interleave(self.copies, 1), batch.labels.device)
-            labels_UR = torch.unflatten(batch.labels, 0, shape).masked_fill(filled_UR, FILLED)
+            labels_UR = torch.unflatten(batch.labels, 0, shape).masked_fill(filled_UR, PADDING)
             yield BatchPart(torch.unflatten(batch.features, 0, shape), labels_UR)
 
     def _cut(self, size: int) -> Iterator[tuple[Indices, Indices, int]]:
@@ -173,16 +174,16 @@ class BatchOfSeveral:
         longest_first = np.argsort(-counts_U, kind="stable")
         start = 0
         while start < len(longest_first):
-            records = _rounded_up(int(counts_U[longest_first[start]]))
+            records = _round_up(int(counts_U[longest_first[start]]))
             units = longest_first[start : start + max(1, size // (records * self.copies))]
             if one_size(self.batch.store.device):  # a unit's shape is its own: another's does not decide it
-                units = units[[_rounded_up(int(count)) == records for count in counts_U[units]]]
+                units = units[[_round_up(int(count)) == records for count in counts_U[units]]]
             within_UR = np.minimum(np.arange(records), counts_U[units][:, None] - 1)
             yield indices[starts_U[units][:, None] + within_UR].ravel(), counts_U[units], records
             start += len(units)
 
 
-def _rounded_up(count: int) -> int:
+def _round_up(count: int) -> int:
     """The next number of the form 2^k or 3·2^k."""
     power = 1 << (count - 1).bit_length()
     return power * 3 // 4 if power * 3 // 4 >= count else power

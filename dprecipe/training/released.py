@@ -80,9 +80,9 @@ def tensors_of(
                 f"the tensor {ascii(name)[:80]} holds numbers of the type {tensor.dtype}, which no release holds",
                 "give it another type (float32, say), or register the buffer with persistent=False",
             )
-    rest: MadeBy = "python" if custom else "file" if from_file else "seed"
+    other: MadeBy = "python" if custom else "file" if from_file else "seed"
     return tuple(
-        ReleasedTensor(name, tuple(tensor.shape), "noisy_steps" if name in trained else rest, DTYPES[tensor.dtype])
+        ReleasedTensor(name, tuple(tensor.shape), "noisy_steps" if name in trained else other, DTYPES[tensor.dtype])
         for name, tensor in sorted(weights.items())
     )
 

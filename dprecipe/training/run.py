@@ -15,7 +15,7 @@ from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.release.folder import load_signing_key
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gather import gather_records
-from dprecipe.training.runner import Given, Rehearsal, Run, Start, runner_of
+from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Start, runner_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,7 +60,7 @@ def run(
     objects: dict[Role, object | None] = {"train": train, "public": public, "test": test}
     gathered = gather_records(plan, root, objects)
     runner = runner_of(plan)  # imports torch: what is wrong with the data has been told
-    program = runner.prepare(plan, root, Given(model, train, public, test, gathered))
+    program = runner.prepare(plan, root, PythonInputs(model, train, public, test, gathered))
     if folder is None:
         return runner.follow(plan, program)
     if not resume:

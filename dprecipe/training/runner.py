@@ -46,11 +46,11 @@ class Start:
 
     moment: datetime
     accept_lost_steps: bool = False
-    """Release a model that lacks most of the steps charged, rather than none: see `training.lost`."""
+    """Release a model that lacks most of the steps charged, rather than none: see `training.lost_steps`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PythonInputs:
     """What came from Python in the place of what the recipe names, and all records, wherever they came from."""
 
     model: nn.Module | None = None
@@ -96,11 +96,11 @@ class Runner(Protocol[P]):
     """
 
     @abstractmethod
-    def prepare(self, plan: Plan, root: Path, given: Given) -> P:
+    def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> P:
         """Try the program on synthetic records, and only then bring in the run's own. Nothing is spent, no file is
         written.
 
-        `root`: where relative paths of data start. `given`: what came from Python.
+        `root`: where relative paths of data start. `inputs`: what came from Python.
 
         Raises:
             UsageFault: something was given that the mechanism has no use for; or no certificate could state this run.

@@ -12,7 +12,7 @@ from dprecipe.screen import write_note
 
 
 @contextmanager
-def stopping_on_signals(request_stop: Callable[[], None], what: str = "step") -> Iterator[None]:
+def stopping_on_signals(request_stop: Callable[[], None], unit: str = "step") -> Iterator[None]:
     """The first Ctrl-C or SIGTERM asks for a stop after the step in hand; the second interrupts at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -21,7 +21,7 @@ def stopping_on_signals(request_stop: Callable[[], None], what: str = "step") ->
     def handle(number: int, frame: Any) -> None:
         request_stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        write_note("", f"stopping after this {what}; press Ctrl-C again to stop at once")
+        write_note("", f"stopping after this {unit}; press Ctrl-C again to stop at once")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

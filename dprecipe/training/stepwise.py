@@ -36,18 +36,18 @@ from dprecipe.training.engine.full_precision import in_full_precision
 from dprecipe.training.evaluate import HeldOut
 from dprecipe.training.folder import RunFolder
 from dprecipe.training.gate import Gate
-from dprecipe.training.kept import TensorSnapshot
-from dprecipe.training.lost import check_trained
+from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.memory_check import check_memory
 from dprecipe.training.noisy_steps import Build, NoisySteps
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.processes import Led, Processes, join_processes
+from dprecipe.training.processes import FollowerGate, Processes, join_processes
 from dprecipe.training.program import Sets, StepwiseProgram, Synthetic, declared_records
 from dprecipe.training.program import prepare as program_of
 from dprecipe.training.provenance import private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.released import tensors_of, trained_names
-from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
+from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
+from dprecipe.training.snapshot import TensorSnapshot
 from dprecipe.training.watch import SpentCurve, Stopping, Watch
 
 
@@ -60,11 +60,11 @@ class StepwiseRunner(Runner[StepwiseProgram]):
     tests: Callable[[Plan, nn.Module], SumTests]
     """What the probe asks of its sums."""
 
-    def prepare(self, plan: Plan, root: Path, given: Given) -> StepwiseProgram:
+    def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> StepwiseProgram:
         """The program of a plan, on its own records or those that were given: see `training.program.prepare`."""
-        if given.public is not None:
+        if inputs.public is not None:
             raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-        program = program_of(plan, self.tests, lambda: declared_records(plan, root, given), given.model, given.train)
+        program = program_of(plan, self.tests, lambda: declared_records(plan, root, inputs), inputs.model, inputs.train)
         check_memory(plan, self.build, program.model, program.sets.train, program.device)
         weights = merge_adapters(program.model, program.model.state_dict())
         trained = trained_names(program.model)
@@ -90,7 +90,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             module = self.build(plan, program.model, program.store, gate, attempt.secrets)
             if state is not None:
                 checkpoint.restore(module, state, folder.checkpoint)
-            module.processes, module.kept = processes, kept_of(program)
+            module.processes, module.snapshot = processes, take_snapshot(program)
             trained = trained_names(program.model)
             processes.agree(lambda: (attempt.secrets, state))
             curve = SpentCurve(plan, attempt.charged, module.events_done)
@@ -102,7 +102,7 @@ class StepwiseRunner(Runner[StepwiseProgram]):
             if reason == "interrupted":
                 raise attempt.interrupted(f"{module.steps_done} of {plan.length.steps} steps")
         score = watch.score(module)
-        say_moved(module)
+        report_moved(module)
         finished = Finished(
             weights=merge_adapters(program.model, module.released_state()),
             trained=trained,
@@ -123,15 +123,15 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         """
         processes = processes_of(plan, program)
         # What the leader has drawn and read, sent by itself: no file of anybody's.
-        secrets, state = processes.agree(answered_by_the_leader)
-        module = self.build(plan, program.model, program.store, Led(), secrets)
+        secrets, state = processes.agree(refuse_answer)
+        module = self.build(plan, program.model, program.store, FollowerGate(), secrets)
         if state is not None:
             module.restore(state)
-        module.processes, module.kept = processes, kept_of(program)
+        module.processes, module.snapshot = processes, take_snapshot(program)
         fit_steps(module, lightning.Callback(), program.device, module.steps_left)
-        if processes.agree(answered_by_the_leader) == "interrupted":
+        if processes.agree(refuse_answer) == "interrupted":
             raise Interrupted("stopped by the process that leads")
-        done: Run = processes.agree(answered_by_the_leader)
+        done: Run = processes.agree(refuse_answer)
         return done
 
     def rehearse(self, plan: Plan, steps: int = 5) -> Rehearsal:
@@ -152,9 +152,9 @@ class StepwiseRunner(Runner[StepwiseProgram]):
         return Rehearsal(done, seconds * plan.length.steps, program.checks, remarks)
 
 
-def say_moved(module: NoisySteps) -> None:
+def report_moved(module: NoisySteps) -> None:
     """Name the tensors that a module from Python wrote to by itself, which are not released as they are now."""
-    moved = () if module.kept is None else module.kept.moved()
+    moved = () if module.snapshot is None else module.snapshot.moved()
     if moved:
         report_progress(
             f"the module from Python wrote to tensors that no noisy step makes: {quote_names(moved)}; released are the "
@@ -162,12 +162,12 @@ def say_moved(module: NoisySteps) -> None:
         )
 
 
-def kept_of(program: StepwiseProgram) -> TensorSnapshot | None:
+def take_snapshot(program: StepwiseProgram) -> TensorSnapshot | None:
     """What a module from Python is now, before this attempt's first step; of our own no code writes anywhere."""
     return TensorSnapshot(program.model) if program.custom_model else None
 
 
-def answered_by_the_leader() -> Any:
+def refuse_answer() -> Any:
     """What a process that is led has to say, which is never asked."""
     raise RunFailed("internal fault: a process that is led was asked", "please report this")
 

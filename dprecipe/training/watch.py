@@ -35,14 +35,14 @@ class SpentCurve:
         self._plan = plan
         self._charged = charged
         self._remaining = drop_first(plan.events, done)
-        left = count_events(self._remaining)
-        self._ahead = sorted({round(left * i / POINTS) for i in range(1, POINTS + 1)} | {0})
+        remaining = count_events(self._remaining)
+        self._points = sorted({round(remaining * i / POINTS) for i in range(1, POINTS + 1)} | {0})
         self._known: dict[int, float] = {}
 
     def at(self, count: int) -> float:
         """ε after `count` events in all, rounded up to the next point of the curve."""
-        ahead = count - count_events(self._charged)
-        point = self._ahead[min(bisect.bisect_left(self._ahead, ahead), len(self._ahead) - 1)]
+        count_done = count - count_events(self._charged)
+        point = self._points[min(bisect.bisect_left(self._points, count_done), len(self._points) - 1)]
         if point not in self._known:
             charges, budget = [*self._charged, *take_first(self._remaining, point)], self._plan.budget
             terms = (budget.delta, budget.neighbouring, budget.accountant)

@@ -54,7 +54,7 @@ from dprecipe.release import report  # noqa: E402, F401
 from dprecipe.training import gate, noise  # noqa: E402
 from dprecipe.training.noise_check import DRAWS  # noqa: E402
 from dprecipe.training.run import run  # noqa: E402
-from dprecipe.training.runner import Given  # noqa: E402
+from dprecipe.training.runner import PythonInputs  # noqa: E402
 from recipes import recipes  # noqa: E402
 
 INTERNAL = 70
@@ -261,7 +261,7 @@ def targets(folder: Path, only: str) -> list[Target]:
             for text in texts[: 1 if with_report else None]:
                 plan = make_plan(read_text(text, str(folder / "chaos.yaml")))
                 runner = mechanism_of(plan.mechanism).import_runner()
-                target = Target(plan, runner, runner.prepare(plan, data_root(None, None), Given()))
+                target = Target(plan, runner, runner.prepare(plan, data_root(None, None), PythonInputs()))
                 warm = folder / f"warm-{len(found)}"
                 run(plan, warm / "run")  # what is imported and worked out once is not waited for by every child
                 target.largest = max(path.stat().st_size for path in warm.rglob("*") if path.is_file())

@@ -39,7 +39,7 @@ from dprecipe.training.engine.strategies import GradientStore, Weights
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noise import add_noise
-from dprecipe.training.probe.program import examine_module, run_probe
+from dprecipe.training.probe.program import examine_module, require_passed
 from dprecipe.training.probe.sums import clipping_tests
 
 pytestmark = pytest.mark.gpu
@@ -282,7 +282,10 @@ def test_20_no_copy_of_all_numbers_crosses_the_bus(cuda: torch.device, tmp_path:
 def probed(model: nn.Module, shape: tuple[int, ...], classes: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        checks = run_probe(model, cross_entropy, shape, classes, per_record_gradients, clipping_tests(clipped_sum))
+        checks = require_passed(
+            examine_module(model, cross_entropy, shape, classes, per_record_gradients, clipping_tests(clipped_sum)),
+            model,
+        )
     assert all(check.passed for check in checks)
 
 

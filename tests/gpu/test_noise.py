@@ -68,7 +68,7 @@ def test_02_the_noise_check_measures_the_device(
 ) -> None:
     """The noise of many numbers, made there, and that of few, copied there."""
     assert "made on cuda" in noise_scale(small(), cuda).measured
-    real, copied = noise._on_device, noise._copied
+    real, copied = noise._keystream_adder, noise._copied
 
     def wrong(stream: Stream, device: torch.device, most: int) -> noise.Adding:
         add = real(stream, device, most)

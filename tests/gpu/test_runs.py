@@ -24,7 +24,7 @@ from dprecipe.models.lora import LowRankLayer
 from dprecipe.models.schema import Lora
 from dprecipe.privacy.ledger import read
 from dprecipe.training import noisy_steps, records
-from dprecipe.training.records import BatchOfSeveral, Store
+from dprecipe.training.records import Store, UnitRowsBatch
 from dprecipe.training.run import rehearse, run
 
 pytestmark = pytest.mark.gpu
@@ -107,10 +107,10 @@ def test_26_records_fetched_ahead_arrive_whole(
         chosen = np.flatnonzero(generator.random(there.units) < 0.5)
         batches = [store.batch(chosen, seed) for store in (there, here)]
         found = []
-        for part in (BatchOfSeveral(batches[0]) if several else batches[0]).parts(128):
+        for part in (UnitRowsBatch(batches[0]) if several else batches[0]).parts(128):
             found.append(part)
             busy = torch.nn.functional.normalize(busy @ busy)
-        expected = list((BatchOfSeveral(batches[1]) if several else batches[1]).parts(128))
+        expected = list((UnitRowsBatch(batches[1]) if several else batches[1]).parts(128))
         assert len(found) == len(expected) > 3
         for one, other in zip(found, expected, strict=True):
             assert one.features.device == gpu

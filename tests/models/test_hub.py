@@ -28,7 +28,7 @@ from dprecipe.training.engine.bookkeeping import describe_plan  # noqa: E402
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
-from dprecipe.training.probe.program import run_probe  # noqa: E402
+from dprecipe.training.probe.program import examine_module, require_passed  # noqa: E402
 
 BERT = {
     "model_type": "bert",
@@ -99,7 +99,10 @@ def test_encoders_start_from_their_folder_and_treat_records_one_by_one(base, num
         for layer in adapters:
             layer.up.weight.normal_(std=0.1)
     assert inspect_module(module) == []
-    assert all(check.passed for check in run_probe(module, cross_entropy, (LENGTH,), 3, per_record_gradients))
+    assert all(
+        check.passed
+        for check in require_passed(examine_module(module, cross_entropy, (LENGTH,), 3, per_record_gradients), module)
+    )
     batch = BatchPart(tokens(), torch.arange(7) % 3)
     grads = per_record_gradients(module, cross_entropy, batch.features, batch.labels)
     clipping = Clipping.flat(float(grads.norm(dim=1).median()))

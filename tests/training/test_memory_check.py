@@ -16,7 +16,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.dpsgd.train import program as train
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.training import stepwise
-from dprecipe.training.memory_check import check_step, fits_in_memory, made_up_step
+from dprecipe.training.memory_check import check_step, fits_in_memory, run_synthetic_step
 from dprecipe.training.program import Synthetic, build_started_model
 from dprecipe.training.records import StoredBatch
 from dprecipe.training.run import run
@@ -46,7 +46,7 @@ def holds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
             "check_memory",
             lambda plan, build, model, records, device: check_step(
                 plan.runtime.physical_batch,
-                lambda most: made_up_step(plan, build, model, records, device, most),
+                lambda most: run_synthetic_step(plan, build, model, records, device, most),
                 device,
             ),
         )
@@ -90,7 +90,7 @@ def test_a_step_that_is_tried_leaves_nothing(small: Small, more: tuple[str, ...]
     model, _ = build_started_model(made, describe_data(made.data))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state, drawn = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
-    made_up_step(made, train.build, model, Synthetic(made), CPU, 64)
+    run_synthetic_step(made, train.build, model, Synthetic(made), CPU, 64)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -155,5 +155,5 @@ def test_a_step_is_tried_on_records_of_the_run_s_own_type(small: Small) -> None:
             logits: torch.Tensor = self.head(self.tokens(x).mean(1))
             return logits
 
-    made_up_step(small(), train.build, Model(), Tokens(), CPU, 64)
+    run_synthetic_step(small(), train.build, Model(), Tokens(), CPU, 64)
     assert {dtype for dtype, _ in seen} == {torch.int64}

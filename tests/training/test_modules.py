@@ -128,10 +128,10 @@ def test_fields_by_name(tmp_path: Path) -> None:
 
 
 def prepared(tmp_path: Path, module: nn.Module, records: Records | None = None, physical_batch: int = 32):
-    from dprecipe.training.runner import Given, runner_of
+    from dprecipe.training.runner import PythonInputs, runner_of
 
     plan = plan_in(tmp_path, runtime_physical_batch=physical_batch)
-    return runner_of(plan).prepare(plan, tmp_path, Given(module, records or Records(*reviews())))
+    return runner_of(plan).prepare(plan, tmp_path, PythonInputs(module, records or Records(*reviews())))
 
 
 @pytest.mark.parametrize(

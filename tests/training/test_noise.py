@@ -95,7 +95,7 @@ def test_no_draw_tells_of_another(draws: np.ndarray) -> None:
         assert abs(np.mean((draws[:-lag] ** 2 - 1) * (draws[lag:] ** 2 - 1))) < 6 * 2 / math.sqrt(COUNT - lag)
 
 
-def drawn(room: noise._Room, words: Tensor, count: int) -> Tensor:
+def drawn(room: noise._DrawBuffer, words: Tensor, count: int) -> Tensor:
     draws = torch.zeros(count, dtype=torch.float64)
     room.cut(count, words)
     room.add(draws, 1.0)
@@ -106,7 +106,7 @@ def test_every_word_of_the_stream_is_used_for_one_pair_and_no_other() -> None:
     """So that pairs are as independent as the words are."""
     count = 23
     pairs = (count + 1) // 2
-    room = noise._Room(torch.device("cpu"), count)
+    room = noise._DrawBuffer(torch.device("cpu"), count)
     words = torch.from_numpy(stream("words").words(3 * pairs // 2).view(np.int32).copy())
     before = drawn(room, words, count)
     moved: list[set[int]] = []
@@ -161,13 +161,13 @@ def test_what_a_thread_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("count", [5, 8 * CHUNK])
 def test_in_any_mode(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    noise._room.cache_clear()
-    noise._rooms.clear()
+    noise._buffer.cache_clear()
+    noise._buffers.clear()
     expected = add_noise(torch.zeros(count, dtype=torch.float64), GAUSSIAN, SCALE, stream("mode"))
     with torch.no_grad():
         value = torch.zeros(count, dtype=torch.float64, requires_grad=True)
         assert torch.equal(add_noise(value, GAUSSIAN, SCALE, stream("mode")), expected)
-    noise._room.cache_clear()
+    noise._buffer.cache_clear()
     with torch.inference_mode():
         add_noise(torch.zeros(5, dtype=torch.float64), GAUSSIAN, SCALE, stream("mode"))
     assert torch.equal(add_noise(torch.zeros(count, dtype=torch.float64), GAUSSIAN, SCALE, stream("mode")), expected)
@@ -269,16 +269,16 @@ def test_a_device_s_own_keystream_makes_the_same_noise(count: int) -> None:
     """What runs on CUDA, run here: the draws of a chunk are those of the CPU, number by number."""
     device = torch.device("cpu")
     expected = torch.zeros(count, dtype=torch.float64)
-    noise._on_cpu(stream("device"), noise._Room(device, count))(expected, 1.0)
+    noise._cpu_adder(stream("device"), noise._DrawBuffer(device, count))(expected, 1.0)
     words = Keystream(stream("device").key, device).next(math.ceil(12 * ((count + 1) // 2) / 64))
-    assert torch.equal(drawn(noise._Room(device, count), words, count), expected)
+    assert torch.equal(drawn(noise._DrawBuffer(device, count), words, count), expected)
     found, given = torch.zeros(count, dtype=torch.float64), stream("device")
-    noise._on_device(given, device, count)(found, 1.0)
+    noise._keystream_adder(given, device, count)(found, 1.0)
     assert torch.equal(found, expected)
     with pytest.raises(ValueError, match="was shared"):
         given.words(1)
     with pytest.raises(ValueError, match="only before anything"):
-        noise._on_device(given, device, count)
+        noise._keystream_adder(given, device, count)
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
@@ -289,7 +289,7 @@ def test_noise_of_few_numbers_is_the_cpu_s_copied(distribution: Distribution, co
     given = stream("few")
     if distribution.family == "gaussian":
         for part in torch.split(expected, CHUNK):
-            noise._on_cpu(given, noise._Room(torch.device("cpu"), CHUNK))(part, 1.0)
+            noise._cpu_adder(given, noise._DrawBuffer(torch.device("cpu"), CHUNK))(part, 1.0)
     else:
         expected += torch.from_numpy(draw_noise(distribution, given, count))
     found, given = torch.zeros(count, dtype=torch.float64), stream("few")

@@ -7,7 +7,7 @@ import torch
 
 from dprecipe.data.records import Records
 from dprecipe.models.modules.seeded import drawing_from
-from dprecipe.training.records import BatchOfSeveral, Store
+from dprecipe.training.records import Store, UnitRowsBatch
 
 
 def drawn(store: Store, seed: int, units: list[int]) -> torch.Tensor:
@@ -22,8 +22,8 @@ def test_a_batch_tells_how_many_gradients_it_adds_up() -> None:
     of_units = Store(patients, torch.device("cpu")).batch(np.array([0, 2, 3]), 0)
     none = Store(patients, torch.device("cpu")).batch(np.array([], dtype=np.int64), 0)
     for batch, count in ((of_records, 3), (of_units, 3), (none, 0)):
-        assert batch.gradients == BatchOfSeveral(batch, 2).gradients == count
-        assert sum(len(part.labels) for part in BatchOfSeveral(batch, 2).parts(4)) == count
+        assert batch.gradients == UnitRowsBatch(batch, 2).gradients == count
+        assert sum(len(part.labels) for part in UnitRowsBatch(batch, 2).parts(4)) == count
         assert sum(part.gradients for part in batch.parts(100)) == count
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dprecipe.models.modules.resting import consumes_randomness, without_cudnn
+from dprecipe.models.modules.frozen_draws import consumes_randomness, without_cudnn
 
 SEEDS = 1 << 62
 """Below this are the seeds of records that go through a module one by one; to draw one is no draw of the module."""

@@ -1,4 +1,4 @@
-"""The forward and the backward pass of a batch, by a plan: what layers keep of it are the terms of their gradients."""
+"""The forward and the backward pass of a batch, by a plan. Layers keep the terms of their gradients."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dprecipe.training.engine.taps import Call, Places, Taps, Unplanned, trained
 from dprecipe.training.engine.terms import Term
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-Found = list[list[tuple[str, Term]]]
-"""Of each call of a layer, terms by the full names of its parameters."""
+CallTerms = list[list[tuple[str, Term]]]
+"""For each call of a layer, its terms, each with the full name of its parameter."""
 
 
 @final
@@ -26,18 +26,18 @@ class GradientPlan:
 
     places: tuple[Places, ...]
     strategies: dict[str, str] = field(default_factory=dict)
-    """The fastest strategy for each parameter for which several may be, found by time on synthetic records."""
+    """The fastest strategy of each parameter that has several candidates, timed on synthetic records."""
     stores: dict[str, GradientStore] = field(default_factory=dict)
-    """For each parameter, the memory of the rows that are kept: one, for all plans of a model."""
+    """For each parameter, the memory for stored rows; all plans of a model share it."""
     room: int = 1 << 25
-    """How many numbers of rows may be kept at a time."""
-    most: int = 1 << 30
-    """How many records to take at a time, so that the rows to keep have room."""
+    """How many numbers of rows may be stored at a time."""
+    max_records: int = 1 << 30
+    """How many records to take at a time, so that there is room for the rows to store."""
     channels_last: bool = False
     """Images go through the model with their channels last in memory."""
 
 
-def find_terms(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> Found:
+def find_terms(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, plan: GradientPlan) -> CallTerms:
     """Terms by the names of the parameters that the losses reach, call by call."""
     names = {id(parameter): name for name, parameter in trained_of(model).items()}
     calls = run_pass(model, loss, features, labels, plan)
@@ -57,5 +57,5 @@ def run_pass(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, pla
 
 def channels_last(images: Tensor) -> Tensor:
     """The same (…, C, H, W), with channels last in memory; layers pass on the order that they find."""
-    # Cloned, for images of one channel pass for contiguous either way.
+    # Cloned, because images of one channel count as contiguous in both orders.
     return images.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)

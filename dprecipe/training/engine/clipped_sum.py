@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.training.engine.bookkeeping import ALIKE, ALONE, add_clipped, describe_plan, pad_records
+from dprecipe.training.engine.bookkeeping import ISOLATED, MIN_ROWS, add_clipped, describe_plan, pad_records
 from dprecipe.training.engine.clipping import Clipping, Norm
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.reserve import SLACK, Reserve
-from dprecipe.training.engine.single import one_by_one
+from dprecipe.training.engine.single import explain_loop
 from dprecipe.training.engine.single import per_record_gradients as per_record_gradients
 from dprecipe.training.engine.sizes import one_size, size_for, widest_type
 from dprecipe.training.engine.taps import Unplanned, trained_of
@@ -30,7 +30,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 # Norms are raised by more than float64 can round them down.
 ROUNDING = 1.0 + 2.0**-30
 # Numbers that are widened to float64 at a time on a CPU: 2 MiB of them.
-WIDE = 1 << 18
+WIDENED_NUMBERS = 1 << 18
 
 
 @final
@@ -38,7 +38,8 @@ WIDE = 1 << 18
 class ClippedSum:
     """A sum over units, each clipped. Noise accepts nothing else.
 
-    Formal guarantee: see `clipped_sum`, which makes it; whoever makes one states a bound that holds for every unit.
+    Formal guarantee: see `clipped_sum`, which computes it. Other code that builds one must state a bound that holds for
+    every unit.
 
     | batch | `value` |
     |---|---|
@@ -46,8 +47,8 @@ class ClippedSum:
     | one unit | its own clipped gradient: at most `bound` in `norm` |
     | a unit whose gradient is not finite | the sum of the others: that unit adds zeros |
 
-    `value`: (P,) float64, and what a mechanism has besides in coordinates after the parameters'. One unit added or
-    removed moves value / `bound` by at most 1 in `norm`; `bound` is a number, or one for each coordinate.
+    `value`: (P,) float64; a mechanism may add coordinates after those of the parameters. Adding or removing one unit
+    moves value / `bound` by at most 1 in `norm`; `bound` is a number, or one for each coordinate, (P,).
     """
 
     value: Tensor
@@ -79,7 +80,7 @@ class BatchPart:
 
 
 class Batch(Protocol):
-    """A batch that brings its records to memory in parts."""
+    """A batch that loads its records in parts."""
 
     @property
     def gradients(self) -> int:
@@ -103,44 +104,52 @@ def clipped_sum(
     passes: Passes | None = None,
     processes: int = 1,
 ) -> ClippedSum:
-    """Clip each unit's gradient and add them up, `physical_batch` records at a time, or fewer as `passes` are made for.
+    """Clip each unit's gradient and add them up, `physical_batch` records at a time, or as many as `passes` take.
 
-    Of several `processes`, each does so for a part of a batch: they share what single precision may round.
+    Each of several `processes` does so for its part of a batch; they share the rounding allowed in single precision.
 
     A unit's gradient is the mean of its records' gradients. A unit with a non-finite gradient contributes zero.
-    Where each record is a unit, the sum comes from one backward pass (`bookkeeping`), if the model allows it.
+    If each record is a unit, the sum comes from one backward pass (`bookkeeping`), if the model allows it.
 
-    Guarantees: adding or removing one unit moves the result by at most its bound, given the gradients of the others
-    (the bound is that of `clipping`, and `SLACK` of it more for sums in single precision; where all sums are in double
-    precision, for what the gradients of others are rounded to in other company);
-    an empty batch gives exactly zero, and the model is not called; memory is that of one physical batch (a unit is
-    never split over two, so one larger than that is held whole).
+    | batch | result |
+    |---|---|
+    | empty | exactly zero; the model is not called |
+    | one unit | its own clipped gradient |
+    | a unit whose gradient is not finite | the sum of the others |
+    | a unit larger than `physical_batch` | the same sum; the unit is held in memory as a whole, never split |
+
+    Guarantees: adding or removing one unit moves the result by at most its bound, given the gradients of the others.
+    The bound is that of `clipping`, plus the share `SLACK` of it: for sums in single precision, or, if all sums are in
+    double precision, for the rounding of the others' gradients, which may change with the batch. Memory is that of one
+    physical batch.
     Source: Abadi et al. 2016, Algorithm 1 (clipping); dprecipe docs/pitfalls.md T10, T11.
     """
     total = _zero(model, clipping)
-    reserve, least = Reserve(batch.gradients, processes), min(ALIKE, physical_batch)
+    reserve, min_rows = Reserve(batch.gradients, processes), min(MIN_ROWS, physical_batch)
 
-    def add_rows(some: BatchPart, least: int) -> None:
-        _add_clipped(total, model, _by_unit(model, loss, some, least).to(total.device), clipping)
+    def add_rows(some: BatchPart, min_rows: int) -> None:
+        _add_clipped(total, model, _by_unit(model, loss, some, min_rows).to(total.device), clipping)
 
-    for part in batch.parts(physical_batch if passes is None else min(physical_batch, passes.most)):
+    for part in batch.parts(physical_batch if passes is None else min(physical_batch, passes.max_rows)):
         if part.units is not None or clipping.norm != "l2":
-            size = _size(part, physical_batch, passes)
+            size = _part_size(part, physical_batch, passes)
             for some in [part] if size is None else part.parts(size):
-                add_rows(some, least if size is None else size)
+                add_rows(some, min_rows if size is None else size)
             continue
-        source, size = (None, None) if passes is None else passes.taking(part.features, part.labels, physical_batch)
-        rows = least if size is None else size * part.labels[0].numel()
+        source, size = (
+            (None, None) if passes is None else passes.choose_source(part.features, part.labels, physical_batch)
+        )
+        rows = min_rows if size is None else size * part.labels[0].numel()
         for some in [part] if size is None else part.parts(size):
             try:
                 add_clipped(model, loss, some.features, some.labels, clipping, total, reserve, source, rows)
             except Unplanned:  # `bookkeeping.describe_plan` tells why
                 add_rows(some, rows)
-    result = _made(model, clipping, total)
+    result = _build_sum(model, clipping, total)
     return replace(result, bound=result.bound * (1 + SLACK))
 
 
-def _size(part: BatchPart, physical_batch: int, passes: Passes | None) -> int | None:
+def _part_size(part: BatchPart, physical_batch: int, passes: Passes | None) -> int | None:
     """How many rows a part has whose gradients are taken one by one; `None`: any number."""
     if passes is None or not one_size(part.features.device):
         return None
@@ -154,39 +163,39 @@ def clipped_sum_of_rows(
     total = _zero(model, clipping)
     for grads_UP in per_unit_gradients(model, loss, batch, physical_batch):
         _add_clipped(total, model, grads_UP.to(total.device), clipping)
-    return _made(model, clipping, total)
+    return _build_sum(model, clipping, total)
 
 
 def find_fallbacks(
-    model: nn.Module, loss: Loss, batch: BatchPart, clipping: Clipping, named: nn.Module
+    model: nn.Module, loss: Loss, batch: BatchPart, clipping: Clipping, named_model: nn.Module
 ) -> tuple[str, ...]:
-    """Which parameters fall back to gradients of single records, and why: a line for each reason. Of `batch` only
-    shapes and types are looked at; `named` gives the parameters their names.
+    """The parameters that fall back to gradients of single records, and why: one line for each reason. Only shapes and
+    types of `batch` are read; `named_model` gives the parameters their names.
     """
     if clipping.norm == "l1":
         return ("all gradients are those of single records: L1 norms need them whole",)
     try:
         plan_of(model, loss, batch.features, batch.labels)
     except Unplanned as reason:
-        return (f"all gradients are those of single records{_slowly(model, loss, batch)}: {reason}",)
-    names = {id(parameter): name for name, parameter in named.named_parameters()}
-    alone: dict[str, list[str]] = {}
+        return (f"all gradients are those of single records{_describe_loop(model, loss, batch)}: {reason}",)
+    names = {id(parameter): name for name, parameter in named_model.named_parameters()}
+    isolated: dict[str, list[str]] = {}
     for name, strategy in describe_plan(model, loss, batch.features, batch.labels).items():
-        if strategy.endswith(ALONE):
+        if strategy.endswith(ISOLATED):
             kind = type(model.get_submodule(name.rpartition(".")[0])).__name__
-            alone.setdefault(kind, []).append(names[id(model.get_parameter(name))])
+            isolated.setdefault(kind, []).append(names[id(model.get_parameter(name))])
     return tuple(
         f"gradients of single records for {', '.join(parameters)}: {kind} is differentiated by itself"
-        for kind, parameters in alone.items()
+        for kind, parameters in isolated.items()
     )
 
 
-def _slowly(model: nn.Module, loss: Loss, batch: BatchPart) -> str:
-    reason = one_by_one(model, loss, batch.features, batch.labels)
+def _describe_loop(model: nn.Module, loss: Loss, batch: BatchPart) -> str:
+    reason = explain_loop(model, loss, batch.features, batch.labels)
     return f", one after the other, which is slow ({reason})" if reason else ""
 
 
-def _made(model: nn.Module, clipping: Clipping, total: Tensor) -> ClippedSum:
+def _build_sum(model: nn.Module, clipping: Clipping, total: Tensor) -> ClippedSum:
     return ClippedSum(total, clipping.bounds(list(parameters_of(model).values())), clipping.norm)
 
 
@@ -194,15 +203,15 @@ def per_unit_gradients(model: nn.Module, loss: Loss, batch: BatchPart | Batch, p
     """(U, P) for each physical batch in turn: the mean of the gradients of each unit's records. Where parts have one
     size, it is `physical_batch`."""
     for part in batch.parts(physical_batch):
-        least = physical_batch if one_size(part.features.device) else min(ALIKE, physical_batch)
-        yield _by_unit(model, loss, part, least)
+        min_rows = physical_batch if one_size(part.features.device) else min(MIN_ROWS, physical_batch)
+        yield _by_unit(model, loss, part, min_rows)
 
 
-def _by_unit(model: nn.Module, loss: Loss, part: BatchPart, least: int) -> Tensor:
-    """`least`: fewer rows are filled up to so many, for the reason given at `bookkeeping.ALIKE`."""
-    count, size = len(part.labels), math.ceil(least / part.labels[0].numel())
+def _by_unit(model: nn.Module, loss: Loss, part: BatchPart, min_rows: int) -> Tensor:
+    """`min_rows`: fewer rows are padded to this many, for the reason given at `bookkeeping.MIN_ROWS`."""
+    count, size = len(part.labels), math.ceil(min_rows / part.labels[0].numel())
     features, labels = part.features, part.labels
-    if not one_by_one(model, loss, features, labels):
+    if not explain_loop(model, loss, features, labels):
         features, labels = pad_records(features, size), pad_records(labels, size)
     grads_NP = per_record_gradients(model, loss, features, labels)[:count]
     return grads_NP if part.units is None else _mean_by_unit(grads_NP, part.units)
@@ -216,16 +225,16 @@ def _zero(model: nn.Module, clipping: Clipping) -> Tensor:
 
 
 def _add_clipped(total: Tensor, model: nn.Module, grads_UP: Tensor, clipping: Clipping) -> None:
-    """Clip each row and add it to `total`, in float64: single precision would let a row pass the bound.
+    """Clip each row and add it to `total`, in float64: in single precision a row could exceed the bound.
 
-    A few rows are widened at a time, so that their norms and their sum are taken while they are in the cache.
+    A few rows are widened at a time, so that norms and sum are computed while the rows are in the cache.
     """
     slices = _slices(model, clipping)
-    wide = WIDE if total.device.type == "cpu" else WIDE << 8
-    for rows_UP in torch.split(grads_UP, max(1, wide // max(1, len(total)))):
+    widened = WIDENED_NUMBERS if total.device.type == "cpu" else WIDENED_NUMBERS << 8
+    for rows_UP in torch.split(grads_UP, max(1, widened // max(1, len(total)))):
         rows_UP = rows_UP.double()
         order = 1 if clipping.norm == "l1" else 2
-        norms_GU = torch.stack([_of_parts(rows_UP, parts, order) for parts in slices]) * ROUNDING
+        norms_GU = torch.stack([_norms_of_parts(rows_UP, parts, order) for parts in slices]) * ROUNDING
         if not bool(torch.isfinite(norms_GU).all()):
             rows_UP = torch.where(torch.isfinite(norms_GU).all(0)[:, None], rows_UP, 0.0)
         weights_GU = clipping.weights(norms_GU)
@@ -249,14 +258,14 @@ def _slices(model: nn.Module, clipping: Clipping) -> list[list[slice]]:
     return results
 
 
-def _of_parts(rows_UP: Tensor, parts: list[slice], order: int) -> Tensor:
+def _norms_of_parts(rows_UP: Tensor, parts: list[slice], order: int) -> Tensor:
     norms = [torch.linalg.vector_norm(rows_UP[:, part], ord=order, dim=1) for part in parts]
     whole: Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), ord=order, dim=0)
     return whole
 
 
 def count_of(units: Tensor | None, records: int) -> int:
-    """How many units so many records are of, given the numbers of these; without, each is its own."""
+    """The number of units among `records` records; `units` (N,) numbers the unit of each, None: each is its own."""
     if units is None:
         return records
     return int(units.max()) + 1 if len(units) else 0

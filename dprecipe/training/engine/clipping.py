@@ -51,9 +51,9 @@ class Clipping:
         A unit with a norm that is not finite has weight zero in every group.
         """
         if len(self.thresholds) == 1:
-            held_1N = norms_GN if self.stability is None else norms_GN + self.stability
+            denominators_1N = norms_GN if self.stability is None else norms_GN + self.stability
             # Divided by, an infinite norm gives zero, and a zero norm one, or as much as `stability` lets it.
-            weights_1N = self.thresholds[0] / held_1N
+            weights_1N = self.thresholds[0] / denominators_1N
             return (weights_1N if self.stability is not None else weights_1N.clamp_(max=1.0)).nan_to_num_(0.0)
         thresholds_G1 = norms_GN.new_tensor(self.thresholds)[:, None]
         if self.stability is None:
@@ -75,15 +75,17 @@ class Clipping:
         """
         if self.counted is not None:
             # 1/z² = 1/z_Δ² + 1/(2 σ_b)², both over z: Andrew et al. 2021, Theorem 1.
-            rest = 1 - 1 / (2 * self.counted) ** 2
-            if not rest > 0:
+            gradient_share = 1 - 1 / (2 * self.counted) ** 2
+            if not gradient_share > 0:
                 raise ValueError(f"noise of {self.counted} on the count leaves nothing for the gradients")
-            return _each(parameters, [self.thresholds[0] / math.sqrt(rest)] * len(parameters), [self.counted])
+            return _coordinate_scales(
+                parameters, [self.thresholds[0] / math.sqrt(gradient_share)] * len(parameters), [self.counted]
+            )
         count = len(self.thresholds)
         if self.groups is None or count == 1:
             return self.thresholds[0]
         share = count if self.norm == "l1" else math.sqrt(count)
-        return _each(parameters, [share * self.thresholds[group] for group in self.groups], [])
+        return _coordinate_scales(parameters, [share * self.thresholds[group] for group in self.groups], [])
 
 
 def layer_numbers(model: nn.Module) -> tuple[int, ...]:
@@ -93,7 +95,7 @@ def layer_numbers(model: nn.Module) -> tuple[int, ...]:
     return tuple(numbers[owner] for owner in owners)
 
 
-def _each(parameters: Sequence[Tensor], scales: Sequence[float], more: Sequence[float]) -> Tensor:
+def _coordinate_scales(parameters: Sequence[Tensor], scales: Sequence[float], more: Sequence[float]) -> Tensor:
     device = widest_type(parameters[0].device) if parameters else torch.device("cpu")
     return _scales(tuple(p.numel() for p in parameters), tuple(scales), tuple(more), device)
 

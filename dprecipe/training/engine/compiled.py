@@ -1,14 +1,14 @@
 """The forward and the backward pass as one compiled program, for batches of a few sizes.
 
-A program is traced from what the eager engine does in its pass (`backward.find_terms`), so that it answers the same
-terms: norms, clipping and sums are taken from them as ever, and what `strategies` guarantees of them holds. Only
-numbers that belong to one record are compiled. A part of a batch is filled up with records of zeros to the size of a
-program, and they are cut off its answers before anything is taken of them.
+A program is traced from the pass of the eager engine (`backward.find_terms`) and returns the same terms. Norms,
+clipping and sums are computed from them as usual, so the guarantees of `strategies` hold. Only numbers that belong to
+one record are compiled. A part of a batch is padded with records of zeros to the size of the program; their rows are
+cut off before anything is computed from them.
 
-Where layers keep no more than vectors (`Whole`), norms and sums are programs of their own, of the same strategies: they
-add the same numbers, in whatever order, as many in single precision as is reserved. Filled rows have weight zero.
+If layers keep vectors only (`SumPrograms`), norms and sums are compiled programs too, made from the same strategies:
+they add the same numbers, in any order, at most as many in single precision as is reserved. Padding has weight zero.
 
-Compilers err: a program is used only where, on synthetic records, its norms and sums were those of the eager engine.
+Compilers have bugs: a program is used only if its norms and sums on synthetic records equal those of the eager engine.
 Nothing of a program depends on a private record.
 """
 
@@ -34,8 +34,8 @@ from torch.utils import _pytree as pytree
 from dprecipe.faults import RunFailed
 from dprecipe.progress import report_progress
 from dprecipe.training.engine.backward import GradientPlan, Loss, run_pass
-from dprecipe.training.engine.compiled_check import check_equal, seconds
-from dprecipe.training.engine.compiled_program import At, Kept, Program, Uncompiled, Whole
+from dprecipe.training.engine.compiled_check import check_equal, measure_seconds
+from dprecipe.training.engine.compiled_program import AnswerIndex, Program, StoredCall, SumPrograms, Uncompiled
 from dprecipe.training.engine.layers import layer_terms
 from dprecipe.training.engine.parts import Parts
 from dprecipe.training.engine.planning import plan_of
@@ -43,20 +43,20 @@ from dprecipe.training.engine.reserve import Reserve
 from dprecipe.training.engine.shares import Share, shares_of_pass
 from dprecipe.training.engine.sizes import batch_size_bound, size_for
 from dprecipe.training.engine.strategies import Small, Vectors, Weights
-from dprecipe.training.engine.synthetic import left_alone, made_up
+from dprecipe.training.engine.synthetic import preserve_generators, synthetic_records
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.engine.terms import Products, Rows
 
 Mode = Literal["auto", True, False]
 Compiler = Callable[[GraphModule, list[Tensor]], Callable[..., Sequence[Tensor]]]
-"""A graph and examples of its inputs to what computes it."""
+"""(graph, example inputs) -> a function that computes the graph."""
 
 OPERATIONS = 20_000
-"""A graph of more operations (a loop that was unrolled) takes too long to compile."""
-WORTH_SECONDS = 600.0
-"""Shorter runs are not compiled, for it takes a minute or two."""
+"""A graph with more operations (an unrolled loop, say) takes too long to compile."""
+MIN_SECONDS = 600.0
+"""Shorter runs are not compiled: compiling takes a minute or two."""
 GAIN = 0.97
-"""A program that takes more than this share of the eager time is not worth having."""
+"""A program that takes more than this share of the eager time is not used."""
 
 
 def compiled_program(
@@ -66,20 +66,20 @@ def compiled_program(
     labels: Tensor,
     plan: GradientPlan,
     compiler: Compiler,
-    together: int,
+    block_size: int,
 ) -> Program:
     """The program for as many records like these, of which only shapes and types are looked at.
 
-    `together`: how many records are added up in single precision, where it makes the sums as well.
+    `block_size`: how many records are added up in single precision, if the sums are compiled too.
 
     Raises:
         Unplanned, Uncompiled: there is none.
     """
     size = len(labels)
-    features, labels = made_up(features, labels, size)
+    features, labels = synthetic_records(features, labels, size)
     names = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
     rows: list[tuple[str, int]] = []
-    kept: list[Kept] = []
+    stored_calls: list[StoredCall] = []
 
     def traced(features: Tensor, labels: Tensor) -> list[Tensor]:
         answers: list[Tensor] = []
@@ -89,50 +89,52 @@ def compiled_program(
             return len(answers) - 1
 
         for call in run_pass(model, loss, features, labels, plan):
-            rest, result = dict(call.parameters), list(layer_terms(call))
+            remaining, result = dict(call.parameters), list(layer_terms(call))
             # A product with vectors and its bias are one strategy: see `strategies.Vectors`.
-            alone = not any(isinstance(term, Products) and term.of_vectors for _, term in result)
+            separate = not any(isinstance(term, Products) and term.of_vectors for _, term in result)
             for name, term in result:
-                if alone and isinstance(term, Rows):
-                    rows.append((names[id(rest.pop(name))], at(term.values)))
-            if rest and any(gradient is not None for gradient in call.gradients):
+                if separate and isinstance(term, Rows):
+                    rows.append((names[id(remaining.pop(name))], at(term.values)))
+            if remaining and any(gradient is not None for gradient in call.gradients):
                 leaves, spec = pytree.tree_flatten((call.args, call.kwargs))
-                held = tuple(At(at(leaf)) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+                stored_leaves = tuple(AnswerIndex(at(leaf)) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
                 gradients = tuple(None if gradient is None else at(gradient) for gradient in call.gradients)
-                bare = replace(call, parameters=rest, args=(), kwargs={}, gradients=[])
-                kept.append(Kept(bare, held, spec, gradients))
+                bare = replace(call, parameters=remaining, args=(), kwargs={}, gradients=[])
+                stored_calls.append(StoredCall(bare, stored_leaves, spec, gradients))
         return answers
 
-    with left_alone(features.device):
+    with preserve_generators(features.device):
         try:
             graph = make_fx(traced)(features, labels)
         except Unplanned:
             raise
         except Exception as error:  # a model may do anything
             raise Uncompiled(f"it can't be traced: {type(error).__name__}: {_line(error)}") from error
-        held = _lifted(graph, model)
-        examples = [tensors[name].detach() for tensors, name in held]
+        tensor_places = _lift_tensors(graph, model)
+        examples = [tensors[name].detach() for tensors, name in tensor_places]
         try:
             with torch.no_grad():
                 compute = compiler(graph, [*examples, features, labels])
         except Exception as error:  # nor does a compiler promise what it raises
             raise Uncompiled(f"the compiler failed: {type(error).__name__}: {_line(error)}") from error
-        program = Program(size, compute, tuple(held), tuple(rows), tuple(kept), names)
+        program = Program(size, compute, tuple(tensor_places), tuple(rows), tuple(stored_calls), names)
         try:
-            return replace(program, whole=_whole(program, model, features, labels, plan, compiler, together))
+            return replace(
+                program, sum_programs=_compile_sums(program, model, features, labels, plan, compiler, block_size)
+            )
         except Exception as error:
             raise Uncompiled(f"norms and sums can't be compiled: {type(error).__name__}: {_line(error)}") from error
 
 
-def _whole(
+def _compile_sums(
     program: Program,
     model: nn.Module,
     features: Tensor,
     labels: Tensor,
     plan: GradientPlan,
     compiler: Compiler,
-    together: int,
-) -> Whole | None:
+    block_size: int,
+) -> SumPrograms | None:
     """Norms and sums as programs, where they are made of no more numbers than the layers keep: gradients of single
     records, and their parts, are better taken while they are in the cache."""
     device = features.device
@@ -143,32 +145,36 @@ def _whole(
     def norms(*answers: Tensor) -> list[Tensor]:
         return [torch.stack([share.strategy.squares() for share in shares(answers)]).sum(0)]
 
-    def sums(*given: Tensor) -> list[Tensor]:
-        *answers, weights_N = given
-        weights = Weights(weights_N, together=together, apart=True)
+    def sums(*inputs: Tensor) -> list[Tensor]:
+        *answers, weights_N = inputs
+        weights = Weights(weights_N, block_size=block_size, separate_blocks=True)
         results = []
         for share in shares(answers):
-            totals = [weights_N.new_zeros(where.stop - where.start) for where in share.wheres]
+            totals = [weights_N.new_zeros(place.stop - place.start) for place in share.slices]
             share.strategy.add(totals, weights)
             results += totals
         return results
 
     answers = list(program.answers(features, labels))
     result = shares(answers)
-    if not result or not all(isinstance(share.strategy, (Small, Vectors)) and not share.alone for share in result):
+    if not result or not all(isinstance(share.strategy, (Small, Vectors)) and not share.isolated for share in result):
         return None
     weights_N = torch.ones(program.size, dtype=torch.float64, device=device)
     to_norms = compiler(make_fx(norms)(*answers), answers)
     to_sums = compiler(make_fx(sums)(*answers, weights_N), [*answers, weights_N])
-    return Whole(to_norms, to_sums, together, tuple(where for share in result for where in share.wheres), shares)
+    return SumPrograms(
+        to_norms, to_sums, block_size, tuple(place for share in result for place in share.slices), shares
+    )
 
 
 def _undropped(node: torch.fx.Node) -> bool:
     """Attention, which could draw, and does not."""
     for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
         if argument.name == "dropout_p":
-            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
-            return bool(given == 0.0)
+            dropout = (
+                node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            )
+            return bool(dropout == 0.0)
     return False
 
 
@@ -176,11 +182,11 @@ def _line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0][:120]
 
 
-def _lifted(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, Any], str]]:
+def _lift_tensors(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, Any], str]]:
     """Make the model's parameters and buffers the first inputs of the graph, in the order that is answered.
 
     Raises:
-        Uncompiled: it draws random numbers, reads other tensors, or is too long.
+        Uncompiled: the graph draws random numbers, reads other tensors, or is too long.
     """
     nodes = list(graph.graph.nodes)
     if len(nodes) > OPERATIONS:
@@ -194,18 +200,18 @@ def _lifted(graph: GraphModule, model: nn.Module) -> list[tuple[dict[str, Any], 
             for name, tensor in tensors.items():
                 if tensor is not None:
                     places.setdefault(id(tensor), (cast(dict[str, Any], tensors), name))
-    held: dict[int, torch.fx.Node] = {}
+    placeholders: dict[int, torch.fx.Node] = {}
     results = []
     for node in nodes:
         if node.op != "get_attr":
             continue
         constant = getattr(graph, node.target)
         if id(constant) in places:
-            if id(constant) not in held:
+            if id(constant) not in placeholders:
                 with graph.graph.inserting_before(nodes[0]):
-                    held[id(constant)] = graph.graph.placeholder(f"held_{len(held)}")
+                    placeholders[id(constant)] = graph.graph.placeholder(f"input_{len(placeholders)}")
                 results.append(places[id(constant)])
-            node.replace_all_uses_with(held[id(constant)])
+            node.replace_all_uses_with(placeholders[id(constant)])
             graph.graph.erase_node(node)
         elif any(user.target is not torch.ops.aten.lift_fresh_copy.default for user in node.users):
             raise Uncompiled("it reads a tensor that is neither a parameter nor a buffer")
@@ -221,7 +227,7 @@ def find_compiler(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
     import torch._inductor
 
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_cache()))  # torch's own is where others may write
-    on_gpu = any(given.device.type == "cuda" for given in inputs)
+    on_gpu = any(tensor.device.type == "cuda" for tensor in inputs)
     half = any(torch.bfloat16 in node.kwargs.values() for node in graph.graph.nodes)
     compute = torch._inductor.compile(graph, list(inputs), options={"layout_optimization": on_gpu and half})
     return cast(Callable[..., Sequence[Tensor]], compute)
@@ -254,14 +260,14 @@ def find_missing(device: torch.device) -> str | None:
 
 @final
 class Passes:
-    """The compiled passes of one model, made when the first records come, whose shapes and types they are for.
+    """The compiled passes of one model, for the shapes and types of the first records; compiled when those arrive.
 
-    `auto` compiles where the run is long and the compiler is there, and keeps what is faster than the eager engine;
-    `True` compiles whatever it takes.
+    `auto` compiles if the run is long and a compiler is available, and uses the program if it is faster than the eager
+    engine. `True` always compiles.
 
-    Guarantees: one program takes all parts of all batches, or none does. Another way to compute rounds otherwise, and
-    at a kink of the model a rounding moves a gradient by as much as its length: if one more record could decide which
-    way the others go, it would move the sum by more than its own gradient.
+    Guarantees: one program computes all parts of all batches, or none does. Different ways to compute round
+    differently, and at a kink of the model a rounding can move a gradient by its whole length: if one more record could
+    decide how the others are computed, it could move the sum by more than its own gradient.
     """
 
     def __init__(
@@ -273,30 +279,30 @@ class Passes:
         steps: int,
         compiler: Compiler = find_compiler,
         say: Callable[[str], None] = report_progress,
-        worth: float = WORTH_SECONDS,
+        min_seconds: float = MIN_SECONDS,
         hindrance: str = "",
         processes: int = 1,
     ) -> None:
-        """`expected_batch`: of this process, of so many; `worth`: compile no run whose gradients take less than these
-        seconds, unless `mode` is `True`; `hindrance`: why none of the run's passes can be compiled, if so."""
+        """`expected_batch`: records of a batch of this process, one of `processes`; `min_seconds`: do not compile a run
+        whose gradients take less, unless `mode` is `True`; `hindrance`: why the run's passes can't be compiled."""
         self._model, self._loss, self._mode = model, loss, mode
         self._expected, self._steps = expected_batch, steps
-        self._compiler, self._say, self._worth = compiler, say, worth
+        self._compiler, self._say, self._min_seconds = compiler, say, min_seconds
         self._hindrance, self._processes = hindrance, processes
         self.parts = Parts(model, loss, expected_batch, mixed=bool(hindrance))
         """Their sizes, where nothing is compiled."""
         self._program: Program | None = None
         self._key: object = None
         self._begun = False
-        self.most = sys.maxsize
+        self.max_rows = sys.maxsize
         """How many rows the program takes."""
         self.remark = ""
         """Whether passes are compiled, and if not, why; empty before the first records came."""
 
-    def source(self, features: Tensor, labels: Tensor, most: int) -> Program | None:
+    def find_source(self, features: Tensor, labels: Tensor, max_rows: int) -> Program | None:
         """Who answers the terms of such records in the place of the eager engine, so many at a time; `None`: nobody.
 
-        `most`: how many rows may go through the model at once; a record has one for each of its labels.
+        `max_rows`: how many rows may go through the model at once; a record has one for each of its labels.
 
         Raises:
             RunFailed: they had to be compiled, and can't be.
@@ -307,24 +313,24 @@ class Passes:
         key = (*shapes, features.device, self._model.training)
         if self._key is None:
             self._key = key
-            self._prepare(features, labels, max(1, most // labels[0].numel()))
+            self._prepare(features, labels, max(1, max_rows // labels[0].numel()))
         return self._program if key == self._key else None
 
-    def taking(self, features: Tensor, labels: Tensor, most: int) -> tuple[Program | None, int | None]:
-        """As `source`, and how many of such records there are in each part; `None`: any number."""
-        if (program := self.source(features, labels, most)) is not None:
+    def choose_source(self, features: Tensor, labels: Tensor, max_rows: int) -> tuple[Program | None, int | None]:
+        """As `find_source`, and how many of such records there are in each part; `None`: any number."""
+        if (program := self.find_source(features, labels, max_rows)) is not None:
             return program, program.size
-        size = self.parts.size(features, labels, most)
+        size = self.parts.size(features, labels, max_rows)
         if size is not None and not self._hindrance:
-            self.most = size * labels[0].numel()
+            self.max_rows = size * labels[0].numel()
         return None, size
 
-    def _prepare(self, features: Tensor, labels: Tensor, most: int) -> None:
+    def _prepare(self, features: Tensor, labels: Tensor, max_rows: int) -> None:
         started = time.monotonic()
         try:
-            with left_alone(features.device):
-                self._program = self._compiled(features, labels, most)
-            self.most = self._program.size * labels[0].numel()
+            with preserve_generators(features.device):
+                self._program = self._compiled(features, labels, max_rows)
+            self.max_rows = self._program.size * labels[0].numel()
             self.remark = f"compiled for {self._program.size} records, in {time.monotonic() - started:.0f} s"
         except (Unplanned, Uncompiled) as reason:
             self.remark = f"not compiled: {reason}"
@@ -335,30 +341,31 @@ class Passes:
         if self._begun:
             self._say(self.remark)
 
-    def _compiled(self, features: Tensor, labels: Tensor, most: int) -> Program:
+    def _compiled(self, features: Tensor, labels: Tensor, max_rows: int) -> Program:
         model, loss = self._model, self._loss
         if self._hindrance:
             raise Uncompiled(self._hindrance)
-        if lacking := find_missing(features.device) if self._compiler is find_compiler else None:
-            raise Uncompiled(lacking)
-        plan = plan_of(model, loss, features, labels, n := size_for(self._expected, most), self.parts.together(n))
-        size = size_for(self._expected, min(most, plan.most))
+        if missing := find_missing(features.device) if self._compiler is find_compiler else None:
+            raise Uncompiled(missing)
+        plan = plan_of(model, loss, features, labels, n := size_for(self._expected, max_rows), self.parts.block_size(n))
+        size = size_for(self._expected, min(max_rows, plan.max_records))
         parts = math.ceil(self._expected / size)
-        usual = made_up(features, labels, math.ceil(self._expected / parts))
+        usual = synthetic_records(features, labels, math.ceil(self._expected / parts))
         if self._mode == "auto":
-            lasting = seconds(model, loss, *usual, None) * self._steps * parts
-            if lasting < self._worth:
+            estimated_seconds = measure_seconds(model, loss, *usual, None) * self._steps * parts
+            if estimated_seconds < self._min_seconds:
                 raise Uncompiled(
-                    f"gradients of the run take {lasting:.0f} s, and compiling pays after {self._worth:g} s"
+                    f"gradients of the run take {estimated_seconds:.0f} s; compiling pays off after "
+                    f"{self._min_seconds:g} s"
                 )
         self._say("compiling the gradient engine, a minute or two")
         self._begun = True
-        records = made_up(features, labels, size)
-        together = Reserve(max(size, math.ceil(batch_size_bound(self._expected))), self._processes).together(size)
-        result = compiled_program(model, loss, *records, plan, self._compiler, together)
+        records = synthetic_records(features, labels, size)
+        block_size = Reserve(max(size, math.ceil(batch_size_bound(self._expected))), self._processes).take_block(size)
+        result = compiled_program(model, loss, *records, plan, self._compiler, block_size)
         check_equal(model, loss, *records, result)
         if self._mode == "auto":
-            rounds = [[seconds(model, loss, *usual, who) for who in (None, result)] for _ in range(3)]
+            rounds = [[measure_seconds(model, loss, *usual, source) for source in (None, result)] for _ in range(3)]
             eager, compiled = (min(times) for times in zip(*rounds, strict=True))
             if compiled > GAIN * eager:
                 raise Uncompiled(f"it takes {1000 * compiled:.0f} ms, and {1000 * eager:.0f} ms as it is")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from dprecipe.training.engine.backward import Found
+from dprecipe.training.engine.backward import CallTerms
 from dprecipe.training.engine.bookkeeping import pad_records, weigh_gradients
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.layers import layer_terms
@@ -27,7 +27,7 @@ class Uncompiled(Exception):
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
-class Kept:
+class StoredCall:
     """One call of a layer whose terms are made from its inputs and gradients, and where in the answers these are."""
 
     call: Call
@@ -41,7 +41,8 @@ class Kept:
         """The call, of the first `count` records."""
         dims = iter(self.call.places.inputs)
         leaves = [
-            _first(answers[leaf.index], next(dims), count) if isinstance(leaf, At) else leaf for leaf in self.leaves
+            _first(answers[leaf.index], next(dims), count) if isinstance(leaf, AnswerIndex) else leaf
+            for leaf in self.leaves
         ]
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         outputs = zip(self.gradients, self.call.places.outputs, strict=True)
@@ -51,7 +52,7 @@ class Kept:
 
 @final
 @dataclass(frozen=True, slots=True)
-class At:
+class AnswerIndex:
     index: int
 
 
@@ -62,28 +63,28 @@ class Program:
 
     size: int
     compute: Callable[..., Sequence[Tensor]]
-    held: tuple[tuple[dict[str, Any], str], ...]
+    tensor_places: tuple[tuple[dict[str, Any], str], ...]
     """Where its parameters and buffers are found: they may be other tensors by the next step."""
     rows: tuple[tuple[str, int], ...]
-    kept: tuple[Kept, ...]
+    stored_calls: tuple[StoredCall, ...]
     names: dict[int, str]
-    whole: Whole | None = None
+    sum_programs: SumPrograms | None = None
 
     def answers(self, features: Tensor, labels: Tensor) -> Sequence[Tensor]:
         """What the layers keep, of records that are filled up to `size`."""
-        held = [tensors[name].detach() for tensors, name in self.held]
+        parameters = [tensors[name].detach() for tensors, name in self.tensor_places]
         with torch.no_grad():
-            return self.compute(*held, pad_records(features, self.size), pad_records(labels, self.size))
+            return self.compute(*parameters, pad_records(features, self.size), pad_records(labels, self.size))
 
-    def found(self, features: Tensor, labels: Tensor) -> Found:
+    def find_terms(self, features: Tensor, labels: Tensor) -> CallTerms:
         """Terms by the names of parameters, as `backward.find_terms` has them, of at most `size` records."""
         return self.terms(self.answers(features, labels), len(labels))
 
-    def terms(self, answers: Sequence[Tensor], count: int) -> Found:
+    def terms(self, answers: Sequence[Tensor], count: int) -> CallTerms:
         """Those of the first `count` records."""
-        results: Found = [[(name, Rows(answers[place][:count]))] for name, place in self.rows]
-        for kept in self.kept:
-            call = kept.restored(answers, count)
+        results: CallTerms = [[(name, Rows(answers[place][:count]))] for name, place in self.rows]
+        for stored in self.stored_calls:
+            call = stored.restored(answers, count)
             results.append([(self.names[id(call.parameters[name])], term) for name, term in layer_terms(call)])
         return results
 
@@ -97,30 +98,30 @@ class Program:
         *,
         fresh: bool,
     ) -> bool:
-        """As `shares.GradientSource` has it; norms and sums are compiled as well, where they are `whole`."""
-        count, whole = len(labels), self.whole
-        if whole is None or len(clipping.thresholds) > 1:
+        """As `shares.GradientSource` has it; norms and sums are compiled as well, where they are `sum_programs`."""
+        count, sum_programs = len(labels), self.sum_programs
+        if sum_programs is None or len(clipping.thresholds) > 1:
             return False
         with torch.no_grad():
             answers = self.answers(features, labels)
             weights_N = pad_records(
-                weigh_gradients(whole.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size
+                weigh_gradients(sum_programs.norms(*answers)[0][None, :count], clipping, total_P)[0], self.size
             )
-            if not reserve.holds(count, whole.together):  # in double precision, by the same weights
-                for share in whole.shares(answers):
-                    share.strategy.add([total_P[where] for where in share.wheres], Weights(weights_N))
+            if not reserve.try_block(count, sum_programs.block_size):  # in double precision, by the same weights
+                for share in sum_programs.shares(answers):
+                    share.strategy.add([total_P[place] for place in share.slices], Weights(weights_N))
                 return True
-            for where, sum_P in zip(whole.wheres, whole.sums(*answers, weights_N), strict=True):
+            for place, sum_P in zip(sum_programs.slices, sum_programs.sums(*answers, weights_N), strict=True):
                 if fresh:
-                    total_P[where].copy_(sum_P)
+                    total_P[place].copy_(sum_P)
                 else:
-                    total_P[where].add_(sum_P)
+                    total_P[place].add_(sum_P)
         return True
 
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
-class Whole:
+class SumPrograms:
     """From what the layers keep to norms, and from that and weights to sums.
 
     These are two programs, so that both are of the same numbers in memory: of one, a compiler could make numbers for
@@ -130,9 +131,9 @@ class Whole:
 
     norms: Callable[..., Sequence[Tensor]]
     sums: Callable[..., Sequence[Tensor]]
-    together: int
+    block_size: int
     """How many records are added up in single precision."""
-    wheres: tuple[slice, ...]
+    slices: tuple[slice, ...]
     shares: Callable[[Sequence[Tensor]], list[Share]]
     """What the two programs were made of."""
 

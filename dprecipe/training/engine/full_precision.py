@@ -47,10 +47,10 @@ def _full() -> Callable[[], None]:
     cudnn: Any = torch.backends.cudnn
     get = getattr(torch._C, "_get_fp32_precision_getter", None)
     put: Any = getattr(torch._C, "_set_fp32_precision_setter", None)
-    own: list[str] = []
+    precisions: list[str] = []
     if get is not None:
         for place in PLACES:  # those above first: without theirs, each tells its own
-            own.append(get(*place))
+            precisions.append(get(*place))
             put(*place, "none")
     products = torch.get_float32_matmul_precision()
     convolutions = _convolutions_allowed(put)
@@ -63,7 +63,7 @@ def _full() -> Callable[[], None]:
     def restore() -> None:
         torch.set_float32_matmul_precision(products)
         cudnn.allow_tf32 = convolutions
-        for place, value in zip(PLACES, own, strict=False):
+        for place, value in zip(PLACES, precisions, strict=False):
             put(*place, value)
 
     return restore
@@ -92,9 +92,9 @@ def largest_error(device: torch.device) -> float:
     by_images: Any = convolutions.conv2d_input
     worst = 0.0
 
-    def compare(found: Tensor, exact: Tensor) -> None:
+    def compare(result: Tensor, exact: Tensor) -> None:
         nonlocal worst
-        error = ((found.cpu().double() - exact).abs() / exact.clamp_min(1.0)).max()
+        error = ((result.cpu().double() - exact).abs() / exact.clamp_min(1.0)).max()
         worst = max(worst, float(error.nan_to_num(torch.inf)))
 
     def factors(*shape: int) -> Iterator[Tensor]:
@@ -102,10 +102,10 @@ def largest_error(device: torch.device) -> float:
         yield 1 + torch.rand(shape, generator=generator)
 
     size = 256
-    few = (torch.arange(size)[:, None] + torch.arange(size)) % (size // TERMS) == 0
+    mask = (torch.arange(size)[:, None] + torch.arange(size)) % (size // TERMS) == 0
     with in_full_precision(), torch.no_grad():
         for left, right in zip(factors(size, size), factors(size, size), strict=True):
-            left = left * few
+            left = left * mask
             a, b, exact = left.to(device), right.to(device), left.double() @ right.double()
             for result in (
                 a @ b,

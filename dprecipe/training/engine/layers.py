@@ -21,11 +21,11 @@ from dprecipe.models.zoo.layers import MIN_VARIANCE, StandardisedConv2d
 from dprecipe.training.engine.taps import Call, Unplanned
 from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, SingleRecordTerm, Term
 
-Made = Iterator[tuple[str, Term]]
+NamedTerms = Iterator[tuple[str, Term]]
 """Terms by the names of the parameters in the layer."""
 
 
-def layer_terms(call: Call) -> Made:
+def layer_terms(call: Call) -> NamedTerms:
     """The terms of one call, for each of its trained parameters; none where its output led to no loss.
 
     Raises:
@@ -33,8 +33,8 @@ def layer_terms(call: Call) -> Made:
     """
     if all(gradient is None for gradient in call.gradients):
         return
-    known = KNOWN.get(call.kind)
-    yield from _alone(call) if known is None or not _plain(call) else known(call)
+    known = LAYER_TERMS.get(call.kind)
+    yield from _isolated(call) if known is None or not _plain(call) else known(call)
 
 
 def _plain(call: Call) -> bool:
@@ -55,13 +55,13 @@ def _plain(call: Call) -> bool:
     return True
 
 
-def _alone(call: Call) -> Made:
+def _isolated(call: Call) -> NamedTerms:
     layer = SingleRecordTerm(call)
     for name in call.parameters:
         yield name, OfLayer(layer, name)
 
 
-def _linear(call: Call) -> Made:
+def _linear(call: Call) -> NamedTerms:
     inputs, gradient = call.input().detach(), cast(Tensor, call.gradient())
     records, size = len(inputs), inputs.shape[-1]
     if call.places.inputs[0] is None or inputs.dim() < 2:
@@ -76,10 +76,10 @@ def _linear(call: Call) -> Made:
         yield "weight", Products(lambda part: left_NTI[part, None], right_NTO.mT[:, None], size, bias=bias)
 
 
-def _convolution(call: Call) -> Made:
+def _convolution(call: Call) -> NamedTerms:
     layer = cast(nn.modules.conv._ConvNd, call.layer)
     images, gradient, each = _rows_of(call)
-    right_NOT = _apart(gradient.flatten(2), each).movedim(1, 2).flatten(2) if each > 1 else gradient.flatten(2)
+    right_NOT = _by_record(gradient.flatten(2), each).movedim(1, 2).flatten(2) if each > 1 else gradient.flatten(2)
     if "weight" in call.parameters:
         yield "weight", _of_windows(layer, images, gradient.shape[2:], right_NOT, each)
     if "bias" in call.parameters:
@@ -95,7 +95,7 @@ def _rows_of(call: Call) -> tuple[Tensor, Tensor, int]:
     return inputs.flatten(0, 1), gradient.flatten(0, 1), place[1]
 
 
-def _apart(rows: Tensor, each: int) -> Tensor:
+def _by_record(rows: Tensor, each: int) -> Tensor:
     return torch.unflatten(rows, 0, (-1, each))
 
 
@@ -110,23 +110,23 @@ def _of_windows(
 
     def order(values: Tensor) -> Tensor:
         """From (O, window, C) to (O, C, window)."""
-        apart = torch.unflatten(values, -1, (layer.out_channels, *window, channels))
-        return apart.movedim(-1, values.dim()).flatten(values.dim() - 1)
+        split = torch.unflatten(values, -1, (layer.out_channels, *window, channels))
+        return split.movedim(-1, values.dim()).flatten(values.dim() - 1)
 
     def left(part: slice) -> Tensor:
         result = layer_windows(images[_rows_at(part, each)], layer)
-        return result if each == 1 else _apart(result, each).movedim(1, 2).flatten(2, 3)
+        return result if each == 1 else _by_record(result, each).movedim(1, 2).flatten(2, 3)
 
     right_NGOT = torch.unflatten(right_NOT, 1, (layer.groups, -1))
     slabs, paired = None, layer.groups == 1
     standard = isinstance(layer, StandardisedConv2d)
     by_run = layer.out_channels * right_NOT.shape[2] * window[-1] * channels
-    if standard or (layer.groups == 1 and by_run >= WORTH):
+    if standard or (layer.groups == 1 and by_run >= MIN_MULTIPLICATIONS):
         slabs, paired = WindowRows(layer, images, counts, right_NOT, each, standard=standard), not standard
     return Products(left, right_NGOT, channels * math.prod(window), order, slabs, paired)
 
 
-WORTH = 1 << 18
+MIN_MULTIPLICATIONS = 1 << 18
 """Multiplications of a product that are worth calling for it, where one call could do more of them."""
 
 
@@ -156,7 +156,7 @@ class WindowRows:
         self._run = layer.kernel_size[-1] * layer.in_channels
         self._pull = _Standard(layer.weight.detach(), self._unordered) if standard else None
         result = math.prod(sides) * layer.in_channels + math.prod(sides[:-1]) * self._counts[-1] * self._run
-        self.taken = each * result
+        self.row_cost = each * result
 
     def rows(self, part: slice, out_RP: Tensor) -> None:
         layer, right_ROT = self._layer, self._right_NOT[part]
@@ -192,14 +192,14 @@ class WindowRows:
         layer = self._layer
         *outer, last = layer.kernel_size
         lead = values.dim() - 1
-        apart = torch.unflatten(values, -1, (math.prod(outer), layer.out_channels, last, layer.in_channels))
-        by_parameter = apart.permute(*range(lead), lead + 1, lead + 3, lead, lead + 2)
+        split = torch.unflatten(values, -1, (math.prod(outer), layer.out_channels, last, layer.in_channels))
+        by_parameter = split.permute(*range(lead), lead + 1, lead + 3, lead, lead + 2)
         return by_parameter.flatten(lead)
 
     def _unordered(self, weight: Tensor) -> Tensor:
         """From the parameter to (outer window, O, last side of the window × C)."""
-        apart = weight.flatten(2, -2) if weight.dim() > 3 else weight[:, :, None]
-        return apart.permute(2, 0, 3, 1).flatten(2)
+        split = weight.flatten(2, -2) if weight.dim() > 3 else weight[:, :, None]
+        return split.permute(2, 0, 3, 1).flatten(2)
 
 
 @final
@@ -276,7 +276,7 @@ def _padding(layer: nn.modules.conv._ConvNd) -> list[tuple[int, int]]:
     return [(side, side) for side in layer.padding]
 
 
-def _embedding(call: Call) -> Made:
+def _embedding(call: Call) -> NamedTerms:
     layer = cast(nn.Embedding, call.layer)
     indices, gradient = call.input(), cast(Tensor, call.gradient())
     indices = indices.reshape(len(indices), -1)
@@ -286,10 +286,10 @@ def _embedding(call: Call) -> Made:
     yield "weight", Lookups(indices, gradient, layer.num_embeddings)
 
 
-def _scale(normalised: Callable[[Any, Tensor], Tensor], dim: Callable[[Any], int]) -> Callable[[Call], Made]:
+def _scale(normalised: Callable[[Any, Tensor], Tensor], dim: Callable[[Any], int]) -> Callable[[Call], NamedTerms]:
     """Layers that scale and shift what they normalised; the numbers of a scale lie in `dim` and after, or in 1."""
 
-    def made(call: Call) -> Made:
+    def terms(call: Call) -> NamedTerms:
         last = dim(call.layer)
         inputs, gradient, each = (call.input().detach(), cast(Tensor, call.gradient()), 1) if last else _rows_of(call)
 
@@ -297,14 +297,14 @@ def _scale(normalised: Callable[[Any, Tensor], Tensor], dim: Callable[[Any], int
             if last:
                 return values.reshape(len(values), -1, math.prod(values.shape[-last:])).sum(1)
             by_row = values.flatten(2).sum(2)
-            return by_row if each == 1 else _apart(by_row, each).sum(1)
+            return by_row if each == 1 else _by_record(by_row, each).sum(1)
 
         if "weight" in call.parameters:
             yield "weight", Rows(summed(gradient * normalised(call.layer, inputs)))
         if "bias" in call.parameters:
             yield "bias", Rows(summed(gradient))
 
-    return made
+    return terms
 
 
 def _layer_norm(layer: nn.LayerNorm, inputs: Tensor) -> Tensor:
@@ -331,7 +331,7 @@ def _by_channel(_: nn.Module) -> int:
     return 0
 
 
-KNOWN: dict[type[nn.Module], Callable[[Call], Made]] = {
+LAYER_TERMS: dict[type[nn.Module], Callable[[Call], NamedTerms]] = {
     nn.Linear: _linear,
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,

@@ -8,9 +8,9 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from dprecipe.training.engine.planning import FEW, plan_of
+from dprecipe.training.engine.planning import MIN_PART, plan_of
 from dprecipe.training.engine.reserve import Reserve
-from dprecipe.training.engine.sizes import numbers_kept, one_size, size_for
+from dprecipe.training.engine.sizes import max_stored_numbers, one_size, size_for
 from dprecipe.training.engine.taps import Unplanned, trained_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -28,31 +28,31 @@ class Parts:
         self.expected, self._mixed = expected, mixed
         self._sizes: dict[Any, int] = {}
 
-    def size(self, features: Tensor, labels: Tensor, most: int) -> int | None:
-        """Of records like these, where at most `most` rows may go through the model; a record has one for each of its
-        labels. `None`: parts may be of any size.
+    def size(self, features: Tensor, labels: Tensor, max_records: int) -> int | None:
+        """The size for records like these, if at most `max_records` rows may go through the model at once; a record has
+        one row for each of its labels. `None`: parts may be of any size.
         """
         if not one_size(features.device) or not len(labels):
             return None
-        key = (features.shape[1:], features.dtype, features.device, labels.shape[1:], most)
+        key = (features.shape[1:], features.dtype, features.device, labels.shape[1:], max_records)
         if key not in self._sizes:
-            self._sizes[key] = self._size(features, labels, max(1, most // labels[0].numel()))
+            self._sizes[key] = self._size(features, labels, max(1, max_records // labels[0].numel()))
         return self._sizes[key]
 
-    def together(self, count: int) -> int:
-        """How many records most parts of `count` records may add up in single precision (`reserve.Reserve`)."""
+    def block_size(self, count: int) -> int:
+        """The median, over parts of `count` records, of how many may be added up in single precision (`Reserve`)."""
         reserve, parts = Reserve(math.ceil(self.expected)), max(1, math.ceil(self.expected / count))
-        return sorted(reserve.together(count) for _ in range(parts))[parts // 2]
+        return sorted(reserve.take_block(count) for _ in range(parts))[parts // 2]
 
-    def _size(self, features: Tensor, labels: Tensor, most: int) -> int:
+    def _size(self, features: Tensor, labels: Tensor, max_records: int) -> int:
         trained = sum(parameter.numel() for parameter in trained_of(self._model).values())
-        room = max(FEW, numbers_kept(features.device) // max(1, trained))
-        wanted = self._of(most)
+        room = max(MIN_PART, max_stored_numbers(features.device) // max(1, trained))
+        size = self._of(max_records)
         try:
-            plan = plan_of(self._model, self._loss, features, labels, wanted, self.together(wanted))
+            plan = plan_of(self._model, self._loss, features, labels, size, self.block_size(size))
         except Unplanned:  # gradients of single records, all held at once
-            return self._of(min(most, room))
-        return self._of(min(most, plan.most))
+            return self._of(min(max_records, room))
+        return self._of(min(max_records, plan.max_records))
 
-    def _of(self, most: int) -> int:
-        return min(MIXED, most) if self._mixed else size_for(self.expected, most)
+    def _of(self, max_records: int) -> int:
+        return min(MIXED, max_records) if self._mixed else size_for(self.expected, max_records)

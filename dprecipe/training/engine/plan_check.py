@@ -12,12 +12,12 @@ from dprecipe.training.engine.backward import GradientPlan, Loss, channels_last
 from dprecipe.training.engine.reduced import gradient_tolerance
 from dprecipe.training.engine.shares import shares_of
 from dprecipe.training.engine.strategies import Weights
-from dprecipe.training.engine.synthetic import left_alone
-from dprecipe.training.engine.taps import Unplanned, buffers_apart, layers_of
+from dprecipe.training.engine.synthetic import preserve_generators
+from dprecipe.training.engine.taps import Unplanned, copy_buffers, layers_of
 
 TOLERANCE = 1e-3
 """Relative error of the check on synthetic records: far above single precision's, far below a wrong formula's."""
-LOST = 3e-5
+CANCELLATION = 3e-5
 """A gradient that is this much smaller than the largest may be what is left where others cancel: it is not compared."""
 
 
@@ -30,17 +30,17 @@ def check_plan(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, p
     parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     count = len(labels)
     weights_N = 0.5 ** torch.arange(count, dtype=torch.float64, device=features.device)
-    with left_alone(features.device):
+    with preserve_generators(features.device):
         shares = shares_of(model, loss, features, labels, plan)
     # From the same seed, of whichever generator layers draw from: that of a GPU is another than the CPU's.
-    with left_alone(features.device), torch.enable_grad(), buffers_apart(layers_of(model)):
+    with preserve_generators(features.device), torch.enable_grad(), copy_buffers(layers_of(model)):
         # In the same order of memory: else a maximum that is nearly another's may be another's.
         losses = loss(model(channels_last(features) if plan.channels_last else features), labels)
     rows: list[tuple[Tensor | None, ...]] = []
     for n in range(count):
         if losses.requires_grad:
-            wanted = [p for _, p in parameters]
-            rows.append(torch.autograd.grad(losses[n], wanted, retain_graph=True, allow_unused=True))
+            tensors = [p for _, p in parameters]
+            rows.append(torch.autograd.grad(losses[n], tensors, retain_graph=True, allow_unused=True))
     expected = {}
     for i, (name, parameter) in enumerate(parameters):
         single = [torch.zeros_like(parameter) if (gradient := row[i]) is None else gradient for row in rows]
@@ -49,16 +49,16 @@ def check_plan(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor, p
             expected[name] += torch.stack(single).reshape(count, -1)
     largest = max(float(rows_NP.abs().max()) for rows_NP in expected.values())
     for share in shares:
-        right_NP = torch.cat([expected.pop(name) for name in share.names], 1)
-        totals = [weights_N.new_zeros(where.stop - where.start) for where in share.wheres]
-        found_N = share.strategy.squares().sqrt()
-        share.strategy.add(totals, Weights(weights_N, together=count))
-        for result, right in ((found_N, right_NP.norm(dim=1)), (torch.cat(totals), weights_N @ right_NP)):
+        reference_NP = torch.cat([expected.pop(name) for name in share.names], 1)
+        totals = [weights_N.new_zeros(place.stop - place.start) for place in share.slices]
+        norms_N = share.strategy.squares().sqrt()
+        share.strategy.add(totals, Weights(weights_N, block_size=count))
+        for result, reference in ((norms_N, reference_NP.norm(dim=1)), (torch.cat(totals), weights_N @ reference_NP)):
             if (
-                not float((result - right).abs().max())
-                <= gradient_tolerance(model, TOLERANCE) * float(right.abs().max()) + LOST * largest
+                not float((result - reference).abs().max())
+                <= gradient_tolerance(model, TOLERANCE) * float(reference.abs().max()) + CANCELLATION * largest
             ):
                 raise Unplanned(f"the bookkeeping of {share.names[0]!r} does not equal plain backpropagation")
-    for name, right_NP in expected.items():
-        if not float(right_NP.abs().max()) <= LOST * largest:
+    for name, reference_NP in expected.items():
+        if not float(reference_NP.abs().max()) <= CANCELLATION * largest:
             raise Unplanned(f"the bookkeeping of {name!r} does not equal plain backpropagation")

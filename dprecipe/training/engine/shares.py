@@ -1,4 +1,4 @@
-"""The parameters of a model, each once, with the strategy for its part of norms and sum."""
+"""Each parameter of a model, once, with the strategy for its share of norms and sum."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Protocol, final
 import torch
 from torch import Tensor, nn
 
-from dprecipe.training.engine.backward import Found, GradientPlan, Loss, find_terms
+from dprecipe.training.engine.backward import CallTerms, GradientPlan, Loss, find_terms
 from dprecipe.training.engine.choice import choose_cheapest, list_candidates
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.reserve import Reserve
-from dprecipe.training.engine.strategies import GradientStore, Small, Strategy, Vectors, Weights, at_once
+from dprecipe.training.engine.strategies import GradientStore, Small, Strategy, Vectors, Weights, chunk_size
 from dprecipe.training.engine.taps import trained_of
 from dprecipe.training.engine.terms import OfLayer, Products, Rows, Term
 
 SMALL = 1024
-"""Rows that are at hand and no longer than this are put side by side."""
+"""Rows that are already computed and no longer than this are concatenated."""
 
 
 class GradientSource(Protocol):
-    """Who makes the pass, or all of the sum, in the place of the eager engine."""
+    """Computes the pass, or the whole sum, in place of the eager engine."""
 
-    def found(self, features: Tensor, labels: Tensor) -> Found:
+    def find_terms(self, features: Tensor, labels: Tensor) -> CallTerms:
         """As `find_terms`."""
 
     def add(
@@ -36,7 +36,7 @@ class GradientSource(Protocol):
         *,
         fresh: bool,
     ) -> bool:
-        """Add the clipped sum, or do nothing and say so. `fresh`: `total_P` is zero."""
+        """Add the clipped sum and return True, or do nothing and return False. `fresh`: `total_P` is zero."""
 
 
 @final
@@ -45,11 +45,11 @@ class Share:
     """Some parameters: their places among all, and the strategy for their part of norms and sum."""
 
     names: tuple[str, ...]
-    wheres: tuple[slice, ...]
+    slices: tuple[slice, ...]
     group: int
     chosen: str
     strategy: Strategy
-    alone: bool = False
+    isolated: bool = False
 
 
 def shares_of(
@@ -63,13 +63,15 @@ def shares_of(
     timed: int = 0,
     source: GradientSource | None = None,
 ) -> list[Share]:
-    """The parameters that the losses reach, each once. `timed`: find out which strategy adds so many the fastest."""
-    answered = find_terms(model, loss, features, labels, plan) if source is None else source.found(features, labels)
+    """Shares of the parameters that the losses depend on. `timed`: time which strategy adds this many the fastest."""
+    answered = (
+        find_terms(model, loss, features, labels, plan) if source is None else source.find_terms(features, labels)
+    )
     return shares_of_pass(answered, model, len(labels), features.device, plan, groups=groups, timed=timed)
 
 
 def shares_of_pass(
-    found: Found,
+    call_terms: CallTerms,
     model: nn.Module,
     count: int,
     device: torch.device,
@@ -78,26 +80,26 @@ def shares_of_pass(
     groups: tuple[int, ...] | None = None,
     timed: int = 0,
 ) -> list[Share]:
-    """As `shares_of`, of what was found in the pass of `count` records."""
+    """As `shares_of`, from the terms of a pass of `count` records."""
     by_name: dict[str, list[Term]] = {}
-    for result in found:
-        _hold(result, count, device, plan.room)
+    for result in call_terms:
+        _store_layer_rows(result, count, device, plan.room)
         for name, term in result:
             by_name.setdefault(name, []).append(term)
     places = _places_of(model, groups)
-    shares, room, like = _together(by_name, places, count), plan.room, torch.empty((), device=device)
+    shares, room, like = _combine_shares(by_name, places, count), plan.room, torch.empty((), device=device)
     for name, of_name in by_name.items():
-        where, group = places[name]
-        size = where.stop - where.start
+        place, group = places[name]
+        size = place.stop - place.start
         strategies = list_candidates(of_name, count, size, like, room, plan.stores.setdefault(name, GradientStore()))
         if timed and len(strategies) > 1:
-            weights = Weights(torch.ones(count, dtype=torch.float64, device=device), sound=True, together=timed)
+            weights = Weights(torch.ones(count, dtype=torch.float64, device=device), sound=True, block_size=timed)
             plan.strategies[name] = choose_cheapest(strategies, weights, size)
         chosen = plan.strategies.get(name, "")
         chosen = chosen if chosen in strategies else next(iter(strategies))
         if chosen == "kept":
             room -= count * size
-        shares.append(Share((name,), (where,), group, chosen, strategies[chosen](), isinstance(of_name[0], OfLayer)))
+        shares.append(Share((name,), (place,), group, chosen, strategies[chosen](), isinstance(of_name[0], OfLayer)))
     return shares
 
 
@@ -112,8 +114,9 @@ def _places_of(model: nn.Module, groups: tuple[int, ...] | None) -> dict[str, tu
     return result
 
 
-def _together(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int]], count: int) -> list[Share]:
-    """Take out what is cheaper together: products with vectors and their biases, and small rows of one group."""
+def _combine_shares(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int]], count: int) -> list[Share]:
+    """Remove from `by_name`, and combine, what is cheaper in one share: products with vectors and their biases, and
+    small rows of one group."""
     shares = []
     single = {id(of_name[0]): name for name, of_name in by_name.items() if len(of_name) == 1}
     for name in single.values():
@@ -121,8 +124,8 @@ def _together(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int
         bias = single.get(id(term.bias)) if isinstance(term, Products) and term.of_vectors else None
         if isinstance(term, Products) and bias is not None and places[bias][1] == places[name][1]:
             strategy = Vectors(*term.vectors(), bias=True)
-            where, group = places[name]
-            shares.append(Share((name, bias), (where, places[bias][0]), group, "vectors", strategy))
+            place, group = places[name]
+            shares.append(Share((name, bias), (place, places[bias][0]), group, "vectors", strategy))
             del by_name[name], by_name[bias]
     small: dict[int, list[str]] = {}
     for name, [term, *more] in by_name.items():
@@ -134,10 +137,10 @@ def _together(by_name: dict[str, list[Term]], places: dict[str, tuple[slice, int
     return shares
 
 
-def _hold(made: list[tuple[str, Term]], count: int, device: torch.device, room: int) -> None:
-    """A layer that is differentiated by itself is so once for all its parameters, where there is room to keep them."""
-    for _, term in made[:1]:
+def _store_layer_rows(terms: list[tuple[str, Term]], count: int, device: torch.device, room: int) -> None:
+    """Differentiate a layer by itself once for all its parameters, if there is room to store the rows."""
+    for _, term in terms[:1]:
         if isinstance(term, OfLayer):
             size = sum(parameter.numel() for parameter in term.layer.parameters.values())
             if count * size <= room:
-                term.layer.hold(count, at_once(size + term.layer.taken, device))
+                term.layer.store_rows(count, chunk_size(size + term.layer.row_cost, device))

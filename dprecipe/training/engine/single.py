@@ -19,8 +19,8 @@ from torch.func import functional_call, grad, vmap
 
 from dprecipe.models.modules.adapted import by_record
 from dprecipe.training.engine.sizes import one_size
-from dprecipe.training.engine.synthetic import left_alone, made_up
-from dprecipe.training.engine.taps import buffers_apart, layers_of, trained_of
+from dprecipe.training.engine.synthetic import preserve_generators, synthetic_records
+from dprecipe.training.engine.taps import copy_buffers, layers_of, trained_of
 from dprecipe.training.engine.terms import plain_attention
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -35,10 +35,10 @@ def per_record_gradients(model: nn.Module, loss: Loss, features: Tensor, labels:
     """
     if not len(labels):
         return features.new_zeros(0, sum(parameter.numel() for parameter in trained_of(model).values()))
-    return (_looped if one_by_one(model, loss, features, labels) else _batched)(model, loss, features, labels)
+    return (_looped if explain_loop(model, loss, features, labels) else _batched)(model, loss, features, labels)
 
 
-def one_by_one(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> str:
+def explain_loop(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> str:
     """Why records like these, of which only shapes and types are looked at, go through the model one after the other;
     empty where they need not."""
     training = tuple(layer.training for layer in layers_of(model))
@@ -48,8 +48,8 @@ def one_by_one(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -
         return "cuDNN's recurrent layers have no rule for many records at once"
     if key not in reasons:
         try:
-            with left_alone(features.device), buffers_apart(layers_of(model)):
-                _batched(model, loss, *made_up(features, labels, 2))
+            with preserve_generators(features.device), copy_buffers(layers_of(model)):
+                _batched(model, loss, *synthetic_records(features, labels, 2))
             reasons[key] = ""
         except Exception as error:  # a model may raise anything; the loop then shows whether it is the model's fault
             reasons[key] = shorten_error(error)

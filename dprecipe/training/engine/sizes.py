@@ -11,7 +11,7 @@ import math
 
 import torch
 
-KEPT = 1 << 25
+MIN_STORED_NUMBERS = 1 << 25
 """Numbers of gradients of single records that are kept from their norms to their sum, in all: 128 MiB."""
 SHARE = 4
 """On a GPU a part of so many of the memory that is free may hold such gradients."""
@@ -31,9 +31,9 @@ def widest_type(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type == "mps" else device
 
 
-def numbers_kept(device: torch.device) -> int:
+def max_stored_numbers(device: torch.device) -> int:
     """How many numbers of gradients of single records a sum may keep on this device, in single precision."""
-    return KEPT if device.type == "cpu" else max(KEPT, free_bytes(device) // SHARE // 4)
+    return MIN_STORED_NUMBERS if device.type == "cpu" else max(MIN_STORED_NUMBERS, free_bytes(device) // SHARE // 4)
 
 
 def keeps_records(device: torch.device) -> bool:
@@ -65,16 +65,16 @@ def batch_size_bound(expected: float) -> float:
     return expected + SPREAD * math.sqrt(expected)
 
 
-def size_for(expected: float, most: int) -> int:
-    """How many records a part is for, where at most `most` go through the model at once.
+def size_for(expected: float, max_records: int) -> int:
+    """How many records a part is for, where at most `max_records` go through the model at once.
 
     Batches of Poisson sampling are about as large as expected. Nearly all of them go in equal parts, of which only the
     last is filled up.
     """
-    parts = math.ceil(batch_size_bound(expected) / most)
-    return min(most, STEP * math.ceil(batch_size_bound(expected) / parts / STEP))
+    parts = math.ceil(batch_size_bound(expected) / max_records)
+    return min(max_records, STEP * math.ceil(batch_size_bound(expected) / parts / STEP))
 
 
-def size_on(device: torch.device, expected: float, most: int) -> int:
-    """As `size_for`, where parts have one size; else `most`."""
-    return size_for(expected, most) if one_size(device) else most
+def size_on(device: torch.device, expected: float, max_records: int) -> int:
+    """As `size_for`, where parts have one size; else `max_records`."""
+    return size_for(expected, max_records) if one_size(device) else max_records

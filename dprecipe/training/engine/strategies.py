@@ -3,7 +3,7 @@
 Guarantee, of each strategy: let g be the gradients whose norms `squares` answers. `add` adds the sum of w·g, and
 nothing of records of weight zero. Numbers that belong to one record each may be in single precision, until the norm is
 taken of them. Whatever adds records up, or cancels between what the norm was taken of, is in double precision; but sums
-of `Weights.together` records at a time, of numbers that the norm was taken of, are in single. What that may cost is
+of `Weights.block_size` records at a time, of numbers that the norm was taken of, are in single. What that may cost is
 what `reserve.Reserve` counts.
 
 Legend: N records, R some of them, T positions, I inputs, O outputs, P numbers of the parameter.
@@ -23,7 +23,7 @@ from dprecipe.training.engine.terms import Lookups, OfLayer, Products, Rows, Ter
 
 CACHE = 3 << 17
 """Numbers that are worked on at a time on a CPU, so that they stay in its cache: 1.5 MiB in single precision."""
-WIDE = 1 << 20
+WIDENED_NUMBERS = 1 << 20
 """Numbers that are widened at a time for a product."""
 BLOCK = 128
 """Numbers whose squares are added in single precision, twice as many where there are no more. In any order that, a root
@@ -44,11 +44,11 @@ class Weights:
     """(N,) float64."""
     sound: bool = False
     """None is zero: there is no record whose numbers may not be finite."""
-    together: int = 1
+    block_size: int = 1
     """How many records may be added up in single precision."""
     fresh: bool = False
     """What is to be added to is zero."""
-    apart: bool = False
+    separate_blocks: bool = False
     """Products of blocks are added up in double precision: compilers join them to one, in single."""
 
     def rounded(self) -> Tensor:
@@ -79,8 +79,8 @@ class GradientStore:
 
     def rows(self, count: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """(count, size), of any content; what was given before is overwritten."""
-        needed, held = count * size, self._numbers
-        if held.numel() < needed or held.dtype != dtype or held.device != device:
+        needed, numbers = count * size, self._numbers
+        if numbers.numel() < needed or numbers.dtype != dtype or numbers.device != device:
             self._numbers = torch.empty(needed, dtype=dtype, device=device)
         return self._numbers[:needed].view(count, size)
 
@@ -111,7 +111,7 @@ class StoredGradients:
         self, terms: Sequence[Term], count: int, size: int, like: Tensor, store: GradientStore | None = None
     ) -> None:
         self._terms = terms
-        self._parts = list(_parts(count, at_once(sum(term.per_record for term in terms), like.device)))
+        self._parts = list(_parts(count, chunk_size(sum(term.per_record for term in terms), like.device)))
         self._rows_NP = (GradientStore() if store is None else store).rows(count, size, like.dtype, like.device)
 
     def squares(self) -> Tensor:
@@ -119,36 +119,36 @@ class StoredGradients:
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         rows_NP = self._rows_NP
-        _arrive(self._terms, totals, _summed(rows_NP, weights))
+        _add_ordered(self._terms, totals, _summed(rows_NP, weights))
 
 
 @final
-class Twice:
+class Recomputed:
     """Rows of a few records at a time, dropped after their norms and computed again for the sum."""
 
     def __init__(self, terms: Sequence[Term], count: int, size: int, like: Tensor) -> None:
         self._terms = terms
-        self._step = at_once(sum(term.per_record for term in terms), like.device)
+        self._step = chunk_size(sum(term.per_record for term in terms), like.device)
         self._few_RP = like.new_empty(min(self._step, count), size)
         self._parts = list(_parts(count, self._step))
         self._squares_N = torch.empty(0)
 
-    def _made(self, part: slice) -> Tensor:
+    def _compute_rows(self, part: slice) -> Tensor:
         return _rows(self._terms, part, self._few_RP[: part.stop - part.start])
 
     def squares(self) -> Tensor:
-        self._squares_N = torch.cat([_squares(self._made(part)) for part in self._parts])
+        self._squares_N = torch.cat([_squares(self._compute_rows(part)) for part in self._parts])
         return self._squares_N
 
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         sum_P = weights.exact.new_zeros(self._few_RP.shape[1])
         for part in self._parts:
-            rows_RP = self._made(part)
+            rows_RP = self._compute_rows(part)
             # Nothing promises that a product computed again has the same bits: its norm may not have grown.
             grown_R = (self._squares_N[part] / _squares(rows_RP)).sqrt().nan_to_num(1.0).clamp(max=1.0)
-            again = Weights(weights.exact[part] * grown_R, weights.sound, weights.together)
+            again = Weights(weights.exact[part] * grown_R, weights.sound, weights.block_size)
             sum_P += _summed(rows_RP, again)
-        _arrive(self._terms, totals, sum_P)
+        _add_ordered(self._terms, totals, sum_P)
 
 
 @final
@@ -169,18 +169,18 @@ class Vectors:
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         left_NI, right_NO = weights.clean(self._left_NI), weights.clean(self._right_NO)
         total_OI = totals[0].view(right_NO.shape[1], -1)
-        blocks = list(_parts(len(left_NI), weights.together))
-        single = left_NI.dtype == torch.float32 and weights.together > 1
+        blocks = list(_parts(len(left_NI), weights.block_size))
+        single = left_NI.dtype == torch.float32 and weights.block_size > 1
         if single and len(blocks) <= BLOCKS and total_OI.numel() >= LARGE:
             weighted_NO = right_NO * weights.rounded()[:, None]
             sum_OI = weighted_NO[blocks[0]].T @ left_NI[blocks[0]]
             for block in blocks[1:]:
-                if weights.apart:
+                if weights.separate_blocks:
                     total_OI += sum_OI.double()
                     sum_OI = weighted_NO[block].T @ left_NI[block]
                 else:
                     sum_OI += weighted_NO[block].T @ left_NI[block]
-            if weights.fresh and not weights.apart:
+            if weights.fresh and not weights.separate_blocks:
                 total_OI.copy_(sum_OI)
             else:
                 total_OI += sum_OI.double()
@@ -206,8 +206,10 @@ class Ghost:
 
     def squares(self) -> Tensor:
         term = self._term
-        taken = term.positions * (term.inputs + term.outputs + 2 * term.positions)
-        return torch.cat([self._squares(part) for part in _parts(self._count, at_once(taken, term.right.device))])
+        per_record = term.positions * (term.inputs + term.outputs + 2 * term.positions)
+        return torch.cat(
+            [self._squares(part) for part in _parts(self._count, chunk_size(per_record, term.right.device))]
+        )
 
     def _squares(self, part: slice) -> Tensor:
         term = self._term
@@ -221,7 +223,7 @@ class Ghost:
     def add(self, totals: Sequence[Tensor], weights: Weights) -> None:
         term = self._term
         sum_P = torch.zeros_like(totals[0])
-        step = at_once(term.positions * (term.inputs + term.outputs), sum_P.device, WIDE)
+        step = chunk_size(term.positions * (term.inputs + term.outputs), sum_P.device, WIDENED_NUMBERS)
         for part in _parts(self._count, step):
             left = weights.clean(term.left(part)[:, 0].double(), part).flatten(0, 1)
             right = weights.clean(term.right[part, 0].double(), part) * weights.exact[part, None, None]
@@ -263,7 +265,7 @@ def _rows(terms: Sequence[Term], part: slice, out_RP: Tensor) -> Tensor:
     return out_RP
 
 
-def _arrive(terms: Sequence[Term], totals: Sequence[Tensor], sum_P: Tensor) -> None:
+def _add_ordered(terms: Sequence[Term], totals: Sequence[Tensor], sum_P: Tensor) -> None:
     """Add a sum of `_rows` in the parameter's order."""
     totals[0].add_(sum_P if len(terms) > 1 else terms[0].ordered(sum_P))
 
@@ -294,18 +296,18 @@ def _squares(rows_RP: Tensor, block: int = BLOCK) -> Tensor:
 def _summed(rows_NP: Tensor, weights: Weights) -> Tensor:
     """(P,) float64: the weighted sum of the rows."""
     sum_P = rows_NP.new_zeros(rows_NP.shape[1], dtype=torch.float64)
-    if weights.together > 1 and rows_NP.dtype == torch.float32:
+    if weights.block_size > 1 and rows_NP.dtype == torch.float32:
         rounded_N = weights.rounded()
-        for start in range(0, len(rows_NP), weights.together):
-            block = slice(start, start + weights.together)
+        for start in range(0, len(rows_NP), weights.block_size):
+            block = slice(start, start + weights.block_size)
             sum_P += (weights.clean(rows_NP[block], block).T @ rounded_N[block]).double()
         return sum_P
-    for block in _parts(len(rows_NP), at_once(2 * rows_NP.shape[1], rows_NP.device)):
+    for block in _parts(len(rows_NP), chunk_size(2 * rows_NP.shape[1], rows_NP.device)):
         sum_P.addmv_(weights.clean(rows_NP[block], block).double().T, weights.exact[block])
     return sum_P
 
 
-def at_once(per_record: int, device: torch.device, numbers: int = CACHE) -> int:
+def chunk_size(per_record: int, device: torch.device, numbers: int = CACHE) -> int:
     """How many records to work on at a time, given the numbers that each one takes."""
     return max(1, (numbers if device.type == "cpu" else numbers << 8) // max(1, per_record))
 

@@ -1,4 +1,4 @@
-"""Synthetic records, of which plans and programs are made: shapes and types of records, and none of their numbers."""
+"""Synthetic records, from which plans and programs are made: the shapes and types of records, never their values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-def made_up(features: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def synthetic_records(features: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`count` records of these shapes and types. Labels are zero, whole numbers zero or one."""
     shape = (count, *features.shape[1:])
     if features.is_floating_point():
@@ -21,8 +21,8 @@ def made_up(features: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tenso
 
 
 @contextmanager
-def left_alone(device: torch.device) -> Iterator[None]:
-    """The generators of random numbers are left as they were."""
+def preserve_generators(device: torch.device) -> Iterator[None]:
+    """Inside, draws come from a fixed seed; afterwards the global generators are as they were."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(0)
         yield

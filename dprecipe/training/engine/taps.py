@@ -98,11 +98,11 @@ class _Anchored(torch.autograd.Function):
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
     """All of the model's modules, each once and after one that holds it: `modules()` takes ten times as long."""
-    result, seen = [model], {model}
+    result, visited = [model], {model}
     for layer in result:
         for inner in layer._modules.values():
-            if inner is not None and inner not in seen:
-                seen.add(inner)
+            if inner is not None and inner not in visited:
+                visited.add(inner)
                 result.append(inner)
     return result
 
@@ -110,16 +110,16 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
 def trained_of(model: nn.Module) -> dict[str, nn.Parameter]:
     """The trained parameters by name, as `named_parameters()` has them, in a tenth of its time."""
     result: dict[str, nn.Parameter] = {}
-    seen: set[int] = set()
+    visited: set[int] = set()
 
     def visit(layer: nn.Module, prefix: str) -> None:
-        seen.add(id(layer))
+        visited.add(id(layer))
         for name, parameter in layer._parameters.items():
-            if parameter is not None and parameter.requires_grad and id(parameter) not in seen:
-                seen.add(id(parameter))
+            if parameter is not None and parameter.requires_grad and id(parameter) not in visited:
+                visited.add(id(parameter))
                 result[prefix + name] = parameter
         for name, inner in layer._modules.items():
-            if inner is not None and id(inner) not in seen:
+            if inner is not None and id(inner) not in visited:
                 visit(inner, f"{prefix}{name}.")
 
     visit(model, "")
@@ -146,7 +146,7 @@ class Taps:
     def __enter__(self) -> Taps:
         inside: set[nn.Module] = set()
         with ExitStack() as stack:
-            stack.enter_context(buffers_apart(self._layers))
+            stack.enter_context(copy_buffers(self._layers))
             for layer in self._layers:
                 if layer in inside:
                     continue
@@ -194,7 +194,7 @@ class Taps:
         def forward(*args: Any, **kwargs: Any) -> Any:
             if self._next().expanded:
                 args = (_repeated(args[0], self._records), *args[1:])
-            return self._kept(layer, args, kwargs)
+            return self._tap_layer(layer, args, kwargs)
 
         return forward
 
@@ -205,7 +205,7 @@ class Taps:
             raise Unplanned("the model calls its layers differently for other records")
         return self._places[len(self.calls)]
 
-    def _kept(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _tap_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(type(layer), layer, trained_layers(layer), args, kwargs)
         with _detached(layer):
             outputs = type(layer).forward(layer, *args, **kwargs)
@@ -220,7 +220,7 @@ class Taps:
         if self._places is not None:
             call.places = self._next()
             for tensor, dim in zip(tensors, call.places.inputs, strict=True):
-                self._hold(tensor, dim)
+                self._check_rows(tensor, dim)
         return call
 
     def _tapped(self, call: Call, outputs: Any) -> Any:
@@ -235,7 +235,7 @@ class Taps:
         call.shapes.append(output.shape)
         call.gradients.append(None)
         if self._places is not None:
-            self._hold(output, call.places.outputs[index])
+            self._check_rows(output, call.places.outputs[index])
         if not output.is_floating_point():
             return output
         # Only what belongs to nobody else tells the gradient by this output alone.
@@ -246,29 +246,29 @@ class Taps:
         self._edges.append((call, index, get_gradient_edge(output)))
         return output
 
-    def _hold(self, tensor: Tensor, dim: Dim) -> None:
+    def _check_rows(self, tensor: Tensor, dim: Dim) -> None:
         if dim is not None and (tensor.dim() <= dim[0] or tensor.shape[dim[0]] != self._records * dim[1]):
             raise Unplanned("a layer does not get one row for each record")
 
     def _attend(self, layer: nn.MultiheadAttention, *args: Any, **kwargs: Any) -> Any:
         """Self-attention with its two products tapped; any other attention is kept as a whole."""
-        asked = dict(zip(_ATTENTION, args, strict=False)) | kwargs
-        query = asked["query"]
+        arguments = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+        query = arguments["query"]
         if not (
-            asked["key"] is query
-            and asked["value"] is query
+            arguments["key"] is query
+            and arguments["value"] is query
             and query.dim() == 3
             and layer.in_proj_weight is not None
             and layer.bias_k is None
             and not layer.add_zero_attn
             and isinstance(vars(layer.out_proj).get("_parameters", {}).get("weight"), nn.Parameter)
         ):
-            return self._kept(layer, args, kwargs)
+            return self._tap_layer(layer, args, kwargs)
         packed = self._product(layer, query, layer.in_proj_weight, layer.in_proj_bias)
         if not layer.batch_first:
             packed = packed.transpose(0, 1)
         heads = torch.unflatten(packed, -1, (3, layer.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed, weights = _attention(layer, heads[0], heads[1], heads[2], asked)
+        mixed, weights = _attention(layer, heads[0], heads[1], heads[2], arguments)
         mixed = mixed.transpose(1, 2).flatten(2)
         output = self._product(layer, mixed, layer.out_proj.weight, layer.out_proj.bias)
         return (output if layer.batch_first else output.transpose(0, 1)), weights
@@ -286,22 +286,22 @@ _ATTENTION = ("query", "key", "value", "key_padding_mask", "need_weights", "attn
 
 
 def _attention(
-    layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, asked: dict[str, Any]
+    layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, arguments: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
     """(N, H, L, E) mixed values, and the weights as `nn.MultiheadAttention` answers them."""
-    mask = _mask(asked.get("attn_mask"), query)
+    mask = _mask(arguments.get("attn_mask"), query)
     if mask is not None and mask.dim() == 3:
         mask = torch.unflatten(mask, 0, (-1, layer.num_heads))
-    padding = _mask(asked.get("key_padding_mask"), query)
+    padding = _mask(arguments.get("key_padding_mask"), query)
     if padding is not None:
         padding = padding[:, None, None, :]
         mask = padding if mask is None else mask + padding
     dropout = layer.dropout if layer.training else 0.0
-    if not asked.get("need_weights", True):
+    if not arguments.get("need_weights", True):
         return functional.scaled_dot_product_attention(query, key, value, mask, dropout), None
     scores = query @ key.mT / math.sqrt(query.shape[-1])
     weights = functional.dropout((scores if mask is None else scores + mask).softmax(-1), dropout)
-    return weights @ value, weights.mean(1) if asked.get("average_attn_weights", True) else weights
+    return weights @ value, weights.mean(1) if arguments.get("average_attn_weights", True) else weights
 
 
 def _mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
@@ -321,26 +321,26 @@ def trained_layers(layer: nn.Module) -> dict[str, nn.Parameter]:
 def _detached(layer: nn.Module) -> Iterator[None]:
     """The layer's own parameters, without gradients."""
     layers = list(layer.modules()) if isinstance(layer, nn.MultiheadAttention) else [layer]
-    held = [(one, one._parameters) for one in layers]
+    originals = [(one, one._parameters) for one in layers]
     try:
-        for one, parameters in held:
+        for one, parameters in originals:
             vars(one)["_parameters"] = {n: None if p is None else p.detach() for n, p in parameters.items()}
         yield
     finally:
-        for one, parameters in held:
+        for one, parameters in originals:
             vars(one)["_parameters"] = parameters
 
 
 @contextmanager
-def buffers_apart(layers: Iterable[nn.Module]) -> Iterator[None]:
+def copy_buffers(layers: Iterable[nn.Module]) -> Iterator[None]:
     """Copies of the layers' buffers in their place, to be written to."""
-    held = [(layer, layer._buffers) for layer in layers if layer._buffers]
+    originals = [(layer, layer._buffers) for layer in layers if layer._buffers]
     try:
-        for layer, buffers in held:
+        for layer, buffers in originals:
             vars(layer)["_buffers"] = {n: None if b is None else b.clone() for n, b in buffers.items()}
         yield
     finally:
-        for layer, buffers in held:
+        for layer, buffers in originals:
             vars(layer)["_buffers"] = buffers
 
 

@@ -63,7 +63,7 @@ class Slabs(Protocol):
     """Rows that are made of several products: of the windows of a convolution, one row of the window at a time."""
 
     @property
-    def taken(self) -> int:
+    def row_cost(self) -> int:
         """Numbers that the making of one record's row takes."""
 
     def rows(self, part: slice, out_RP: Tensor) -> None:
@@ -110,7 +110,7 @@ class Products:
 
     @property
     def per_record(self) -> int:
-        result = self.groups * self.positions * self.inputs if self.slabs is None else self.slabs.taken
+        result = self.groups * self.positions * self.inputs if self.slabs is None else self.slabs.row_cost
         return self.size + result
 
     @property
@@ -188,29 +188,30 @@ class SingleRecordTerm:
         if len(self._output_dims) < len(outputs) or any(count > 1 for count in rows):
             raise Unplanned(f"a {type(call.layer).__name__} that answers other than one row for each record")
         self.parameters = {name: parameter.detach() for name, parameter in call.parameters.items()}
-        self.taken: int = sum(
+        self.row_cost: int = sum(
             leaf.numel() // leaf.shape[dim[0]] for leaf, dim in zip(self._leaves, self._dims, strict=True) if dim
         )
         self._device = next(iter(self.parameters.values())).device
-        self._held: dict[str, Tensor] = {}
+        self._stored: dict[str, Tensor] = {}
 
-    def hold(self, count: int, step: int) -> None:
+    def store_rows(self, count: int, step: int) -> None:
         """Compute all rows of all `count` records now, `step` records at a time."""
         parts = [self._computed(slice(i, min(i + step, count)), list(self.parameters)) for i in range(0, count, step)]
-        self._held = {name: torch.cat([part[name] for part in parts]) for name in self.parameters}
+        self._stored = {name: torch.cat([part[name] for part in parts]) for name in self.parameters}
 
     @property
-    def held(self) -> bool:
-        return bool(self._held)
+    def is_stored(self) -> bool:
+        return bool(self._stored)
 
     def rows(self, name: str, part: slice) -> Tensor:
-        return self._held[name][part] if self._held else self._computed(part, [name])[name]
+        return self._stored[name][part] if self._stored else self._computed(part, [name])[name]
 
     def _computed(self, part: slice, names: list[str]) -> dict[str, Tensor]:
         count = part.stop - part.start
-        given = zip(self._leaves, self._dims, strict=True)
+        leaves_with_dims = zip(self._leaves, self._dims, strict=True)
         leaves = [
-            leaf if dim is None else in_single(leaf.detach().narrow(dim[0], part.start, count)) for leaf, dim in given
+            leaf if dim is None else in_single(leaf.detach().narrow(dim[0], part.start, count))
+            for leaf, dim in leaves_with_dims
         ]
         gradients = [
             in_single(gradient.narrow(dim, part.start, count))
@@ -261,7 +262,7 @@ class OfLayer:
 
     @property
     def per_record(self) -> int:
-        return int(self.layer.parameters[self.name].numel()) + self.layer.taken
+        return int(self.layer.parameters[self.name].numel()) + self.layer.row_cost
 
     def rows(self, part: slice, out_RP: Tensor | None = None) -> Tensor:
         return _written(self.layer.rows(self.name, part), out_RP)

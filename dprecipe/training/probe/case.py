@@ -1,4 +1,4 @@
-"""A program under probe: a copy of the module, its loss, and synthetic records to hold against each other.
+"""A program under probe: a copy of the module, its loss, and synthetic records to compare.
 
 Legend: B records, P parameters, C classes.
 """
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from dprecipe.models.form import Form
 from dprecipe.models.modules.adapted import RecordByRecord
 from dprecipe.models.modules.draws import drawn_by, shared_draws
-from dprecipe.models.modules.resting import rest_generators
+from dprecipe.models.modules.frozen_draws import freeze_generators
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.engine.clipped_sum import Loss
 from dprecipe.training.probe.place import name_failure
@@ -38,7 +38,7 @@ Function = Callable[[Tensor, Tensor], Tensor]
 
 
 class Failed(Exception):
-    """A check did not hold; the message says what was measured, `remedy` what to do about this very thing."""
+    """A check failed. The message says what was measured; `remedy` says what to do about it."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class Failed(Exception):
 @final
 @dataclass(frozen=True)
 class Case:
-    """What the checks of the probe share. `others` replaces a record, to see whom it influences."""
+    """What the checks of the probe share. Records are replaced by `others`, to see which outputs they influence."""
 
     module: nn.Module
     loss: Loss
@@ -69,17 +69,17 @@ class Case:
         features = form.draw(records, generator).to(device)
         others = form.draw(records, generator, distant=True).to(device)
         labels = torch.arange(records, device=device) % classes
-        before = {name: tensor.detach().clone() for name, tensor in _held(module).items()}
+        before = {name: tensor.detach().clone() for name, tensor in _state_of(module).items()}
         return Case(module, loss, form, features, others, labels, (labels + 1) % classes, classes, before, seed)
 
-    def more(self, records: int, *, distant: bool = False) -> tuple[Tensor, Tensor]:
-        """So many records, and their labels."""
+    def draw_records(self, records: int, *, distant: bool = False) -> tuple[Tensor, Tensor]:
+        """`records` further synthetic records, and their labels."""
         generator = torch.Generator().manual_seed(self.seed + 1 + distant)
         features = self.form.draw(records, generator, distant=distant).to(self.features.device)
         return features, torch.arange(records, device=self.labels.device) % self.classes
 
     def drawing(self, seed: int = 0) -> AbstractContextManager[None]:
-        """What layers draw is drawn from this seed."""
+        """Inside, layers draw from this seed."""
         return drawing_from(self.seed + seed, self.features.device)
 
     @cached_property
@@ -94,9 +94,9 @@ class Case:
         return isinstance(self.module, RecordByRecord) and self.module.single
 
     @contextmanager
-    def rest(self) -> Iterator[None]:
-        """Let draws rest, where there are any: a record by itself can be compared with the same in company. What Python
-        and numpy draw is the same in each call."""
+    def freeze_draws(self) -> Iterator[None]:
+        """Inside, layers that draw do nothing random, so that a record by itself can be compared with the same record
+        in a batch. Python's and numpy's generators start each call from the same seed."""
         if not self.random:
             yield
             return
@@ -107,7 +107,7 @@ class Case:
 
         handle = self.module.register_forward_pre_hook(again)
         try:
-            with self.drawing(), rest_generators():
+            with self.drawing(), freeze_generators():
                 yield
         finally:
             handle.remove()
@@ -134,8 +134,8 @@ class Case:
                 f"records share draws{self._first_difference(self.features, slice(None), 1)}: {shared}",
                 "draw for each record by itself, with torch, as many numbers more as there are more records",
             )
-        drawn = "; what layers draw they draw for each record by itself" if self.random else ""
-        return f"shape {list(outputs.shape)}{drawn}"
+        note = "; what layers draw they draw for each record by itself" if self.random else ""
+        return f"shape {list(outputs.shape)}{note}"
 
     def loss_per_record(self) -> str:
         losses = self._losses(self.features, self.labels)
@@ -151,33 +151,33 @@ class Case:
     def losses_independent(self) -> str:
         return self.independent(self._losses, "loss", locate=False)
 
-    def independent(self, function: Function, what: str, *, locate: bool) -> str:
-        """Replace each record in turn, by another and by NaN, and leave it alone: the other rows stay.
+    def independent(self, function: Function, quantity: str, *, locate: bool) -> str:
+        """Replace each record in turn, by another and by NaN, then compute it by itself: other rows must not change.
 
-        NaN shows any arithmetic that mixes records, however small the weight; other values show what compares
-        or sorts. A record on its own shows what depends on how many there are. Layers that draw draw the same each
-        time; where records are more or fewer, draws rest.
+        NaN shows any arithmetic that mixes records, however small the weight. Other values show comparisons and
+        sorting. A record by itself shows what depends on the number of records. Layers draw the same numbers each time;
+        if the number of records differs, draws are frozen.
         """
         expected = function(self.features, self.labels)
         scale = float(expected.abs().max()) + 1e-30
         worst = 0.0
         for j in range(len(self.labels)):
-            rest = torch.arange(len(self.labels), device=self.labels.device) != j
+            untouched = torch.arange(len(self.labels), device=self.labels.device) != j
             for replacement in (self.others[j], torch.full_like(self.others[j], torch.nan)):
                 features, labels = self.features.clone(), self.labels.clone()
                 features[j], labels[j] = replacement, self.other_labels[j]
-                error = float((function(features, labels) - expected)[rest].abs().max()) / scale
+                error = float((function(features, labels) - expected)[untouched].abs().max()) / scale
                 if not error <= ROUNDING:
-                    where = self._first_difference(features, rest) if locate else ""
-                    raise Failed(f"record {j} changes another's {what} by {error:.1e} of its size{where}")
+                    place = self._first_difference(features, untouched) if locate else ""
+                    raise Failed(f"record {j} changes another's {quantity} by {error:.1e} of its size{place}")
                 worst = max(worst, error)
-        with self.rest():
+        with self.freeze_draws():
             expected = function(self.features, self.labels)
             for j in range(len(self.labels)):
-                alone = function(self.features[j : j + 1], self.labels[j : j + 1])
-                error = float((alone[0] - expected[j]).abs().max()) / scale
+                single = function(self.features[j : j + 1], self.labels[j : j + 1])
+                error = float((single[0] - expected[j]).abs().max()) / scale
                 if not error <= 10 * ROUNDING:  # another batch size can add up in another order
-                    raise Failed(f"the {what} of record {j} alone differs by {error:.1e} of its size")
+                    raise Failed(f"the {quantity} of record {j} alone differs by {error:.1e} of its size")
         return f"largest relative change {worst:.1e}"
 
     def buffers_unmoved(self) -> str:
@@ -187,11 +187,11 @@ class Case:
             self._losses(self.features, self.labels)
         finally:
             self.module.train()
-        after = _held(self.module)
+        after = _state_of(self.module)
         moved = [
             name
             for name in sorted(self.before.keys() | after.keys())
-            if name not in after or name not in self.before or not _same(self.before[name], after[name])
+            if name not in after or name not in self.before or not _equal(self.before[name], after[name])
         ]
         if moved:
             places = [
@@ -226,9 +226,9 @@ class Case:
 
     @cached_property
     def rounding(self) -> Tensor:
-        """(B, P): how far single precision is from double in the same loop; zero where there is no double.
+        """(B, P): the difference of single and double precision in the same loop; zero if the module has no double.
 
-        Where a gradient is a small difference of large numbers, two right engines differ by this much.
+        If a gradient is a small difference of large numbers, two correct engines differ by this much.
         """
         try:
             double = self._looped(copy.deepcopy(self.module).double(), self.features.double(), self.labels)
@@ -278,12 +278,12 @@ class Case:
             raise Failed(f"the loss has shape {list(losses.shape)} for {len(labels)} records")
         return losses
 
-    def _first_difference(self, features: Tensor, rest: Tensor | slice, seed: int = 0) -> str:
+    def _first_difference(self, features: Tensor, untouched: Tensor | slice, seed: int = 0) -> str:
         """The first layer, in order of execution, whose rows for the untouched records differ; in words."""
         one, other = self._traced(self.features), self._traced(features, seed)
         for (name, expected), (_, result) in zip(one, other, strict=False):
             if expected.shape == result.shape and expected.dim() > 0 and len(expected) == len(self.labels):
-                change = (result - expected)[rest].abs().max() if expected.numel() else torch.tensor(0.0)
+                change = (result - expected)[untouched].abs().max() if expected.numel() else torch.tensor(0.0)
                 if not float(change) <= ROUNDING * (float(expected.abs().max()) + 1e-30):
                     return f", first in layer {name!r}"
         return ", outside its layers"
@@ -312,10 +312,10 @@ class Case:
         return trace
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype and bool(torch.equal(one, other))
 
 
-def _held(module: nn.Module) -> dict[str, Tensor]:
+def _state_of(module: nn.Module) -> dict[str, Tensor]:
     """Buffers, and the weights, which a layer could move by itself (`nn.Embedding` with `max_norm` does)."""
     return {**dict(module.named_buffers()), **dict(module.named_parameters())}

@@ -1,7 +1,6 @@
-"""The probe: before a program sees a private record, it shows on synthetic ones that it treats records one by
-one.
+"""The probe: checks on synthetic records that a program treats records independently, before it sees a private one.
 
-Legend: B records, P parameters, C classes. Everything runs on a copy of the module: the probe moves nothing.
+Legend: B records, P parameters, C classes. Everything runs on a copy of the module, which itself is unchanged.
 """
 
 from __future__ import annotations
@@ -29,55 +28,43 @@ PerRecordGradients = Callable[[nn.Module, Loss, Tensor, Tensor], Tensor]
 """(module, loss, features (B, …), labels (B,)) -> gradients (B, P), of the trained parameters in order."""
 
 RECORDS = 6
-LARGEST = 33
-"""Records that the engine takes at once, where nobody says."""
+MAX_RECORDS = 33
+"""Records that the engine takes at once, by default."""
 ROUNDINGS = 10
 """How many times the measured rounding of an entry is allowed on top."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was tested on this very program, and what came out. `measured` is in words."""
+    """One test of this program and its result. `measured` is text."""
 
     id: str
     text: str
     passed: bool
     measured: str
     remedy: str = ""
-    """Of this very failure, where there is one."""
+    """What to do about this failure; empty for the general remedy."""
 
     def to_json(self) -> dict[str, Any]:
         return {"id": self.id, "text": self.text, "passed": self.passed, "measured": self.measured}
 
 
-def run_probe(
-    module: nn.Module,
-    loss: Loss,
-    records: Form | Sequence[int],
-    classes: int,
-    per_record_gradients: PerRecordGradients | None = None,
-    sums: SumTests | None = None,
-    *,
-    seed: int = 0,
-    largest: int = LARGEST,
-) -> tuple[Check, ...]:
-    """The checks of `examine_module`, all passed.
+def require_passed(checks: Sequence[Check], module: nn.Module) -> tuple[Check, ...]:
+    """The checks of `examine_module` on `module`, all of which passed.
 
     Raises:
-        RunFailed: one did not; names each, what was measured, and the layer where that can be told.
+        RunFailed: a check failed. The message names each, what was measured, and the layer, if it is known.
     """
-    checks = examine_module(module, loss, records, classes, per_record_gradients, sums, seed=seed, largest=largest)
     failed = [check for check in checks if not check.passed]
     if failed:
         raise RunFailed(
             f"{name_failure(module, '')} failed the probe on synthetic records; no private record was used:\n"
             + "\n".join(f"- expected: {check.text}; found: {check.measured}" for check in failed),
             next((check.remedy for check in failed if check.remedy), "")
-            or "use layers and losses that treat each record on its own: GroupNorm in place of batch "
-            "norm, no statistics "
-            "of the batch, no term of the loss that records share",
+            or "use layers and losses that treat each record independently: GroupNorm instead of batch norm, no "
+            "statistics of the batch, no term of the loss that records share",
         )
-    return checks
+    return tuple(checks)
 
 
 def examine_module(
@@ -89,14 +76,14 @@ def examine_module(
     sums: SumTests | None = None,
     *,
     seed: int = 0,
-    largest: int = LARGEST,
+    largest: int = MAX_RECORDS,
 ) -> tuple[Check, ...]:
-    """What the program does with synthetic records of this form (or of quantities of this shape), check by check, in a
-    fixed order.
+    """Check the program on synthetic records of this form (or of quantities of this shape); results in a fixed order.
 
-    Each half of the engine that is given is checked against a loop over single records. A module that differs from
-    itself when it draws anew is random, not mixing: it draws the same again where records are replaced, and draws rest
-    where numbers of records are compared. `largest`: how many records the engine may take at once.
+    Each half of the engine that is passed is compared with a loop over single records. A module whose outputs differ
+    only because it draws new numbers is random, and does not mix records: so it draws the same numbers again when
+    records are replaced, and its draws are frozen when numbers of records are compared. `largest`: how many records the
+    engine may take at once.
 
     Guarantees: `module`, its buffers and the global generators are left as they were.
     """
@@ -110,21 +97,21 @@ def examine_module(
         subject = copy.deepcopy(module).train()
         form = records if isinstance(records, Form) else Form.of(records)
         if per_record_gradients is not None and one_size(device):
-            per_record_gradients = _of_one_size(per_record_gradients)
+            per_record_gradients = _pad_batches(per_record_gradients)
         case = Case.of(subject, loss, form, classes, RECORDS, seed, device)
-        return tuple(_examined(case, per_record_gradients, sums, largest))
+        return tuple(_run_checks(case, per_record_gradients, sums, largest))
 
 
-def _of_one_size(gradients_of: PerRecordGradients) -> PerRecordGradients:
-    """Of as many records each time, as training has it where parts have one size."""
+def _pad_batches(gradients_of: PerRecordGradients) -> PerRecordGradients:
+    """The function with its batches padded to one size, as training does on devices where parts have one size."""
 
-    def filled_up(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
+    def padded(module: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
         return gradients_of(module, loss, pad_records(features, RECORDS), pad_records(labels, RECORDS))[: len(labels)]
 
-    return filled_up
+    return padded
 
 
-def _examined(
+def _run_checks(
     case: Case, gradients_of: PerRecordGradients | None, sums: SumTests | None, largest: int
 ) -> Iterator[Check]:
     for number, (name, text, test) in enumerate(_tests(case, gradients_of, sums, largest)):
@@ -152,31 +139,31 @@ def _tests(
         yield (
             "per_record_gradients",
             "per-record gradients equal those of a loop over single records",
-            _resting(case, lambda: _gradients_equal(case, gradients_of)),
+            _with_frozen_draws(case, lambda: _gradients_equal(case, gradients_of)),
         )
         yield (
             "gradients_independent",
             "no record influences another's gradient",
-            lambda: case.independent(lambda x, y: _drawn(case, gradients_of, x, y), "gradient", locate=False),
+            lambda: case.independent(lambda x, y: _draw_gradients(case, gradients_of, x, y), "gradient", locate=False),
         )
     if sums is not None:
         for name, text, test in sums(case):
-            yield name, text, _resting(case, test)
+            yield name, text, _with_frozen_draws(case, test)
     text = "no output and no sum depends on the number of records, up to what the engine processes at once"
     yield "larger_batches", text, lambda: larger_batches(case, largest)
     # The last one: by now the module has been through everything that training does.
     yield "buffers_unmoved", "in training no buffer changes, and no weight changes by itself", case.buffers_unmoved
 
 
-def _resting(case: Case, test: Callable[[], str]) -> Callable[[], str]:
+def _with_frozen_draws(case: Case, test: Callable[[], str]) -> Callable[[], str]:
     def tested() -> str:
-        with case.rest():
+        with case.freeze_draws():
             return test()
 
     return tested
 
 
-def _drawn(case: Case, gradients_of: PerRecordGradients, features: Tensor, labels: Tensor) -> Tensor:
+def _draw_gradients(case: Case, gradients_of: PerRecordGradients, features: Tensor, labels: Tensor) -> Tensor:
     with case.drawing():
         return gradients_of(case.module, case.loss, features, labels)
 

@@ -1,6 +1,6 @@
-"""Batches as large as the engine takes at once: no record may depend on how many there are, or on who is beside it.
+"""Batches as large as the engine takes at once: no record may depend on the number of records or on the others.
 
-What a module does at a size that was not tried, or at values that no synthetic record has, no probe can exclude.
+No probe can exclude that a module behaves differently at sizes or values that were not tried.
 
 Legend: B records, P parameters.
 """
@@ -18,11 +18,11 @@ from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.probe.case import ROUNDING, TOLERANCE, Case, Failed
 
 SECONDS = 4.0
-"""What the probe may take for outputs, and as much for a sum."""
+"""Time limit of the probe for outputs, and the same again for a sum."""
 CHUNK = 4
-"""Records that go through the module together for what others are compared with: fewer than at any tried size."""
+"""Records in a batch of the reference, with which larger batches are compared."""
 BACKWARD = 6
-"""How many times as long as outputs, or less, a clipped sum and its parts take."""
+"""Upper estimate of the time of a clipped sum and its parts, as a multiple of that of outputs."""
 
 
 def probe_sizes(largest: int) -> list[int]:
@@ -38,44 +38,46 @@ def probe_sizes(largest: int) -> list[int]:
 def larger_batches(case: Case, largest: int) -> str:
     """Compare outputs, and the clipped sum, of batches of many sizes with those of `CHUNK` records at a time.
 
-    Sizes for which there is no time are left out, the largest first; the answer says which were seen.
+    Sizes for which there is no time are skipped; the result says which were tried.
 
     Raises:
         Failed: a record's output, or the sum, depends on the size or on the rest of the batch.
     """
-    with case.rest():
+    with case.freeze_draws():
         device = case.features.device
         started = read_clock(device)  # of this thread: what others do on the machine doesn't count
         case.outputs(case.features, case.labels)
         each = (read_clock(device) - started) / len(case.labels)
-        wanted = probe_sizes(largest)
-        seen, left = [], SECONDS
-        for size in [largest, *wanted[:-1]]:  # the largest first, as long as there is time
+        sizes = probe_sizes(largest)
+        tried, seconds_left = [], SECONDS
+        for size in [largest, *sizes[:-1]]:  # the largest first, as long as there is time
             cost = each * size
-            if cost <= left or size <= len(case.labels):
-                seen.append(size)
-                left -= cost
-        most = max(seen)
-        features, labels = case.more(most)
+            if cost <= seconds_left or size <= len(case.labels):
+                tried.append(size)
+                seconds_left -= cost
+        tried_max = max(tried)
+        features, labels = case.draw_records(tried_max)
         expected = torch.cat([case.outputs(x, y) for x, y in _chunks(features, labels)])
         scale = float(expected.abs().max()) + 1e-30
-        for size in sorted(seen):
-            _same(case.outputs(features[:size], labels[:size]), expected[:size], scale, f"in a batch of {size}")
-        others, _ = case.more(most, distant=True)
-        nothing = torch.full_like(others, torch.nan)
-        for company in (others, nothing):
+        for size in sorted(tried):
+            _check_equal(case.outputs(features[:size], labels[:size]), expected[:size], scale, f"in a batch of {size}")
+        others, _ = case.draw_records(tried_max, distant=True)
+        nans = torch.full_like(others, torch.nan)
+        for company in (others, nans):
             result = case.outputs(_beside(features, company), labels)[::2]
-            _same(result, expected[::2], scale, f"in a batch of {most} where others are replaced")
+            _check_equal(result, expected[::2], scale, f"in a batch of {tried_max} where others are replaced")
         copies = case.outputs(features[:1].expand_as(features).contiguous(), labels[:1].expand_as(labels))
-        _same(copies, expected[:1].expand_as(expected), scale, f"in a batch of {most} copies of a record")
+        _check_equal(copies, expected[:1].expand_as(expected), scale, f"in a batch of {tried_max} copies of a record")
         if case.form.tokens is None:  # zeros and ones, of which tables and images are full, and no normal draw is one
             binary = (features > 0).to(features)
             parts = torch.cat([case.outputs(x, y) for x, y in _chunks(binary, labels)])
-            _same(case.outputs(binary, labels), parts, scale, f"in a batch of {most} records of zeros and ones")
-        summed = max(size for size in seen if size <= max(len(case.labels), SECONDS / max(each * BACKWARD, 1e-9)))
-        _sum_equal(case, features[:summed], labels[:summed], nothing[:summed])
-    missing = f"; too slow here: {largest}, which the engine can take at once" if most < largest else ""
-    return f"outputs in batches of {_listed(sorted(seen))}, the clipped sum of {summed}{missing}"
+            _check_equal(
+                case.outputs(binary, labels), parts, scale, f"in a batch of {tried_max} records of zeros and ones"
+            )
+        summed = max(size for size in tried if size <= max(len(case.labels), SECONDS / max(each * BACKWARD, 1e-9)))
+        _sum_equal(case, features[:summed], labels[:summed], nans[:summed])
+    missing = f"; too slow here: {largest}, which the engine can take at once" if tried_max < largest else ""
+    return f"outputs in batches of {_listed(sorted(tried))}, the clipped sum of {summed}{missing}"
 
 
 def _beside(features: Tensor, company: Tensor) -> Tensor:
@@ -85,31 +87,31 @@ def _beside(features: Tensor, company: Tensor) -> Tensor:
     return mixed
 
 
-def _same(found: Tensor, expected: Tensor, scale: float, where: str) -> None:
-    error_B = torch.where(found == expected, 0.0, found - expected).abs().flatten(1).amax(1) / scale
+def _check_equal(result: Tensor, expected: Tensor, scale: float, place: str) -> None:
+    error_B = torch.where(result == expected, 0.0, result - expected).abs().flatten(1).amax(1) / scale
     wrong = (~(error_B <= 10 * ROUNDING)).nonzero()[:, 0]
     if len(wrong):
         raise Failed(
-            f"{where} {len(wrong)} outputs are others than in a batch of {CHUNK}, that of record {int(wrong[0])} by "
+            f"{place} {len(wrong)} outputs are others than in a batch of {CHUNK}, that of record {int(wrong[0])} by "
             f"{float(error_B[wrong[0]]):.1e} of the largest"
         )
 
 
-def _sum_equal(case: Case, features: Tensor, labels: Tensor, nothing: Tensor) -> None:
+def _sum_equal(case: Case, features: Tensor, labels: Tensor, nans: Tensor) -> None:
     """The clipped sum of all equals that of a few at a time; beside records that count nothing, that of the others."""
     clipping = Clipping.flat(max(float(case.single_gradients.norm(dim=1).median()), 1e-6))
-    for whole, kept, where in (
+    for whole, rows, place in (
         (features, slice(None), "at once"),
-        (_beside(features, nothing), slice(None, None, 2), "of which every second is not finite"),
+        (_beside(features, nans), slice(None, None, 2), "of which every second is not finite"),
     ):
         result = clipped_sum(case.module, case.loss, BatchPart(whole, labels), clipping, len(labels)).value
         parts = torch.zeros_like(result)
-        for some, their in _chunks(features[kept], labels[kept]):
+        for some, their in _chunks(features[rows], labels[rows]):
             parts += clipped_sum(case.module, case.loss, BatchPart(some, their), clipping, CHUNK).value
         error = float((result - parts).abs().max()) / (float(parts.abs().max()) + 1e-30)
         if not error <= 10 * TOLERANCE:
             raise Failed(
-                f"the clipped sum of {len(labels)} records {where} differs by {error:.1e} from that of the others, "
+                f"the clipped sum of {len(labels)} records {place} differs by {error:.1e} from that of the others, "
                 f"{CHUNK} at a time"
             )
 

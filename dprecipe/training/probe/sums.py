@@ -1,4 +1,4 @@
-"""What the probe asks of a mechanism's sums: that they are sums over units, each bounded as the accounting says.
+"""The probe's checks of a mechanism's sums: they are sums over units, each bounded as the accounting says.
 
 Legend: B units, R rows of each, G groups of parameters, P parameters.
 """
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, Loss, parameters_of
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.several import FILLED, MeanLoss, Several
+from dprecipe.training.engine.unit_rows import PADDING, MeanLoss, UnitRows
 from dprecipe.training.probe.case import TOLERANCE, Case, Failed, ProbeTest
 
 SumTests = Callable[[Case], Iterator[ProbeTest]]
@@ -34,7 +34,7 @@ class ClippedSumOf(Protocol):
 
 def clipping_tests(clipped_sum: ClippedSumOf, clipping: Clipping | None = None, rows: int | None = None) -> SumTests:
     """The tests of sums that clip each unit as `clipping` does (flat, where it is left out), at thresholds that divide
-    the synthetic records; units of `rows` rows, as `engine.several` sees them, or records by themselves.
+    the synthetic records; units of `rows` rows, as `engine.unit_rows` sees them, or records by themselves.
     """
     of_plan = Clipping.flat(1.0) if clipping is None else clipping
 
@@ -65,7 +65,7 @@ class Units:
 
     @cached_property
     def model(self) -> nn.Module:
-        return self.case.module if self.rows is None else Several(self.case.module)
+        return self.case.module if self.rows is None else UnitRows(self.case.module)
 
     @property
     def loss(self) -> Loss:
@@ -82,7 +82,7 @@ class Units:
         count = len(case.labels)
         at_BR = (torch.arange(count)[:, None] + (count + 1) * torch.arange(self.rows)) % (2 * count)
         labels_BR = labels[at_BR].clone()
-        labels_BR[0, 1:] = FILLED
+        labels_BR[0, 1:] = PADDING
         return BatchPart(both[at_BR], labels_BR)
 
     @cached_property
@@ -97,7 +97,7 @@ class Units:
         features, labels = self.batch.features, self.batch.labels
         means = []
         for features_R, labels_R in zip(features, labels, strict=True):
-            real_R = labels_R != FILLED
+            real_R = labels_R != PADDING
             means.append(self.case.gradients_of(features_R[real_R], labels_R[real_R]).mean(0))
         return torch.stack(means)
 
@@ -161,9 +161,9 @@ def _clipped_sum_equal(units: Units, clipped_sum: ClippedSumOf) -> str:
             raise Failed(f"shape {list(result.shape)}, expected {list(expected.shape)}")
         if clipping.counted is not None and not float(result[-1]) == float(expected[-1]):
             raise Failed(f"{float(result[-1]) + count / 2:g} of {count} units are within the clip norm")
-        least = SMALL * float(expected[: units.gradients.shape[1]].abs().max()) + 1e-30
+        floor = SMALL * float(expected[: units.gradients.shape[1]].abs().max()) + 1e-30
         for at in units.groups:
-            error = float((result[at] - expected[at]).abs().max()) / max(float(expected[at].abs().max()), least)
+            error = float((result[at] - expected[at]).abs().max()) / max(float(expected[at].abs().max()), floor)
             if not error <= TOLERANCE:
                 raise Failed(f"relative error {error:.1e} with physical batches of {physical_batch}")
             worst = max(worst, error)
@@ -202,10 +202,10 @@ def _clipped_sum_edges(units: Units, clipped_sum: ClippedSumOf) -> str:
     if not worst <= 1 + 1e-6:
         raise Failed(f"a unit adds {worst:.6f} clip norms")
     if units.rows is None:
-        together = BatchPart(batch.features, batch.labels, torch.zeros_like(batch.labels))
+        joined = BatchPart(batch.features, batch.labels, torch.zeros_like(batch.labels))
     else:
-        together = BatchPart(batch.features.flatten(0, 1)[None], batch.labels.flatten()[None])
-    whole = filling(together)
+        joined = BatchPart(batch.features.flatten(0, 1)[None], batch.labels.flatten()[None])
+    whole = filling(joined)
     if not whole <= 1 + 1e-6:
         raise Failed(f"a unit of {len(batch.labels)} records adds {whole:.6f} clip norms")
     return f"zero, zero, {max(worst, whole):.6f} of the clip norm"

@@ -31,7 +31,7 @@ from dprecipe.training.program import Sets, Synthetic, check_width, declared_rec
 from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
-from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
+from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
 from output_perturbation.certificate import PART
 from output_perturbation.plan import OutputPerturbationPlan
 
@@ -121,10 +121,10 @@ class Program:
 class MinimumRunner(Runner[Program]):
     """The runner of output perturbation; on the processor, in float64."""
 
-    def prepare(self, plan: Plan, root: Path, given: Given) -> Program:
-        if given.model is not None or given.public is not None:
+    def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> Program:
+        if inputs.model is not None or inputs.public is not None:
             raise UsageFault("nothing is proved of a model from Python, nor asked of public records", "leave them out")
-        checks, sets = probe(plan), declared_records(plan, root, given)
+        checks, sets = probe(plan), declared_records(plan, root, inputs)
         check_width(plan, sets.train)
         provenance = RunProvenance(checks, torch.device("cpu"), data="python" if sets.from_python else "recipe")
         check_publishable(plan, provenance)

@@ -29,7 +29,7 @@ from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.ledger import Ledger, read
 from dprecipe.training import attempt
 from dprecipe.training.run import run
-from dprecipe.training.runner import Given
+from dprecipe.training.runner import PythonInputs
 
 Planned = Callable[..., Plan]
 DRIVER = Path(__file__).resolve().parents[2] / "training" / "kill_driver.py"
@@ -144,7 +144,7 @@ def test_order_and_stop_stay_where_a_run_goes_on_and_its_noise_never_does(
         drawn.append(self._noise.of(self.step, 1).tobytes())
         ctrl_c()
 
-    program = train.prepare(plan, tmp_path, Given())
+    program = train.prepare(plan, tmp_path, PythonInputs())
     monkeypatch.setattr(train, "prepare", lambda *_: program)
     monkeypatch.setattr(Descent, "advance", watched)
     for tried in range(3):

@@ -13,8 +13,9 @@ from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.losses import cross_entropy
 
 CLASSES = 4
+TOKENS = 11
 WHOLE = "gradients of single records, for the whole model"
-ALONE = ", of this layer by itself"
+ISOLATED = ", of this layer by itself"
 
 
 def looped(net: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
@@ -76,3 +77,8 @@ class Scaled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x) * self.scale + self.shift
+
+
+def ids(length: int = 6) -> Tensor:
+    """(7, length): synthetic tokens."""
+    return torch.randint(TOKENS, (7, length), generator=torch.Generator().manual_seed(0))

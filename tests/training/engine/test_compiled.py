@@ -20,9 +20,9 @@ from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Mode, Passes, find_compiler
 from dprecipe.training.engine.reduced import Reduced
-from dprecipe.training.engine.several import MeanLoss, Several
 from dprecipe.training.engine.sizes import STEP, size_for
-from dprecipe.training.engine.synthetic import made_up
+from dprecipe.training.engine.synthetic import synthetic_records
+from dprecipe.training.engine.unit_rows import MeanLoss, UnitRows
 from dprecipe.training.losses import cross_entropy
 
 CLASSES = 5
@@ -209,7 +209,7 @@ def of(number: int, factor: float) -> compiled.Compiler:
 def test_norms_and_sums_that_err_by_little_are_noticed(number: int, factor: float, what: str, half: bool) -> None:
     """A norm that is too small would let a record through; half precision of the pass is no excuse."""
     model, batch = made("perceptron")
-    passes = passes_of(Reduced(model) if half else model, "auto", compiler=of(number, factor), worth=0.0)
+    passes = passes_of(Reduced(model) if half else model, "auto", compiler=of(number, factor), min_seconds=0.0)
     passes.source(batch.features, batch.labels, 512)
     assert passes.remark == f"not compiled: the compiled {what} differ from those in double precision"
 
@@ -271,7 +271,7 @@ def test_a_record_without_a_finite_gradient_adds_nothing() -> None:
 
 def test_units_of_several_rows() -> None:
     model, _ = made("convolutional")
-    several, loss = Several(model), MeanLoss(cross_entropy)
+    several, loss = UnitRows(model), MeanLoss(cross_entropy)
     batch = BatchPart(torch.randn(20, 3, 1, 8, 8), torch.randint(CLASSES, (20, 3)))
     passes = passes_of(several, loss=loss)
     expected = clipped_sum(several, loss, batch, Clipping.flat(0.3), 512).value
@@ -298,7 +298,7 @@ def mixed(answers: list[Tensor]) -> list[Tensor]:
 @pytest.mark.parametrize("change", [larger, mixed])
 def test_a_compiler_that_errs_is_noticed(change: Callable[[list[Tensor]], list[Tensor]]) -> None:
     model, batch = made("convolutional")
-    passes = passes_of(model, "auto", compiler=spoilt(change), worth=0.0)
+    passes = passes_of(model, "auto", compiler=spoilt(change), min_seconds=0.0)
     found = clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes).value
     assert "differs from the eager one" in passes.remark
     assert torch.equal(found, clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512).value)
@@ -312,7 +312,7 @@ class Kinked(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer, self.head = nn.Linear(4, 30, bias=False), nn.Linear(30, CLASSES)
-        record = made_up(torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64), 552)[0][:1]
+        record = synthetic_records(torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64), 552)[0][:1]
         self.register_buffer("kinks", self.layer(record).detach())
 
     def forward(self, features: Tensor) -> Tensor:
@@ -333,7 +333,9 @@ def test_what_a_rounding_does_at_a_kink_is_no_error() -> None:
         passes = passes_of(model, expected_batch=500, compiler=rounded)
         passes.source(whole_batch.features, whole_batch.labels, 552)
         assert passes.remark.startswith("compiled for 552 records")
-    passes = passes_of(kinked, "auto", compiler=spoilt(lambda answers: [2 * answer for answer in answers]), worth=0.0)
+    passes = passes_of(
+        kinked, "auto", compiler=spoilt(lambda answers: [2 * answer for answer in answers]), min_seconds=0.0
+    )
     clipped_sum(kinked, cross_entropy, whole_batch, Clipping.flat(0.3), 512, passes)
     assert passes.remark.startswith("not compiled: the compiled ")
 
@@ -341,7 +343,7 @@ def test_what_a_rounding_does_at_a_kink_is_no_error() -> None:
 def test_one_record_more_moves_no_other_over_a_kink() -> None:
     """All but it lie at the kink, so that a pass that rounds otherwise would move all of their gradients."""
     torch.manual_seed(0)
-    model, record = Kinked(), made_up(torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64), 552)[0][:1]
+    model, record = Kinked(), synthetic_records(torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64), 552)[0][:1]
     passes = passes_of(model, expected_batch=500, compiler=rounded)
     features, labels = record.expand(600, 4).clone(), torch.zeros(600, dtype=torch.int64)
     features[-1] = torch.randn(4)
@@ -374,7 +376,7 @@ class Reads(nn.Module):
 )
 def test_reasons_are_told(model: nn.Module, reason: str) -> None:
     batch = BatchPart(torch.randn(20, 4), torch.randint(CLASSES, (20,)))
-    passes = passes_of(model, "auto", worth=0.0)
+    passes = passes_of(model, "auto", min_seconds=0.0)
     clipped_sum(model, cross_entropy, batch, Clipping.flat(0.3), 512, passes)
     assert passes.remark.startswith("not compiled: ")
     assert reason in passes.remark
@@ -386,14 +388,14 @@ def test_short_runs_and_machines_without_a_compiler_are_left_alone(monkeypatch: 
     assert passes.source(batch.features, batch.labels, 512) is None
     assert "compiling pays after 600 s" in passes.remark
     monkeypatch.setattr("shutil.which", lambda name: None)
-    passes = passes_of(model, "auto", compiler=find_compiler, worth=0.0)
+    passes = passes_of(model, "auto", compiler=find_compiler, min_seconds=0.0)
     assert passes.source(batch.features, batch.labels, 512) is None
     assert "no C++ compiler" in passes.remark
 
 
 def test_nothing_is_compiled_where_it_is_not_wanted() -> None:
     model, batch = made("convolutional")
-    passes = passes_of(model, False, worth=0.0)
+    passes = passes_of(model, False, min_seconds=0.0)
     assert passes.source(batch.features, batch.labels, 512) is None
     assert passes.remark == ""
 
@@ -417,7 +419,7 @@ def test_what_can_t_be_compiled_is_said() -> None:
     model, batch = made("convolutional")
     for mode in ("auto", True):
         passes = Passes(
-            model, cross_entropy, mode, 16.0, 10, say=lambda text: None, worth=0.0, hindrance="units differ"
+            model, cross_entropy, mode, 16.0, 10, say=lambda text: None, min_seconds=0.0, hindrance="units differ"
         )
         if mode is True:
             with pytest.raises(RunFailed, match="can't be compiled: units differ"):

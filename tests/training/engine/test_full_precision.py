@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dprecipe.faults import RunFailed
-from dprecipe.models.modules.resting import without_cudnn
+from dprecipe.models.modules.frozen_draws import without_cudnn
 from dprecipe.training.engine import full_precision
 from dprecipe.training.engine.full_precision import PLACES, in_full_precision, largest_error
 from dprecipe.training.precision_check import single_precision

@@ -25,7 +25,7 @@ from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.shares import Share
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.records import BatchOfSeveral, Store
+from dprecipe.training.records import Store, UnitRowsBatch
 
 
 class DropsElsewhere(nn.Module):
@@ -81,7 +81,7 @@ def classifier(seen: Seen) -> nn.Module:
 
 
 def passes_of(model: nn.Module, expected: float, hindrance: str = "") -> Passes:
-    return Passes(model, cross_entropy, "auto", expected, 10, worth=1e9, hindrance=hindrance)
+    return Passes(model, cross_entropy, "auto", expected, 10, min_seconds=1e9, hindrance=hindrance)
 
 
 def records_of(count: int) -> BatchPart:
@@ -112,17 +112,17 @@ def test_all_parts_of_all_batches_have_one_size() -> None:
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_gradients_taken_one_by_one_are_of_parts_of_one_size(norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes_seen = []
-    one_by_one = clipped_sum_module.per_record_gradients
+    explain_loop = clipped_sum_module.per_record_gradients
 
     def noted(model: nn.Module, loss: Loss, features: Tensor, labels: Tensor) -> Tensor:
         sizes_seen.append(len(labels))
-        return one_by_one(model, loss, features, labels)
+        return explain_loop(model, loss, features, labels)
 
     def unplanned(*_: object) -> None:
         raise Unplanned("not here")
 
     monkeypatch.setattr(clipped_sum_module, "per_record_gradients", noted)
-    monkeypatch.setattr(planning, "_made", unplanned)
+    monkeypatch.setattr(planning, "_build_plan", unplanned)
     model = classifier(Seen())
     passes = passes_of(model, 90.0)
     for count in (1, 60, 130):
@@ -137,7 +137,7 @@ def test_units_of_several_shapes_have_parts_of_their_own() -> None:
     held = Records(torch.randn(len(units), 6).numpy(), np.zeros(len(units), np.int64), units)
     store = Store(held, torch.device("cpu"))
     for chosen in ([0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 3, 5, 6]):
-        batch = BatchOfSeveral(store.batch(np.array(chosen), 0))
+        batch = UnitRowsBatch(store.batch(np.array(chosen), 0))
         shapes = sorted((part.labels.shape[1], len(part.labels)) for part in batch.parts(64))
         counts = np.bincount([{1: 1, 2: 2, 3: 3, 4: 4, 5: 6}[int((units == unit).sum())] for unit in chosen])
         assert shapes == [(size, count) for size, count in enumerate(counts.tolist()) if count]
@@ -153,17 +153,17 @@ def test_what_is_kept_is_a_part_of_the_memory_that_is_free(monkeypatch: pytest.M
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (30 << 30, 140 << 30))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 4 << 30)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 << 30)
-    assert sizes.numbers_kept(torch.device("cuda")) == 2 << 30  # 8 GiB of single precision
+    assert sizes.max_stored_numbers(torch.device("cuda")) == 2 << 30  # 8 GiB of single precision
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 140 << 30))
-    assert sizes.numbers_kept(torch.device("cuda")) == 1 << 27
-    assert sizes.numbers_kept(torch.device("cpu")) == sizes.KEPT
+    assert sizes.max_stored_numbers(torch.device("cuda")) == 1 << 27
+    assert sizes.max_stored_numbers(torch.device("cpu")) == sizes.MIN_STORED_NUMBERS
 
 
 def test_room_decides_how_many_records_go_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8 * 36, 3))
     features, labels = torch.zeros(5, 1, 8, 8), torch.zeros(5, dtype=torch.int64)
-    monkeypatch.setattr(planning, "numbers_kept", lambda device: 72 * 50)
-    assert plan_of(model, cross_entropy, features, labels).most == 50
+    monkeypatch.setattr(planning, "max_stored_numbers", lambda device: 72 * 50)
+    assert plan_of(model, cross_entropy, features, labels).max_records == 50
 
 
 @pytest.mark.usefixtures("gpu")
@@ -233,7 +233,9 @@ def test_strategies_are_timed_as_a_batch_will_be_added_up(
     monkeypatch.setattr(
         shares,
         "choose_cheapest",
-        lambda tried, weights, size: seen.append((len(weights.exact), weights.together)) or real(tried, weights, size),
+        lambda tried, weights, size: (
+            seen.append((len(weights.exact), weights.block_size)) or real(tried, weights, size)
+        ),
     )
     monkeypatch.setattr(choice, "LIKELY", 32)
     model, features, labels = positions()
@@ -258,15 +260,15 @@ def test_plans_of_a_model_share_their_memory() -> None:
 def test_a_device_without_memory_is_no_reason_to_take_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients of single records take far more; and for good, for a plan is made once."""
     model = classifier(Seen())
-    real = planning._made
+    real = planning._build_plan
 
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(planning, "_made", full)
+    monkeypatch.setattr(planning, "_build_plan", full)
     with pytest.raises(torch.OutOfMemoryError):
         clipped_sum(model, cross_entropy, records_of(5), Clipping.flat(0.5), 64)
-    monkeypatch.setattr(planning, "_made", real)
+    monkeypatch.setattr(planning, "_build_plan", real)
     plan_of(model, cross_entropy, torch.zeros(5, 6), torch.zeros(5, dtype=torch.int64))
 
 
@@ -298,7 +300,7 @@ def test_records_that_have_room_are_kept_on_the_device(pixels: bool, monkeypatch
     fetching = Store(held, torch.device("cpu"))
     monkeypatch.setattr(records, "keeps_records", lambda device: True)
     monkeypatch.setattr(records, "room_for_records", lambda device: 50 * (features[0].size * 4 + 8))
-    monkeypatch.setattr(records, "AT_ONCE", 7)
+    monkeypatch.setattr(records, "CHUNK_RECORDS", 7)
     keeping = Store(held, torch.device("cpu"))
     assert keeping._resident is not None
     monkeypatch.setattr(records, "room_for_records", lambda device: 50 * (features[0].size * 4 + 8) - 1)
@@ -313,7 +315,7 @@ def test_records_that_have_room_are_kept_on_the_device(pixels: bool, monkeypatch
         assert torch.equal(one.labels, other.labels)
         assert one.features.dtype == other.features.dtype
         assert torch.equal(one.units, other.units)  # type: ignore[arg-type]
-    assert BatchOfSeveral(keeping.batch(np.array([0, 3]), 0)).gradients == 2
+    assert UnitRowsBatch(keeping.batch(np.array([0, 3]), 0)).gradients == 2
 
 
 def test_scales_are_made_where_the_sum_is_and_kept_while_they_hold() -> None:

@@ -12,10 +12,10 @@ from dprecipe.training.engine.bookkeeping import add_clipped
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum, clipped_sum_of_rows
 from dprecipe.training.engine.clipping import Clipping
 from dprecipe.training.engine.planning import plan_of
-from dprecipe.training.engine.several import MeanLoss, Several
-from dprecipe.training.engine.synthetic import made_up
+from dprecipe.training.engine.synthetic import synthetic_records
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.engine.terms import Rows
+from dprecipe.training.engine.unit_rows import MeanLoss, UnitRows
 from dprecipe.training.losses import cross_entropy
 from tests.training.engine.reference import CLASSES, classified, hold
 
@@ -70,7 +70,7 @@ def test_a_pass_is_held_against_one_in_the_same_order(last: bool, monkeypatch: p
 def test_the_order_of_channels_of_units_and_of_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "_faster_last", lambda *given: True)
     net, _ = classified(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 2), shape=(2, 6, 5))
-    several, loss, labels = Several(net), MeanLoss(cross_entropy), torch.randint(CLASSES, (5, 3))
+    several, loss, labels = UnitRows(net), MeanLoss(cross_entropy), torch.randint(CLASSES, (5, 3))
     batch = BatchPart(torch.randn(5, 3, 2, 6, 5), labels)
     found_P = clipped_sum(several, loss, batch, Clipping.flat(0.1), 15).value
     expected_P = clipped_sum_of_rows(several, loss, batch, Clipping.flat(0.1), 15).value
@@ -84,7 +84,7 @@ def test_a_batch_whose_rows_have_no_room_is_taken_in_parts(monkeypatch: pytest.M
     monkeypatch.setattr(planning, "FEW", 2)
     net, features = classified(nn.Linear(5, 6), nn.Tanh(), shape=(9, 5))
     hold(net, features)
-    assert plan_of(net, cross_entropy, features, torch.zeros(7).long()).most < 7
+    assert plan_of(net, cross_entropy, features, torch.zeros(7).long()).max_records < 7
 
 
 def test_the_plan_takes_nothing_from_the_records_nor_from_the_generator() -> None:
@@ -93,8 +93,8 @@ def test_the_plan_takes_nothing_from_the_records_nor_from_the_generator() -> Non
     state = torch.random.get_rng_state()
     plan_of(net, cross_entropy, features * torch.nan, labels)
     assert torch.equal(torch.random.get_rng_state(), state)
-    made, _ = made_up(features, labels, 3)
-    assert torch.equal(made, made_up(features * torch.nan, labels, 3)[0])
+    made, _ = synthetic_records(features, labels, 3)
+    assert torch.equal(made, synthetic_records(features * torch.nan, labels, 3)[0])
 
 
 def test_a_wrong_formula_is_noticed_and_not_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:

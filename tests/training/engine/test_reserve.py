@@ -22,10 +22,10 @@ def test_single_precision_stays_within_what_is_reserved(told: float, parts: list
     for more in (0, 1):
         sizes = [*parts[:-1], parts[-1] + more]
         reserve = Reserve(int(told * sum(sizes)))
-        together = [reserve.together(size) for size in sizes]
+        block_size = [reserve.take_block(size) for size in sizes]
         if told == 1 and sum(parts) <= 1000:
-            assert all(c >= min(size, FEWEST) for c, size in zip(together, sizes, strict=True))
-        batches.append(sum(2.0**-24 * n * (c / 2 + 3) for n, c in zip(sizes, together, strict=True) if c > 1))
+            assert all(c >= min(size, FEWEST) for c, size in zip(block_size, sizes, strict=True))
+        batches.append(sum(2.0**-24 * n * (c / 2 + 3) for n, c in zip(sizes, block_size, strict=True) if c > 1))
     assert sum(batches) <= SLACK
 
 
@@ -34,10 +34,10 @@ def test_several_processes_share_what_is_reserved(processes: int) -> None:
     """Each unit may be in another process's part when one is left out, so that all their sums are rounded anew."""
     off = 0.0
     for count in [256] * processes:
-        together = Reserve(count, processes).together(count)
-        off += 2.0**-24 * (count + 1) * (together + 6) if together > 1 else 0.0
+        block_size = Reserve(count, processes).take_block(count)
+        off += 2.0**-24 * (count + 1) * (block_size + 6) if block_size > 1 else 0.0
     assert off <= SLACK
-    assert Reserve(256, 2).together(256) > 1
+    assert Reserve(256, 2).take_block(256) > 1
 
 
 @pytest.mark.parametrize("clip", [1.3e-7, 6e-7, 1e-4, 1e-19])
@@ -73,7 +73,7 @@ def test_sums_in_single_precision_are_off_by_no_more_than_what_is_reserved(distr
     strategy = Small([Rows(rows_NP)], 512)
     weights_N = strategy.squares().rsqrt()
     found_P = torch.zeros(300, dtype=torch.float64)
-    together = Reserve(512).together(512)
-    assert together >= FEWEST
-    strategy.add([found_P], Weights(weights_N, together=together))
+    block_size = Reserve(512).take_block(512)
+    assert block_size >= FEWEST
+    strategy.add([found_P], Weights(weights_N, block_size=block_size))
     assert float((found_P - weights_N @ rows_NP.double()).norm()) <= SLACK / 2

@@ -42,10 +42,10 @@ def _both() -> Tensor:
     return products(5).rows(slice(0, 6)) + products(2).rows(slice(0, 6))
 
 
-@pytest.mark.parametrize("together", [1, 4])
+@pytest.mark.parametrize("block_size", [1, 4])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_all_strategies_agree_and_norms_are_never_too_small(
-    name: str, together: int, monkeypatch: pytest.MonkeyPatch
+    name: str, block_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dprecipe.training.engine.strategies.CACHE", 1000)  # several parts
     monkeypatch.setattr("dprecipe.training.engine.strategies.LARGE", 1)
@@ -53,7 +53,7 @@ def test_all_strategies_agree_and_norms_are_never_too_small(
     weights_N = torch.tensor([1.0, 0.5, 0.0, 0.25, 1e-3, 1.0], dtype=torch.float64)
     squares_N = strategy.squares()
     found_P = torch.ones(rows_NP.shape[1], dtype=torch.float64)
-    strategy.add([found_P], Weights(weights_N, together=together))
+    strategy.add([found_P], Weights(weights_N, block_size=block_size))
     torch.testing.assert_close(squares_N, rows_NP.double().square().sum(1), rtol=2e-5, atol=0)
     torch.testing.assert_close(found_P - 1, weights_N @ rows_NP.double(), rtol=1e-5, atol=1e-6)
     for n in range(6):  # what one record adds is no longer than its norm

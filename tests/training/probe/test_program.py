@@ -21,7 +21,7 @@ from dprecipe.models.schema import Cnn, LogisticRegression, Mlp  # noqa: E402
 from dprecipe.training.engine.clipped_sum import ClippedSum, clipped_sum, per_record_gradients  # noqa: E402
 from dprecipe.training.engine.clipping import Clipping, layer_numbers  # noqa: E402
 from dprecipe.training.losses import cross_entropy  # noqa: E402
-from dprecipe.training.probe.program import examine_module, run_probe  # noqa: E402
+from dprecipe.training.probe.program import examine_module, require_passed  # noqa: E402
 from dprecipe.training.probe.sums import clipping_tests  # noqa: E402
 
 ALL = [
@@ -258,8 +258,11 @@ def test_a_weight_that_moves_by_itself_is_noticed() -> None:
     ids=["logistic_regression", "mlp", "tempered-mnist", "tempered-cifar", "lenet", "lenet-norm", "scattering"],
 )
 def test_the_zoo_passes(model, shape: tuple[int, ...]) -> None:
-    checks = run_probe(
-        build(model, shape, 4, 0), cross_entropy, shape, 4, per_record_gradients, clipping_tests(clipped_sum)
+    checks = require_passed(
+        examine_module(
+            build(model, shape, 4, 0), cross_entropy, shape, 4, per_record_gradients, clipping_tests(clipped_sum)
+        ),
+        build(model, shape, 4, 0),
     )
     assert [check.id for check in checks] == ALL
     assert all(check.passed and check.measured for check in checks)
@@ -286,8 +289,16 @@ def test_t3_without_statistics_it_still_mixes() -> None:
 @pytest.mark.parametrize("weight", [1.0, 1e-9])
 def test_t3_subtracting_the_batch_mean_fails_however_small_its_weight(weight: float) -> None:
     with pytest.raises(RunFailed, match=r"first in layer '1 \(SubtractMean\)'") as caught:
-        run_probe(
-            with_layer(SubtractMean(weight)), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum)
+        require_passed(
+            examine_module(
+                with_layer(SubtractMean(weight)),
+                cross_entropy,
+                (5,),
+                3,
+                per_record_gradients,
+                clipping_tests(clipped_sum),
+            ),
+            with_layer(SubtractMean(weight)),
         )
     assert "GroupNorm" in caught.value.remedy
 
@@ -414,13 +425,23 @@ def test_t3_randomness_that_records_decide_fails(layer: nn.Module) -> None:
 
 def test_a_generator_of_the_modules_own_is_refused_with_what_to_change() -> None:
     with pytest.raises(RunFailed, match=r"the second time, first in layer '1 \(OwnGenerator\)'") as caught:
-        run_probe(with_layer(OwnGenerator()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+        require_passed(
+            examine_module(
+                with_layer(OwnGenerator()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum)
+            ),
+            with_layer(OwnGenerator()),
+        )
     assert "torch's global generator" in caught.value.remedy
 
 
 def test_a_buffer_that_moves_is_told_by_its_layer() -> None:
     with pytest.raises(RunFailed, match=r"moved: 'calls' of layer '1' \(Counting\)") as caught:
-        run_probe(with_layer(Counting()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+        require_passed(
+            examine_module(
+                with_layer(Counting()), cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum)
+            ),
+            with_layer(Counting()),
+        )
     assert "keep nothing of a record" in caught.value.remedy
 
 
@@ -580,7 +601,9 @@ def test_t27_an_engine_that_clips_records_where_units_are_protected() -> None:
 )
 def test_a_module_that_does_not_fit_the_data(module: nn.Module, message: str) -> None:
     with pytest.raises(RunFailed, match=message):
-        run_probe(module, cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum))
+        require_passed(
+            examine_module(module, cross_entropy, (5,), 3, per_record_gradients, clipping_tests(clipped_sum)), module
+        )
 
 
 def test_an_output_that_is_not_finite() -> None:

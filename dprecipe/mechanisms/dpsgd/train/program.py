@@ -21,19 +21,19 @@ from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.reduced import Reduced
-from dprecipe.training.engine.several import MeanLoss, Several
+from dprecipe.training.engine.unit_rows import MeanLoss, UnitRows
 from dprecipe.training.gate import Gate, multiplier_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.probe.sums import SumTests, clipping_tests
-from dprecipe.training.processes import Led, world_size
-from dprecipe.training.records import BatchOfSeveral, Store, StoredBatch
+from dprecipe.training.processes import FollowerGate, world_size
+from dprecipe.training.records import Store, StoredBatch, UnitRowsBatch
 
 MIN_NORM, MAX_NORM = 1e-6, 1e6
 """The limits of an adaptive clip norm: those of any clip norm in a recipe."""
 
 
-def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets) -> NoisySteps:
+def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate, secrets: Secrets) -> NoisySteps:
     """Build the program of a plan.
 
     Raises:
@@ -103,7 +103,7 @@ class ClippedSums:
         self._starts = [0, *accumulate(phase.steps for phase in self._phases)][:-1]
         self.copies = room.augmentations
         self._module = model if plan.runtime.precision == 32 else Reduced(model)
-        self.several = Several(self._module) if self.copies > 1 or plan.data.unit != "record" else None
+        self.several = UnitRows(self._module) if self.copies > 1 or plan.data.unit != "record" else None
         result = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
         self._passes = Passes(
             *result,
@@ -128,7 +128,7 @@ class ClippedSums:
         max_rows, passes = self._runtime.physical_batch, self._passes
         if self.several is None:
             return clipped_sum(self._module, cross_entropy, batch, clipping, max_rows, passes, world_size())
-        rows = BatchOfSeveral(batch, self.copies)
+        rows = UnitRowsBatch(batch, self.copies)
         return clipped_sum(self.several, MeanLoss(cross_entropy), rows, clipping, max_rows, passes, world_size())
 
     def gradient(self, noisy: Tensor, step: NoisyStep) -> tuple[Tensor, Tensor | float]:

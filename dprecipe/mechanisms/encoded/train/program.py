@@ -26,14 +26,14 @@ from dprecipe.training.gate import Gate, distribution_of, multiplier_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
 from dprecipe.training.probe.sums import SumTests
-from dprecipe.training.processes import Led
+from dprecipe.training.processes import FollowerGate
 from dprecipe.training.records import Store, StoredBatch
 
 SLOTS = 1 << 62
 """The number of the stream that deals units to micro-batches; no run has as many steps."""
 
 
-def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | Led, secrets: Secrets) -> NoisySteps:
+def build(plan: Plan, model: nn.Module, store: Store, gate: Gate | FollowerGate, secrets: Secrets) -> NoisySteps:
     """The program of a plan."""
     room, slot_of = plan.room_as(EncodedPlan), None
     if room.slots is not None:

@@ -35,7 +35,7 @@ from dprecipe.training.program import device_of
 from dprecipe.training.provenance import RunProvenance
 from dprecipe.training.records import RecordSource
 from dprecipe.training.released import refuse_python_tensors, tensors_of, trained_names
-from dprecipe.training.runner import Given
+from dprecipe.training.runner import PythonInputs
 
 
 @final
@@ -97,7 +97,7 @@ class PateProgram:
     """(R, …), prepared."""
     queries: ChosenQueries
     test: RecordSource | None
-    given: Given
+    inputs: PythonInputs
     provenance: RunProvenance
 
     @property
@@ -111,7 +111,7 @@ class PateProgram:
         return self.public[self.queries.records]
 
 
-def prepare(plan: Plan, root: Path, given: Given) -> PateProgram:
+def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
     """Try the program on synthetic records, and only then bring in its records.
 
     Raises:
@@ -120,31 +120,31 @@ def prepare(plan: Plan, root: Path, given: Given) -> PateProgram:
             recipe refuses.
         RunFailed: the program does not do what the accounting assumes.
     """
-    if given.model is not None:
-        refuse_python_tensors(plan, given.model)
+    if inputs.model is not None:
+        refuse_python_tensors(plan, inputs.model)
     teachers, device = teachers_of(plan), device_of(plan.runtime.device)
     lesson = None if teachers.votes is not None else lesson_of(plan, teachers)
-    if lesson is None and given.train is not None:
+    if lesson is None and inputs.train is not None:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
     tried = [checks.noise_scale(plan)]
     if lesson is not None:
         tried += [checks.check_parts(teachers.count), checks.check_one_vote(lesson, device)]
-    public = features_of(plan, given.records("public", plan, root))
+    public = features_of(plan, inputs.records("public", plan, root))
     chosen = choose_queries(public, plan.room_as(PatePlan).queries)
     ensemble: Trained | Voted
     if lesson is None:
         ensemble = _voted(plan, teachers, root, chosen)
         tried.append(checks.check_votes(len(ensemble.votes), teachers.count))
     else:
-        ensemble = _trained(plan, teachers, lesson, given.records("train", plan, root))
-    test = given.records("test", plan, root)
-    model, ours = given.model, given.train is None and given.public is None and given.test is None
+        ensemble = _trained(plan, teachers, lesson, inputs.records("train", plan, root))
+    test = inputs.records("test", plan, root)
+    model, ours = inputs.model, inputs.train is None and inputs.public is None and inputs.test is None
     provenance = RunProvenance(
         tuple(tried), device, "recipe" if model is None else "python", "recipe" if ours else "python"
     )
     student = () if model is None else tensors_of(model.state_dict(), trained_names(model), True, False)
     check_publishable(plan, provenance, student)
-    return PateProgram(ensemble, public, chosen, test, given, provenance)
+    return PateProgram(ensemble, public, chosen, test, inputs, provenance)
 
 
 def teachers_of(plan: Plan) -> Teachers:

@@ -38,11 +38,11 @@ from dprecipe.privacy import accountants
 from dprecipe.training.attempt import open_attempt
 from dprecipe.training.evaluate import HeldOut, Score
 from dprecipe.training.folder import RunFolder
-from dprecipe.training.lost import check_trained
+from dprecipe.training.lost_steps import check_trained
 from dprecipe.training.program import device_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.released import trained_names
-from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
+from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
 
 REHEARSED = 100
@@ -53,9 +53,9 @@ REHEARSED = 100
 class VotingRunner(Runner[PateProgram]):
     """The runner of PATE."""
 
-    def prepare(self, plan: Plan, root: Path, given: Given) -> PateProgram:
+    def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
         """See `program.prepare`."""
-        return prepare(plan, root, given)
+        return prepare(plan, root, inputs)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: PateProgram, start: Start) -> Run:
         """Go on from where the folder is: teachers that have voted, and queries that were put, are not asked again."""
@@ -103,13 +103,13 @@ class VotingRunner(Runner[PateProgram]):
         if room.analysis == "data_dependent":
             analysis.write_analysis(plan, counts_QM, ballot, folder.private)
             remarks.append(f"what these votes cost is in {folder.private / 'analysis.json'}: never publish it")
-        given = program.given
+        inputs = program.inputs
         finished = Finished(
             weights=module.state_dict(),
-            trained=trained_names(module, fitted=given.model is None and plan.training.optimizer is None),
-            model=plan.model if given.model is None else None,
+            trained=trained_names(module, fitted=inputs.model is None and plan.training.optimizer is None),
+            model=plan.model if inputs.model is None else None,
             score=judge(module),
-            test_from_python=given.test is not None,
+            test_from_python=inputs.test is not None,
             published=published,
             steps_lost=count_queries(spending.charged) - ballot.queries_put,
             write=lambda path: _write_labels(plan, program, ballot, path),
@@ -153,7 +153,7 @@ class _Student:
         self._plan = plan
         self._public = program.public
         self._queries = program.queries
-        self._model = program.given.model
+        self._model = program.inputs.model
         self._device = program.device
         self._stopped = stopped
 
@@ -209,7 +209,7 @@ def _write_labels(plan: Plan, program: PateProgram, ballot: Ballot, folder: Path
     """`labels.csv`: a row for each answer. Records that equal one that was asked are left to whoever has them."""
     if not plan.release.labels:
         return
-    first, names = labels.first_record(plan, program.given.public is not None), labels.label_names(plan)
+    first, names = labels.first_record(plan, program.inputs.public is not None), labels.label_names(plan)
     rows = [
         (first + int(program.queries.records[query]), names[int(ballot.outcomes[query])])
         for query in np.flatnonzero(ballot.taught)

@@ -54,11 +54,11 @@ from dprecipe.training.program import Sets, Synthetic, check_width, declared_rec
 from dprecipe.training.provenance import RunProvenance, private_of
 from dprecipe.training.publish import Finished
 from dprecipe.training.records import RecordSource
-from dprecipe.training.runner import Given, Rehearsal, Run, Runner, Start
+from dprecipe.training.runner import PythonInputs, Rehearsal, Run, Runner, Start
 from dprecipe.training.signals import stopping_on_signals
 
 REHEARSED_SECONDS = 1.0
-WORTH_MOVING = 1 << 20
+MIN_GPU_OPERATIONS = 1 << 20
 """Products of a step from which on `device: auto` takes an accelerator, if there is one: it needs some ten launches a
 step, as long as a processor needs for so many."""
 
@@ -78,7 +78,7 @@ class PnsgdProgram:
         return _where(self.objective, self.provenance.device)
 
 
-def prepare(plan: Plan, root: Path, given: Given) -> PnsgdProgram:
+def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PnsgdProgram:
     """Probe the engine on synthetic records, and only then bring in the plan's own, or those that were given.
 
     Raises:
@@ -86,11 +86,11 @@ def prepare(plan: Plan, root: Path, given: Given) -> PnsgdProgram:
         DataFault: the data is not what the recipe declares.
         RunFailed: the engine does not do what the accounting assumes.
     """
-    if given.model is not None:
+    if inputs.model is not None:
         raise UsageFault("nothing is proved of a model from Python", "leave `model` out: the recipe names one")
-    if given.public is not None:
+    if inputs.public is not None:
         raise UsageFault(f"mechanism {plan.mechanism} asks nothing of public records", "leave `public` out")
-    program = _prepared(plan, lambda: declared_records(plan, root, given))
+    program = _prepared(plan, lambda: declared_records(plan, root, inputs))
     check_publishable(plan, program.provenance)
     return program
 
@@ -122,7 +122,7 @@ def objective_of(plan: Plan) -> Objective:
 
 def _device(plan: Plan, objective: Objective) -> torch.device:
     numbers = plan.room_as(PnsgdPlan).descent.batch_size * math.prod(objective.shape)
-    if plan.runtime.device == "auto" and numbers < WORTH_MOVING:
+    if plan.runtime.device == "auto" and numbers < MIN_GPU_OPERATIONS:
         return torch.device("cpu")
     return device_of(plan.runtime.device)
 
@@ -135,9 +135,9 @@ def _where(objective: Objective, device: torch.device) -> Where:
 class HiddenRunner(Runner[PnsgdProgram]):
     """The runner of projected noisy SGD."""
 
-    def prepare(self, plan: Plan, root: Path, given: Given) -> PnsgdProgram:
+    def prepare(self, plan: Plan, root: Path, inputs: PythonInputs) -> PnsgdProgram:
         """See the function `prepare`."""
-        return prepare(plan, root, given)
+        return prepare(plan, root, inputs)
 
     def attempt(self, plan: Plan, folder: RunFolder, program: PnsgdProgram, start: Start) -> Run:
         """Go on from where the folder is: unless the run has ended, in which case its release is made."""

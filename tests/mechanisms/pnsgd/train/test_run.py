@@ -25,7 +25,7 @@ from dprecipe.models.load import load
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import read
 from dprecipe.training.run import rehearse, run
-from dprecipe.training.runner import Given
+from dprecipe.training.runner import PythonInputs
 
 Planned = Callable[..., Plan]
 
@@ -114,7 +114,7 @@ def test_the_event_is_on_disk_before_the_first_noise(
         reserved.append(path.exists() and read(path).charges == (Charge(plan.events[0].event, 1),))
         return honest(*arguments)
 
-    program = train.prepare(plan, tmp_path, Given())
+    program = train.prepare(plan, tmp_path, PythonInputs())
     monkeypatch.setattr(train, "prepare", lambda *_: program)  # the probe draws noise, onto nothing
     monkeypatch.setattr(descent, "draw_noise", watched)
     run(plan, out)

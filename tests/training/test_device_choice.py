@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.zoo.cnn import PRESETS
-from dprecipe.training.worth_moving import count_operations, device_for
+from dprecipe.training.device_choice import count_operations, device_for
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
 

@@ -11,9 +11,9 @@ from dprecipe.data.records import Records
 from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
-from dprecipe.training.engine.several import FILLED, MeanLoss, Several
+from dprecipe.training.engine.unit_rows import PADDING, MeanLoss, UnitRows
 from dprecipe.training.losses import cross_entropy
-from dprecipe.training.records import BatchOfSeveral, Store
+from dprecipe.training.records import Store, UnitRowsBatch
 
 CLIP = 0.4
 
@@ -62,7 +62,7 @@ def test_units_of_one_to_five_records_equal_a_loop(clipping: Clipping, physical:
     units = np.array([0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4])
     data, net = records(units), network()
     batch = Store(data, torch.device("cpu")).batch(np.array([0, 1, 3, 4]), 1)
-    found = clipped_sum(Several(net), MeanLoss(cross_entropy), BatchOfSeveral(batch), clipping, physical).value
+    found = clipped_sum(UnitRows(net), MeanLoss(cross_entropy), UnitRowsBatch(batch), clipping, physical).value
     of_units = [
         [(torch.from_numpy(data.features[i]), int(data.labels[i])) for i in np.flatnonzero(units == unit)]
         for unit in (0, 1, 3, 4)
@@ -85,7 +85,7 @@ def test_copies_are_augmented_each_by_itself_and_averaged_before_clipping(physic
     chosen = np.array([0, 2, 5, 11])
     batch = Store(data, torch.device("cpu"), augmented).batch(chosen, 1)
     clipping = Clipping.flat(CLIP)
-    found = clipped_sum(Several(net), MeanLoss(cross_entropy), BatchOfSeveral(batch, 3), clipping, physical).value
+    found = clipped_sum(UnitRows(net), MeanLoss(cross_entropy), UnitRowsBatch(batch, 3), clipping, physical).value
     rows = torch.cat(seen)
     assert len(rows) == 12
     assert max(len(part) for part in seen) <= max(physical, 3)  # of one unit at the least
@@ -99,8 +99,8 @@ def test_no_unit_is_split_and_rows_that_fill_up_are_marked() -> None:
     counts = [1, 7, 2, 2, 5, 1, 1, 3]
     units = np.repeat(np.arange(8), counts)
     store = Store(records(units), torch.device("cpu"))
-    parts = list(BatchOfSeveral(store.batch(np.arange(8), 1), 2).parts(16))
-    real = [int((row != FILLED).sum()) for part in parts for row in part.labels]
+    parts = list(UnitRowsBatch(store.batch(np.arange(8), 1), 2).parts(16))
+    real = [int((row != PADDING).sum()) for part in parts for row in part.labels]
     assert sorted(real) == sorted(2 * count for count in counts)
     assert all(part.labels.numel() <= 16 for part in parts)
     assert all(part.features.shape[:2] == part.labels.shape for part in parts)
@@ -113,8 +113,8 @@ def test_a_unit_with_a_record_of_nan_adds_nothing_and_moves_no_other() -> None:
     store, clipping = Store(data, torch.device("cpu")), Clipping.flat(CLIP)
 
     def summed(chosen: list[int]) -> Tensor:
-        batch = BatchOfSeveral(store.batch(np.array(chosen, dtype=np.int64), 1))
-        return clipped_sum(Several(net), MeanLoss(cross_entropy), batch, clipping, 64).value
+        batch = UnitRowsBatch(store.batch(np.array(chosen, dtype=np.int64), 1))
+        return clipped_sum(UnitRows(net), MeanLoss(cross_entropy), batch, clipping, 64).value
 
     torch.testing.assert_close(summed([0, 1, 2]), summed([1, 2]), rtol=1e-5, atol=1e-7)
     assert float(summed([0]).abs().max()) == 0
@@ -124,7 +124,7 @@ def test_a_unit_with_a_record_of_nan_adds_nothing_and_moves_no_other() -> None:
 
 def test_the_sum_comes_from_one_backward_pass() -> None:
     strategies = describe_plan(
-        Several(network()), MeanLoss(cross_entropy), torch.zeros(4, 3, 1, 6, 6), torch.zeros(4, 3).long()
+        UnitRows(network()), MeanLoss(cross_entropy), torch.zeros(4, 3, 1, 6, 6), torch.zeros(4, 3).long()
     )
     assert not any("single records" in strategy and "whole model" in strategy for strategy in strategies.values()), (
         strategies

@@ -7,20 +7,20 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.progress import report_progress
 
 
-def check_trained(plan: Plan, what: str, charged: int, trained: int, files: str, accepted: bool) -> None:
+def check_trained(plan: Plan, unit: str, charged: int, trained: int, files: str, accepted: bool) -> None:
     """An attempt goes on with a model that lacks some of the steps charged; not, unless that is `accepted`, with one
     that lacks more than half of the steps planned: it would be published as a model, and hold next to nothing.
 
-    `what`: steps or queries. `files`: where those are that the model has.
+    `unit`: steps or queries. `files`: where those are that the model has.
 
     Raises:
         BudgetSpent: it lacks more, and that was not accepted.
     """
-    lost, planned = charged - trained, plan.length.steps
-    if lost <= 0:
+    missing, planned = charged - trained, plan.length.steps
+    if missing <= 0:
         return
-    text = f"{charged:,} of {planned:,} {what} are charged, and the model has {trained:,} of them"
-    if 2 * lost <= planned or accepted:
+    text = f"{charged:,} of {planned:,} {unit} are charged, and the model has {trained:,} of them"
+    if 2 * missing <= planned or accepted:
         report_progress(f"{text}: the certificate says so")
         return
     raise BudgetSpent(

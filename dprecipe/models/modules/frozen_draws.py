@@ -20,7 +20,7 @@ CONSTANT = 0.5
 
 
 @contextmanager
-def rest_generators() -> Iterator[None]:
+def freeze_generators() -> Iterator[None]:
     """Let all draws rest. Kernels that draw inside (cuDNN's, fused attention) are not used meanwhile."""
     with without_cudnn(), sdpa_kernel(SDPBackend.MATH), _Resting():  # type: ignore[no-untyped-call]
         yield

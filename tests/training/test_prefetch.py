@@ -13,15 +13,15 @@ from torch import Tensor
 
 from dprecipe.data.records import Records
 from dprecipe.training import ahead, records
-from dprecipe.training.ahead import one_ahead
-from dprecipe.training.records import BatchOfSeveral, Store
+from dprecipe.training.prefetch import prefetch
+from dprecipe.training.records import Store, UnitRowsBatch
 
 CPU = torch.device("cpu")
 
 
 def test_answers_come_in_order_and_one_at_a_time_ahead() -> None:
     begun: list[int] = []
-    answers = one_ahead(lambda number: begun.append(number) or -number, range(6))
+    answers = prefetch(lambda number: begun.append(number) or -number, range(6))
     for number in range(6):
         assert next(answers) == -number
         time.sleep(0.02)
@@ -40,7 +40,7 @@ def test_the_next_one_is_fetched_while_this_one_is_in_use() -> None:
             fetched.set()
         return number
 
-    answers = one_ahead(fetch, range(2))
+    answers = prefetch(fetch, range(2))
     assert next(answers) == 0
     in_use.set()
     assert fetched.wait(5)
@@ -48,11 +48,11 @@ def test_the_next_one_is_fetched_while_this_one_is_in_use() -> None:
 
 
 def test_of_nothing_there_is_nothing() -> None:
-    assert list(one_ahead(lambda number: number, [])) == []
+    assert list(prefetch(lambda number: number, [])) == []
 
 
 def test_what_a_call_raises_is_raised_where_its_answer_is_due() -> None:
-    answers = one_ahead(lambda number: 1 // (2 - number), range(4))
+    answers = prefetch(lambda number: 1 // (2 - number), range(4))
     assert [next(answers), next(answers)] == [0, 1]
     with pytest.raises(ZeroDivisionError):
         next(answers)
@@ -62,7 +62,7 @@ def test_what_a_call_raises_is_raised_where_its_answer_is_due() -> None:
 @pytest.mark.parametrize("close", [True, False])
 def test_who_stops_early_leaves_no_thread(close: bool) -> None:
     before = threading.active_count()
-    answers = one_ahead(lambda number: number, range(100))
+    answers = prefetch(lambda number: number, range(100))
     assert next(answers) == 0
     if close:
         answers.close()  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ def test_parts_fetched_ahead_are_those_fetched_in_turn(
 
     def parts() -> list[records.BatchPart]:
         batch = stored(units).batch(chosen, 7)
-        return list((BatchOfSeveral(batch, 2) if several else batch).parts(8))
+        return list((UnitRowsBatch(batch, 2) if several else batch).parts(8))
 
     found = parts()
     assert threads
@@ -129,8 +129,8 @@ def test_parts_fetched_ahead_are_those_fetched_in_turn(
 
 
 def test_on_a_cpu_nothing_is_fetched_ahead() -> None:
-    assert not ahead.works_beside(CPU)
-    assert ahead.works_beside(torch.device("cuda"))
+    assert not ahead.runs_asynchronously(CPU)
+    assert ahead.runs_asynchronously(torch.device("cuda"))
     tensor = torch.zeros(3)
     assert ahead.carry_to_device(tensor, CPU) is tensor
     array = np.zeros(3)

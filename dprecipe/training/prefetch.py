@@ -15,7 +15,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def one_ahead(function: Callable[[T], R], inputs: Iterable[T]) -> Iterator[R]:
+def prefetch(function: Callable[[T], R], inputs: Iterable[T]) -> Iterator[R]:
     """`map(function, inputs)`, with each call made while the answer before it is in use: in one thread, in order.
 
     Guarantees: no more than one answer is waiting; what a call raises is raised where its answer is due; however the
@@ -32,7 +32,7 @@ def one_ahead(function: Callable[[T], R], inputs: Iterable[T]) -> Iterator[R]:
             yield waiting.result()
 
 
-def works_beside(device: torch.device) -> bool:
+def runs_asynchronously(device: torch.device) -> bool:
     """Whether a device computes by itself, while the CPU does something else."""
     return device.type == "cuda"
 

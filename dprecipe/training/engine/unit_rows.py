@@ -1,9 +1,9 @@
-"""Units of several rows as records of the engine: the rows of a unit go through the model side by side, and the mean of
-their losses is its one loss. So its gradient is the mean of its rows' gradients, and comes from the same backward pass
-as everybody's.
+"""Units of several rows as records of the engine. The rows of a unit go through the model together, and the mean of
+their losses is the unit's loss. Its gradient is therefore the mean of its rows' gradients, and comes from the one
+backward pass of the batch.
 
-Rows are a unit's records, the augmented copies of a record, or both. Units of fewer rows are filled up with copies that
-have no part in the mean: their label is `FILLED`.
+Rows are a unit's records, the augmented copies of a record, or both. Units of fewer rows are padded with copies that
+the mean leaves out: their label is `PADDING`.
 
 Legend: U units, R rows of each.
 """
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-FILLED = -1
-"""The label of a row that only fills its unit up."""
+PADDING = -1
+"""The label of a row that only pads its unit."""
 
 
 @final
-class Several(nn.Module):
+class UnitRows(nn.Module):
     """`model`, with its parameters, for features (U, R, …): outputs (U, R, …)."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -43,7 +43,7 @@ class MeanLoss:
     loss: Loss
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        real_UR = labels != FILLED
+        real_UR = labels != PADDING
         losses = self.loss(outputs.flatten(0, 1), torch.where(real_UR, labels, 0).flatten())
         losses_UR = torch.where(real_UR, torch.unflatten(losses, 0, labels.shape), 0.0)
         return losses_UR.sum(1) / real_UR.sum(1)

@@ -2,7 +2,7 @@
 
 Its code runs on private records, and could write them into a weight, into a buffer, or under a new name. Guarantees:
 `weights` has the names from before; behind those that are trained stand the very parameters that the optimiser moves,
-behind the others the values from before. `still` refuses a sum in whose making a trained weight moved.
+behind the others the values from before. `refuse_moves` refuses a sum in whose making a trained weight moved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TensorSnapshot:
         self._module = module
         self._names = tuple(module.state_dict())
         self._trained = trained_parameters(module)
-        self._rest = {
+        self._untrained = {
             name: value.detach().to("cpu", copy=True)
             for name, value in module.state_dict().items()
             if name not in self._trained
@@ -38,7 +38,7 @@ class TensorSnapshot:
         """What may be released, in the order of the module's `state_dict`; trained tensors are not copied."""
         device = next(self._module.parameters()).device
         return {
-            name: self._trained[name].detach() if name in self._trained else self._rest[name].to(device, copy=True)
+            name: self._trained[name].detach() if name in self._trained else self._untrained[name].to(device, copy=True)
             for name in self._names
         }
 
@@ -50,11 +50,15 @@ class TensorSnapshot:
             name
             for name in names
             if not (name in self._trained and name in result)
-            and not (name in self._rest and name in result and _same(self._rest[name], result[name].detach().cpu()))
+            and not (
+                name in self._untrained
+                and name in result
+                and _equal(self._untrained[name], result[name].detach().cpu())
+            )
         )
 
     @contextmanager
-    def still(self) -> Iterator[None]:
+    def refuse_moves(self) -> Iterator[None]:
         """No trained weight moves, nor is replaced, within.
 
         Raises:
@@ -67,7 +71,7 @@ class TensorSnapshot:
         moved = [
             name
             for name in dict.fromkeys((*objects, *after))
-            if after.get(name) is not objects.get(name) or not _same(before[name], after[name].detach())
+            if after.get(name) is not objects.get(name) or not _equal(before[name], after[name].detach())
         ]
         if moved:
             raise RunFailed(
@@ -82,7 +86,7 @@ def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _equal(one: Tensor, other: Tensor) -> bool:
     """Alike number for number; what is not a number is like itself."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False

@@ -16,8 +16,8 @@ from dprecipe.faults import RunFailed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read_text
 from dprecipe.training.evaluate import HeldOut
-from dprecipe.training.kept import TensorSnapshot
 from dprecipe.training.run import run
+from dprecipe.training.snapshot import TensorSnapshot
 from tests.training.test_released import RECIPE
 
 SECRET = 60 + np.arange(64, dtype=np.float32)
@@ -114,9 +114,9 @@ def test_weights_that_are_not_numbers_do_not_count_as_moved() -> None:
     with torch.no_grad():
         module.weight.fill_(torch.nan)
     kept = TensorSnapshot(module)
-    with kept.still():
+    with kept.refuse_moves():
         pass
-    with pytest.raises(RunFailed), kept.still():
+    with pytest.raises(RunFailed), kept.refuse_moves():
         module.bias.data.add_(1.0)
 
 
