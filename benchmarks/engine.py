@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.cnn import PRESETS
-from dprecipe.models.zoo.wide_resnet import wide_resnet
+from dprecipe.models.zoo.wide_resnet import build_wide_resnet
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training.engine.backward import channels_last
@@ -78,7 +78,7 @@ def mlp() -> nn.Module:
 
 
 def wrn() -> nn.Module:
-    return wide_resnet(WideResNet(kind="wide_resnet", depth=16, width=4, weight_standardisation=False), 3, 10)
+    return build_wide_resnet(WideResNet(kind="wide_resnet", depth=16, width=4, weight_standardisation=False), 3, 10)
 
 
 CASES = {

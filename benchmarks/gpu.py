@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.cnn import PRESETS
-from dprecipe.models.zoo.wide_resnet import wide_resnet
+from dprecipe.models.zoo.wide_resnet import build_wide_resnet
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training import noise
@@ -96,7 +96,7 @@ class Case(NamedTuple):
 CASES = {
     "MNIST CNN": Case(lambda: PRESETS["tempered-mnist"]((1, 28, 28), 10), (1, 28, 28), 1024, 512),
     "WRN-16-4": Case(
-        lambda: wide_resnet(WideResNet(kind="wide_resnet", depth=16, width=4), 3, 10), (3, 32, 32), 4096, 1024
+        lambda: build_wide_resnet(WideResNet(kind="wide_resnet", depth=16, width=4), 3, 10), (3, 32, 32), 4096, 1024
     ),
     "ViT-small": Case(lambda: Encoder(Patches(384), 64, 384, 12), (3, 32, 32), 1024, 512),
     "transformer 100M": Case(lambda: Encoder(nn.Embedding(TOKENS, 768), 512, 768, 11), (512,), 256, 64, words=True),

@@ -31,7 +31,7 @@ from dprecipe.models.zoo.forest import Forest
 from dprecipe.models.zoo.hub import image_model, token_model
 from dprecipe.models.zoo.linear import build_mlp
 from dprecipe.models.zoo.transformer import TextTransformer
-from dprecipe.models.zoo.wide_resnet import wide_resnet
+from dprecipe.models.zoo.wide_resnet import build_wide_resnet
 
 
 def build(
@@ -58,15 +58,15 @@ def build(
             case LogisticRegression() | SoftmaxRegression() | HuberSvm():
                 return build_linear(shape, classes, model.bias)
             case LeastSquares() | HuberRegression():
-                return build_regression(shape, model.bias, _given(target))
+                return build_regression(shape, model.bias, _require_target(target))
             case Location():
-                return LocationModel(_given(target))
+                return LocationModel(_require_target(target))
             case Mlp():
                 return build_mlp(model, shape, classes)
             case Cnn():
                 return build_cnn(model, shape, classes)
             case WideResNet():
-                return wide_resnet(model, shape[0], classes)
+                return build_wide_resnet(model, shape[0], classes)
             case Transformer():
                 return TextTransformer(model, shape[0], _tokens(model, vocabulary), classes)
             case Timm():
@@ -79,7 +79,7 @@ def build(
                 return Forest(math.prod(shape), classes, averaged=isinstance(model, RandomForest))
 
 
-def _given(target: tuple[float, float] | None) -> tuple[float, float]:
+def _require_target(target: tuple[float, float] | None) -> tuple[float, float]:
     if target is None:
         raise ValueError("a regression needs the range of its target")
     return target

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
-from dprecipe.models.geometry import WIDE_RESNET_SMALLEST, smallest_size
+from dprecipe.models.geometry import MIN_WIDE_RESNET_SIZE, smallest_size
 from dprecipe.models.schema import (
     Cnn,
     Convex,
@@ -111,10 +111,10 @@ def _quantities(model: Model) -> Iterator[Finding]:
 def _numbered(model: Transformers, facts: DataFacts) -> Iterator[Finding]:
     """Its tokens are those of its own vocabulary."""
     if len(facts.shape) != 1 or facts.vocabulary is not None:
-        what = "×".join(map(str, facts.shape)) if facts.vocabulary is None else "hashed words, which it has never seen"
+        subject = "×".join(map(str, facts.shape)) if facts.vocabulary is None else "hashed words, which are not in it"
         yield Finding(
             "R255",
-            f"a model of transformers reads the numbers of its own tokens, and the features are {what}",
+            f"a model of transformers reads the numbers of its own tokens, and the features are {subject}",
             "tokenise the texts with the model's own tokeniser, store the numbers in an npz source, and use no other "
             "preprocessing",
             "model.kind",
@@ -213,12 +213,12 @@ def _images(model: Cnn | WideResNet | Timm, facts: DataFacts) -> list[Finding]:
     if isinstance(model, Timm):
         return []  # only the library knows
     if isinstance(model, WideResNet):
-        if min(facts.shape[1:]) >= WIDE_RESNET_SMALLEST:
+        if min(facts.shape[1:]) >= MIN_WIDE_RESNET_SIZE:
             return []
         return [
             Finding(
                 "R251",
-                f"a wide_resnet needs images of {WIDE_RESNET_SMALLEST}×{WIDE_RESNET_SMALLEST} or more, and these are "
+                f"a wide_resnet needs images of {MIN_WIDE_RESNET_SIZE}×{MIN_WIDE_RESNET_SIZE} or more, and these are "
                 f"{shape} (channels×height×width)",
                 "choose model.kind mlp",
                 "model.kind",

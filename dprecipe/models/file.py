@@ -82,8 +82,8 @@ def parse_description(text: str | bytes) -> ModelFile:
         file = ModelFile.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise _damaged(f"{error.error_count()} problems, the first at {where}") from error
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise _damaged(f"{error.error_count()} problems, the first at {place}") from error
     before = source_shape(column_facts(file.columns or {}, file.preprocess), file.source_shape or ())
     if feature_shape(before, file.preprocess) != file.shape:
         raise _damaged("its preprocessing does not make features of its shape")

@@ -1,5 +1,5 @@
-"""What a record looks like to a module, as far as that is declared or seen without looking at a value: shape, whether
-its numbers are whole, and how many tokens there are.
+"""The form of a record, as far as it is known without reading a value: its shape, whether its numbers are integers, and
+the number of tokens.
 
 Axes: N records, K fields, L places of a record.
 """
@@ -39,8 +39,8 @@ class Form:
     def draw(self, count: int, generator: torch.Generator, *, distant: bool = False) -> Tensor:
         """(count, *shape) float32: synthetic records, drawn one after the other. `distant`: far from the usual ones."""
         if self.tokens is None:
-            drawn = torch.randn((count, *self.shape), generator=generator)
-            return DISTANT * drawn + SHIFT if distant else drawn
+            draws = torch.randn((count, *self.shape), generator=generator)
+            return DISTANT * draws + SHIFT if distant else draws
         if not self.fields:
             return _tokens((count, *self.shape), self.tokens[0], generator)
         shape, result = (count, *self.shape[1:]), []

@@ -49,7 +49,7 @@ def smallest_size(preset: str) -> int:
 
 GROUPS = 16
 """Of the group normalisation of wide residual networks."""
-WIDE_RESNET_SMALLEST = 4
+MIN_WIDE_RESNET_SIZE = 4
 """Height and width of an image: the last stage sees a quarter of them, and a group is more than one number."""
 
 

@@ -1,6 +1,6 @@
-"""What of a `transformers` configuration is used: numbers and a few words of known families. No torch.
+"""The part of a `transformers` configuration that is used: numbers and a few words of known families. No torch.
 
-A configuration can name code, kernels to fetch and other files; none of that passes.
+A configuration can name code, kernels to download and other files; all of that is dropped.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ WORDS = {
     "summary_activation": ("gelu",),
     "summary_type": ("first",),
 }
-MOST = 1 << 24
+MAX_SIZE = 1 << 24
 
 
 def check_config(content: Mapping[str, Any]) -> Config:
     """The part that is used, in a fixed order. Dropout is left out: the noise of private training is enough.
 
     Raises:
-        DataFault: another family, or a value that is out of all proportion.
+        DataFault: another family, or a value out of its range.
     """
     family = content.get("model_type")
     if family not in FAMILIES:
@@ -45,11 +45,11 @@ def check_config(content: Mapping[str, Any]) -> Config:
     for name in sorted(content):
         value = content[name]
         if name in SIZES:
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MOST:
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_SIZE:
                 raise _strange(name, value)
             result[name] = value
         elif name == "pad_token_id" and value is not None:
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_SIZE:
                 raise _strange(name, value)
             result[name] = value
         elif name == "layer_norm_eps":

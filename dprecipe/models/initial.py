@@ -1,8 +1,8 @@
-"""Initial weights that were learned elsewhere, from public data alone, and what of a network is trained on top of them.
+"""Initial weights that were learned elsewhere from public data, and which part of a network is trained from them.
 
-The file is untrusted: plain tensors, held against the network's names, shapes and types before any is used. That they
-hold nothing of the private records no program can see: it is an assumption of the certificate, which names the file's
-digest.
+The file is untrusted: plain tensors, whose names, shapes and types are checked against the network before any is used.
+That they contain nothing of the private records can't be checked by a program: it is an assumption of the certificate,
+which names the file's digest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dprecipe.models.zoo.hub import WEIGHTS, SequenceClassifier, folder_of
 
 
 def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> InitialWeights | None:
-    """Take over the weights that `model.init` names, relative to `folder`, and leave on what `model` says is trained.
+    """Load the weights that `model.init` names, relative to `folder`, and freeze what `model` does not train.
 
     `seed`: of adapters.
 
@@ -34,19 +34,19 @@ def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> Init
     head = head_of(module)
     if isinstance(model, Transformers):
         place = folder_of(model, folder)
-        over = take_over(module, place / WEIGHTS, head)
+        initial = load_initial(module, place / WEIGHTS, head)
         name = place.name if model.hub is None else f"{model.hub.name}@{model.hub.revision}"
-        over = replace(over, name=f"{name}/{WEIGHTS}")
+        initial = replace(initial, name=f"{name}/{WEIGHTS}")
     else:
-        over = take_over(module, folder / str(model.init), head)
+        initial = load_initial(module, folder / str(model.init), head)
     if isinstance(model, Transformer | Hub) and model.lora is not None and model.train == "all":
         add_adapters(module, model.lora, head, seed)
         if not any(isinstance(layer, LowRankLayer) for layer in module.modules()):
-            raise DataFault("no layer below the last is linear: lora adapts none", "remove model.lora")
+            raise DataFault("no layer before the last is linear: lora has nothing to adapt", "remove model.lora")
     elif model.train == "head":
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(name in head)
-    return over
+    return initial
 
 
 def head_of(module: nn.Module) -> frozenset[str]:
@@ -57,10 +57,10 @@ def head_of(module: nn.Module) -> frozenset[str]:
     return frozenset(name for name, _ in module.named_parameters() if name.rpartition(".")[0] == owner)
 
 
-def take_over(module: nn.Module, file: Path, head: frozenset[str]) -> InitialWeights:
-    """All tensors of a file; the `head` stays as it is where the file has none, or one of another shape.
+def load_initial(module: nn.Module, file: Path, head: frozenset[str]) -> InitialWeights:
+    """Load all tensors of a file. The `head` keeps its own weights if the file has none, or one of another shape.
 
-    Of a checkpoint of `transformers`, what belongs to another task is left out.
+    Of a checkpoint of `transformers`, tensors of other tasks are ignored.
 
     Raises:
         DataFault: there is no such file, or its tensors are not those of the module.
@@ -88,19 +88,19 @@ def take_over(module: nn.Module, file: Path, head: frozenset[str]) -> InitialWei
             f"{min(differing)!r}",
             "name weights of the same model block",
         )
-    taken = {name: tensor for name, tensor in tensors.items() if not (new and name in head)}
-    for name, tensor in taken.items():
+    loaded = {name: tensor for name, tensor in tensors.items() if not (new and name in head)}
+    for name, tensor in loaded.items():
         if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
             raise DataFault(
                 f"{file}: {name!r} is {list(tensor.shape)} {tensor.dtype}, the network's is "
                 f"{list(expected[name].shape)} {expected[name].dtype}",
-                "name weights of the same model block; only the last layer may be of another number of classes",
+                "name weights of the same model block; only the last layer may have another number of classes",
             )
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise DataFault(
                 f"{file}: {name!r} holds numbers that are not finite", "name weights of a finished training"
             )
-    module.load_state_dict({**expected, **taken})
+    module.load_state_dict({**expected, **loaded})
     return InitialWeights(file.name, f"sha256:{hashlib.sha256(content).hexdigest()}", "new" if new else "taken over")
 
 
@@ -109,7 +109,7 @@ def _renamed(tensors: Mapping[str, Tensor], module: SequenceClassifier) -> dict[
     expected, result = module.state_dict(), {}
     for name, tensor in tensors.items():
         modern = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        for own in (modern, f"network.{modern}", f"{module.prefix}{modern}"):
-            if own in expected:
-                result[own] = tensor.to(expected[own].dtype) if tensor.is_floating_point() else tensor
+        for candidate in (modern, f"network.{modern}", f"{module.prefix}{modern}"):
+            if candidate in expected:
+                result[candidate] = tensor.to(expected[candidate].dtype) if tensor.is_floating_point() else tensor
     return result

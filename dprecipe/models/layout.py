@@ -81,7 +81,7 @@ def layer_shapes(model: Model, shape: tuple[int, ...], classes: int, vocabulary:
             tensors = dict(_all(_convolutional(preset, shape, classes)))
             return dict(sorted(tensors.items(), key=lambda tensor: int(tensor[0].partition(".")[0])))
         case WideResNet(depth=depth, width=width):
-            return dict(_all(_wide(depth, width, shape[0], classes)))
+            return dict(_all(_wide_resnet(depth, width, shape[0], classes)))
         case Transformer():
             return dict(_all(_transformer(model, math.prod(shape), vocabulary, classes)))
         case RandomForest() | GradientBoosting() | Timm() | Transformers():
@@ -144,7 +144,7 @@ def _convolutional(preset: str, shape: tuple[int, ...], classes: int) -> Iterato
         before = after or classes
 
 
-def _wide(depth: int, width: int, channels: int, classes: int) -> Iterator[Shapes]:
+def _wide_resnet(depth: int, width: int, channels: int, classes: int) -> Iterator[Shapes]:
     yield _layer(0, (16, channels, 3, 3))
     blocks = block_channels(depth, width)
     for number, (before, after, _, first) in enumerate(blocks, start=1):

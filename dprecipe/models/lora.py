@@ -1,7 +1,6 @@
 """Low-rank adapters: small trained layers beside fixed ones, merged into them before anything is released.
 
-What is released has the names and shapes of the network without adapters, so that whoever loads it needs nothing of
-this.
+A release has the names and shapes of the network without adapters, so that it loads without this module.
 
 Source: E. J. Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022.
 """
@@ -20,7 +19,7 @@ from dprecipe.models.schema import Lora
 
 @final
 class LowRankLayer(nn.Module):
-    """A linear layer that stays as it is, W, plus factor · up(down(x)); `up` starts at zero."""
+    """A frozen linear layer W plus factor · up(down(x)); `up` starts at zero."""
 
     def __init__(self, base: nn.Linear, spec: Lora) -> None:
         super().__init__()
@@ -48,12 +47,12 @@ def add_adapters(module: nn.Module, spec: Lora, head: Collection[str], seed: int
         torch.manual_seed(seed)
         for name, layer in layers.items():
             if f"{name}.weight" not in head:
-                parent, _, own = name.rpartition(".")
-                setattr(module.get_submodule(parent), own, LowRankLayer(layer, spec))
+                parent, _, child = name.rpartition(".")
+                setattr(module.get_submodule(parent), child, LowRankLayer(layer, spec))
 
 
 def merge_adapters(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state of the adapted module as one of the module before it was adapted."""
+    """A state of the adapted module as a state of the module without adapters."""
     result = dict(state)
     for name, layer in module.named_modules():
         if isinstance(layer, LowRankLayer):

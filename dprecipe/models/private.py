@@ -16,7 +16,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from dprecipe.faults import Finding
 
 RUNNING = ("running_", "moving_", "num_batches_tracked")
-"""How buffers begin that follow the data, in torch and in the libraries built on it."""
+"""Prefixes of buffers that follow the data, in torch and in the libraries built on it."""
 MAX_GROUPS = 16
 
 
@@ -30,19 +30,19 @@ def inspect_module(module: nn.Module) -> list[Finding]:
 
 
 def _layer(name: str, layer: nn.Module) -> Iterator[Finding]:
-    where = f"layer {name!r} ({type(layer).__name__})" if name else f"the module ({type(layer).__name__})"
+    layer_text = f"layer {name!r} ({type(layer).__name__})" if name else f"the module ({type(layer).__name__})"
     if isinstance(layer, _InstanceNorm):  # a _NormBase too, and fine without running statistics
         if layer.track_running_stats:
             yield Finding(
                 "P121",
-                f"{where} keeps running statistics of private records",
+                f"{layer_text} keeps running statistics of private records",
                 "build it with track_running_stats=False",
                 "model",
             )
     elif isinstance(layer, _BatchNorm):
         yield Finding(
             "P120",
-            f"{where} normalises over the batch: it mixes records, and its running statistics "
+            f"{layer_text} normalises over the batch: it mixes records, and its running statistics "
             f"follow private data, "
             "frozen or not",
             f"replace it by {_group_norm(layer.num_features)}, which looks at one record at a time",
@@ -51,7 +51,7 @@ def _layer(name: str, layer: nn.Module) -> Iterator[Finding]:
     elif isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
         yield Finding(
             "P123",
-            f"{where} has max_norm={layer.max_norm:g}: it shortens the rows that records look up, so that weights "
+            f"{layer_text} has max_norm={layer.max_norm:g}: it shortens the rows that records look up, so that weights "
             "move without noise",
             "build it with max_norm=None; to bound its rows, divide them by their norm in forward",
             "model",
@@ -61,7 +61,7 @@ def _layer(name: str, layer: nn.Module) -> Iterator[Finding]:
         if buffers:
             yield Finding(
                 "P122",
-                f"{where} keeps running statistics: {', '.join(buffers)}",
+                f"{layer_text} keeps running statistics: {', '.join(buffers)}",
                 "replace it by a layer that looks at one record at a time, such as torch.nn.GroupNorm or LayerNorm",
                 "model",
             )

@@ -15,7 +15,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def prefetch(function: Callable[[T], R], inputs: Iterable[T]) -> Iterator[R]:
+def prefetch_results(function: Callable[[T], R], inputs: Iterable[T]) -> Iterator[R]:
     """`map(function, inputs)`, with each call made while the answer before it is in use: in one thread, in order.
 
     Guarantees: no more than one answer is waiting; what a call raises is raised where its answer is due; however the

@@ -16,7 +16,7 @@ from dprecipe.data.records import RecordSource as RecordSource
 from dprecipe.training.engine.clipped_sum import BatchPart, count_of, physical_slices
 from dprecipe.training.engine.sizes import keeps_records, one_size, room_for_records
 from dprecipe.training.engine.unit_rows import PADDING
-from dprecipe.training.prefetch import carry_to_device, pin_array, prefetch, runs_asynchronously
+from dprecipe.training.prefetch import carry_to_device, pin_array, prefetch_results, runs_asynchronously
 
 Augment = Callable[[Tensor], Tensor]
 Indices = NDArray[np.int64]
@@ -90,7 +90,7 @@ class Store:
         """The records of each part, for `build_part`: where a device computes by itself and they are not there yet, one
         part ahead, in a thread. Records that come from somewhere else than memory may not like another thread."""
         if self._resident is None and runs_asynchronously(self.device) and isinstance(self._records, Records):
-            return prefetch(self._fetch, parts)
+            return prefetch_results(self._fetch, parts)
         return map(self._fetch, parts)
 
     def build_part(self, fetched: Fetched, units: Tensor | None = None, copies: int = 1) -> BatchPart:

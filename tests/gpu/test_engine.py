@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.cnn import PRESETS
 from dprecipe.models.zoo.layers import StandardisedConv2d
-from dprecipe.models.zoo.wide_resnet import wide_resnet
+from dprecipe.models.zoo.wide_resnet import build_wide_resnet
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 from dprecipe.training.engine import compiled
@@ -304,7 +304,7 @@ def test_25_presets_pass_the_probe(gpu: torch.device, name: str, shape: tuple[in
 
 def test_25_a_wide_resnet_passes_the_probe(gpu: torch.device) -> None:
     spec = WideResNet(kind="wide_resnet", depth=10, width=2, weight_standardisation=True)
-    probed(wide_resnet(spec, 3, 10).to(gpu), (3, 32, 32), 10)
+    probed(build_wide_resnet(spec, 3, 10).to(gpu), (3, 32, 32), 10)
 
 
 def test_25_the_probe_finds_batch_norm(gpu: torch.device) -> None:

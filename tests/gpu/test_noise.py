@@ -70,14 +70,14 @@ def test_02_the_noise_check_measures_the_device(
     assert "made on cuda" in noise_scale(small(), cuda).measured
     real, copied = noise._keystream_adder, noise._copied
 
-    def wrong(stream: Stream, device: torch.device, most: int) -> noise.Adding:
+    def wrong(stream: Stream, device: torch.device, most: int) -> noise.NoiseAdder:
         add = real(stream, device, most)
         return lambda value, scale: add(value, 1.05 * scale)
 
     if few:
         monkeypatch.setattr(noise, "_copied", lambda *given: 1.05 * copied(*given))
     else:
-        monkeypatch.setattr(noise, "_on_device", wrong)
+        monkeypatch.setattr(noise, "_keystream_adder", wrong)
     noise_scale(small(), torch.device("cpu"))
     with pytest.raises(RunFailed, match="not what the plan says"):
         noise_scale(small(), cuda)

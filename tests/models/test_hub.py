@@ -322,7 +322,7 @@ def test_adapters_need_something_to_adapt(monkeypatch: pytest.MonkeyPatch, tmp_p
     module = build(spec, (2, 5, 5), 3, 0)
     module(torch.zeros(1, 2, 5, 5))
     save_file(module.state_dict(), tmp_path / "w.safetensors")
-    with pytest.raises(DataFault, match="lora adapts none"):
+    with pytest.raises(DataFault, match="lora has nothing to adapt"):
         start_from(spec, module, tmp_path, 0)
 
 

@@ -293,13 +293,13 @@ def test_noise_of_few_numbers_is_the_cpu_s_copied(distribution: Distribution, co
     else:
         expected += torch.from_numpy(draw_noise(distribution, given, count))
     found, given = torch.zeros(count, dtype=torch.float64), stream("few")
-    noise._elsewhere(distribution, given, torch.device("cpu"), count)(found, 1.0)
+    noise._device_adder(distribution, given, torch.device("cpu"), count)(found, 1.0)
     assert torch.equal(found, expected)
     with pytest.raises(ValueError, match="only before anything"):
         given.shared(())  # the device draws nothing more from it
     scale = torch.linspace(0.5, 2.0, count, dtype=torch.float64)
     each = torch.zeros(count, dtype=torch.float64)
-    noise._elsewhere(distribution, stream("few"), torch.device("cpu"), count)(each, scale)
+    noise._device_adder(distribution, stream("few"), torch.device("cpu"), count)(each, scale)
     torch.testing.assert_close(each, expected * scale, rtol=1e-15, atol=0)
 
 
@@ -312,7 +312,7 @@ def test_noise_of_many_numbers_is_made_on_the_device(
     for start in (0.0, math.nan):
         value, given = torch.full((MIN_ON_DEVICE,), start, dtype=torch.float64), stream("many")
         noise._in_chunks(
-            value, SCALE, CHUNK << 6, noise._elsewhere(distribution, given, torch.device("cpu"), len(value))
+            value, SCALE, CHUNK << 6, noise._device_adder(distribution, given, torch.device("cpu"), len(value))
         )
         with pytest.raises(ValueError, match="was shared"):
             given.words(1)
@@ -324,7 +324,7 @@ def test_noise_of_many_numbers_is_made_on_the_device(
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.family)
 @pytest.mark.parametrize("count", [1, 1000, MIN_ON_DEVICE])
-def test_a_sum_elsewhere_is_noised_onto_the_lattice_of_the_cpu(
+def test_a_sum_device_adder_is_noised_onto_the_lattice_of_the_cpu(
     distribution: Distribution, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`add_noise` as for a sum on CUDA: the numbers are those of the CPU, but for a few that round to a neighbour."""
@@ -337,11 +337,11 @@ def test_a_sum_elsewhere_is_noised_onto_the_lattice_of_the_cpu(
         def detach(self) -> Tensor:
             return self
 
-    real = noise._elsewhere
+    real = noise._device_adder
     asked = []
     monkeypatch.setattr(
         noise,
-        "_elsewhere",
+        "_device_adder",
         lambda distribution, stream, device, size: (
             asked.append(device.type) or real(distribution, stream, torch.device("cpu"), size)
         ),

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from dprecipe.data.records import Records
-from dprecipe.training import ahead, records
-from dprecipe.training.prefetch import prefetch
+from dprecipe.training import prefetch, records
+from dprecipe.training.prefetch import prefetch_results
 from dprecipe.training.records import Store, UnitRowsBatch
 
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def test_answers_come_in_order_and_one_at_a_time_ahead() -> None:
     begun: list[int] = []
-    answers = prefetch(lambda number: begun.append(number) or -number, range(6))
+    answers = prefetch_results(lambda number: begun.append(number) or -number, range(6))
     for number in range(6):
         assert next(answers) == -number
         time.sleep(0.02)
@@ -40,7 +40,7 @@ def test_the_next_one_is_fetched_while_this_one_is_in_use() -> None:
             fetched.set()
         return number
 
-    answers = prefetch(fetch, range(2))
+    answers = prefetch_results(fetch, range(2))
     assert next(answers) == 0
     in_use.set()
     assert fetched.wait(5)
@@ -48,11 +48,11 @@ def test_the_next_one_is_fetched_while_this_one_is_in_use() -> None:
 
 
 def test_of_nothing_there_is_nothing() -> None:
-    assert list(prefetch(lambda number: number, [])) == []
+    assert list(prefetch_results(lambda number: number, [])) == []
 
 
 def test_what_a_call_raises_is_raised_where_its_answer_is_due() -> None:
-    answers = prefetch(lambda number: 1 // (2 - number), range(4))
+    answers = prefetch_results(lambda number: 1 // (2 - number), range(4))
     assert [next(answers), next(answers)] == [0, 1]
     with pytest.raises(ZeroDivisionError):
         next(answers)
@@ -62,7 +62,7 @@ def test_what_a_call_raises_is_raised_where_its_answer_is_due() -> None:
 @pytest.mark.parametrize("close", [True, False])
 def test_who_stops_early_leaves_no_thread(close: bool) -> None:
     before = threading.active_count()
-    answers = prefetch(lambda number: number, range(100))
+    answers = prefetch_results(lambda number: number, range(100))
     assert next(answers) == 0
     if close:
         answers.close()  # type: ignore[attr-defined]
@@ -82,7 +82,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
         seen.add(threading.get_ident())
         return real(self, indices)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(records, "works_beside", lambda device: True)
+    monkeypatch.setattr(records, "runs_asynchronously", lambda device: True)
     monkeypatch.setattr(Records, "batch", noted)
     return seen
 
@@ -118,7 +118,7 @@ def test_parts_fetched_ahead_are_those_fetched_in_turn(
     assert threads
     assert threading.get_ident() not in threads
     threads.clear()
-    monkeypatch.setattr(records, "works_beside", lambda device: False)
+    monkeypatch.setattr(records, "runs_asynchronously", lambda device: False)
     expected = parts()
     assert threads == {threading.get_ident()}
     assert len(found) == len(expected) >= 1 + (units or several)
@@ -129,12 +129,12 @@ def test_parts_fetched_ahead_are_those_fetched_in_turn(
 
 
 def test_on_a_cpu_nothing_is_fetched_ahead() -> None:
-    assert not ahead.runs_asynchronously(CPU)
-    assert ahead.runs_asynchronously(torch.device("cuda"))
+    assert not prefetch.runs_asynchronously(CPU)
+    assert prefetch.runs_asynchronously(torch.device("cuda"))
     tensor = torch.zeros(3)
-    assert ahead.carry_to_device(tensor, CPU) is tensor
+    assert prefetch.carry_to_device(tensor, CPU) is tensor
     array = np.zeros(3)
-    assert ahead.pin_array(array, CPU).data_ptr() == array.ctypes.data
+    assert prefetch.pin_array(array, CPU).data_ptr() == array.ctypes.data
 
 
 def test_records_of_another_s_making_are_fetched_where_they_were_asked_for(threads: set[int]) -> None:

@@ -1,4 +1,4 @@
-"""Modules as they come from Python: how they are called, what they draw, and what they read of records.
+"""Modules passed from Python: how they are called, what they draw, and which values of records they read.
 
-Who trains them and who loads what was released call them alike. Everything here imports torch.
+Training and loading a release call them in the same way. Everything here imports torch.
 """

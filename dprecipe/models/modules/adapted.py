@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from dprecipe.models.form import Form
-from dprecipe.models.modules.draws import SEEDS, shared_draws
+from dprecipe.models.modules.draws import SEEDS, find_shared_draws
 from dprecipe.models.modules.reads import find_reads
 from dprecipe.models.modules.seeded import draw_from, drawing_from
 
 IDS, MASK = "input_ids", "attention_mask"
-TRIED, MORE = 3, 7
+TRIAL_RECORDS, MANY_RECORDS = 3, 7
 """Records of a trial, and what a module may raise there, whose code is the user's, is anything."""
 
 
@@ -41,7 +41,7 @@ class RecordByRecord(nn.Module):
         # The module's own, so that names, states and devices are its own; it is reached through no name of ours.
         self._parameters, self._buffers = module._parameters, module._buffers
         self._modules = module._modules
-        object.__setattr__(self, "_kept", (module,))
+        object.__setattr__(self, "_wrapped", (module,))
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self._form, self._whole, self._mask, self._single = form, whole, mask, single
         padding = getattr(getattr(module, "config", None), "pad_token_id", None)
@@ -51,7 +51,7 @@ class RecordByRecord(nn.Module):
     @property
     def module(self) -> nn.Module:
         """The module as it came."""
-        result: nn.Module = vars(self)["_kept"][0]
+        result: nn.Module = vars(self)["_wrapped"][0]
         return result
 
     @property
@@ -70,23 +70,25 @@ class RecordByRecord(nn.Module):
                 # `vmap` runs Python once for all records, with one answer of Python's and numpy's generators.
                 raise RuntimeError("records go through this module one by one")
             if not len(features):
-                return self._called(features)
-            return torch.cat([self._called(features[i : i + 1]) for i in by_record(len(features), features.device)])
-        return self._called(features)
+                return self._call_module(features)
+            return torch.cat(
+                [self._call_module(features[i : i + 1]) for i in by_record(len(features), features.device)]
+            )
+        return self._call_module(features)
 
-    def _called(self, features: Tensor) -> Tensor:
+    def _call_module(self, features: Tensor) -> Tensor:
         if self._form.tokens is None:
             plain: Tensor = logits_of(self.module(features))
             return plain
         limited = self._form.limited(features)
-        given = limited.long() if self._whole else limited
-        if len(self._form.fields) and given.dim() == len(self._form.shape) + 1:
-            named = dict(zip(self._form.fields, given.unbind(1), strict=True))
+        inputs = limited.long() if self._whole else limited
+        if len(self._form.fields) and inputs.dim() == len(self._form.shape) + 1:
+            named = dict(zip(self._form.fields, inputs.unbind(1), strict=True))
             result = logits_of(self.module(**named))
         elif self._mask:
-            result = logits_of(self.module(given, **{MASK: self._counted(given)}))
+            result = logits_of(self.module(inputs, **{MASK: self._counted(inputs)}))
         else:
-            result = logits_of(self.module(given))
+            result = logits_of(self.module(inputs))
         # No table shows what was looked up in it, so that a record without numbers is marked.
         marked: Tensor = result + (0.0 * features).flatten(1).sum(1).view(-1, *[1] * (result.dim() - 1))
         return marked
@@ -127,13 +129,13 @@ def adapt_module(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
     tokens where the module takes no others. All of it is found on synthetic records. A module that takes and returns
     plain tensors comes back as it is.
     """
-    with _undisturbed(module):
-        if form.tokens is None and _tried(module, form) is None and _tried(module, form, 1) is None:
+    with _preserve_module(module):
+        if form.tokens is None and _try_call(module, form) is None and _try_call(module, form, 1) is None:
             tokens = Form(form.shape, _tokens_of(module, form), form.fields)
-            form = tokens if isinstance(_tried(_called_as(module, tokens), tokens), Tensor) else form
+            form = tokens if isinstance(_try_call(_find_call(module, tokens), tokens), Tensor) else form
         elif form.tokens is not None and not any(form.tokens):
             form = Form(form.shape, _tokens_of(module, form), form.fields)
-        record_by_record = _called_as(module, form)
+        record_by_record = _find_call(module, form)
         single = _by_single_records(record_by_record, form)
     if single:
         whole, mask = (
@@ -147,26 +149,28 @@ def adapt_module(module: nn.Module, form: Form) -> tuple[nn.Module, Form, str]:
     return record_by_record, form, single
 
 
-def _called_as(module: nn.Module, form: Form) -> nn.Module:
+def _find_call(module: nn.Module, form: Form) -> nn.Module:
     """The first way of calling the module that works."""
     if form.tokens is None:
-        plain = _tried(module, form)
+        plain = _try_call(module, form)
         return module if plain is None or isinstance(plain, Tensor) else RecordByRecord(module, form, whole=False)
     takes_mask = not form.fields and MASK in _parameters(module)
     masks = ("added", "counts") if takes_mask and _of_library(module) else ("counts",) if takes_mask else ("",)
     # Tables want whole numbers, layers of quantities do not.
-    ways = [RecordByRecord(module, form, whole=whole, mask=mask) for whole in (True, False) for mask in masks]
-    for way in ways:
-        if isinstance(_tried(way, form), Tensor) and (way._mask != "added" or _same_mask(way, form)):
-            return way
-    return ways[len(masks) - 1]  # none: the probe says what it raises
+    candidates = [RecordByRecord(module, form, whole=whole, mask=mask) for whole in (True, False) for mask in masks]
+    for candidate in candidates:
+        if isinstance(_try_call(candidate, form), Tensor) and (
+            candidate._mask != "added" or _is_mask_equivalent(candidate, form)
+        ):
+            return candidate
+    return candidates[len(masks) - 1]  # none: the probe says what it raises
 
 
-def _same_mask(way: RecordByRecord, form: Form) -> bool:
+def _is_mask_equivalent(candidate: RecordByRecord, form: Form) -> bool:
     """Whether the library understands a mask that is added to the scores as it does one of counts."""
-    with _resting_layers(way):
-        other = RecordByRecord(way.module, form, whole=way._whole, mask="counts")
-        one, two = _tried(way, form), _tried(other, form)
+    with _in_evaluation(candidate):
+        other = RecordByRecord(candidate.module, form, whole=candidate._whole, mask="counts")
+        one, two = _try_call(candidate, form), _try_call(other, form)
     return isinstance(one, Tensor) and isinstance(two, Tensor) and bool(torch.allclose(one, two, rtol=1e-4, atol=1e-5))
 
 
@@ -176,16 +180,16 @@ def _by_single_records(module: nn.Module, form: Form) -> str:
     try:
         reads = find_reads(module, records)
     except Exception:  # of the module, whose code is the user's
-        return "it takes one record at a time" if isinstance(_tried(module, form, 1), Tensor) else ""
-    return reads or shared_draws(module, (records, _records(module, form, MORE)))
+        return "it takes one record at a time" if isinstance(_try_call(module, form, 1), Tensor) else ""
+    return reads or find_shared_draws(module, (records, _records(module, form, MANY_RECORDS)))
 
 
 def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:
     """How many tokens the tables have that the module looks its records up in: for each field, 0 where it has none."""
     small = Form(form.shape, (0,) * max(1, len(form.fields)), form.fields)
-    result = _called_as(module, small)
+    result = _find_call(module, small)
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    zeros = torch.zeros((TRIED, *form.shape), device=device)
+    zeros = torch.zeros((TRIAL_RECORDS, *form.shape), device=device)
     for number, name in enumerate(form.fields):
         zeros[:, number] = float("mask" in name)
     before = _lookups(result, zeros)
@@ -201,11 +205,11 @@ def _tokens_of(module: nn.Module, form: Form) -> tuple[int, ...]:
 
 def _lookups(module: nn.Module, records: Tensor) -> dict[int, tuple[int, Tensor]]:
     """Of each table how many rows it has, and what was looked up last."""
-    seen: dict[int, tuple[int, Tensor]] = {}
+    lookups: dict[int, tuple[int, Tensor]] = {}
 
     def hook(layer: nn.Module, args: tuple[Any, ...]) -> None:
         if args and isinstance(args[0], Tensor):
-            seen[id(layer)] = cast(nn.Embedding, layer).num_embeddings, args[0].detach().clone()
+            lookups[id(layer)] = cast(nn.Embedding, layer).num_embeddings, args[0].detach().clone()
 
     tables = [layer for layer in module.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag)]
     hooks = [layer.register_forward_pre_hook(hook) for layer in tables]
@@ -213,14 +217,14 @@ def _lookups(module: nn.Module, records: Tensor) -> dict[int, tuple[int, Tensor]
         module(records)
     for handle in hooks:
         handle.remove()
-    return seen
+    return lookups
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool(torch.equal(one, other))
 
 
-def _tried(module: nn.Module, form: Form, count: int = TRIED) -> Any:
+def _try_call(module: nn.Module, form: Form, count: int = TRIAL_RECORDS) -> Any:
     """What it returns for synthetic records; None where it raises."""
     try:
         with torch.no_grad():
@@ -229,7 +233,7 @@ def _tried(module: nn.Module, form: Form, count: int = TRIED) -> Any:
         return None
 
 
-def _records(module: nn.Module, form: Form, count: int = TRIED) -> Tensor:
+def _records(module: nn.Module, form: Form, count: int = TRIAL_RECORDS) -> Tensor:
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     return form.draw(count, torch.Generator().manual_seed(0)).to(device)
 
@@ -244,7 +248,7 @@ def _of_library(module: nn.Module) -> bool:
 
 
 @contextmanager
-def _resting_layers(module: nn.Module) -> Iterator[None]:
+def _in_evaluation(module: nn.Module) -> Iterator[None]:
     training = module.training
     module.eval()
     try:
@@ -254,7 +258,7 @@ def _resting_layers(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _undisturbed(module: nn.Module) -> Iterator[None]:
+def _preserve_module(module: nn.Module) -> Iterator[None]:
     """Generators, buffers and modes are left as they were."""
     devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
     modes = [(layer, layer.training, dict(layer._buffers)) for layer in module.modules()]

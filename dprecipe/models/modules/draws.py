@@ -1,7 +1,7 @@
-"""What a module draws, seen as it draws: whether each record has draws of its own.
+"""Records the random draws of a module, to see whether each record has draws of its own.
 
-Draws are each record's own where there are as many more of them as there are more records. One draw for a whole batch,
-or for two records, is an answer that records share: what a record gets would depend on who is beside it.
+Each record has its own if the number of draws grows in proportion to the number of records. If a whole batch, or two
+records, share a draw, what a record gets depends on the others.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dprecipe.models.modules.frozen_draws import consumes_randomness, without_cudnn
 
 SEEDS = 1 << 62
-"""Below this are the seeds of records that go through a module one by one; to draw one is no draw of the module."""
+"""Seeds of records that go through a module one by one are below this. Drawing a seed is not a draw of the module."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """Of one call: how many numbers each drawing operation of torch drew, and whether Python or numpy were asked."""
+class Draws:
+    """Draws of one call: how many numbers each operation of torch drew, and whether Python's or numpy's generator was
+    used."""
 
     sizes: tuple[int, ...]
-    elsewhere: str
+    other_generator: str
 
     def __bool__(self) -> bool:
-        return bool(self.sizes or self.elsewhere)
+        return bool(self.sizes or self.other_generator)
 
 
-def drawn_by(module: nn.Module, features: Tensor) -> Drawn:
-    """What the module draws for these records.
+def record_draws(module: nn.Module, features: Tensor) -> Draws:
+    """The draws of the module for these records.
 
     Raises:
         Exception: what the module raises.
     """
     python, (_, keys, place, *_) = random.getstate(), np.random.get_state()
     # Kernels that draw inside (cuDNN's, fused attention) would not be seen.
-    with torch.no_grad(), without_cudnn(), sdpa_kernel(SDPBackend.MATH), _DrawRecorder() as seen:
+    with torch.no_grad(), without_cudnn(), sdpa_kernel(SDPBackend.MATH), _DrawRecorder() as recorder:
         module(features)
     _, keys_after, place_after, *_ = np.random.get_state()
-    elsewhere = "Python" if random.getstate() != python else ""
+    other_generator = "Python" if random.getstate() != python else ""
     if place_after != place or not np.array_equal(keys_after, keys):
-        elsewhere = "numpy"
-    return Drawn(tuple(seen.sizes), elsewhere)
+        other_generator = "numpy"
+    return Draws(tuple(recorder.sizes), other_generator)
 
 
-def shared_draws(module: nn.Module, batches: Sequence[Tensor]) -> str:
-    """Why draws are not each record's own, as far as their number tells, in batches of several sizes;
-    empty if they are.
+def find_shared_draws(module: nn.Module, batches: Sequence[Tensor]) -> str:
+    """Why records share draws, judged by the number of draws in batches of several sizes; empty if they do not.
 
     Raises:
         Exception: what the module raises.
     """
-    results = [drawn_by(module, features) for features in batches]
-    elsewhere = next((one.elsewhere for one in results if one.elsewhere), "")
-    if elsewhere:
-        return f"it draws from {elsewhere}'s generator, once for all of a batch"
+    results = [record_draws(module, features) for features in batches]
+    other_generator = next((one.other_generator for one in results if one.other_generator), "")
+    if other_generator:
+        return f"it draws from {other_generator}'s generator, once for all of a batch"
     for one, features in zip(results[1:], batches[1:], strict=True):
         scaled = [size * len(features) for size in results[0].sizes]
         if scaled != [size * len(batches[0]) for size in one.sizes]:

@@ -1,7 +1,7 @@
-"""Draws at rest: every operation that draws random numbers answers constants instead.
+"""Frozen draws: every operation that draws random numbers returns constants instead.
 
-With draws at rest a module is a function of its records alone, so that a record by itself, in company, or under `vmap`
-can be compared. Which numbers are answered does not matter; that they are the same in any company does.
+With frozen draws a module is a function of its records alone, so that a record by itself, in a batch and under `vmap`
+can be compared. The constants do not matter, as long as they are the same in any batch.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 CONSTANT = 0.5
-"""What a draw of a real number answers. Bernoulli's answers 1: nothing is dropped. Whole numbers are the lowest."""
+"""The result of a real draw. A Bernoulli draw gives 1, so nothing is dropped; an integer draw gives the lowest number."""
 
 
 @contextmanager
 def freeze_generators() -> Iterator[None]:
-    """Let all draws rest. Kernels that draw inside (cuDNN's, fused attention) are not used meanwhile."""
-    with without_cudnn(), sdpa_kernel(SDPBackend.MATH), _Resting():  # type: ignore[no-untyped-call]
+    """Freeze all draws. Kernels that draw internally (cuDNN's, fused attention) are not used inside."""
+    with without_cudnn(), sdpa_kernel(SDPBackend.MATH), _FrozenDraws():  # type: ignore[no-untyped-call]
         yield
 
 
 @contextmanager
 def without_cudnn() -> Iterator[None]:
-    """cuDNN is not used. torch's own `cudnn.flags` would turn TF32 on meanwhile."""
+    """Inside, cuDNN is not used. torch's own `cudnn.flags` would turn TF32 on."""
     cudnn: Any = torch.backends.cudnn
     enabled = cudnn.enabled
     cudnn.enabled = False
@@ -38,7 +38,7 @@ def without_cudnn() -> Iterator[None]:
         cudnn.enabled = enabled
 
 
-class _Resting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _FrozenDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not consumes_randomness(func):
@@ -51,8 +51,8 @@ class _Resting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name == "randperm":
             result: Tensor = func(*args, **kwargs)
             return result.copy_(torch.arange(len(result), device=result.device))
-        drawn = func(*args, **kwargs)
-        return _filled(drawn, name, args) if isinstance(drawn, Tensor) else drawn
+        draws = func(*args, **kwargs)
+        return _filled(draws, name, args) if isinstance(draws, Tensor) else draws
 
 
 def consumes_randomness(func: Any) -> bool:
@@ -60,12 +60,12 @@ def consumes_randomness(func: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
-def _filled(drawn: Tensor, name: str, args: Any) -> Tensor:
+def _filled(draws: Tensor, name: str, args: Any) -> Tensor:
     if name.startswith("bernoulli"):
-        return drawn.fill_(1)
+        return draws.fill_(1)
     if name.startswith(("randint", "random")):
         bounds = [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)]
-        return drawn.fill_(bounds[0] if len(bounds) > 1 else 0)
+        return draws.fill_(bounds[0] if len(bounds) > 1 else 0)
     if name == "multinomial":
-        return drawn.fill_(0)
-    return drawn.fill_(CONSTANT) if drawn.is_floating_point() else drawn
+        return draws.fill_(0)
+    return draws.fill_(CONSTANT) if draws.is_floating_point() else draws

@@ -1,4 +1,4 @@
-"""Whether a module decides by values of records: then one record would decide for those beside it."""
+"""Whether a module's control flow depends on values of records: then one record could change the outputs of others."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ READING = frozenset(
         Tensor.__index__,
     )
 )
-"""What takes values out of a tensor without an operation that torch marks as such, or may."""
+"""Methods that can take values out of a tensor without an operation that torch marks as such."""
 
 
 def find_reads(module: nn.Module, features: Tensor) -> str:
-    """Where the module reads values of records; empty where it reads none, or constants alone.
+    """The line on which the module reads values of records; empty if it reads none, or constants only.
 
     Raises:
         Exception: what the module raises.
@@ -57,7 +57,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tags = getattr(func, "tags", ())
         if torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags:
-            self._places.append(own_line(inspect.currentframe()))
+            self._places.append(find_user_line(inspect.currentframe()))
         return func(*args, **(kwargs or {}))
 
 
@@ -74,12 +74,12 @@ class _Calls(TorchFunctionMode):
         if func in READING:
             if self._refused and args and torch._C._functorch.is_functorch_wrapped_tensor(args[0]):
                 raise RuntimeError("a value of a record is read")
-            self.places.append(own_line(inspect.currentframe()))
+            self.places.append(find_user_line(inspect.currentframe()))
         return func(*args, **(kwargs or {}))
 
 
-def own_line(frame: Any) -> str:
-    """The innermost line that is neither torch's nor ours: `file.py:12: code`; empty where there is none."""
+def find_user_line(frame: Any) -> str:
+    """The innermost line of the user's code, `file.py:12: code`; empty if there is none."""
     while frame is not None:
         info = inspect.getframeinfo(frame, context=1)
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

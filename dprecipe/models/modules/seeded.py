@@ -1,4 +1,4 @@
-"""What layers draw, from a seed of one's own."""
+"""Seeds for the draws of layers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def drawing_from(seed: int, device: torch.device) -> Iterator[None]:
     Torch's global generator is seeded, and those of Python and numpy, which a module from Python may ask; all of them
     are left as they were found.
     """
-    ours, theirs = random.getstate(), np.random.get_state()
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             draw_from(seed, device)
             yield
     finally:
-        random.setstate(ours)
-        np.random.set_state(theirs)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)

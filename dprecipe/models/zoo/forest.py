@@ -116,11 +116,11 @@ class Forest(nn.Module):
                 return ends.view(records, trees)
             node, pair, start = (state.index_select(0, going) for state in (node, pair, start))
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *remaining: Any) -> None:
         root, threshold = (state_dict.get(prefix + name) for name in ("root", "threshold"))
         if isinstance(root, Tensor) and isinstance(threshold, Tensor) and root.ndim == threshold.ndim == 1:
             self.resize(len(root), len(threshold))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *remaining)
 
 
 def _blank(trees: int, nodes: int, classes: int, device: torch.device | None) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from dprecipe.models.schema import WideResNet
 from dprecipe.models.zoo.layers import StandardisedConv2d
 
 
-def wide_resnet(spec: WideResNet, channels: int, classes: int) -> nn.Sequential:
+def build_wide_resnet(spec: WideResNet, channels: int, classes: int) -> nn.Sequential:
     """Images (B, channels, H, W) to logits (B, classes); 2.7 million parameters at depth 16 and width 4."""
     kind = StandardisedConv2d if spec.weight_standardisation else nn.Conv2d
     blocks = [ResidualBlock(kind, *block) for block in block_channels(spec.depth, spec.width)]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from dprecipe.models.form import Form
 from dprecipe.models.modules.adapted import RecordByRecord
-from dprecipe.models.modules.draws import drawn_by, shared_draws
+from dprecipe.models.modules.draws import find_shared_draws, record_draws
 from dprecipe.models.modules.frozen_draws import freeze_generators
 from dprecipe.models.modules.seeded import drawing_from
 from dprecipe.training.engine.clipped_sum import Loss
@@ -86,7 +86,7 @@ class Case:
     def random(self) -> bool:
         """Whether layers draw at all, however seldom that changes an output."""
         with self.drawing():
-            return self.single or bool(drawn_by(self.module, self.features))
+            return self.single or bool(record_draws(self.module, self.features))
 
     @property
     def single(self) -> bool:
@@ -128,7 +128,7 @@ class Case:
                 "calls",
             )
         with self.drawing():
-            shared = "" if self.single else shared_draws(self.module, (self.features, self.features[:5]))
+            shared = "" if self.single else find_shared_draws(self.module, (self.features, self.features[:5]))
         if shared:
             raise Failed(
                 f"records share draws{self._first_difference(self.features, slice(None), 1)}: {shared}",

@@ -159,7 +159,7 @@ def test_norms_and_sums_are_programs_too_where_layers_keep_no_more_than_vectors(
         return compute
 
     passes = passes_of(model, compiler=counted)
-    passes.source(batch.features, batch.labels, 512)
+    passes.find_source(batch.features, batch.labels, 512)
     of_each_layer = Clipping((0.2, 0.2), layer_numbers(model))
     for whole_batch, clipping, programs in (
         (batch, Clipping.flat(0.3), 3),
@@ -186,7 +186,7 @@ def test_products_of_blocks_are_added_up_in_double_precision() -> None:
         return graph
 
     passes = passes_of(model, expected_batch=280, compiler=kept)
-    passes.source(batch.features, batch.labels, 512)
+    passes.find_source(batch.features, batch.labels, 512)
     products = [node for node in graphs[2].graph.nodes if node.target is torch.ops.aten.mm.default]
     single = [node for node in products if node.meta["val"].dtype == torch.float32]
     assert len(single) > 1
@@ -210,7 +210,7 @@ def test_norms_and_sums_that_err_by_little_are_noticed(number: int, factor: floa
     """A norm that is too small would let a record through; half precision of the pass is no excuse."""
     model, batch = made("perceptron")
     passes = passes_of(Reduced(model) if half else model, "auto", compiler=of(number, factor), min_seconds=0.0)
-    passes.source(batch.features, batch.labels, 512)
+    passes.find_source(batch.features, batch.labels, 512)
     assert passes.remark == f"not compiled: the compiled {what} differ from those in double precision"
 
 
@@ -331,7 +331,7 @@ def test_what_a_rounding_does_at_a_kink_is_no_error() -> None:
     whole_batch = BatchPart(torch.randn(20, 4), torch.randint(CLASSES, (20,)))
     for model in (kinked, smooth):
         passes = passes_of(model, expected_batch=500, compiler=rounded)
-        passes.source(whole_batch.features, whole_batch.labels, 552)
+        passes.find_source(whole_batch.features, whole_batch.labels, 552)
         assert passes.remark.startswith("compiled for 552 records")
     passes = passes_of(
         kinked, "auto", compiler=spoilt(lambda answers: [2 * answer for answer in answers]), min_seconds=0.0
@@ -385,25 +385,25 @@ def test_reasons_are_told(model: nn.Module, reason: str) -> None:
 def test_short_runs_and_machines_without_a_compiler_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = made("convolutional")
     passes = passes_of(model, "auto")
-    assert passes.source(batch.features, batch.labels, 512) is None
+    assert passes.find_source(batch.features, batch.labels, 512) is None
     assert "compiling pays after 600 s" in passes.remark
     monkeypatch.setattr("shutil.which", lambda name: None)
     passes = passes_of(model, "auto", compiler=find_compiler, min_seconds=0.0)
-    assert passes.source(batch.features, batch.labels, 512) is None
+    assert passes.find_source(batch.features, batch.labels, 512) is None
     assert "no C++ compiler" in passes.remark
 
 
 def test_nothing_is_compiled_where_it_is_not_wanted() -> None:
     model, batch = made("convolutional")
     passes = passes_of(model, False, min_seconds=0.0)
-    assert passes.source(batch.features, batch.labels, 512) is None
+    assert passes.find_source(batch.features, batch.labels, 512) is None
     assert passes.remark == ""
 
 
 def test_generators_are_left_as_they_were() -> None:
     model, batch = made("convolutional")
     before = torch.random.get_rng_state()
-    passes_of(model).source(batch.features, batch.labels, 512)
+    passes_of(model).find_source(batch.features, batch.labels, 512)
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -423,9 +423,9 @@ def test_what_can_t_be_compiled_is_said() -> None:
         )
         if mode is True:
             with pytest.raises(RunFailed, match="can't be compiled: units differ"):
-                passes.source(batch.features, batch.labels, 512)
+                passes.find_source(batch.features, batch.labels, 512)
         else:
-            assert passes.source(batch.features, batch.labels, 512) is None
+            assert passes.find_source(batch.features, batch.labels, 512) is None
             assert passes.remark == "not compiled: units differ"
 
 

@@ -237,7 +237,7 @@ def test_strategies_are_timed_as_a_batch_will_be_added_up(
             seen.append((len(weights.exact), weights.block_size)) or real(tried, weights, size)
         ),
     )
-    monkeypatch.setattr(choice, "LIKELY", 32)
+    monkeypatch.setattr(choice, "MAX_COST_RATIO", 32)
     model, features, labels = positions()
     passes = Passes(model, cross_entropy, False, expected, 10)
     if one:

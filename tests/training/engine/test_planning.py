@@ -80,8 +80,8 @@ def test_the_order_of_channels_of_units_and_of_volumes(monkeypatch: pytest.Monke
 
 
 def test_a_batch_whose_rows_have_no_room_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "KEPT", 200)
-    monkeypatch.setattr(planning, "FEW", 2)
+    monkeypatch.setattr(sizes, "MIN_STORED_NUMBERS", 200)
+    monkeypatch.setattr(planning, "MIN_PART", 2)
     net, features = classified(nn.Linear(5, 6), nn.Tanh(), shape=(9, 5))
     hold(net, features)
     assert plan_of(net, cross_entropy, features, torch.zeros(7).long()).max_records < 7
@@ -102,8 +102,8 @@ def test_a_wrong_formula_is_noticed_and_not_trained_with(monkeypatch: pytest.Mon
         for name, term in right(call):
             yield name, Rows(term.values * 1.01) if name == "bias" else term
 
-    right = layers.KNOWN[nn.Linear]
-    monkeypatch.setitem(layers.KNOWN, nn.Linear, wrong)
+    right = layers.LAYER_TERMS[nn.Linear]
+    monkeypatch.setitem(layers.LAYER_TERMS, nn.Linear, wrong)
     net, features = classified(nn.Linear(5, 3), shape=(5,))
     hold(net, features, planned=False)
     with pytest.raises(Unplanned, match=r"bias' does not equal plain backpropagation"):

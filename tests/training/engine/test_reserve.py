@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.clipped_sum import BatchPart, clipped_sum
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.reserve import FEWEST, SLACK, Reserve
+from dprecipe.training.engine.reserve import MIN_BLOCK, SLACK, Reserve
 from dprecipe.training.engine.strategies import Small, Weights
 from dprecipe.training.engine.terms import Rows
 
@@ -24,7 +24,7 @@ def test_single_precision_stays_within_what_is_reserved(told: float, parts: list
         reserve = Reserve(int(told * sum(sizes)))
         block_size = [reserve.take_block(size) for size in sizes]
         if told == 1 and sum(parts) <= 1000:
-            assert all(c >= min(size, FEWEST) for c, size in zip(block_size, sizes, strict=True))
+            assert all(c >= min(size, MIN_BLOCK) for c, size in zip(block_size, sizes, strict=True))
         batches.append(sum(2.0**-24 * n * (c / 2 + 3) for n, c in zip(sizes, block_size, strict=True) if c > 1))
     assert sum(batches) <= SLACK
 
@@ -74,6 +74,6 @@ def test_sums_in_single_precision_are_off_by_no_more_than_what_is_reserved(distr
     weights_N = strategy.squares().rsqrt()
     found_P = torch.zeros(300, dtype=torch.float64)
     block_size = Reserve(512).take_block(512)
-    assert block_size >= FEWEST
+    assert block_size >= MIN_BLOCK
     strategy.add([found_P], Weights(weights_N, block_size=block_size))
     assert float((found_P - weights_N @ rows_NP.double()).norm()) <= SLACK / 2

@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from dprecipe.training.engine.strategies import Ghost, Small, Sparse, StoredGradients, Strategy, Twice, Vectors, Weights
+from dprecipe.training.engine.strategies import (
+    Ghost,
+    Recomputed,
+    Small,
+    Sparse,
+    StoredGradients,
+    Strategy,
+    Vectors,
+    Weights,
+)
 from dprecipe.training.engine.terms import Lookups, Products, Rows
 
 
@@ -24,7 +33,7 @@ def lookups() -> Lookups:
 
 
 def kept(*terms: Products, twice: bool = False) -> Strategy:
-    return (Twice if twice else StoredGradients)(terms, 6, terms[0].size, torch.empty(()))
+    return (Recomputed if twice else StoredGradients)(terms, 6, terms[0].size, torch.empty(()))
 
 
 STRATEGIES: dict[str, Callable[[], tuple[Strategy, Tensor]]] = {
@@ -64,7 +73,7 @@ def test_all_strategies_agree_and_norms_are_never_too_small(
 
 def test_rows_that_come_out_longer_the_second_time_are_shortened() -> None:
     values = torch.ones(3, 100)
-    strategy = Twice([Rows(values)], 3, 100, torch.empty(()))
+    strategy = Recomputed([Rows(values)], 3, 100, torch.empty(()))
     norms_N = strategy.squares().sqrt()
     values *= 1.5
     found_P = torch.zeros(100, dtype=torch.float64)

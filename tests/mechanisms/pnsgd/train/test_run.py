@@ -187,7 +187,7 @@ def test_an_accelerator_is_asked_for_where_it_is_worth_it(hidden: Planned, monke
     monkeypatch.setattr(train, "device_of", lambda name: torch.device("meta"))
     plan = hidden()
     assert train._device(plan, train.objective_of(plan)).type == "cpu"
-    monkeypatch.setattr(train, "WORTH_MOVING", 6)
+    monkeypatch.setattr(train, "MIN_GPU_OPERATIONS", 6)
     assert train._device(plan, train.objective_of(plan)).type == "meta"
 
 
