@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 CONSTANT = 0.5
-"""The result of a real draw. A Bernoulli draw gives 1, so nothing is dropped; an integer draw gives the lowest number."""
+"""The result of a real draw. A Bernoulli draw gives 1: nothing is dropped. An integer draw gives the lowest."""
 
 
 @contextmanager
