@@ -23,7 +23,7 @@ PADDING = -1
 
 
 @final
-class UnitRows(nn.Module):
+class RowwiseModel(nn.Module):
     """`model`, with its parameters, for features (U, R, …): outputs (U, R, …)."""
 
     def __init__(self, model: nn.Module) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, Loss, parameters_of
 from dprecipe.training.engine.clipping import Clipping
-from dprecipe.training.engine.unit_rows import PADDING, MeanLoss, UnitRows
+from dprecipe.training.engine.unit_rows import PADDING, MeanLoss, RowwiseModel
 from dprecipe.training.probe.case import TOLERANCE, Case, Failed, ProbeTest
 
 SumTests = Callable[[Case], Iterator[ProbeTest]]
@@ -65,7 +65,7 @@ class Units:
 
     @cached_property
     def model(self) -> nn.Module:
-        return self.case.module if self.rows is None else UnitRows(self.case.module)
+        return self.case.module if self.rows is None else RowwiseModel(self.case.module)
 
     @property
     def loss(self) -> Loss:

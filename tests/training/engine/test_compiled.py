@@ -22,7 +22,7 @@ from dprecipe.training.engine.compiled import Mode, Passes, find_compiler
 from dprecipe.training.engine.reduced import Reduced
 from dprecipe.training.engine.sizes import STEP, size_for
 from dprecipe.training.engine.synthetic import synthetic_records
-from dprecipe.training.engine.unit_rows import MeanLoss, UnitRows
+from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.losses import cross_entropy
 
 CLASSES = 5
@@ -271,7 +271,7 @@ def test_a_record_without_a_finite_gradient_adds_nothing() -> None:
 
 def test_units_of_several_rows() -> None:
     model, _ = made("convolutional")
-    several, loss = UnitRows(model), MeanLoss(cross_entropy)
+    several, loss = RowwiseModel(model), MeanLoss(cross_entropy)
     batch = BatchPart(torch.randn(20, 3, 1, 8, 8), torch.randint(CLASSES, (20, 3)))
     passes = passes_of(several, loss=loss)
     expected = clipped_sum(several, loss, batch, Clipping.flat(0.3), 512).value

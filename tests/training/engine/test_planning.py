@@ -15,7 +15,7 @@ from dprecipe.training.engine.planning import plan_of
 from dprecipe.training.engine.synthetic import synthetic_records
 from dprecipe.training.engine.taps import Unplanned
 from dprecipe.training.engine.terms import Rows
-from dprecipe.training.engine.unit_rows import MeanLoss, UnitRows
+from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.losses import cross_entropy
 from tests.training.engine.reference import CLASSES, classified, hold
 
@@ -70,7 +70,7 @@ def test_a_pass_is_held_against_one_in_the_same_order(last: bool, monkeypatch: p
 def test_the_order_of_channels_of_units_and_of_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "_faster_last", lambda *given: True)
     net, _ = classified(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 2), shape=(2, 6, 5))
-    several, loss, labels = UnitRows(net), MeanLoss(cross_entropy), torch.randint(CLASSES, (5, 3))
+    several, loss, labels = RowwiseModel(net), MeanLoss(cross_entropy), torch.randint(CLASSES, (5, 3))
     batch = BatchPart(torch.randn(5, 3, 2, 6, 5), labels)
     found_P = clipped_sum(several, loss, batch, Clipping.flat(0.1), 15).value
     expected_P = clipped_sum_of_rows(several, loss, batch, Clipping.flat(0.1), 15).value

@@ -11,7 +11,7 @@ from dprecipe.data.records import Records
 from dprecipe.training.engine.bookkeeping import describe_plan
 from dprecipe.training.engine.clipped_sum import clipped_sum
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
-from dprecipe.training.engine.unit_rows import PADDING, MeanLoss, UnitRows
+from dprecipe.training.engine.unit_rows import PADDING, MeanLoss, RowwiseModel
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.records import Store, UnitRowsBatch
 
@@ -62,7 +62,7 @@ def test_units_of_one_to_five_records_equal_a_loop(clipping: Clipping, physical:
     units = np.array([0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4])
     data, net = records(units), network()
     batch = Store(data, torch.device("cpu")).batch(np.array([0, 1, 3, 4]), 1)
-    found = clipped_sum(UnitRows(net), MeanLoss(cross_entropy), UnitRowsBatch(batch), clipping, physical).value
+    found = clipped_sum(RowwiseModel(net), MeanLoss(cross_entropy), UnitRowsBatch(batch), clipping, physical).value
     of_units = [
         [(torch.from_numpy(data.features[i]), int(data.labels[i])) for i in np.flatnonzero(units == unit)]
         for unit in (0, 1, 3, 4)
@@ -85,7 +85,7 @@ def test_copies_are_augmented_each_by_itself_and_averaged_before_clipping(physic
     chosen = np.array([0, 2, 5, 11])
     batch = Store(data, torch.device("cpu"), augmented).batch(chosen, 1)
     clipping = Clipping.flat(CLIP)
-    found = clipped_sum(UnitRows(net), MeanLoss(cross_entropy), UnitRowsBatch(batch, 3), clipping, physical).value
+    found = clipped_sum(RowwiseModel(net), MeanLoss(cross_entropy), UnitRowsBatch(batch, 3), clipping, physical).value
     rows = torch.cat(seen)
     assert len(rows) == 12
     assert max(len(part) for part in seen) <= max(physical, 3)  # of one unit at the least
@@ -114,7 +114,7 @@ def test_a_unit_with_a_record_of_nan_adds_nothing_and_moves_no_other() -> None:
 
     def summed(chosen: list[int]) -> Tensor:
         batch = UnitRowsBatch(store.batch(np.array(chosen, dtype=np.int64), 1))
-        return clipped_sum(UnitRows(net), MeanLoss(cross_entropy), batch, clipping, 64).value
+        return clipped_sum(RowwiseModel(net), MeanLoss(cross_entropy), batch, clipping, 64).value
 
     torch.testing.assert_close(summed([0, 1, 2]), summed([1, 2]), rtol=1e-5, atol=1e-7)
     assert float(summed([0]).abs().max()) == 0
@@ -124,7 +124,7 @@ def test_a_unit_with_a_record_of_nan_adds_nothing_and_moves_no_other() -> None:
 
 def test_the_sum_comes_from_one_backward_pass() -> None:
     strategies = describe_plan(
-        UnitRows(network()), MeanLoss(cross_entropy), torch.zeros(4, 3, 1, 6, 6), torch.zeros(4, 3).long()
+        RowwiseModel(network()), MeanLoss(cross_entropy), torch.zeros(4, 3, 1, 6, 6), torch.zeros(4, 3).long()
     )
     assert not any("single records" in strategy and "whole model" in strategy for strategy in strategies.values()), (
         strategies

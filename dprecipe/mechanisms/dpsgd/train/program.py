@@ -21,7 +21,7 @@ from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Passes
 from dprecipe.training.engine.reduced import Reduced
-from dprecipe.training.engine.unit_rows import MeanLoss, UnitRows
+from dprecipe.training.engine.unit_rows import MeanLoss, RowwiseModel
 from dprecipe.training.gate import Gate, multiplier_of
 from dprecipe.training.losses import cross_entropy
 from dprecipe.training.noisy_steps import NoisyStep, NoisySteps
@@ -103,7 +103,7 @@ class ClippedSums:
         self._starts = [0, *accumulate(phase.steps for phase in self._phases)][:-1]
         self.copies = room.augmentations
         self._module = model if plan.runtime.precision == 32 else Reduced(model)
-        self.several = UnitRows(self._module) if self.copies > 1 or plan.data.unit != "record" else None
+        self.several = RowwiseModel(self._module) if self.copies > 1 or plan.data.unit != "record" else None
         result = (self._module, cross_entropy) if self.several is None else (self.several, MeanLoss(cross_entropy))
         self._passes = Passes(
             *result,
