@@ -386,7 +386,7 @@ def test_short_runs_and_machines_without_a_compiler_are_left_alone(monkeypatch: 
     model, batch = made("convolutional")
     passes = passes_of(model, "auto")
     assert passes.find_source(batch.features, batch.labels, 512) is None
-    assert "compiling pays after 600 s" in passes.remark
+    assert "compiling pays off after 600 s" in passes.remark
     monkeypatch.setattr("shutil.which", lambda name: None)
     passes = passes_of(model, "auto", compiler=find_compiler, min_seconds=0.0)
     assert passes.find_source(batch.features, batch.labels, 512) is None
