@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dprecipe.data.schema import Category, Columns, Data, Hash, Numeric, OneHot, Step, Tokenize
+from dprecipe.data.paid.schema import DpCategories, DpPca, DpVocabulary, ItemStep, item_columns
+from dprecipe.data.schema import Category, ClipFeatures, Columns, Data, Hash, Numeric, OneHot, Step, Tokenize
 from dprecipe.faults import RecipeError
 
 Role = Literal["train", "test", "public"]
@@ -74,8 +75,12 @@ def describe_data(data: Data, role: Role = "train") -> DataFacts:
 
 def feature_norm(data: Data) -> float | None:
     """The L2 norm that the last step which can change norms bounds; None where that is no clipping."""
-    changing = [step for step in data.preprocess if step.flatten is None]
-    return changing[-1].clip_features.norm if changing and changing[-1].clip_features is not None else None
+    changing = [step for step in data.preprocess if step.flatten is None and step.dp_count is None]
+    match changing[-1].operation if changing else None:
+        case ClipFeatures(norm=norm) | DpPca(row_norm=norm):
+            return norm
+        case _:
+            return None
 
 
 def source_shape(columns: Sequence[ColumnFacts], declared: tuple[int, ...]) -> tuple[int, ...]:
@@ -96,6 +101,8 @@ def shape_after(step: Step, shape: tuple[int, ...]) -> tuple[int, ...]:
         channels, height, width = shape
         scales, angles = step.scattering.scales, step.scattering.angles
         return (channels * count_scattering_coefficients(scales, angles), height >> scales, width >> scales)
+    if step.dp_pca is not None:
+        return (step.dp_pca.components,)
     return (math.prod(shape),) if step.flatten is not None else shape
 
 
@@ -117,7 +124,7 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
     """The columns of a table in declared order, with the width that their encoding gives them."""
     results: list[ColumnFacts] = []
     start = 0
-    by_hash = hash_steps(steps)
+    by_hash, by_items = hash_steps(steps), item_steps(steps)
     tokens = tokenize_step(steps)
     for name, column in columns.items():
         if isinstance(column, Numeric):
@@ -126,6 +133,8 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
             width = len(column.values) + 1  # one more for `other`
         elif tokens is not None and tokens.column == name:
             width = tokens.length
+        elif name in by_items:
+            width = by_items[name].width + 1  # one more for `other`
         else:
             width = by_hash[name].buckets if name in by_hash else 0
         results.append(ColumnFacts(name, start, width))
@@ -133,9 +142,29 @@ def column_facts(columns: Columns, steps: Sequence[Step]) -> tuple[ColumnFacts, 
     return tuple(results)
 
 
+def share_of_range(column: object, bounds: tuple[float, float] | None) -> tuple[float, float]:
+    """Bounds in a numeric column's own units as its features have them: its min is 0, its max 1."""
+    if bounds is None or not isinstance(column, Numeric):
+        return 0.0, 1.0
+    span = column.max / 2 - column.min / 2
+    low, high = ((min(max(bound, column.min), column.max) / 2 - column.min / 2) / span for bound in bounds)
+    return low, high
+
+
 def hash_steps(steps: Sequence[Step]) -> dict[str, Hash]:
     """The hash step of each hashed column."""
     return {name: step.hash for step in steps if step.hash is not None for name in step.hash.columns}
+
+
+def item_steps(steps: Sequence[Step]) -> dict[str, ItemStep]:
+    """The step that releases the items of each column."""
+    operations = [step.operation for step in steps]
+    return {
+        name: operation
+        for operation in operations
+        if isinstance(operation, DpCategories | DpVocabulary)
+        for name in item_columns(operation)
+    }
 
 
 def tokenize_step(steps: Sequence[Step]) -> Tokenize | None:

@@ -60,7 +60,7 @@ def read(
         ) from None
     reading.counts.check(f"data.{role}", reading.problems)
     identities = _identities(raw, source) if role == "train" else None
-    records = Records(raw.features, raw.labels, None, data.preprocess, identities)
+    records = Records(raw.features, raw.labels, None, data.preprocess, identities, texts=raw.texts)
     if identities is not None and data.unit != "record":
         chosen = bound_units(identities.of_record, data.unit.max_records)
         of_record = identities.of_record[chosen]
@@ -70,6 +70,7 @@ def read(
             of_record,
             data.preprocess,
             replace(identities, of_record=of_record),
+            texts={name: column.select(chosen.tolist()) for name, column in raw.texts.items()},
         )
     if role == "train" and records.unit_count != data.size:
         raise reading.problems.stop(size_fault(data, records.unit_count))

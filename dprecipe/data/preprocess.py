@@ -1,8 +1,8 @@
-"""Constant preprocessing: every step is a function of one record and of constants written in the recipe.
+"""Preprocessing: every step is a function of one record and of public constants.
 
-Nothing is fitted to data, so preprocessing costs no privacy and neighbouring data sets stay neighbours.
-Columns of a table are encoded (`one_hot`, `hash`, `tokenize`) while the file is read: `dprecipe.data.table`. What moves
-at random (`crop`, `flip`) is in `dprecipe.data.augment`.
+Constants are written in the recipe, or a paid step has released them (`dprecipe.data.paid`). The map of a record costs
+no privacy, and neighbouring data sets stay neighbours. Columns of a table are encoded (`one_hot`, `hash`, `tokenize`)
+while the file is read: `dprecipe.data.table`. What moves at random (`crop`, `flip`) is in `dprecipe.data.augment`.
 
 Shapes: N records, (N, D) vectors or (N, C, H, W) images.
 """
@@ -15,25 +15,39 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dprecipe.data.paid.constants import PublicConstants, StageConstants
+from dprecipe.data.paid.schema import is_paid
 from dprecipe.data.schema import ClipFeatures, Flatten, GroupNorm, PerChannel, Scale, Scattering, Step
 
 Floats = NDArray[np.float32]
+ReadyStep = Step | StageConstants
+"""A step, or what a paid step has released."""
 BYTE = np.float32(255)
 STABILITY = np.float32(1e-5)
 """What `group_norm` adds to a variance: the constant of most libraries."""
 
 
-def prepare_features(features: NDArray[np.generic], steps: Sequence[Step]) -> Floats:
-    """The features that the model sees: bytes become [0, 1], then each constant step in order.
+def prepare_features(features: NDArray[np.generic], steps: Sequence[ReadyStep]) -> Floats:
+    """The features that the model sees: bytes become [0, 1], then each step in order.
 
     Steps of other kinds are passed over: `one_hot`, `hash` and `tokenize` have been applied by the reader, `crop` and
     `flip` are training's.
 
     Guarantees: record i of the result depends on record i of `features` alone.
+
+    Raises:
+        ValueError: a paid step has not released its constants.
     """
+    from dprecipe.data.paid.apply import apply_constants  # clips as this module does
+
     x = as_unit(features)
     for step in steps:
+        if isinstance(step, PublicConstants):
+            x = apply_constants(x, step)
+            continue
         operation = step.operation
+        if is_paid(operation):
+            raise ValueError("a paid step has not released its constants yet")
         if isinstance(operation, Scale):
             x = scale_features(x, operation)
         elif isinstance(operation, ClipFeatures):
@@ -47,6 +61,11 @@ def prepare_features(features: NDArray[np.generic], steps: Sequence[Step]) -> Fl
         elif isinstance(operation, Flatten):
             x = x.reshape(len(x), math.prod(x.shape[1:]))
     return x
+
+
+def is_pending(step: ReadyStep) -> bool:
+    """Whether this is a paid step that has not released its constants."""
+    return isinstance(step, Step) and is_paid(step.operation)
 
 
 def as_unit(features: NDArray[np.generic]) -> Floats:

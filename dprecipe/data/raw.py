@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -19,8 +20,22 @@ Labels = NDArray[np.int64] | NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TextValues:
+    """The values (N,) of a column whose items a paid step releases; until then its features, from `start` on, are 0."""
+
+    start: int
+    values: tuple[str, ...]
+
+    def select(self, rows: Iterable[int]) -> TextValues:
+        """Those of some rows."""
+        return TextValues(self.start, tuple(self.values[row] for row in rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Raw:
     """The selected records of a source: features in the models' layout, labels, and the name of each record, if any.
+
+    `texts` are the columns whose items a paid step releases, by name.
 
     Labels of a public source are zeros: its own labels are never read.
     """
@@ -28,6 +43,7 @@ class Raw:
     features: NDArray[np.generic]
     labels: Labels
     names: tuple[str, ...] | None = None
+    texts: Mapping[str, TextValues] = field(default_factory=dict)
 
 
 def drop_labels(count: int) -> NDArray[np.int64]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprecipe.data.preprocess import Floats, prepare_features
-from dprecipe.data.raw import Labels
+from dprecipe.data.paid.apply import encode_items
+from dprecipe.data.paid.constants import ItemConstants, PublicConstants, StageConstants
+from dprecipe.data.paid.schema import DpCategories, DpVocabulary, item_columns
+from dprecipe.data.preprocess import Floats, ReadyStep, is_pending, prepare_features
+from dprecipe.data.raw import Labels, TextValues
 from dprecipe.data.schema import Step
 from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault
@@ -41,19 +44,21 @@ class RecordSource(Protocol):
 class Records:
     """N records, aligned: row i of each array is record i.
 
-    `features` is (N, D) or (N, C, H, W): float32, or uint8 for pixels that are not prepared yet. `labels` is
-    int64 (N,), or float32 in [-1, 1] where a number is to be predicted; zeros for public records, whose labels are
-    never read. `units` is int64 (N,), dense ids 0 … U-1, or None where each record is a unit. `pending` are the
-    constant steps that `batch` has still to apply. `identities` name training records for good: what deals them to
-    teachers. `fields` are the names of the arrays that `of_fields` has stacked.
+    `features` is (N, D) or (N, C, H, W): float32, or uint8 for pixels that are not prepared yet. `labels` is int64
+    (N,), or float32 in [-1, 1] where a number is to be predicted; zeros for public records, whose labels are never
+    read. `units` is int64 (N,), dense ids 0 … U-1, or None where each record is a unit. `pending` are the steps that
+    `batch` has still to apply, and `texts` the columns whose items one of them will release. `identities` name
+    training records for good: what deals them to teachers. `fields` are the names of the arrays that `of_fields` has
+    stacked.
     """
 
     features: NDArray[np.generic]
     labels: Labels
     units: NDArray[np.int64] | None = None
-    pending: tuple[Step, ...] = ()
+    pending: tuple[ReadyStep, ...] = ()
     identities: Identities | None = None
     fields: tuple[str, ...] = ()
+    texts: Mapping[str, TextValues] = field(default_factory=dict)
 
     @staticmethod
     def of_fields(
@@ -95,19 +100,50 @@ class Records:
 
         With `scattering` among the steps it is done whatever it takes; where it takes long, progress is shown.
         """
-        slow = any(step.scattering is not None for step in self.pending)
+        ready = self.pending[: self.next_stage]
+        slow = any(isinstance(step, Step) and step.scattering is not None for step in ready)
         if self.features.size * 4 > limit and not slow:
             return self
-        first = prepare_features(self.features[:1], self.pending)
+        first = prepare_features(self.features[:1], ready)
         result = np.empty((len(self), *first.shape[1:]), dtype=np.float32)
         began, progress = time.monotonic(), None
         for start in range(0, len(self), PREPARE_ROWS):  # in parts: a step's temporaries stay small
             part = slice(start, start + PREPARE_ROWS)
-            result[part] = prepare_features(self.features[part], self.pending)
+            result[part] = prepare_features(self.features[part], ready)
             if progress is None and slow and time.monotonic() - began > QUIET_SECONDS:
                 progress = Progress("scattering", "record", len(self))
             if progress is not None:
                 progress.show(min(part.stop, len(self)))
         if progress is not None:
             progress.end(len(self))
-        return replace(self, features=result, pending=())
+        return replace(self, features=result, pending=self.pending[len(ready) :])
+
+    @property
+    def next_stage(self) -> int | None:
+        """Where in `pending` the first paid step stands that has not released its constants; None: there is none."""
+        return next((index for index, step in enumerate(self.pending) if is_pending(step)), None)
+
+    def with_constants(self, constants: StageConstants) -> Records:
+        """The same records, with what the first paid step that is still pending has released.
+
+        Raises:
+            ValueError: no paid step is pending, or another kind of it.
+        """
+        if self.next_stage is None:
+            raise ValueError("no paid step is pending")
+        step = self.pending[self.next_stage]
+        if isinstance(step, PublicConstants) or getattr(step, constants.kind) is None:
+            raise ValueError(f"the pending step is no {constants.kind}")
+        pending = (*self.pending[: self.next_stage], constants, *self.pending[self.next_stage + 1 :])
+        if not isinstance(constants, ItemConstants):
+            return replace(self, pending=pending)
+        operation = step.operation
+        if not isinstance(operation, DpCategories | DpVocabulary):
+            raise ValueError("a step of items has columns")
+        names = item_columns(operation)
+        features, texts = self.features.copy(), dict(self.texts)
+        for number, name in enumerate(names):
+            column = texts.pop(name)
+            own = constants.model_copy(update={"items": (constants.items[number],)})
+            features[:, column.start : column.start + constants.width + 1] = encode_items([column.values], own)
+        return replace(self, features=features, texts=texts, pending=pending)

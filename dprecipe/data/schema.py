@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpQuantiles, DpStandardize, DpVocabulary, PaidStep
 from dprecipe.data.sources.base import Category as Category
 from dprecipe.data.sources.base import Columns as Columns
 from dprecipe.data.sources.base import Label as Label
@@ -106,11 +107,12 @@ class Flip(Block):
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
 
 
-Operation = Scale | ClipFeatures | OneHot | Hash | Tokenize | Scattering | GroupNorm | Flatten | Crop | Flip
+ConstantStep = Scale | ClipFeatures | OneHot | Hash | Tokenize | Scattering | GroupNorm | Flatten | Crop | Flip
+Operation = ConstantStep | PaidStep
 
 
 class Step(Block):
-    """One step of preprocessing, a mapping of one key. Constants only: nothing is fitted to the data."""
+    """One step of preprocessing, a mapping of one key: constants, or `dp_…`, which reads private records and pays."""
 
     scale: Scale | None = None
     clip_features: ClipFeatures | None = None
@@ -122,6 +124,12 @@ class Step(Block):
     flatten: Flatten | None = None
     crop: Crop | None = None
     flip: Flip | None = None
+    dp_quantiles: DpQuantiles | None = None
+    dp_standardize: DpStandardize | None = None
+    dp_pca: DpPca | None = None
+    dp_categories: DpCategories | None = None
+    dp_vocabulary: DpVocabulary | None = None
+    dp_count: DpCount | None = None
 
     @property
     def operation(self) -> Operation | None:
@@ -139,4 +147,4 @@ class Data(Block):
         description="number of training records (of units, where `unit` is a column): declared, public"
     )
     unit: Unit = Field("record", description="who is protected: a `record`, or all records of a unit")
-    preprocess: tuple[Step, ...] = Field((), description="constant steps, in order")
+    preprocess: tuple[Step, ...] = Field((), description="steps, in order")

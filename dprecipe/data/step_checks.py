@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dprecipe.data.facts import column_facts, one_hot_columns, shape_after, source_shape, tokenize_step
+from dprecipe.data.paid.checks import check_paid_step
+from dprecipe.data.paid.schema import DpCategories, DpCount, DpPca, DpVocabulary, item_columns
 from dprecipe.data.schema import (
     Category,
     Columns,
@@ -24,6 +26,9 @@ from dprecipe.data.schema import (
 )
 from dprecipe.faults import Finding
 from dprecipe.text.near import nearest_word
+
+Encoding = OneHot | Hash | Tokenize | DpCategories | DpVocabulary
+"""What makes numbers of a table's columns."""
 
 
 def check_operations(data: Data) -> Iterator[Finding]:
@@ -51,7 +56,7 @@ def check_steps(data: Data) -> Iterator[Finding]:
     for index, step in enumerate(data.preprocess):
         operation = step.operation
         path = f"data.preprocess.{index}.{_name(step)}"
-        if isinstance(operation, OneHot | Hash | Tokenize):
+        if isinstance(operation, Encoding):
             yield from _encoding(operation, columns, path)
         elif isinstance(operation, Crop | Flip):
             if not pixels:
@@ -68,14 +73,18 @@ def check_steps(data: Data) -> Iterator[Finding]:
             pixels = False
         elif isinstance(operation, GroupNorm) and shape[0] % operation.groups:
             yield _groups(operation, shape, path)
-        if isinstance(operation, Flatten):
+        yield from check_paid_step(data, index, shape, path)
+        if isinstance(operation, Flatten | DpPca):
             pixels = False
         shape = shape_after(step, shape)
+        if isinstance(operation, DpCount):  # it changes nothing, and stands anywhere
+            continue
         if _rank(operation) < rank:
             yield Finding(
                 "R207",
-                f"{_name(step)} comes too late: encode columns first (one_hot, hash, tokenize), then scale, "
-                "scattering, group_norm, clip_features and flatten, then augment (crop, flip)",
+                f"{_name(step)} comes too late: encode columns first (one_hot, hash, tokenize, dp_categories, "
+                "dp_vocabulary), then transform (scale, scattering, group_norm, clip_features, flatten, dp_quantiles, "
+                "dp_standardize, dp_pca), then augment (crop, flip)",
                 "move the step up",
                 path,
             )
@@ -87,7 +96,7 @@ def _name(step: Step) -> str:
 
 
 def _rank(operation: object) -> int:
-    if isinstance(operation, OneHot | Hash | Tokenize):
+    if isinstance(operation, Encoding):
         return 0
     return 2 if isinstance(operation, Crop | Flip) else 1
 
@@ -141,15 +150,15 @@ def _groups(step: GroupNorm, shape: tuple[int, ...], path: str) -> Finding:
     )
 
 
-def _encoding(step: OneHot | Hash | Tokenize, columns: object, path: str) -> Iterator[Finding]:
+def _encoding(step: Encoding, columns: object, path: str) -> Iterator[Finding]:
     name = path.rpartition(".")[2]
     if not isinstance(columns, dict):
         yield Finding("R208", f"{name} encodes columns of a table, and this source has none", "remove the step", path)
         return
     expected = Category if isinstance(step, OneHot) else TextColumn
-    key = "column" if isinstance(step, Tokenize) else "columns"
+    key = "column" if isinstance(step, Tokenize | DpVocabulary) else "columns"
     for index, column in enumerate(_encoded_by(step, columns)):
-        at = "" if isinstance(step, Tokenize) else f".{index}"
+        at = "" if key == "column" else f".{index}"
         if column not in columns:
             close = nearest_word(column, [name for name, declared in columns.items() if isinstance(declared, expected)])
             remedy = "declare it in data.train.columns" if close is None else f"write {close}"
@@ -165,7 +174,7 @@ def _encoding(step: OneHot | Hash | Tokenize, columns: object, path: str) -> Ite
             yield Finding("R208", f"{name} does not encode the {kind} column {column!r}", remedy, f"{path}.{key}{at}")
 
 
-def _encoded_by(step: OneHot | Hash | Tokenize, columns: Columns) -> tuple[str, ...]:
+def _encoded_by(step: Encoding, columns: Columns) -> tuple[str, ...]:
     match step:
         case OneHot():
             return one_hot_columns(step, columns)
@@ -173,6 +182,8 @@ def _encoded_by(step: OneHot | Hash | Tokenize, columns: Columns) -> tuple[str, 
             return step.columns
         case Tokenize():
             return (step.column,)
+        case _:
+            return item_columns(step)
 
 
 def check_encodings(data: Data) -> Iterator[Finding]:
@@ -183,7 +194,7 @@ def check_encodings(data: Data) -> Iterator[Finding]:
     times: dict[str, int] = dict.fromkeys(columns, 0)
     for step in data.preprocess:
         operation = step.operation
-        if isinstance(operation, OneHot | Hash | Tokenize):
+        if isinstance(operation, Encoding):
             for written in _encoded_by(operation, columns):
                 # A misspelt name is told of by itself; the column that was meant counts as encoded.
                 name = written if written in columns else nearest_word(written, columns) or written
@@ -223,7 +234,7 @@ def check_tokens(data: Data) -> Iterator[Finding]:
             "data.train.columns",
         )
     for index, step in enumerate(data.preprocess):
-        if not isinstance(step.operation, OneHot | Hash | Tokenize | Flatten):
+        if not isinstance(step.operation, Encoding | Flatten | DpCount):
             yield Finding(
                 "R220",
                 f"tokens are numbers of words, and {_name(step)} would make other words of them",

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.data.counts import ColumnCounts, SourceCounts
-from dprecipe.data.facts import column_facts, hash_steps, tokenize_step
+from dprecipe.data.facts import column_facts, hash_steps, item_steps, tokenize_step
 from dprecipe.data.problems import Problems
-from dprecipe.data.raw import Labels, Raw, Reading, count_clamped, drop_labels, map_labels, size_fault
+from dprecipe.data.raw import Labels, Raw, Reading, TextValues, count_clamped, drop_labels, map_labels, size_fault
 from dprecipe.data.schema import Category, Columns, Hash, Label, Numeric, Step, TextColumn, Tokenize
 from dprecipe.data.words import MARKS, describe_text
 
@@ -39,12 +39,19 @@ class TableEncoder:
         self._facts = column_facts(columns, steps)
         self._hashes = hash_steps(steps)
         self._tokens = tokenize_step(steps)
+        self.texts: dict[str, list[str]] = {name: [] for name in columns if name in item_steps(steps)}
+        """Of columns whose items a paid step releases, the values of all rows so far: their features are 0."""
         self.width = sum(column.width for column in self._facts)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are features, in order."""
         return tuple(self._columns)
+
+    def text_values(self) -> dict[str, TextValues]:
+        """`texts`, with the places of their features."""
+        starts = {column.name: column.start for column in self._facts}
+        return {name: TextValues(starts[name], tuple(values)) for name, values in self.texts.items()}
 
     def encode(self, chunk: Mapping[str, Sequence[Value]], rows: int, place: Place) -> NDArray[np.float32]:
         """The features of a chunk of rows, (rows, D).
@@ -68,6 +75,8 @@ class TableEncoder:
                 numbers = _category(values, column)
                 counts.other += numbers.count(len(column.values))
                 part[np.arange(rows), numbers] = 1.0
+            elif facts.name in self.texts:
+                self.texts[facts.name] += map(text_of, values)
             elif self._tokens is not None:
                 _tokens(values, self._tokens, part)
             else:
@@ -137,7 +146,7 @@ class Collector:
             DataFault: a record does not match the recipe.
         """
         names = None if self._reading.name_column is None else tuple(self._names)
-        return Raw(np.concatenate(self._features), join_labels(self._labels), names)
+        return Raw(np.concatenate(self._features), join_labels(self._labels), names, self._encoder.text_values())
 
 
 @final

@@ -274,6 +274,8 @@ class Mechanism:
     not an optimizer's."""
     has_length: bool = True
     """Whether `training` sets the length of the run; if not, a recipe omits the block."""
+    composes_paid_steps: bool = False
+    """Whether its guarantee holds together with steps of preprocessing that read private records and pay."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
     """The mechanism-specific keys of `runtime` that it reads."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")

@@ -32,7 +32,13 @@ LIMIT = 2.0**61
 
 
 def lattice_spacing(scale: float) -> float:
-    """A power of two, above 2^-21 and at most 2^-20 of a noise scale."""
+    """g, of a scale: a power of two, above 2^-21 and at most 2^-20 of it.
+
+    Raises:
+        ValueError: the scale is not positive, or too small or too large for doubles to have such a lattice.
+    """
+    if not 2.0**-900 < scale < 2.0**900:  # written so that NaN fails
+        raise ValueError(f"expected a positive scale of noise, got {scale}")
     return math.ldexp(0.5, math.frexp(scale)[1] - FINE)
 
 

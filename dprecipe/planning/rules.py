@@ -17,7 +17,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import accept, learning, paths, places, public, units
+from dprecipe.planning import accept, learning, paid, paths, places, public, units
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -165,5 +165,6 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     paths.check_data_files,
     check_randomness,
     check_data_and_model,
+    paid.check_paid_steps,
     accept.find_invalid_acceptances,
 )

@@ -53,11 +53,10 @@ from torch import Tensor
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
+from dprecipe.noise.lattice import FINE, lattice_spacing
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.device_draws import draw_from
 
-FINE = 20
-"""The lattice has at least 2^20 points in a scale of the noise."""
 CHUNK = (1 << 16) - 32
 """Numbers at a time: on a CPU, so many that all there is of them stays in the cache, and that torch leaves an operation
 on half of them to one thread; their pairs take whole blocks of the keystream."""
@@ -136,13 +135,6 @@ def _in_chunks(value_P: Tensor, scale: float | Tensor, chunk: int, add: NoiseAdd
 def _scale_of(scale: float | Tensor, part: slice) -> float | Tensor:
     """The scale of a part of the numbers."""
     return scale[part] if isinstance(scale, Tensor) else scale
-
-
-def lattice_spacing(scale: float) -> float:
-    """g, of a scale: a power of two, above 2^-21 and at most 2^-20 of it. Raises ValueError as `add_noise` does."""
-    if not 2.0**-900 < scale < 2.0**900:  # written so that NaN fails
-        raise ValueError(f"expected a positive scale of noise, got {scale}")
-    return math.ldexp(0.5, math.frexp(scale)[1] - FINE)
 
 
 def onto_lattice(value: Tensor, scale: float | Tensor) -> None:

@@ -59,6 +59,8 @@ def test_every_code_of_the_rules_is_shown_and_has_a_page() -> None:
 
 
 REMEDIES: dict[str, tuple[str, ...]] = {
+    "p124-paid-steps": ("data.preprocess=[{flatten: {}}]",),
+    "p125-public-count": ("data.preprocess=[]",),
     "p101-sech": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "p102-dpsgd-schedule": ("mechanism.noise.multiplier={schedule: linear, from: 1.90333, to: 1.26889}",),
     "p104-shuffle": ("mechanism.sampling={scheme: poisson, batch_size: 64}",),

@@ -12,6 +12,7 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.encoded.events import EncodedSum
 from dprecipe.mechanisms.plan import PlanBudget
 from dprecipe.noise.entropy import Secrets
+from dprecipe.noise.lattice import lattice_spacing
 from dprecipe.privacy import accountants, calibrate
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, count_events
@@ -20,7 +21,6 @@ from dprecipe.privacy.noisy_sums import Gaussian, PartitionedGaussian, PoissonGa
 from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.clipping import Norm
 from dprecipe.training.gate import Gate, Ticket
-from dprecipe.training.noise import lattice_spacing
 
 PLAN = "sha256:" + "0" * 64
 RELATION = Neighbouring.ADD_OR_REMOVE_ONE

@@ -16,9 +16,10 @@ from torch import Tensor
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.draws import draw_noise
 from dprecipe.noise.entropy import Stream
+from dprecipe.noise.lattice import lattice_spacing
 from dprecipe.training import noise
 from dprecipe.training.chacha import Keystream
-from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, lattice_spacing, onto_lattice
+from dprecipe.training.noise import CHUNK, MIN_ON_DEVICE, add_noise, onto_lattice
 
 GAUSSIAN = Distribution("gaussian")
 DISTRIBUTIONS = [

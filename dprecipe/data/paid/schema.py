@@ -16,6 +16,8 @@ from dprecipe.noise.schema import Multiplier
 
 MAX_FEATURES = 4096
 """Of `dp_pca`: its matrix has as many rows and columns."""
+MAX_ENTRIES = 1 << 21
+"""Of a projection: 8 MiB of single precision."""
 MAX_COLUMNS = 256
 """Of `dp_quantiles`: each column takes two draws."""
 MAX_WIDTH = 4096
@@ -35,7 +37,7 @@ PaidColumns = Annotated[
     Discriminator(lambda value: "word" if isinstance(value, str) else "list"),
 ]
 Leak = Annotated[float, Field(gt=0, le=0.1)]
-Threshold = Annotated[Annotated[Auto, Tag("word")] | Annotated[PositiveFloat, Tag("number")], Discriminator(word_form)]
+MinUnits = Annotated[Annotated[Auto, Tag("word")] | Annotated[PositiveFloat, Tag("number")], Discriminator(word_form)]
 
 
 class DpQuantiles(Block):
@@ -82,8 +84,8 @@ class DpCategories(Block):
     columns: Annotated[tuple[Text, ...], Field(min_length=1, max_length=64)]
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = Field(description="values of one column that are used at most")
     max_items: Annotated[int, Field(ge=1, le=1024)] = Field(1, description="distinct values of one unit that count")
-    threshold: Threshold = Field("auto", description="noisy number of units from which on a value is released")
-    leak: Leak = Field(1e-6, description="of threshold auto: probability that a unit's own values are released")
+    min_units: MinUnits = Field("auto", description="noisy number of units from which on a value is released")
+    leak: Leak = Field(1e-6, description="of min_units auto: probability that a unit's own values are released")
     noise_multiplier: Multiplier | None = Field(None, description=PRICE)
     share: Fraction | None = Field(None, description=SHARE)
 
@@ -94,8 +96,8 @@ class DpVocabulary(Block):
     column: Text
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = Field(description="words that are used at most")
     max_items: Annotated[int, Field(ge=1, le=1024)] = Field(description="distinct words of one unit that count")
-    threshold: Threshold = Field("auto", description="noisy number of units from which on a word is released")
-    leak: Leak = Field(1e-6, description="of threshold auto: probability that a unit's own words are released")
+    min_units: MinUnits = Field("auto", description="noisy number of units from which on a word is released")
+    leak: Leak = Field(1e-6, description="of min_units auto: probability that a unit's own words are released")
     noise_multiplier: Multiplier | None = Field(None, description=PRICE)
     share: Fraction | None = Field(None, description=SHARE)
 
