@@ -45,9 +45,10 @@ def list_kinds(trait: Callable[[Mechanism], bool]) -> list[str]:
 
 
 def import_events() -> None:
-    """Register the events of stages and of every mechanism; whatever reads or describes ledgers and certificates needs
-    them."""
-    import dprecipe.privacy.stages.events  # noqa: F401
+    """Register the events of stages, of tuned runs and of every mechanism; whatever reads or describes ledgers and
+    certificates needs them."""
+    import dprecipe.privacy.stages.events
+    import dprecipe.privacy.tuning.events  # noqa: F401
 
     for mechanism in MECHANISMS.values():
         mechanism.events  # noqa: B018

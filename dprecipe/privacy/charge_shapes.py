@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import Field, TypeAdapter, create_model
 
 from dprecipe.language.base import Block, PositiveInt
+from dprecipe.privacy.event_fields import charge_fields, holds_charges
 from dprecipe.privacy.events import event_kinds, field_types
 
 
@@ -18,12 +19,24 @@ def charge_model(kind: str) -> type[Block]:
     fields: dict[str, Any] = {
         "count": (PositiveInt, ...),
         "kind": (Literal[kind], ...),
-        **{name: (hint, ...) for name, hint in field_types(kind).items()},
+        **{name: (_shape_of(hint), ...) for name, hint in field_types(kind).items()},
     }
     model: type[Block] = create_model(
         f"{cls.__name__}Run", __base__=Block, __doc__=f"Equal events of kind `{kind}`.", **fields
     )
     return model
+
+
+def _shape_of(hint: Any) -> Any:
+    """A field's type; of charges within an event, models of all kinds that hold no charges themselves."""
+    if not holds_charges(hint):
+        return hint
+    constraints = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    plain = Annotated[
+        Union[tuple(charge_model(kind) for kind in event_kinds() if not charge_fields(kind))],  # noqa: UP007
+        Field(discriminator="kind"),
+    ]
+    return Annotated[tuple[plain, ...], *constraints] if constraints else tuple[plain, ...]
 
 
 def charge_type() -> Any:
@@ -33,5 +46,22 @@ def charge_type() -> Any:
 
 
 def charge_schemas() -> list[dict[str, Any]]:
-    """JSON Schemas of equal events, one for each kind that is known."""
-    return [TypeAdapter(charge_model(kind)).json_schema() for kind in event_kinds()]
+    """JSON Schemas of equal events, one for each kind that is known; each stands alone, wherever it is put."""
+    return [_resolve(TypeAdapter(charge_model(kind)).json_schema()) for kind in event_kinds()]
+
+
+def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with every definition in the place that refers to it: those of charges are not recursive."""
+    definitions = schema.pop("$defs", {})
+
+    def inline(node: Any) -> Any:
+        if isinstance(node, list):
+            return [inline(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return inline(definitions[node["$ref"].removeprefix("#/$defs/")])
+        # the mapping of a discriminator refers to definitions, too, and says no more than `kind` does
+        return {key: inline(value) for key, value in node.items() if key != "discriminator"}
+
+    return inline(schema) if definitions else schema

@@ -47,6 +47,7 @@ from dprecipe.privacy.questions import (
     NoisyCounts,
     Question,
     RenyiCurve,
+    SelectedRuns,
     UniqueItems,
     WholeRun,
 )
@@ -153,7 +154,7 @@ def _ask_once(charges: tuple[Charge, ...], delta: float, neighbouring: Neighbour
     boxed = any(
         isinstance(q, NoisyBox) or (isinstance(q, NoisyCounts) and q.family != "gaussian") for q, _ in questions
     )
-    by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss
+    by_losses = CappedSum | FixedSizeSum | BoundedRange | LibraryLoss | SelectedRuns
     if any(isinstance(q, by_losses) for q, _ in questions) and not (boxed or curved):
         with _silence():
             step = grid_step(work.steps, len(work.parts))

@@ -25,18 +25,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 from pydantic import Field
 
@@ -278,7 +267,12 @@ class Charge:
 
 def event_fields(event: Event) -> dict[str, Any]:
     """The fields of an event by name, as JSON types (tuples for lists)."""
-    return asdict(event)  # type: ignore[call-overload, no-any-return]
+    values: dict[str, Any] = asdict(event)  # type: ignore[call-overload]
+    for name in values:
+        value = getattr(event, name)
+        if isinstance(value, tuple) and value and isinstance(value[0], Charge):
+            values[name] = tuple(charge.to_json() for charge in value)
+    return values
 
 
 def charge_from_json(data: Mapping[str, Any]) -> Charge:
@@ -287,6 +281,8 @@ def charge_from_json(data: Mapping[str, Any]) -> Charge:
     Raises:
         ValueError: unknown kind, missing, unknown or mistyped fields, values out of range.
     """
+    from dprecipe.privacy.event_fields import decode_field
+
     fields = dict(data)
     count, kind = fields.pop("count", None), fields.pop("kind", None)
     cls = _KINDS.get(kind) if isinstance(kind, str) else None
@@ -295,8 +291,8 @@ def charge_from_json(data: Mapping[str, Any]) -> Charge:
     expected = field_types(cls.kind)
     if set(fields) != set(expected):
         raise ValueError(f"event {kind}: expected the fields {sorted(expected)}, got {sorted(fields)}")
-    values = {name: _decode(f"event {kind}: {name}", value, expected[name]) for name, value in fields.items()}
-    return Charge(cls(**values), _decode(f"event {kind}: count", count, PositiveInt))
+    values = {name: decode_field(f"event {kind}: {name}", value, expected[name]) for name, value in fields.items()}
+    return Charge(cls(**values), decode_field(f"event {kind}: count", count, PositiveInt))
 
 
 @lru_cache(maxsize=128)
@@ -305,32 +301,6 @@ def field_types(kind: str) -> Mapping[str, Any]:
     cls = _KINDS[kind]
     hints = get_type_hints(cls, include_extras=True)
     return types.MappingProxyType({field.name: hints[field.name] for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
-
-
-def _decode(what: str, value: Any, hint: Any) -> Any:
-    """The value of a field from JSON types. The input is untrusted; the dataclass checks its range."""
-    while get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    if get_origin(hint) in (Union, types.UnionType):  # X | None
-        (inner,) = (part for part in get_args(hint) if part is not types.NoneType)
-        return None if value is None else _decode(what, value, inner)
-    if get_origin(hint) is tuple:  # of rows, any number of them
-        row_hints = get_args(get_args(hint)[0])
-        if not isinstance(value, list | tuple) or len(value) > MAX_ROWS:
-            raise ValueError(f"{what} is not a list of at most {MAX_ROWS} rows")
-        if not all(isinstance(row, list | tuple) and len(row) == len(row_hints) for row in value):
-            raise ValueError(f"{what} is not a list of rows of {len(row_hints)}")
-        return tuple(
-            tuple(_decode(what, entry, part) for entry, part in zip(row, row_hints, strict=True)) for row in value
-        )
-    expected = (int, float) if hint is float else hint
-    if not isinstance(value, expected) or isinstance(value, bool) is not (hint is bool):
-        raise ValueError(f"{what} is not of the right type")
-    if isinstance(value, int | float):
-        if not abs(value) <= MAX_VALUE:
-            raise ValueError(f"{what} is not a number between -{MAX_VALUE:.0e} and {MAX_VALUE:.0e}")
-        return float(value) if hint is float else value
-    return value
 
 
 def check_positive(**values: float) -> None:

@@ -19,6 +19,7 @@ from dprecipe.privacy.questions import (
     LibraryLoss,
     NoisyCounts,
     Question,
+    SelectedRuns,
 )
 
 _TOLERANCE = 2e-4
@@ -75,7 +76,18 @@ def epsilon_of_batches(
     questions: Iterable[tuple[Question, int]], mu: float, neighbouring: Neighbouring, delta: float, step: float
 ) -> tuple[str, float]:
     """The accountant's name and ε at δ of sums some of whose batches have a largest or a fixed size, of choices of
-    bounded range, and of what the library makes itself; `mu` is that of those without sampling.
+    bounded range, and of what the library makes itself; `mu` is that of those without sampling."""
+    whole, parts, ranges, delta = compose_batches(questions, mu, neighbouring, delta, step)
+    value = math.inf if whole is None else float(whole.get_epsilon_for_delta(delta))
+    by_curves = epsilon_by_curves(parts, ranges, delta) if ranges else math.inf
+    return ("dp_accounting.rdp", by_curves) if by_curves < value else ("dp_accounting.pld", value)
+
+
+def compose_batches(
+    questions: Iterable[tuple[Question, int]], mu: float, neighbouring: Neighbouring, delta: float, step: float
+) -> tuple[Any, list[tuple[Any, int]], list[tuple[Any, int]], float]:
+    """The distribution of what `epsilon_of_batches` takes (None where there is nothing), its parts, the choices of
+    bounded range, and what is left of δ.
 
     A largest size: the library's own mixture, with twice the sensitivity where a batch is full, and its own binomial
     tail. A fixed size: the library's distribution of removing a unit at twice the sensitivity, its losses above 0 and
@@ -128,12 +140,14 @@ def epsilon_of_batches(
                 part = distribution_of_range(ranges[-1][0], step)
             case LibraryLoss(distribution):
                 part = distribution(step)
+            case SelectedRuns():
+                from dprecipe.privacy.tuning import recheck
+
+                part = recheck.selected_distribution(question, neighbouring, delta, step)
             case _:
                 continue  # among the unsampled ones
         if not isinstance(question, BoundedRange):
             parts.append((part, count))
         part = part.self_compose(int(count), tail)
         whole = part if whole is None else whole.compose(part, tail)
-    value = math.inf if whole is None else float(whole.get_epsilon_for_delta(delta))
-    by_curves = epsilon_by_curves(parts, ranges, delta) if ranges else math.inf
-    return ("dp_accounting.rdp", by_curves) if by_curves < value else ("dp_accounting.pld", value)
+    return whole, parts, ranges, delta

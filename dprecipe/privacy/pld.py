@@ -48,11 +48,11 @@ def epsilon(work: Workload, delta: float, rdp_epsilon: float, order: float, tole
     Source: `loss`, `composition`.
     """
     theta = order - 1
-    step = _step(work, rdp_epsilon, theta, tolerance)
+    step = grid_step(work, rdp_epsilon, theta, tolerance)
     for attempt in range(12):
         try:
             worst = 0.0
-            for composition in _directions(work, step, _TAIL_SHARE * delta):
+            for composition in compose_directions(work, step, _TAIL_SHARE * delta):
                 if 0 < worst < math.inf and composition.chernoff(worst, theta) <= delta:
                     continue  # this direction costs less
                 result = composition.epsilon(delta, theta)
@@ -75,12 +75,12 @@ def deltas(
     Source: `loss`, `composition`.
     """
     thetas = [order - 1 for _, order in guesses]
-    step = min(_step(work, max(e, scale), t, TOLERANCE) for e, t in zip(epsilons, thetas, strict=True))
+    step = min(grid_step(work, max(e, scale), t, TOLERANCE) for e, t in zip(epsilons, thetas, strict=True))
     tail = _TAIL_SHARE * max(min(guess for guess, _ in guesses), 1e-200)
     for attempt in range(12):
         try:
             values = [0.0] * len(epsilons)
-            for composition in _directions(work, step, tail):
+            for composition in compose_directions(work, step, tail):
                 for i, (e, theta) in enumerate(zip(epsilons, thetas, strict=True)):
                     if e >= work.max_loss:
                         continue
@@ -93,14 +93,14 @@ def deltas(
     return [Bound(1.0, True) for _ in epsilons]
 
 
-def _step(work: Workload, epsilon: float, theta: float, tolerance: float) -> float:
+def grid_step(work: Workload, epsilon: float, theta: float, tolerance: float) -> float:
     """Grid step h: splitting over two points adds at most h²/8 θ(θ+1) a step to the cumulant K(θ), h²/12 on
     average, hence n (θ+1) h²/12 to ε = K(θ)/θ + …
     """
     return math.sqrt(12 * tolerance * epsilon / ((work.steps + 1) * (theta + 1)))
 
 
-def _directions(work: Workload, step: float, tail: float) -> list[Composition]:
+def compose_directions(work: Workload, step: float, tail: float) -> list[Composition]:
     """The composition when a unit is removed, and when one is added; one of them where each pair is its own mirror
     image.
 

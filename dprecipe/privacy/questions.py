@@ -103,6 +103,17 @@ class LibraryLoss:
     distribution: Callable[[float], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class SelectedRuns:
+    """The best of runs that each release what `run` asks about, (question, how often). Their number is
+    `negative_binomial` (truncated, η = `shape`), `poisson` or `fixed`, of mean `mean`."""
+
+    run: tuple[tuple[Question, int], ...]
+    distribution: str
+    mean: float
+    shape: float | None
+
+
 Question = (
     GaussianSum
     | CappedSum
@@ -113,5 +124,6 @@ Question = (
     | UniqueItems
     | RenyiCurve
     | LibraryLoss
+    | SelectedRuns
     | WholeRun
 )

@@ -144,7 +144,8 @@ def relation_of_all(events: Iterable[Event], requested: Neighbouring) -> Neighbo
 
 def _place(event: Event) -> tuple[object, ...]:
     """Sort key of an event: equal charges in any order give the same floating-point sums."""
-    fields = tuple(event_fields(event).values())
+    values = event_fields(event).values()
+    fields = tuple(repr(v) if isinstance(v, tuple) and v and isinstance(v[0], dict) else v for v in values)
     return (not event.integrates, not event.has_losses, event.participation, event.kind, fields)
 
 

@@ -37,6 +37,7 @@ from dprecipe.privacy.stages.events import (
     NoisyQuantile,
     PartitionSelection,
 )
+from dprecipe.privacy.tuning.events import SelectedBest
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 CODE = EncodedSum(0.01, 1.2, "student_t", 9.0, ((0.0, 3), (0.01, 5000), (0.02, 1250)), False, DIGEST)
@@ -52,6 +53,8 @@ EVENTS = [
     EncodedSum(1e-9, 1e6, "variance_gamma", 2.0, ((1e-12, 10**12),), False, DIGEST),
     ProjectedDescent("replace_one", "gaussian", 90, 8, "permuted", "last", ((13, 2.0, 1.0, 3.0), (5, 1.0, 0.9, 6.0))),
     ProjectedDescent("zero_out_one", "laplace", 3, 3, "sequential", "random", ((1, 1e-3, 0.0, 1e-6),)),
+    SelectedBest("negative_binomial", 10.0, 1.0, (Charge(PoissonGaussian(0.01, 1.1), 100), Charge(CODE, 2))),
+    SelectedBest("fixed", 5.0, None, (Charge(Gaussian(3.0), 1),)),
     NoisyMax("gaussian", 40.0),
     NoisyMax("laplace", 20.0),
     NoisyThreshold(150.0),

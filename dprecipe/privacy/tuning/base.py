@@ -1,0 +1,145 @@
+"""One run's δ(ε), in both directions: what the bounds of the best of several runs ask for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from dprecipe.privacy import accountants, conversion, curves, gdp, pld
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.composition import Composition, Window, WindowError
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.loss import Array, GridError, LossRangeError, NoPairError
+from dprecipe.privacy.tuning.hockey_stick import (
+    LARGEST,
+    MAX_KNOTS,
+    HockeyStick,
+    lower_of,
+    raise_curve,
+    tabulate_curve,
+)
+from dprecipe.privacy.workload import Workload, summarise_charges, uncap_charges
+
+Curves = tuple[HockeyStick, HockeyStick]
+"""δ(ε) of removing a unit, and of adding one; the same one twice where they do not differ."""
+
+MIN_DELTA = 1e-20
+"""Below it a table has nothing to tell; what is beyond it is charged."""
+_USUAL, _SMALL = 1e-6, 1e-13
+"""δ for which the composed distribution is tilted."""
+_KNOTS = 4000
+_SLOW_KNOTS = 160
+"""Of a profile that takes time at each ε."""
+
+
+@lru_cache(maxsize=64)
+def base_curves(charges: tuple[Charge, ...], neighbouring: Neighbouring) -> Curves:
+    """δ(ε) of all charges together, in both directions, by composed privacy-loss distributions; of unsampled Gaussians
+    exactly; of what has no such distribution by what there is.
+
+    Guarantees: upper bounds at every ε, negative ones included. Where no bound is known they are 1.
+    """
+    work = summarise_charges(charges, neighbouring)
+    if not work.bounded:
+        nothing = HockeyStick(np.array([-1.0, 1.0]), np.ones(2))
+        return nothing, nothing
+    spill = work.ever_full
+    if not spill:
+        return _curves_of(work, charges)
+    rest = uncap_charges(charges)
+    first, second = base_curves(rest, neighbouring)
+    first, second = raise_curve(first, spill), raise_curve(second, spill)
+    if spill <= MIN_DELTA:
+        return first, second
+    direct = _curves_of(work, charges)
+    return lower_of(direct[0], first), lower_of(direct[1], second)
+
+
+def _curves_of(work: Workload, charges: tuple[Charge, ...]) -> Curves:
+    if work.gaussian:
+        curve = gaussian_curve(work.mu)
+        return curve, curve
+    if not work.whole and work.has_losses and not work.needs_group_privacy:
+        result = _by_losses(work)
+        if result is not None:
+            return result
+    curve = _by_accountants(work, charges)
+    return curve, curve
+
+
+def gaussian_curve(mu: float) -> HockeyStick:
+    """N(μ, 1) against N(0, 1); either way round. μ = 0: nothing is told."""
+    reach = min(mu * mu / 2 + 9.5 * mu, LARGEST)
+    return tabulate_curve(lambda e: gdp.delta(mu, e), np.linspace(0.0, max(reach, 1e-9), _KNOTS))
+
+
+def _by_losses(work: Workload) -> Curves | None:
+    """None where there is no distribution after all, or its grid would be too large."""
+    orders = curves.DEFAULT_ORDERS
+    rdp_A = accountants.rdp_curve(work, orders)
+    usual = conversion.epsilon(orders, rdp_A, _USUAL)
+    small = conversion.epsilon(orders, rdp_A, _SMALL)
+    if not 0 < small.value < math.inf:
+        return None
+    step = pld.grid_step(work, max(usual.value, small.value / 4), usual.order - 1, pld.TOLERANCE)
+    for _ in range(12):
+        try:
+            directions = pld.compose_directions(work, step, MIN_DELTA)
+            found = [_by_windows(one, step, (0.0, usual.order - 1, small.order - 1)) for one in directions]
+            return found[0], found[-1]
+        except (LossRangeError, NoPairError):
+            return None
+        except (GridError, WindowError):
+            step *= 2
+    return None
+
+
+def _by_windows(composition: Composition, step: float, tilts: Sequence[float]) -> HockeyStick:
+    """The least of what windows around several losses give at each loss of the grid."""
+    tables = [_table_of(composition.window(tilt), step) for tilt in tilts]
+    first = min(begin for begin, _ in tables)
+    last = max(begin + len(deltas) for begin, deltas in tables)
+    best = np.ones(last - first)
+    for begin, deltas in tables:
+        part = best[begin - first : begin - first + len(deltas)]
+        np.minimum(part, deltas, out=part)
+    index = np.arange(first, last)
+    keep = np.flatnonzero((np.abs(step * index) <= LARGEST) & (best < 1))
+    if len(keep) < 2:
+        raise WindowError
+    # up to where nothing falls any more
+    ends = keep[np.flatnonzero(best[keep] > best[keep[-1]] * (1 + 1e-6) + MIN_DELTA)]
+    keep = keep[: int(np.searchsorted(keep, ends[-1])) + 2] if len(ends) else keep[:2]
+    stride = -(-len(keep) // MAX_KNOTS)
+    chosen = np.unique(np.append(keep[::stride], keep[-1]))
+    return HockeyStick(step * index[chosen], np.minimum.accumulate(best[chosen]))
+
+
+def _table_of(window: Window, step: float) -> tuple[int, Array]:
+    """δ at each loss of a window's grid, as `Window.delta`: where the grid begins, and upper bounds."""
+    above = np.append(window.above[1:], 0.0)
+    weighted = np.append(window.weighted[1:], 0.0)
+    apart = window.losses - window.low
+    usable = apart < LARGEST
+    value = above - np.exp(np.minimum(apart, LARGEST)) * weighted
+    deltas = np.maximum(value, 0.0) * (1 + 1e-10) + 1e-14 * above + window.charge
+    return round(window.low / step), np.where(usable, np.minimum(deltas, 1.0), 1.0)
+
+
+def _by_accountants(work: Workload, charges: tuple[Charge, ...]) -> HockeyStick:
+    """The worse of both directions, by the accountants, at ε >= 0."""
+    asked = work.neighbouring
+    reach = accountants.epsilon(charges, MIN_DELTA, asked, "rdp")
+    reach = min(reach if math.isfinite(reach) else LARGEST, LARGEST)
+    if work.whole:
+        epsilons = np.unique(
+            np.concatenate([[0.0], np.geomspace(max(reach, 1e-6) * 1e-3, max(reach, 1e-6), _SLOW_KNOTS)])
+        )
+    else:
+        epsilons = np.linspace(0.0, max(reach, 1e-6), _KNOTS // 4)
+    answers = accountants.delta_answers(charges, epsilons.tolist(), asked, "pld" if work.whole else "rdp")
+    table = dict(zip(epsilons.tolist(), (answer.value for answer in answers), strict=True))
+    return tabulate_curve(table.__getitem__, epsilons)

@@ -1,0 +1,113 @@
+"""δ(ε) of a pair of distributions as a table of upper bounds, ε of either sign.
+
+A hockey-stick curve is convex in exp(ε), falls, and is 1 at exp(ε) = 0. So the chord between two upper bounds is one,
+whichever pairs of points are kept: a table may be thinned, and merged with another by the least of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dprecipe.privacy.loss import Array
+
+MAX_KNOTS = 1 << 13
+LARGEST = 600.0
+"""No |ε| of a table is larger: exp(ε) leaves the range of doubles."""
+SLACK = 1e-12
+"""Relative rounding error of what is worked out here, and more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HockeyStick:
+    """δ <= `deltas[k]` at ε = `epsilons[k]`, which increase. `reverse` is the pair the other way round."""
+
+    epsilons: Array
+    deltas: Array
+
+    def at(self, epsilon: Array) -> Array:
+        """Upper bounds of δ at any ε, of either sign or infinite."""
+        e_N, d_N = self.epsilons, self.deltas
+        e = np.asarray(epsilon, dtype=np.float64)
+        k = np.clip(np.searchsorted(e_N, e, side="right") - 1, 0, len(e_N) - 2)
+        # the share of the upper end, in exp(ε)
+        inside = np.clip(e, e_N[0], e_N[-1])
+        share = np.clip(np.expm1(inside - e_N[k]) / np.expm1(e_N[k + 1] - e_N[k]), 0.0, 1.0)
+        chord = d_N[k] + share * (d_N[k + 1] - d_N[k])
+        below = 1 - (1 - d_N[0]) * np.exp(np.minimum(e - e_N[0], 0.0))
+        return np.asarray(np.minimum(np.where(e < e_N[0], below, chord) * (1 + SLACK), 1.0))
+
+    def largest_image(self, share: Array) -> Array:
+        """With this as δ of Q' against Q: upper bounds of Q'(S) over events S with Q(S) = `share`.
+
+        Guarantees: Q'(S) <= exp(ε) Q(S) + δ(ε), whichever ε is taken; nearly the least of them is.
+        """
+        slopes_N = np.exp(self.epsilons)
+        ends = -np.diff(self.deltas) / np.diff(slopes_N)
+        k = _line_for(ends, share)
+        return np.asarray(np.minimum((slopes_N[k] * share + self.deltas[k]) * (1 + SLACK), 1.0))
+
+    def least_image(self, share: Array) -> Array:
+        """With this as δ of Q against Q': lower bounds of Q'(S) over events S with Q(S) = `share`.
+
+        Guarantees: Q'(S) >= exp(-ε) (Q(S) - δ(ε)), whichever ε is taken.
+        """
+        e_N, d_N = self.epsilons, self.deltas
+        rise = np.expm1(np.diff(e_N))
+        ends = d_N[:-1] + (d_N[:-1] - d_N[1:]) / rise
+        k = _line_for(ends, share)
+        return np.asarray(np.maximum(np.exp(-e_N[k]) * (share * (1 - SLACK) - d_N[k]), 0.0) * (1 - SLACK))
+
+
+def _line_for(ends: Array, share: Array) -> Array:
+    """Which line is taken for each share: they change places at `ends`, which fall but for rounding."""
+    falling = np.minimum.accumulate(ends)
+    return np.asarray(np.searchsorted(-falling, -np.asarray(share)))
+
+
+def tabulate_curve(delta: Callable[[float], float], epsilons: Array) -> HockeyStick:
+    """A symmetric pair, or the worse of both directions, from its δ at ε >= 0.
+
+    δ of the other direction at -ε is 1 - exp(-ε) + exp(-ε) δ(ε).
+    """
+    above = np.array([delta(float(e)) for e in epsilons])
+    return _mirrored(np.asarray(epsilons, dtype=np.float64), above)
+
+
+def _mirrored(e_N: Array, d_N: Array) -> HockeyStick:
+    below = -np.expm1(-e_N) + np.exp(-e_N) * d_N
+    keep = e_N[::-1] > 0
+    return HockeyStick(
+        np.concatenate([-e_N[::-1][keep], e_N]), np.minimum(np.concatenate([below[::-1][keep], d_N]) * (1 + SLACK), 1.0)
+    )
+
+
+def raise_curve(curve: HockeyStick, delta: float) -> HockeyStick:
+    """The same, with δ more at every ε."""
+    return HockeyStick(curve.epsilons, np.minimum(curve.deltas + delta, 1.0))
+
+
+def lower_of(one: HockeyStick, other: HockeyStick) -> HockeyStick:
+    """The least of two bounds of the same curve."""
+    epsilons = np.union1d(one.epsilons, other.epsilons)
+    return HockeyStick(epsilons, np.minimum(one.at(epsilons), other.at(epsilons)))
+
+
+def lower_hull(x_N: Array, y_N: Array) -> list[int]:
+    """Which points are corners of the greatest convex function below all of them; x increases.
+
+    Source: Andrew 1979 (monotone chain).
+    """
+    xs, ys = x_N.tolist(), y_N.tolist()
+    corners: list[int] = []
+    for k in range(len(xs)):
+        while len(corners) > 1:
+            a, b = corners[-2], corners[-1]
+            if (ys[b] - ys[a]) * (xs[k] - xs[b]) >= (ys[k] - ys[b]) * (xs[b] - xs[a]):
+                corners.pop()
+            else:
+                break
+        corners.append(k)
+    return corners

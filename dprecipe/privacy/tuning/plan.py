@@ -1,0 +1,133 @@
+"""From a total budget to what one run may cost, and to its noise or its length. Never over the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dprecipe.privacy import calibrate, gdp, rounding
+from dprecipe.privacy.accountants import epsilon_answer
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.noisy_sums import Gaussian
+from dprecipe.privacy.tuning.events import SelectedBest
+from dprecipe.privacy.tuning.profile import SelectedProfile
+from dprecipe.privacy.tuning.runs import RunDistribution
+
+_PRECISION = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class BaseBudget:
+    """What one run may cost: ε at the total's δ, and μ of the Gaussian mechanism that costs that."""
+
+    epsilon: float
+    mu: float
+
+
+def base_budget(epsilon: float, delta: float, runs: RunDistribution, bound: str | None = None) -> BaseBudget:
+    """The largest ε at δ of one run such that releasing the best of `runs` costs at most `epsilon` at δ, had one run
+    the profile of a Gaussian mechanism, as long runs nearly have; rounded down. `bound`: by that of
+    `SelectedProfile.epsilon_by_bound` alone, for comparison.
+
+    Guarantees: for a Gaussian mechanism of μ = `result.mu`, (`epsilon`, `delta`)-DP. For other runs `solve_noise`.
+
+    Raises:
+        ValueError: ε or δ out of range, or no such bound.
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"expected 0 < delta < 1, got {delta}")
+    if not 0 < epsilon < 100:
+        raise ValueError(f"expected 0 < epsilon < 100, got {epsilon}")
+
+    def fits(mu: float) -> bool:
+        profile = SelectedProfile((Charge(Gaussian(1 / mu), 1),), runs, Neighbouring.ADD_OR_REMOVE_ONE)
+        found = profile.epsilon_by_bound(delta)
+        if bound is not None and bound not in found:
+            raise ValueError(f"no bound {bound!r} of this number of runs; there are {', '.join(found)}")
+        return (min(found.values()) if bound is None else found[bound]) <= epsilon
+
+    high = gdp.mu_for(epsilon, delta)  # what a single run may cost
+    low = high / 2
+    while not fits(low):
+        low, high = low / 2, low
+        if low < 1e-9:
+            raise ValueError(f"no run is private enough for epsilon {epsilon} at delta {delta}")
+    while high - low > _PRECISION * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    mu = rounding.round_down(low)
+    return BaseBudget(rounding.round_down(gdp.epsilon(mu, delta)), mu)
+
+
+def select_best(base: Sequence[Charge], distribution: str, mean: float, shape: float | None = None) -> Charge:
+    """One tuned run, each run of which is charged `base`.
+
+    Raises:
+        ValueError: as `SelectedBest`.
+    """
+    return Charge(SelectedBest(distribution, float(mean), shape, tuple(base)), 1)
+
+
+def solve_noise(
+    make: Callable[[float], Sequence[Charge]],
+    selection: tuple[str, float, float | None],
+    budget: tuple[float, float],
+    neighbouring: Neighbouring,
+    accountant: str = "pld",
+    others: Sequence[Charge] = (),
+) -> float:
+    """The least noise multiplier σ, of six digits, such that the best of runs of `make(σ)`, and `others` beside it,
+    cost at most ε at δ.
+
+    `selection`: (distribution, mean, shape) of the number of runs; `budget`: (ε, δ); the cost of `make(σ)` must fall as
+    σ grows.
+
+    Guarantees: as `calibrate.noise_multiplier`: the accountant itself finds the result within the budget.
+
+    Raises:
+        CalibrationError: no σ, or every σ, is within the budget.
+        ValueError: a value out of range, unknown accountant.
+    """
+    epsilon, delta = budget
+
+    def charges(sigma: float) -> list[Charge]:
+        return [*others, select_best(make(sigma), *selection)]
+
+    return calibrate.noise_multiplier(charges, epsilon, delta, neighbouring, accountant)
+
+
+def solve_length(
+    make: Callable[[int], Sequence[Charge]],
+    selection: tuple[str, float, float | None],
+    budget: tuple[float, float],
+    neighbouring: Neighbouring,
+    accountant: str = "pld",
+    others: Sequence[Charge] = (),
+    most: int = calibrate.MAX_EVENTS,
+) -> int:
+    """The most steps n <= `most` such that the best of runs of `make(n)`, and `others` beside it, cost at most ε at δ;
+    0 where not even one step fits. The cost of `make(n)` must rise with n. Arguments as of `solve_noise`.
+
+    Guarantees: the cost of the result, rounded up to six digits, is at most ε, unless it is 0; that of one step more
+    (1e-4 of the result more, above 10,000) is not, unless it is `most`.
+
+    Raises:
+        ValueError: a value out of range, unknown accountant.
+    """
+    epsilon, delta = budget
+    if not epsilon > 0:
+        raise ValueError(f"expected epsilon > 0, got {epsilon}")
+
+    def fits(count: int) -> bool:
+        charges = [*others, select_best(make(count), *selection)]
+        return rounding.round_up(epsilon_answer(charges, delta, neighbouring, accountant).value) <= epsilon
+
+    low, high = 0, 1
+    while high <= most and fits(high):
+        low, high = high, 4 * high
+    high = min(high, most + 1)
+    while high - low > max(1, low // 10_000):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

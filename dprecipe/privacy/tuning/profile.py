@@ -1,0 +1,225 @@
+"""The profile of a tuned run: the least of its bounds, at every ε."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dprecipe.privacy import conversion
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.loss import GridError, Loss, LossPair
+from dprecipe.privacy.profile import Answer, PositionRow
+from dprecipe.privacy.tuning.base import MIN_DELTA, base_curves
+from dprecipe.privacy.tuning.hockey_stick import LARGEST, SLACK, HockeyStick, lower_hull
+from dprecipe.privacy.tuning.renyi import ORDERS, selected_curve
+from dprecipe.privacy.tuning.runs import FixedRuns, NegativeBinomialRuns, RunDistribution
+from dprecipe.privacy.tuning.selection import (
+    best_of_runs,
+    least_epsilon,
+    second_term,
+    simple_epsilon,
+)
+
+MAX_LOSSES = 1 << 20
+"""Points of a grid of losses."""
+_RENYI_KNOTS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedProfile:
+    """δ(ε) of releasing the best of `runs` runs, of the charges `base` each: `privacy.profile.Profile`.
+
+    Formal guarantee: the release is (ε, δ)-DP under `relation` for every pair that any method returns, if the number of
+    runs is drawn before the first one, independently of everything, and stays secret (unless fixed); the runs are
+    independent of each other given the data, each with its hyper-parameters drawn from one public distribution;
+    runs are ordered by what they release and public data alone; no run ends early for its score; and nothing of the
+    losers is released.
+
+    | bound | |
+    |---|---|
+    | `composition` | of all runs, had all been released; of a fixed number |
+    | `rdp` | Rényi curves (`renyi`) |
+    | `simple` | the profile in closed form; of a truncated negative binomial number |
+    | `full` | the profile (`selection`) |
+
+    """
+
+    base: tuple[Charge, ...]
+    runs: RunDistribution
+    asked: Neighbouring
+
+    @property
+    def relation(self) -> Neighbouring:
+        return self.asked
+
+    def epsilon(self, delta: float) -> Answer:
+        """ε at δ, 0 < δ < 1, by the least of the bounds.
+
+        Raises:
+            ValueError: δ outside (0, 1).
+        """
+        found = self.epsilon_by_bound(delta)
+        name = min(found, key=lambda bound: found[bound])
+        return Answer(found[name], f"selected_{name}")
+
+    def delta(self, epsilon: float) -> Answer:
+        """δ at ε >= 0, likewise; at most 1.
+
+        Raises:
+            ValueError: ε negative or NaN.
+        """
+        found = self.delta_by_bound(epsilon)
+        name = min(found, key=lambda bound: found[bound])
+        return Answer(found[name], f"selected_{name}")
+
+    def renyi_epsilon(self, delta: float) -> float:
+        curve = selected_curve(self.base, self.runs, ORDERS, self.asked)
+        return conversion.epsilon(ORDERS, curve, delta).value
+
+    def renyi_delta(self, epsilon: float) -> float:
+        curve = selected_curve(self.base, self.runs, ORDERS, self.asked)
+        return conversion.delta(ORDERS, curve, epsilon).value
+
+    def mu(self) -> float | None:
+        """None: no single μ is known."""
+        return None
+
+    def epsilon_by_bound(self, delta: float) -> Mapping[str, float]:
+        if not 0 < delta < 1:
+            raise ValueError(f"expected 0 < delta < 1, got {delta}")
+        result: dict[str, float] = {}
+        if isinstance(self.runs, FixedRuns):
+            result["composition"] = max(least_epsilon(curve, delta) for curve in self._composed())
+        result["rdp"] = self.renyi_epsilon(delta)
+        if isinstance(self.runs, NegativeBinomialRuns):
+            result["simple"] = simple_epsilon(base_curves(self.base, self.asked), self.runs, delta).epsilon
+        full = max(least_epsilon(curve, delta) for curve in full_curves(self.base, self.runs, self.asked))
+        return result | {"full": full * (1 + SLACK)}
+
+    def delta_by_bound(self, epsilon: float) -> Mapping[str, float]:
+        if not epsilon >= 0:
+            raise ValueError(f"expected epsilon >= 0, got {epsilon}")
+        result: dict[str, float] = {}
+        at = np.array(float(epsilon))
+        if isinstance(self.runs, FixedRuns):
+            result["composition"] = max(float(curve.at(at)) for curve in self._composed())
+        result["rdp"] = self.renyi_delta(epsilon)
+        curves = base_curves(self.base, self.asked)
+        if isinstance(self.runs, NegativeBinomialRuns):
+            result["simple"] = max(float(curve.at(at)) for curve in _simple_curves(curves, self.runs))
+        full = max(float(curve.at(at)) for curve in full_curves(self.base, self.runs, self.asked))
+        return result | {"full": full}
+
+    def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
+        """Nothing: the bounds are those of the worst record."""
+        return ()
+
+    def _composed(self) -> tuple[HockeyStick, HockeyStick]:
+        return base_curves(repeat_charges(self.base, int(self.runs.mean)), self.asked)
+
+
+def repeat_charges(base: tuple[Charge, ...], count: int) -> tuple[Charge, ...]:
+    """Those of `count` runs, all of them released."""
+    return tuple(Charge(charge.event, charge.count * count) for charge in base)
+
+
+@lru_cache(maxsize=64)
+def full_curves(
+    base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring
+) -> tuple[HockeyStick, HockeyStick]:
+    """δ(ε) of the best of the runs at ε >= 0 by `selection.best_of_runs`, of removing a unit and of adding one."""
+    removed, added = base_curves(base, neighbouring)
+    first = best_of_runs(removed, added, runs)
+    return (first, first) if removed is added else (first, best_of_runs(added, removed, runs))
+
+
+def _simple_curves(
+    curves: tuple[HockeyStick, HockeyStick], runs: NegativeBinomialRuns
+) -> tuple[HockeyStick, HockeyStick]:
+    """δ_A(ε) <= E[K] δ(ε - (1+η) e2)."""
+    second = max(second_term(curve, runs) for curve in curves)
+    first, other = (
+        HockeyStick(
+            curve.epsilons + (1 + runs.shape) * second * (1 + SLACK),
+            np.minimum(runs.mean * curve.deltas * (1 + 1e-9), 1.0),
+        )
+        if second < math.inf
+        else HockeyStick(np.array([-1.0, 1.0]), np.ones(2))
+        for curve in curves
+    )
+    return first, other
+
+
+@lru_cache(maxsize=64)
+def selected_curves(
+    base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring
+) -> tuple[HockeyStick, HockeyStick]:
+    """δ(ε) of the best of the runs at ε >= 0, of removing a unit and of adding one: the least of all bounds."""
+    profile = SelectedProfile(base, runs, neighbouring)
+    full = full_curves(base, runs, neighbouring)
+    reach = max(float(curve.epsilons[-1]) for curve in full)
+    rdp_A = selected_curve(base, runs, ORDERS, neighbouring)
+    others: list[tuple[HockeyStick, HockeyStick]] = []
+    if np.isfinite(rdp_A).any():
+        knots = np.linspace(0.0, reach, _RENYI_KNOTS)
+        values = np.array([conversion.delta(ORDERS, rdp_A, float(e)).value for e in knots])
+        others.append((HockeyStick(knots, values),) * 2)
+    if isinstance(runs, FixedRuns):
+        others.append(profile._composed())
+    if isinstance(runs, NegativeBinomialRuns):
+        others.append(_simple_curves(base_curves(base, neighbouring), runs))
+    results = []
+    for direction, curve in enumerate(full):
+        e_N = np.union1d(curve.epsilons, np.linspace(0.0, reach, _RENYI_KNOTS)) if others else curve.epsilons
+        least = np.minimum.reduce([curve.at(e_N), *(other[direction].at(e_N) for other in others)])
+        results.append(HockeyStick(e_N, np.minimum.accumulate(least)))
+    return results[0], results[1]
+
+
+def selected_losses(
+    base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring, step: float, tail: float
+) -> LossPair:
+    """A pair of privacy-loss distributions on the grid of `step` whose δ(ε) are no less than the release's, so that it
+    composes with all others; at most `tail`, or 1e-18, is charged to infinity beyond what the bounds themselves charge.
+
+    Guarantees: each dominates the release. A hockey-stick curve is convex in exp(ε): it lies below the greatest convex
+    function that is below points above it, and that is the curve of a pair.
+    Source: Zhu, Dong & Wang 2022, Lemma 20 (a curve's pair); Doroshenko et al. 2022.
+
+    Raises:
+        GridError: too many points.
+    """
+    removed, added = selected_curves(base, runs, neighbouring)
+    first = _pair_of(removed, added, step, max(tail, 1e-18))
+    return LossPair(first, None if removed is added else _pair_of(added, removed, step, max(tail, 1e-18)))
+
+
+def _pair_of(curve: HockeyStick, reverse: HockeyStick, step: float, tail: float) -> Loss:
+    last = max(_end_of(curve, step, tail), 1)
+    first = -max(_end_of(reverse, step, tail), 1)
+    if last - first > MAX_LOSSES:
+        raise GridError
+    e_N = step * np.arange(first, last + 1)
+    above, below = np.maximum(e_N, 0.0), np.minimum(e_N, 0.0)
+    deltas = np.where(e_N >= 0, curve.at(above), -np.expm1(below) + np.exp(below) * reverse.at(-below))
+    deltas = np.minimum(deltas * (1 + 1e-10), 1.0)
+    # δ as a function of exp(ε), from (0, 1) on; after its last point it stays
+    slopes = np.concatenate([[0.0], np.exp(e_N)])
+    heights = np.append(1.0, np.minimum.accumulate(deltas))
+    corners = np.array(lower_hull(slopes, heights))
+    falls = np.append(np.diff(heights[corners]) / np.diff(slopes[corners]), 0.0)
+    masses = np.zeros(len(e_N))
+    inner = corners[1:]
+    masses[inner - 1] = slopes[inner] * np.diff(falls)
+    return Loss(step, first, np.maximum(masses, 0.0), float(heights[-1]), max(1.0 + float(falls[0]), 0.0))
+
+
+def _end_of(curve: HockeyStick, step: float, tail: float) -> int:
+    """The first loss of the grid with no more than `tail` beyond it, or the end of the curve."""
+    end = int(np.argmax(curve.deltas <= max(tail, float(curve.deltas[-1]) * (1 + 1e-6) + MIN_DELTA)))
+    return math.ceil(min(float(curve.epsilons[end]), LARGEST) / step)

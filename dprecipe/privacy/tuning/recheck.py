@@ -1,0 +1,143 @@
+"""The best of several runs once more, for the cross-check accountant: nothing of `selection` or `base` is called.
+
+One run's distribution, and the composition of the result with anything else, are dp-accounting's. The expectation over
+one run's losses is added up loss by loss; F(x), the largest probability that a share x of the outcomes can get on the
+other data set, is read off the sorted outcomes (Neyman & Pearson); the generating functions are written down once more.
+
+Source: Papernot & Steinke 2022; Koskela, Redberg & Wang 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.library_sums import compose_batches
+from dprecipe.privacy.questions import GaussianSum, SelectedRuns, WholeRun
+
+Array = NDArray[np.floating[Any]]
+
+_CELLS = 2000
+_MAX_LOSSES = 4000
+_MIN_SHARE = 1e-18
+_MAX_SHIFT = 10.0
+"""No ε is looked at that lies farther beyond one run's losses."""
+
+
+def selected_distribution(question: SelectedRuns, neighbouring: Neighbouring, delta: float, step: float) -> Any:
+    """dp-accounting's distribution of the best of the runs, on the grid of `step`.
+
+    Raises:
+        ValueError: one run is nothing that the library has a distribution of.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    moved = 2.0 if neighbouring is Neighbouring.REPLACE_ONE else 1.0
+    squares = math.fsum(
+        count / asked.sigma**2 for asked, count in question.run if isinstance(asked, GaussianSum) and asked.rate == 1
+    )
+    one, _, _, left = compose_batches(question.run, moved * math.sqrt(squares), neighbouring, delta, step)
+    if one is None:
+        raise ValueError("one run is nothing that the library has a distribution of")
+    rest = delta - left  # that a batch was full, in each run
+    many = one.self_compose(int(question.mean), 1e-15) if question.distribution == "fixed" else None
+    removed, added = one._pmf_remove.to_dense_pmf(), one._pmf_add.to_dense_pmf()
+    first = _selected_pmf(removed, added, question, step, None if many is None else many._pmf_remove, rest)
+    if one._symmetric:
+        return library.PrivacyLossDistribution(first)
+    other = _selected_pmf(added, removed, question, step, None if many is None else many._pmf_add, rest)
+    return library.PrivacyLossDistribution(first, other)
+
+
+def _selected_pmf(forward: Any, backward: Any, question: SelectedRuns, step: float, many: Any, rest: float) -> Any:
+    """The library's pair through upper bounds of δ at the losses of a grid."""
+    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
+
+    losses = forward._lower_loss + np.arange(forward.size)
+    stride = -(-len(losses) // _MAX_LOSSES)
+    coarse = -(-losses // stride)  # a loss is rounded up
+    first = int(coarse[0])
+    masses = np.bincount(coarse - first, forward._probs)
+    share, image = _best_images(backward, step)
+    density = _Density(question)
+    x = np.unique(np.concatenate([np.geomspace(_MIN_SHARE, 1e-3, _CELLS // 3), np.linspace(1e-3, 1.0, _CELLS)[:-1]]))
+    starts, ends = np.append(0.0, x), np.append(x, 1.0)
+    heights, slopes = density(starts), density(np.interp(ends, share, image)) * (1 - 1e-12)
+    # h at every s = exp(k * stride * step) that a loss and an ε make, from where it is E[K] to where it is nothing
+    width = stride * step
+    usual = heights > _MIN_SHARE * question.mean
+    most = float(np.max(np.log(heights[usual] / np.maximum(slopes[usual], 1e-30))))  # beyond it h is nothing
+    losses_reach = max(int(abs(first)), int(abs(coarse[-1]))) + 1
+    reach = losses_reach + math.ceil(min(most, _MAX_SHIFT) / width)
+    k = np.arange(-reach - losses_reach, reach + losses_reach + 1)
+    scale = np.exp(np.minimum(k * width, 600.0))
+    h = np.zeros(len(k))
+    for begin in range(0, len(k), 64):
+        part = slice(begin, begin + 64)
+        h[part] = np.maximum((heights[None, :] - slopes[None, :] * scale[part, None]).max(axis=1), 0.0)
+    epsilons = np.arange(-reach + 1, reach)
+    # Σ p h(exp(ε - l)) over the losses l, for every ε
+    sums = np.convolve(h, masses)
+    deltas = sums[epsilons - first + reach + losses_reach] + question.mean * forward._infinity_mass
+    if many is not None:
+        deltas = np.minimum(deltas, np.array(many.get_delta_for_epsilon((epsilons * width).tolist())))
+    deltas = np.minimum(deltas + question.mean * rest, 1.0)
+    deltas = np.minimum.accumulate(np.maximum(deltas, -np.expm1(epsilons * width)))
+    return create_pmf_pessimistic_connect_dots(step, (epsilons * stride).tolist(), deltas.tolist())
+
+
+def _best_images(backward: Any, step: float) -> tuple[Array, Array]:
+    """(Q(S), Q'(S)) of the events that take the outcomes likelier under Q' first; `backward`: the losses log dQ'/dQ."""
+    losses = step * (backward._lower_loss + np.arange(backward.size))
+    masses = np.asarray(backward._probs)
+    shares = masses * np.exp(np.minimum(-losses, 600.0))
+    share = np.append(0.0, np.cumsum(shares[::-1]))
+    image = np.append(0.0, np.cumsum(masses[::-1])) + backward._infinity_mass
+    return np.append(share, max(1.0, share[-1])), np.minimum(np.append(image, 1.0), 1.0)
+
+
+class _Density:
+    """f'(1 - x), f the generating function of the number of runs."""
+
+    def __init__(self, question: SelectedRuns) -> None:
+        self._question = question
+        self._gamma = 1.0
+        if question.distribution == "negative_binomial":
+            from dp_accounting.rdp import rdp_privacy_accountant as library
+
+            self._gamma = float(library._gamma_truncated_negative_binomial(question.shape, question.mean))
+
+    def __call__(self, x: Array) -> Array:
+        mean, gamma = self._question.mean, self._gamma
+        if self._question.distribution == "poisson":
+            return np.asarray(mean * np.exp(-mean * x))
+        if self._question.distribution == "fixed":
+            return np.asarray(mean * np.maximum(1 - x, 0.0) ** (mean - 1))
+        return np.asarray(mean * (1 + (1 / gamma - 1) * x) ** -(1 + float(self._question.shape or 0.0)))
+
+
+def whole_epsilon(
+    run: WholeRun, count: int, distribution: str, mean: float, shape: float | None, delta: float
+) -> float:
+    """ε at δ where one run does not compose: composition of a fixed number; else the closed form
+    e1 + (1+η) e2, δ(e1) = δ/E[K], δ(e2) = γ (exp(e2) - 1)/(1 - γ), by one run's ε at a δ alone."""
+    if distribution == "fixed":
+        return mean * count * run.epsilon(delta / (mean * count))
+    density = _Density(SelectedRuns((), distribution, mean, shape))
+    ratio = density._gamma / (1 - density._gamma)
+
+    def one(at: float) -> float:
+        return count * run.epsilon(at / count)
+
+    low, high = math.log(1e-12), math.log(0.999)
+    while high - low > 1e-4:  # the largest δ with δ >= γ (exp(ε(δ)) - 1)/(1 - γ) is not far above the least
+        middle = (low + high) / 2
+        if math.exp(middle) <= ratio * math.expm1(min(one(math.exp(middle)), 600.0)):
+            low = middle
+        else:
+            high = middle
+    return one(delta / mean) + (1 + float(shape or 0.0)) * one(math.exp(low))
