@@ -32,11 +32,12 @@ def _shape_of(hint: Any) -> Any:
     if not holds_charges(hint):
         return hint
     constraints = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    plain = Annotated[
-        Union[tuple(charge_model(kind) for kind in event_kinds() if not charge_fields(kind))],  # noqa: UP007
-        Field(discriminator="kind"),
-    ]
-    return Annotated[tuple[plain, ...], *constraints] if constraints else tuple[plain, ...]
+    models = tuple(charge_model(kind) for kind in event_kinds() if not charge_fields(kind))
+    plain: Any = Annotated[Union[models], Field(discriminator="kind")]  # noqa: UP007
+    rows: Any = tuple.__class_getitem__((plain, ...))
+    for constraint in constraints:
+        rows = Annotated[rows, constraint]
+    return rows
 
 
 def charge_type() -> Any:

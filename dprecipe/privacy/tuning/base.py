@@ -113,9 +113,14 @@ def _by_windows(composition: Composition, step: float, tilts: Sequence[float]) -
     # up to where nothing falls any more
     ends = keep[np.flatnonzero(best[keep] > best[keep[-1]] * (1 + 1e-6) + MIN_DELTA)]
     keep = keep[: int(np.searchsorted(keep, ends[-1])) + 2] if len(ends) else keep[:2]
-    stride = -(-len(keep) // MAX_KNOTS)
-    chosen = np.unique(np.append(keep[::stride], keep[-1]))
-    return HockeyStick(step * index[chosen], np.minimum.accumulate(best[chosen]))
+    falling = np.minimum.accumulate(best[keep])
+    if len(keep) > MAX_KNOTS:  # as many where δ falls as where it does not
+        logs = -np.log(np.maximum(falling, MIN_DELTA))
+        moved = np.linspace(0, 1, len(keep)) + (logs - logs[0]) / max(logs[-1] - logs[0], 1e-9)
+        chosen = np.unique(np.searchsorted(moved, np.linspace(0, moved[-1], MAX_KNOTS)[:-1]))
+        chosen = np.unique(np.append(chosen, len(keep) - 1))
+        keep, falling = keep[chosen], falling[chosen]
+    return HockeyStick(step * index[keep], falling)
 
 
 def _table_of(window: Window, step: float) -> tuple[int, Array]:

@@ -42,10 +42,8 @@ def base_budget(epsilon: float, delta: float, runs: RunDistribution, bound: str 
 
     def fits(mu: float) -> bool:
         profile = SelectedProfile((Charge(Gaussian(1 / mu), 1),), runs, Neighbouring.ADD_OR_REMOVE_ONE)
-        found = profile.epsilon_by_bound(delta)
-        if bound is not None and bound not in found:
-            raise ValueError(f"no bound {bound!r} of this number of runs; there are {', '.join(found)}")
-        return (min(found.values()) if bound is None else found[bound]) <= epsilon
+        bounds = (bound,) if bound is not None else profile.bounds[::-1]
+        return any(profile.bounded_epsilon(name, delta) <= epsilon for name in bounds)
 
     high = gdp.mu_for(epsilon, delta)  # what a single run may cost
     low = high / 2

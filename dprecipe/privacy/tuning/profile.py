@@ -14,7 +14,7 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.loss import GridError, Loss, LossPair
 from dprecipe.privacy.profile import Answer, PositionRow
-from dprecipe.privacy.tuning.base import MIN_DELTA, base_curves
+from dprecipe.privacy.tuning.base import MIN_DELTA, Curves, base_curves
 from dprecipe.privacy.tuning.hockey_stick import LARGEST, SLACK, HockeyStick, lower_hull
 from dprecipe.privacy.tuning.renyi import ORDERS, selected_curve
 from dprecipe.privacy.tuning.runs import FixedRuns, NegativeBinomialRuns, RunDistribution
@@ -89,38 +89,56 @@ class SelectedProfile:
         """None: no single μ is known."""
         return None
 
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The names of those that there are, the simplest first."""
+        own = {FixedRuns: ("composition", "rdp"), NegativeBinomialRuns: ("rdp", "simple")}
+        return (*own.get(type(self.runs), ("rdp",)), "full")
+
     def epsilon_by_bound(self, delta: float) -> Mapping[str, float]:
-        if not 0 < delta < 1:
-            raise ValueError(f"expected 0 < delta < 1, got {delta}")
-        result: dict[str, float] = {}
-        if isinstance(self.runs, FixedRuns):
-            result["composition"] = max(least_epsilon(curve, delta) for curve in self._composed())
-        result["rdp"] = self.renyi_epsilon(delta)
-        if isinstance(self.runs, NegativeBinomialRuns):
-            result["simple"] = simple_epsilon(base_curves(self.base, self.asked), self.runs, delta).epsilon
-        full = max(least_epsilon(curve, delta) for curve in full_curves(self.base, self.runs, self.asked))
-        return result | {"full": full * (1 + SLACK)}
+        return {bound: self.bounded_epsilon(bound, delta) for bound in self.bounds}
 
     def delta_by_bound(self, epsilon: float) -> Mapping[str, float]:
+        return {bound: self.bounded_delta(bound, epsilon) for bound in self.bounds}
+
+    def bounded_epsilon(self, bound: str, delta: float) -> float:
+        """ε at δ, 0 < δ < 1, by one of `bounds`.
+
+        Raises:
+            ValueError: δ outside (0, 1), or no such bound.
+        """
+        if not 0 < delta < 1:
+            raise ValueError(f"expected 0 < delta < 1, got {delta}")
+        if bound == "rdp":
+            return self.renyi_epsilon(delta)
+        if bound == "simple" and isinstance(self.runs, NegativeBinomialRuns):
+            return simple_epsilon(base_curves(self.base, self.asked), self.runs, delta).epsilon
+        return max(least_epsilon(curve, delta) for curve in self._curves(bound)) * (1 + SLACK)
+
+    def bounded_delta(self, bound: str, epsilon: float) -> float:
+        """δ at ε >= 0 by one of `bounds`; at most 1.
+
+        Raises:
+            ValueError: ε negative or NaN, or no such bound.
+        """
         if not epsilon >= 0:
             raise ValueError(f"expected epsilon >= 0, got {epsilon}")
-        result: dict[str, float] = {}
-        at = np.array(float(epsilon))
-        if isinstance(self.runs, FixedRuns):
-            result["composition"] = max(float(curve.at(at)) for curve in self._composed())
-        result["rdp"] = self.renyi_delta(epsilon)
-        curves = base_curves(self.base, self.asked)
-        if isinstance(self.runs, NegativeBinomialRuns):
-            result["simple"] = max(float(curve.at(at)) for curve in _simple_curves(curves, self.runs))
-        full = max(float(curve.at(at)) for curve in full_curves(self.base, self.runs, self.asked))
-        return result | {"full": full}
+        if bound == "rdp":
+            return self.renyi_delta(epsilon)
+        return max(float(curve.at(np.array(float(epsilon)))) for curve in self._curves(bound))
+
+    def _curves(self, bound: str) -> Curves:
+        if bound == "full":
+            return full_curves(self.base, self.runs, self.asked)
+        if bound == "simple" and isinstance(self.runs, NegativeBinomialRuns):
+            return _simple_curves(base_curves(self.base, self.asked), self.runs)
+        if bound == "composition" and isinstance(self.runs, FixedRuns):
+            return base_curves(repeat_charges(self.base, self.runs.count), self.asked)
+        raise ValueError(f"no bound {bound!r} of this number of runs; there are {', '.join(self.bounds)}")
 
     def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
         """Nothing: the bounds are those of the worst record."""
         return ()
-
-    def _composed(self) -> tuple[HockeyStick, HockeyStick]:
-        return base_curves(repeat_charges(self.base, int(self.runs.mean)), self.asked)
 
 
 def repeat_charges(base: tuple[Charge, ...], count: int) -> tuple[Charge, ...]:
@@ -129,18 +147,14 @@ def repeat_charges(base: tuple[Charge, ...], count: int) -> tuple[Charge, ...]:
 
 
 @lru_cache(maxsize=64)
-def full_curves(
-    base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring
-) -> tuple[HockeyStick, HockeyStick]:
+def full_curves(base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring) -> Curves:
     """δ(ε) of the best of the runs at ε >= 0 by `selection.best_of_runs`, of removing a unit and of adding one."""
     removed, added = base_curves(base, neighbouring)
     first = best_of_runs(removed, added, runs)
     return (first, first) if removed is added else (first, best_of_runs(added, removed, runs))
 
 
-def _simple_curves(
-    curves: tuple[HockeyStick, HockeyStick], runs: NegativeBinomialRuns
-) -> tuple[HockeyStick, HockeyStick]:
+def _simple_curves(curves: Curves, runs: NegativeBinomialRuns) -> Curves:
     """δ_A(ε) <= E[K] δ(ε - (1+η) e2)."""
     second = max(second_term(curve, runs) for curve in curves)
     first, other = (
@@ -156,23 +170,18 @@ def _simple_curves(
 
 
 @lru_cache(maxsize=64)
-def selected_curves(
-    base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring
-) -> tuple[HockeyStick, HockeyStick]:
+def selected_curves(base: tuple[Charge, ...], runs: RunDistribution, neighbouring: Neighbouring) -> Curves:
     """δ(ε) of the best of the runs at ε >= 0, of removing a unit and of adding one: the least of all bounds."""
     profile = SelectedProfile(base, runs, neighbouring)
     full = full_curves(base, runs, neighbouring)
     reach = max(float(curve.epsilons[-1]) for curve in full)
     rdp_A = selected_curve(base, runs, ORDERS, neighbouring)
-    others: list[tuple[HockeyStick, HockeyStick]] = []
+    others: list[Curves] = []
     if np.isfinite(rdp_A).any():
         knots = np.linspace(0.0, reach, _RENYI_KNOTS)
         values = np.array([conversion.delta(ORDERS, rdp_A, float(e)).value for e in knots])
         others.append((HockeyStick(knots, values),) * 2)
-    if isinstance(runs, FixedRuns):
-        others.append(profile._composed())
-    if isinstance(runs, NegativeBinomialRuns):
-        others.append(_simple_curves(base_curves(base, neighbouring), runs))
+    others += [profile._curves(bound) for bound in profile.bounds if bound in ("composition", "simple")]
     results = []
     for direction, curve in enumerate(full):
         e_N = np.union1d(curve.epsilons, np.linspace(0.0, reach, _RENYI_KNOTS)) if others else curve.epsilons

@@ -85,7 +85,7 @@ def _selected_pmf(forward: Any, backward: Any, question: SelectedRuns, step: flo
     deltas = sums[epsilons - first + reach + losses_reach] + question.mean * forward._infinity_mass
     if many is not None:
         deltas = np.minimum(deltas, np.array(many.get_delta_for_epsilon((epsilons * width).tolist())))
-    deltas = np.minimum(deltas + question.mean * rest, 1.0)
+    deltas = np.clip(deltas + question.mean * rest, 0.0, 1.0)
     deltas = np.minimum.accumulate(np.maximum(deltas, -np.expm1(epsilons * width)))
     return create_pmf_pessimistic_connect_dots(step, (epsilons * stride).tolist(), deltas.tolist())
 

@@ -73,8 +73,8 @@ def best_of_runs(curve: HockeyStick, reverse: HockeyStick, runs: RunDistribution
 def _mixture(curve: HockeyStick, a_N: Array, b_N: Array) -> ShiftMixture:
     """max_i (a_i - s b_i)_+ as Σ w_j (1 - s/s_j)_+, from the corners of the upper hull of the points (b, a).
 
-    With v = w/s a term is v (s_j - s)_+, convex in s_j: split over two points of a grid that keep Σ v and Σ v s, it only
-    grows, and by the square of the step.
+    With v = w/s a term is v (s_j - s)_+, convex in s_j: split over two points of a grid that keep Σ v and Σ v s, it
+    only grows, and by the square of the step.
     """
     points_b, points_a = np.append(b_N, 0.0), np.append(a_N, 0.0)
     order = np.lexsort((-points_a, points_b))
@@ -89,6 +89,7 @@ def _mixture(curve: HockeyStick, a_N: Array, b_N: Array) -> ShiftMixture:
     some = weights > 0
     shifts = np.log(weights[some]) - np.log(v[some]) + SLACK
     reach = float(curve.epsilons[-1] - curve.epsilons[0])
+    shifts = np.maximum(shifts, -2 * reach)  # a larger shift is safe, and so far beyond the curve's end all are alike
     step = max(reach / _STEPS, float(curve.epsilons[-1] + min(shifts.max(), LARGEST)) / _MAX_STEPS)
     # so large a shift that one run's δ there is hardly below 1
     apart = shifts > min(LARGEST, _MAX_STEPS * step)
