@@ -203,6 +203,7 @@ LAYERS: list[tuple[str, str, str]] = [
     ("data", "sources, preprocessing, units", "box"),
     ("privacy", "events, accountants, calibration, ledger", "box"),
     ("noise", "distributions, secret streams, samplers", "box"),
+    ("priors", "images of random processes, made from a seed", "box"),
     ("language", "shared blocks of a recipe", "box"),
     ("text", "YAML to a tree with places", "box"),
     ("faults screen progress durable libraries", "leaves: import nothing of ours", "box"),

@@ -149,6 +149,25 @@ def verify(
     verify(path, public_key, max_seconds, max_memory)
 
 
+@app.command()
+@guard_faults
+def prior(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A recipe; with --check weights or a certificate.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="The file of weights; model.init when left out.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Make the images again and compare their digest.")] = False,
+    retrain: Annotated[bool, typer.Option("--retrain", help="With --check: learn the weights again, too.")] = False,
+) -> None:
+    """Learn initial weights from images made from a seed, and from no real data."""
+    from dprecipe.cli.prior import check_prior, make_prior
+
+    if check:
+        check_prior(path, retrain)
+    else:
+        make_prior(path, out, overrides or (), force)
+
+
 for _mechanism in MECHANISMS.values():
     if (_commands := _mechanism.commands) is not None:
         for _name, _command in _commands.COMMANDS.items():

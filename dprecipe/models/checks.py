@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
 from dprecipe.models.geometry import MIN_WIDE_RESNET_SIZE, smallest_size
+from dprecipe.models.prior_checks import find_unusable_prior
 from dprecipe.models.schema import (
     Cnn,
     Convex,
@@ -27,7 +28,8 @@ WEIGHTS = ".safetensors"
 
 def check_data(model: Model, facts: DataFacts) -> list[Finding]:
     """What keeps this model from reading these features or learning these labels (R25x); paths are set, places not."""
-    return [*_labels(model, facts), *_features(model, facts), *_start(model)]
+    prior = find_unusable_prior(model, facts) if isinstance(model, Pretrained) else ()
+    return [*_labels(model, facts), *_features(model, facts), *_start(model), *prior]
 
 
 def find_unsupported(model: Model, mechanism: str, *, fitted: bool, convex: str = "") -> Iterator[Finding]:

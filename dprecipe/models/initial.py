@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from dprecipe.faults import DataFault
 from dprecipe.models.lora import LowRankLayer, add_adapters
 from dprecipe.models.origin import InitialWeights
-from dprecipe.models.schema import Hub, Model, Pretrained, Transformer, Transformers
+from dprecipe.models.prior_checks import check_prior_file
+from dprecipe.models.schema import Hub, Model, Pretrained, Primed, Transformer, Transformers
 from dprecipe.models.zoo.hub import WEIGHTS, SequenceClassifier, folder_of
+from dprecipe.priors.record import read_prior
 
 
 def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> InitialWeights | None:
@@ -27,7 +29,8 @@ def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> Init
     `seed`: of adapters.
 
     Raises:
-        DataFault: there is no such file, or its tensors are not those of the module.
+        DataFault: there is no such file, its tensors are not those of the module, or it is not of the prior that the
+            model declares.
     """
     if not isinstance(model, Pretrained) or not model.starts_elsewhere:
         return None
@@ -39,6 +42,9 @@ def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> Init
         initial = replace(initial, name=f"{name}/{WEIGHTS}")
     else:
         initial = load_initial(module, folder / str(model.init), head)
+        if isinstance(model, Primed) and model.prior is not None:
+            file = read_prior(folder / str(model.init))
+            initial = replace(initial, prior=check_prior_file(initial.name, model, model.prior, file))
     if isinstance(model, Transformer | Hub) and model.lora is not None and model.train == "all":
         add_adapters(module, model.lora, head, seed)
         if not any(isinstance(layer, LowRankLayer) for layer in module.modules()):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from dprecipe.priors.record import PriorFacts
+
 Head = Literal["taken over", "new"]
 
 
@@ -18,3 +20,5 @@ class InitialWeights:
     """`sha256:…` of its bytes."""
     head: Head
     """What became of the last layer: `new` where the file has none of this shape."""
+    prior: PriorFacts | None = None
+    """Of weights that were learned from images made from a seed, where the recipe says so."""

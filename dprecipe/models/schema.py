@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dprecipe.language.base import Block, PositiveFloat, PositiveInt, Text
+from dprecipe.priors.schema import Prior
 
 L2 = Annotated[float, Field(ge=0, le=1e6)]
 REGULARISER = "λ of (λ/2)‖w‖², added to the mean loss; of mechanisms for convex losses"
@@ -86,7 +87,15 @@ class Pretrained(Block):
         return self.init is not None
 
 
-class Mlp(Pretrained):
+class Primed(Pretrained):
+    """A network whose initial weights `dprecipe prior` can learn from images of a random process."""
+
+    prior: Prior | None = Field(
+        None, description="what the weights of `init` were learned from: images made from a seed, no real data"
+    )
+
+
+class Mlp(Primed):
     """A multi-layer perceptron on flattened features."""
 
     kind: Literal["mlp"]
@@ -94,7 +103,7 @@ class Mlp(Pretrained):
     activation: Literal["tanh", "relu"] = "tanh"
 
 
-class Cnn(Pretrained):
+class Cnn(Primed):
     """A convolutional network for images."""
 
     kind: Literal["cnn"]
@@ -105,7 +114,7 @@ class Cnn(Pretrained):
     )
 
 
-class WideResNet(Pretrained):
+class WideResNet(Primed):
     """A wide residual network for images, with group normalisation: Zagoruyko and Komodakis 2016, De et al. 2022."""
 
     kind: Literal["wide_resnet"]
@@ -181,6 +190,9 @@ class GradientBoosting(Block):
 
 Network = LogisticRegression | Mlp | Cnn | WideResNet | Transformer | Timm | Transformers
 """Models that learn by gradient steps; logistic regression can also be fitted at once."""
+
+PrimedNetwork = Mlp | Cnn | WideResNet
+"""Every kind of `Primed`."""
 
 Hub = Timm | Transformers
 """Models of other libraries, whose sizes nobody knows before they are built."""

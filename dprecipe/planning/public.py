@@ -13,14 +13,25 @@ from dprecipe.faults import Finding, Severity
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.plan import Assumption
 from dprecipe.mechanisms.table import list_kinds
-from dprecipe.models.schema import Pretrained
+from dprecipe.models.schema import Pretrained, Primed
 from dprecipe.planning.learning import has_student
 from dprecipe.recipe.root import Recipe
 
 
 def assume_public_weights(recipe: Recipe) -> Iterator[Assumption]:
-    """Whether weights learned elsewhere are public can only be declared."""
-    if isinstance(recipe.model, Pretrained) and recipe.model.starts_elsewhere:
+    """Whether weights learned elsewhere are public, or made from a seed, can only be declared."""
+    model = recipe.model
+    if isinstance(model, Primed) and model.prior is not None:
+        prior = model.prior
+        yield Assumption(
+            "initial_weights",
+            f"the weights that training started from were learned from no real data: made from a seed, from "
+            f"{prior.images:,} images of generator {prior.generator} (version {prior.version}, seed {prior.seed}); "
+            "`dprecipe prior --check` makes the images again and compares their digest, and with --retrain that of the "
+            "weights; neither generator nor seed was chosen by these records",
+            "declaration",
+        )
+    elif isinstance(model, Pretrained) and model.starts_elsewhere:
         yield Assumption(
             "initial_weights",
             "the weights that training began from were learned from public data alone: neither these records nor "

@@ -151,6 +151,8 @@ def _describe_training(plan: Plan, predicate: Predicate) -> str:
         if initial is None
         else f"\nTraining started from the weights in `{plain_text(initial.file)}` ({initial.digest})."
     )
+    if initial is not None and initial.prior is not None:
+        start += f"\nThey were learned from images made from a seed, and from no real data: {initial.prior.images}."
     trained = mechanism_of(plan.mechanism).certificate.describe_run(plan, predicate.mechanism)
     return f"{_describe_model(plan, predicate)}{trained}{start}"
 

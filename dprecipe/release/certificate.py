@@ -178,8 +178,9 @@ def _data_access(plan: Plan, run: RunFacts) -> schema.DataAccess:
         if run.initial is None
         else Access(
             status="declared",
-            text="training started from weights that the recipe declares to be learned from public data alone: the "
-            "file is named under provenance, and the data it was learned from are not covered",
+            text="training started from weights that the recipe declares to be learned from "
+            + ("images made from a seed, and from no real data" if run.initial.prior else "public data alone")
+            + ": the file is named under provenance, and the data it was learned from are not covered",
         ),
         preprocessing=origins.describe_preprocessing(run.data),
         tuning=Access(
@@ -235,7 +236,9 @@ def _provenance(plan: Plan, run: RunFacts) -> schema.Provenance:
         data=run.data,
         initial_weights=None
         if run.initial is None
-        else schema.InitialWeightsFacts(file=run.initial.name, digest=run.initial.digest, head=run.initial.head),
+        else schema.InitialWeightsFacts(
+            file=run.initial.name, digest=run.initial.digest, head=run.initial.head, prior=run.initial.prior
+        ),
         versions=dict(run.versions),
         device=shorten_record(run.device, MAX_DEVICE),
         started=run.started,

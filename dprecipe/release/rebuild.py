@@ -16,7 +16,7 @@ from dprecipe.faults import Fault, PlanRefused, RecipeError
 from dprecipe.mechanisms.plan import Plan, RecipeSource
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models.origin import InitialWeights
-from dprecipe.models.schema import Pretrained
+from dprecipe.models.schema import Pretrained, Primed
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.privacy.events import Charge, Event, charge_from_json, count_events, run_lengths
 from dprecipe.recipe.read import read_source
@@ -89,17 +89,21 @@ def _is_in_order(stated: Predicate, plan: Plan, charges: tuple[Charge, ...]) -> 
     return stated.budget.stop_reason != "completed" or all(charged[event] >= n for event, n in earlier.items())
 
 
-def _plan_again(stated: Predicate, failures: list[str]) -> Plan | None:
+def stated_source(stated: Predicate) -> RecipeSource:
+    """The texts of the recipe that a certificate holds."""
     facts = stated.provenance.recipe
-    source = RecipeSource(
+    return RecipeSource(
         facts.text,
         facts.file,
         facts.overrides,
         tuple((parent.name, parent.text) for parent in facts.parents),
         tuple((attached.name, attached.text) for attached in facts.attachments),
     )
+
+
+def _plan_again(stated: Predicate, failures: list[str]) -> Plan | None:
     try:
-        return make_plan(read_source(source))
+        return make_plan(read_source(stated_source(stated)))
     except (RecipeError, PlanRefused) as error:
         codes = ", ".join(sorted({f"{finding.code} {finding.path}".strip() for finding in error.findings}))
         failures.append(f"provenance.recipe.text: the recipe can't be planned again: {codes}")
@@ -177,13 +181,25 @@ def read_run(stated: Predicate) -> RunFacts:
         published=mechanism_of(stated.mechanism.kind).certificate.read_published(stated.mechanism),
         model=provenance.model,
         data=provenance.data,
-        initial=None if initial is None else InitialWeights(initial.file, initial.digest, initial.head),
+        initial=None if initial is None else InitialWeights(initial.file, initial.digest, initial.head, initial.prior),
         tensors=tuple(ReleasedTensor(t.name, t.shape, t.made_by, t.dtype) for t in stated.tensors),
         generator=stated.randomness.generator,
         sum_dtype=stated.numerics.sum_dtype,
         noise_dtype=stated.numerics.noise_dtype,
         floating_point=stated.numerics.floating_point,
     )
+
+
+def _find_other_prior(stated: Predicate, plan: Plan) -> list[str]:
+    """A prior is of runs whose recipe declares one, and of the images whose digest the recipe states, if it does."""
+    initial = stated.provenance.initial_weights
+    declared = plan.model.prior if isinstance(plan.model, Primed) else None
+    facts = None if initial is None else initial.prior
+    if (declared is None) != (facts is None):
+        return ["provenance.initial_weights.prior: expected exactly for recipes that declare a prior"]
+    if declared is not None and facts is not None and declared.digest not in (None, facts.images):
+        return ["provenance.initial_weights.prior.images: not the digest that the recipe states"]
+    return []
 
 
 def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
@@ -214,6 +230,7 @@ def find_contradictions(stated: Predicate, plan: Plan | None) -> list[str]:
         starts_elsewhere = isinstance(plan.model, Pretrained) and plan.model.starts_elsewhere
         if starts_elsewhere != (stated.provenance.initial_weights is not None):
             result.append("provenance.initial_weights: expected exactly for recipes that name initial weights")
+        result += _find_other_prior(stated, plan)
         insecure = plan.runtime.insecure
         if seed != (None if insecure is None else insecure.seed):
             result.append("randomness.insecure_seed: not what the recipe says")

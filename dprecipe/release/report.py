@@ -296,6 +296,7 @@ def _provenance(predicate: Predicate) -> str:
         ("arithmetic", f"sum {predicate.numerics.sum_dtype}, noise {predicate.numerics.noise_dtype}"),
         ("floating point", predicate.numerics.floating_point),
         *([] if initial is None else [("initial weights", f"{initial.file}, {initial.digest}")]),
+        *([] if initial is None or initial.prior is None else [("images of the prior", initial.prior.images)]),
         (f"device ({NOT_CHECKED})", provenance.device),
         (f"time ({NOT_CHECKED})", f"{provenance.started} to {provenance.finished}"),
         (f"versions ({NOT_CHECKED})", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),

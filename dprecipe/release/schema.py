@@ -23,6 +23,7 @@ from dprecipe.mechanisms.facts import (
     Word,
 )
 from dprecipe.mechanisms.table import import_events, mechanism_facts
+from dprecipe.priors.record import PriorFacts
 from dprecipe.privacy.charge_shapes import charge_type
 from dprecipe.release.facts import Dtype
 
@@ -218,11 +219,12 @@ class Commitment(Block):
 
 
 class InitialWeightsFacts(Block):
-    """The file of weights that training started from, declared to be learned from public data alone."""
+    """The file of weights that training started from, declared to be learned from public data alone, or from none."""
 
     file: Word
     digest: Digest
     head: Literal["taken over", "new"] = Field(description="the last layer: `new` where the file's has another shape")
+    prior: PriorFacts | None = Field(None, description="of weights learned from images made from a seed; else null")
 
 
 class Provenance(Block):

@@ -16,6 +16,7 @@ ORDER = (
     ("faults", "screen", "progress", "durable", "libraries", "__version__"),
     ("text",),
     ("language",),
+    ("priors",),
     ("noise",),
     ("privacy",),
     ("data",),
