@@ -65,7 +65,11 @@ def test_the_file_of_the_declared_prior_is_taken() -> None:
     [
         (None, PRIOR, "says nothing of a prior"),
         (PriorFile(record(), "sha256:" + "3" * 64), PRIOR, "not those that its prior made"),
-        (PriorFile(record(network={"kind": "cnn", "preset": "scattering"}), FACTS.weights), PRIOR, "model.preset differs"),
+        (
+            PriorFile(record(network={"kind": "cnn", "preset": "scattering"}), FACTS.weights),
+            PRIOR,
+            "model.preset differs",
+        ),
         (PriorFile(record(), FACTS.weights), Prior(generator="mixed", seed=1), "seed differ"),
         (PriorFile(record(), FACTS.weights), Prior(generator="spectrum", steps=5), "generator, steps differ"),
         (

@@ -24,7 +24,7 @@ from dprecipe.priors.generate import ImageShape, digest_bytes, make_images
 from dprecipe.priors.record import KEY, PriorFacts, PriorRecord, digest_tensors
 from dprecipe.priors.schema import Prior
 from dprecipe.progress import Progress
-from dprecipe.release.facts import package_versions
+from dprecipe.release.facts import list_versions
 from dprecipe.training.prior.learn import PriorLearner
 from dprecipe.training.program import device_of
 from dprecipe.training.provenance import device_name
@@ -90,7 +90,7 @@ def make_prior(
         facts=PriorFacts(
             images=digest,
             weights=digest_tensors(save(tensors)),
-            versions={name: version for name, version in package_versions().items() if name in ("numpy", "torch")},
+            versions={name: version for name, version in list_versions().items() if name in ("numpy", "torch")},
             device=device_name(place),
         ),
     )
