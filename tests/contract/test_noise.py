@@ -13,6 +13,7 @@ DEVICE_DRAWS = PACKAGE / "training" / "device_draws.py"
 CHECK = PACKAGE / "training" / "noise_check.py"
 LATTICE = PACKAGE / "noise" / "lattice.py"
 STAGES = PACKAGE / "data" / "paid" / "release.py"
+RELEASED = PACKAGE / "data" / "paid" / "stage.py"
 VOTES = PACKAGE / "mechanisms" / "pate" / "train"
 LAST_ITERATE = PACKAGE / "mechanisms" / "pnsgd" / "train"
 
@@ -41,7 +42,8 @@ def test_t6_only_the_gates_draw_noise() -> None:
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.noise.lattice.add_gaussian" in imported(path)} == {
         STAGES
     }
-    assert not {path for path in PACKAGE.rglob("*.py") if "dprecipe.data.paid.release" in imported(path)}
+    assert {p for p in PACKAGE.rglob("*.py") if "dprecipe.data.paid.release" in imported(p)} == {RELEASED}
+    assert not {path for path in PACKAGE.rglob("*.py") if "dprecipe.data.paid.stage.release_stage" in imported(path)}
     assert {path for path in PACKAGE.rglob("*.py") if "dprecipe.training.noise" in imported(path)} == {GATE, CHECK}
     of_noise = {name for name in imported(CHECK) if name.startswith("dprecipe.training.noise.")}
     assert of_noise == {"dprecipe.training.noise.MIN_ON_DEVICE"}, "a number, and nothing that draws"
