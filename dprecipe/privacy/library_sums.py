@@ -77,6 +77,11 @@ def epsilon_of_batches(
 ) -> tuple[str, float]:
     """The accountant's name and ε at δ of sums some of whose batches have a largest or a fixed size, of choices of
     bounded range, and of what the library makes itself; `mu` is that of those without sampling."""
+    from dprecipe.privacy.tuning import recheck
+
+    questions = tuple(questions)
+    if any(isinstance(question, SelectedRuns) and not recheck.can_ask(question) for question, _ in questions):
+        return "dp_accounting", math.inf
     whole, parts, ranges, delta = compose_batches(questions, mu, neighbouring, delta, step)
     value = math.inf if whole is None else float(whole.get_epsilon_for_delta(delta))
     by_curves = epsilon_by_curves(parts, ranges, delta) if ranges else math.inf

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.library_sums import compose_batches
-from dprecipe.privacy.questions import GaussianSum, SelectedRuns, WholeRun
+from dprecipe.privacy.questions import (
+    BoundedRange,
+    CappedSum,
+    FixedSizeSum,
+    GaussianSum,
+    LibraryLoss,
+    SelectedRuns,
+    WholeRun,
+)
 
 Array = NDArray[np.floating[Any]]
 
@@ -28,12 +36,20 @@ _MAX_SHIFT = 10.0
 """No ε is looked at that lies farther beyond one run's losses."""
 
 
+def can_ask(question: SelectedRuns) -> bool:
+    """Whether the library has a distribution of everything that one run releases."""
+    known = GaussianSum | CappedSum | FixedSizeSum | BoundedRange | LibraryLoss
+    return all(isinstance(asked, known) for asked, _ in question.run)
+
+
 def selected_distribution(question: SelectedRuns, neighbouring: Neighbouring, delta: float, step: float) -> Any:
     """dp-accounting's distribution of the best of the runs, on the grid of `step`.
 
     Raises:
-        ValueError: one run is nothing that the library has a distribution of.
+        ValueError: one run has parts that the library has no distribution of (`can_ask`).
     """
+    if not can_ask(question):
+        raise ValueError("the library has no distribution of one run")
     from dp_accounting.pld import privacy_loss_distribution as library
 
     moved = 2.0 if neighbouring is Neighbouring.REPLACE_ONE else 1.0
