@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
+from dprecipe.models.layout import trained_parameters
+from dprecipe.models.schema import Pretrained
+from dprecipe.models.trained import layer_of
 from dprecipe.planning.make import plan as make_plan
 from dprecipe.recipe.read import read
+from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output
 
 FORMATS = ("text", "json")
@@ -44,6 +49,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ),
         ("protects", guarantee.neighbouring.words.format(unit=guarantee.unit)),
         *_position_rows(plan),
+        *_trained_rows(plan),
         ("releases", ", ".join(plan.released)),
         ("digest", plan.digest),
     ]
@@ -58,6 +64,18 @@ def plan_lines(plan: Plan) -> list[str]:
 def assumption_lines(plan: Plan) -> list[str]:
     """What the claim rests on, as lines of text; every certificate states it too."""
     return ["  rests on", *(f"    - {a.text} ({a.checked_by})" for a in plan.assumptions)]
+
+
+def _trained_rows(plan: Plan) -> list[tuple[str, str]]:
+    """The layers that are trained, where the recipe leaves others as they are and the layers are known."""
+    if not isinstance(plan.model, Pretrained) or plan.model.train == "all":
+        return []
+    shapes = expected_shapes(plan) or {}
+    trained = trained_parameters(plan.model, shapes)
+    layers = list(dict.fromkeys(layer_of(name) for name in shapes if name in trained))
+    count, total = (sum(math.prod(shapes[name]) for name in names) for names in (trained, shapes))
+    kept = "the other layers stay as the initial weights have them"
+    return [("trains", f"{', '.join(layers)}: {count:,} of {total:,} parameters; {kept}")] if shapes else []
 
 
 def _position_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dprecipe.data.facts import DataFacts
 from dprecipe.faults import Finding
 from dprecipe.models.geometry import MIN_WIDE_RESNET_SIZE, smallest_size
+from dprecipe.models.layout import layer_shapes
 from dprecipe.models.prior_checks import find_unusable_prior
 from dprecipe.models.schema import (
     Cnn,
@@ -17,10 +18,12 @@ from dprecipe.models.schema import (
     Pretrained,
     Regression,
     Timm,
+    TrainedLayers,
     Transformer,
     Transformers,
     WideResNet,
 )
+from dprecipe.models.trained import find_unknown_layers
 
 WEIGHTS = ".safetensors"
 """How files of weights end. Those of torch's own format may run code when they are read."""
@@ -29,7 +32,8 @@ WEIGHTS = ".safetensors"
 def check_data(model: Model, facts: DataFacts) -> list[Finding]:
     """What keeps this model from reading these features or learning these labels (R25x); paths are set, places not."""
     prior = find_unusable_prior(model, facts) if isinstance(model, Pretrained) else ()
-    return [*_labels(model, facts), *_features(model, facts), *_start(model), *prior]
+    findings = [*_labels(model, facts), *_features(model, facts), *_start(model), *prior]
+    return findings or list(_layers(model, facts))
 
 
 def find_unsupported(model: Model, mechanism: str, *, fitted: bool, convex: str = "") -> Iterator[Finding]:
@@ -175,19 +179,28 @@ def _start(model: Model) -> Iterator[Finding]:
             f"file that ends in {WEIGHTS}",
             "model.init",
         )
-    if model.train == "head" and adapted:
+    if isinstance(model.train, TrainedLayers) and (model.train.from_ is None) == (model.train.only is None):
+        both = model.train.only is not None
         yield Finding(
             "R257",
-            "train: head leaves the layers alone that lora adapts",
+            "model.train says twice which layers are trained" if both else "model.train names no layers",
+            "remove model.train.from or model.train.only" if both else "write {from: layer} or {only: [layers]}",
+            "model.train",
+        )
+    if model.train != "all" and adapted:
+        yield Finding(
+            "R257",
+            "model.train leaves layers alone that lora adapts",
             "remove model.lora, or model.train: with lora the last layer is trained anyway",
             "model.lora",
         )
     elif model.starts_elsewhere:
         return
-    elif model.train == "head":
+    elif model.train != "all":
+        below = "below the last layer" if model.train == "head" else "of the other layers"
         yield Finding(
             "R257",
-            "the weights below the last layer are neither trained nor given",
+            f"the weights {below} are neither trained nor given",
             "set model.init to a file of public weights, or remove model.train",
             "model.train",
         )
@@ -198,6 +211,15 @@ def _start(model: Model) -> Iterator[Finding]:
             "set model.init to a file of public weights, or remove model.lora",
             "model.lora",
         )
+
+
+def _layers(model: Model, facts: DataFacts) -> Iterator[Finding]:
+    """The layers that are trained are the network's. Those of other libraries are known once they are built."""
+    if not isinstance(model, Pretrained) or not isinstance(model.train, TrainedLayers):
+        return
+    shapes = layer_shapes(model, facts.shape, facts.classes, facts.vocabulary)
+    if shapes is not None:
+        yield from find_unknown_layers(model.train, list(shapes))
 
 
 def _images(model: Cnn | WideResNet | Timm, facts: DataFacts) -> list[Finding]:

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -18,7 +19,8 @@ from dprecipe.faults import DataFault
 from dprecipe.models.lora import LowRankLayer, add_adapters
 from dprecipe.models.origin import InitialWeights
 from dprecipe.models.prior_checks import check_prior_file
-from dprecipe.models.schema import Hub, Model, Pretrained, Primed, Transformer, Transformers
+from dprecipe.models.schema import Hub, Model, Pretrained, Primed, TrainedLayers, Transformer, Transformers
+from dprecipe.models.trained import find_unknown_layers, select_tensors
 from dprecipe.models.zoo.hub import WEIGHTS, SequenceClassifier, folder_of
 from dprecipe.priors.record import read_prior
 
@@ -29,11 +31,41 @@ def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> Init
     `seed`: of adapters.
 
     Raises:
-        DataFault: there is no such file, its tensors are not those of the module, or it is not of the prior that the
-            model declares.
+        DataFault: there is no such file, its tensors are not those of the module, it is not of the prior that the
+            model declares, or `model` names layers that the module does not have.
     """
-    if not isinstance(model, Pretrained) or not model.starts_elsewhere:
+    if not isinstance(model, Pretrained):
         return None
+    initial = _start(model, module, folder, seed) if model.starts_elsewhere else None
+    if model.train == "head" or isinstance(model.train, TrainedLayers):
+        trained = _find_trained(model.train, module)
+        if initial is not None and initial.head == "new" and not head_of(module) <= trained:
+            raise DataFault(
+                f"{initial.name} has no last layer of this number of classes, so it starts from the seed, and "
+                "model.train leaves it untrained",
+                "train the last layer too, or name weights of as many classes",
+            )
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad_(name in trained)
+    return initial
+
+
+def _find_trained(spec: TrainedLayers | Literal["head"], module: nn.Module) -> frozenset[str]:
+    """The names of the parameters that are trained.
+
+    Raises:
+        DataFault: a name is that of no layer.
+    """
+    if not isinstance(spec, TrainedLayers):
+        return head_of(module)
+    names = [name for name, _ in module.named_parameters()]
+    for finding in find_unknown_layers(spec, names):
+        raise DataFault(f"{finding.path}: {finding.message}", finding.remedy)
+    return select_tensors(spec, names)
+
+
+def _start(model: Pretrained, module: nn.Module, folder: Path, seed: int) -> InitialWeights:
+    """Take over weights that were learned elsewhere; adapters are put beside them where `model` has any."""
     head = head_of(module)
     if isinstance(model, Transformers):
         place = folder_of(model, folder)
@@ -49,9 +81,6 @@ def start_from(model: Model, module: nn.Module, folder: Path, seed: int) -> Init
         add_adapters(module, model.lora, head, seed)
         if not any(isinstance(layer, LowRankLayer) for layer in module.modules()):
             raise DataFault("no layer before the last is linear: lora has nothing to adapt", "remove model.lora")
-    elif model.train == "head":
-        for name, parameter in module.named_parameters():
-            parameter.requires_grad_(name in head)
     return initial
 
 

@@ -22,10 +22,12 @@ from dprecipe.models.schema import (
     RandomForest,
     SoftmaxRegression,
     Timm,
+    TrainedLayers,
     Transformer,
     Transformers,
     WideResNet,
 )
+from dprecipe.models.trained import layer_of, select_tensors
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -100,7 +102,7 @@ def layer_sizes(model: Model, shape: tuple[int, ...], classes: int, vocabulary: 
     sizes: dict[str, int] = {}
     learned = trained_parameters(model, tensors)
     for name in (name for name in tensors if name in learned):
-        layer = name.rpartition(".")[0]
+        layer = layer_of(name)
         if isinstance(model, Transformer) and model.lora is not None and layer != "head":
             after, before = tensors[name]
             sizes |= {f"{layer}.down": model.lora.rank * before, f"{layer}.up": model.lora.rank * after}
@@ -115,9 +117,9 @@ def trained_parameters(model: Model, names: Iterable[str]) -> frozenset[str]:
     if isinstance(model, Transformer) and model.lora is not None:
         layers = ("mix_in.weight", "mix_out.weight", "up.weight", "down.weight")
         return frozenset(name for name in listed if name.startswith("head.") or name.endswith(layers))
-    if isinstance(model, Pretrained) and model.train == "head":
-        return frozenset(listed[-2:])
-    return frozenset(listed)
+    if not isinstance(model, Pretrained) or model.train == "all":
+        return frozenset(listed)
+    return select_tensors(model.train, listed) if isinstance(model.train, TrainedLayers) else frozenset(listed[-2:])
 
 
 def _all(parts: Iterable[Shapes]) -> Iterator[tuple[str, tuple[int, ...]]]:

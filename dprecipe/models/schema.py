@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
-from dprecipe.language.base import Block, PositiveFloat, PositiveInt, Text
+from dprecipe.language.base import Block, NonNegativeInt, PositiveFloat, PositiveInt, Text, word_form
 from dprecipe.priors.schema import Prior
 
 L2 = Annotated[float, Field(ge=0, le=1e6)]
@@ -73,13 +73,29 @@ class Lora(Block):
     alpha: PositiveFloat = Field(16.0, description="adapters count alpha / rank times")
 
 
+LayerName = Annotated[str, Field(min_length=1, max_length=200)] | NonNegativeInt
+"""A layer, or a part that holds several, by its name in the network; layers of a sequence are numbered."""
+
+
+class TrainedLayers(Block):
+    """Which layers are trained: one of the two keys. The others stay as `init` has them."""
+
+    from_: LayerName | None = Field(None, alias="from", description="this layer, and all behind it")
+    only: Annotated[tuple[LayerName, ...], Field(min_length=1, max_length=100)] | None = Field(
+        None, description="layers by name; `*` stands for any characters, `?` for one"
+    )
+
+
 class Pretrained(Block):
     """What a network starts from, and what of it is trained."""
 
     init: Text | None = Field(
         None, description="safetensors file of initial weights that were learned from public data alone"
     )
-    train: Literal["all", "head"] = Field("all", description="`head`: the last layer, on top of fixed weights")
+    train: Annotated[
+        Annotated[Literal["all", "head"], Tag("word")] | Annotated[TrainedLayers, Tag("block")],
+        Discriminator(lambda value: "block" if word_form(value) == "block" else "word"),
+    ] = Field("all", description="`head`: the last layer, on top of fixed weights; or the layers by name")
 
     @property
     def starts_elsewhere(self) -> bool:

@@ -195,7 +195,7 @@ def describe_form(form: Expect) -> str:
 def _plural(form: Expect) -> str:
     if form.blocks or form.values:
         return "blocks"
-    return "numbers" if form.number else "whole numbers" if form.whole else describe_form(form)
+    return "numbers" if form.number else "whole numbers" if form.whole and not form.text else describe_form(form)
 
 
 def _describe_block(form: Expect) -> str:

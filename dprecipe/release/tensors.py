@@ -14,7 +14,7 @@ from dprecipe.data.facts import describe_data
 from dprecipe.faults import Fault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models import layout
-from dprecipe.models.schema import Trees
+from dprecipe.models.schema import Pretrained, TrainedLayers, Trees
 from dprecipe.release.schema import Predicate
 from dprecipe.release.untrusted import ContentError, parse_object
 
@@ -65,8 +65,17 @@ def _compare_with_recipe(stated: Predicate, plan: Plan) -> list[str]:
     if expected is None:
         if isinstance(plan.model, Trees):
             return _check_trees(stated, plan)
-        unsupported = [t for t in stated.tensors if t.made_by == "noisy_steps" and t.dtype not in TRAINABLE]
-        return [f"tensors: {t.name!a} is {t.dtype}, but noisy steps make {', '.join(TRAINABLE)}" for t in unsupported]
+        noisy = [t for t in stated.tensors if t.made_by == "noisy_steps"]
+        named = layout.trained_parameters(plan.model, (t.name for t in noisy)) if _names_all_trained(plan) else None
+        return [
+            f"tensors: {t.name!a} is {t.dtype}, but noisy steps make {', '.join(TRAINABLE)}"
+            for t in noisy
+            if t.dtype not in TRAINABLE
+        ] + [
+            f"tensors: {t.name!a} is not trained by the recipe, but made_by says otherwise"
+            for t in noisy
+            if named is not None and t.name not in named
+        ]
     stated_tensors = {t.name: (t.shape, t.dtype) for t in stated.tensors}
     problems = [
         f"tensors: the recipe's model has {name!a}, the certificate does not"
@@ -82,11 +91,20 @@ def _compare_with_recipe(stated: Predicate, plan: Plan) -> list[str]:
         if name in stated_tensors and stated_tensors[name] != (shape, "F32")
     ]
     trained = layout.trained_parameters(plan.model, expected)
+    initial = stated.provenance.initial_weights
+    if initial is not None and initial.head == "new" and not trained.issuperset(list(expected)[-2:]):
+        problems.append("provenance.initial_weights.head: new, but the recipe does not train the last layer")
     return problems + [
-        f"tensors: {t.name!a} is {'not ' if t.name in trained else ''}trained by the recipe, but made_by says otherwise"
+        f"tensors: {t.name!a} is {'' if t.name in trained else 'not '}trained by the recipe, but made_by says otherwise"
         for t in stated.tensors
         if t.name in expected and (t.name in trained) != (t.made_by == "noisy_steps")
     ]
+
+
+def _names_all_trained(plan: Plan) -> bool:
+    """Whether the recipe names the trained layers one by one, so that no order of layers is needed to know them."""
+    train = plan.model.train if isinstance(plan.model, Pretrained) else "all"
+    return isinstance(train, TrainedLayers) and train.only is not None
 
 
 def _check_trees(stated: Predicate, plan: Plan) -> list[str]:

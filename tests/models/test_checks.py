@@ -17,6 +17,7 @@ from dprecipe.models.schema import (
     Model,
     RandomForest,
     SoftmaxRegression,
+    TrainedLayers,
     Transformer,
     Transformers,
     WideResNet,
@@ -124,6 +125,10 @@ def test_what_only_hidden_steps_have_a_use_for(model: Model, fitted: bool, path:
 TEXT = Transformer(kind="transformer", vocabulary=9)
 
 
+def part(**written: object) -> TrainedLayers:
+    return TrainedLayers.model_validate(written)
+
+
 @pytest.mark.parametrize(
     ("change", "shape", "vocabulary", "codes"),
     [
@@ -139,6 +144,12 @@ TEXT = Transformer(kind="transformer", vocabulary=9)
         ({"lora": Lora(), "init": "w.safetensors"}, (5,), 9, []),
         ({"train": "head", "init": "w.safetensors"}, (5,), 9, []),
         ({"lora": Lora(), "train": "head", "init": "w.safetensors"}, (5,), 9, ["R257"]),
+        ({"train": part(only=("layers.0", "head")), "init": "w.safetensors"}, (5,), 9, []),
+        ({"train": part(only=("layers.2", "heads")), "init": "w.safetensors"}, (5,), 9, ["R285", "R285"]),
+        ({"train": part(only=("head",))}, (5,), 9, ["R257"]),
+        ({"train": part(), "init": "w.safetensors"}, (5,), 9, ["R257"]),
+        ({"train": part(**{"from": "head"}, only=("head",)), "init": "w.safetensors"}, (5,), 9, ["R257"]),
+        ({"lora": Lora(), "train": part(only=("head",)), "init": "w.safetensors"}, (5,), 9, ["R257"]),
     ],
 )
 def test_a_transformer(change: dict, shape: tuple[int, ...], vocabulary: int | None, codes: list[str]) -> None:

@@ -16,9 +16,10 @@ from safetensors.torch import save_file  # noqa: E402
 from dprecipe.faults import DataFault  # noqa: E402
 from dprecipe.models.build import build  # noqa: E402
 from dprecipe.models.initial import head_of, start_from  # noqa: E402
-from dprecipe.models.layout import layer_sizes  # noqa: E402
+from dprecipe.models.layout import layer_sizes, trained_parameters  # noqa: E402
 from dprecipe.models.lora import LowRankLayer, add_adapters, merge_adapters  # noqa: E402
-from dprecipe.models.schema import Cnn, Lora, Mlp, Model, Transformer, WideResNet  # noqa: E402
+from dprecipe.models.schema import Cnn, Lora, Mlp, Model, TrainedLayers, Transformer, WideResNet  # noqa: E402
+from dprecipe.models.trained import select_tensors  # noqa: E402
 
 MLP = Mlp(kind="mlp", hidden=(6, 5))
 TEXT = Transformer(kind="transformer", width=8, heads=2, vocabulary=11)
@@ -66,6 +67,47 @@ def test_a_last_layer_of_other_classes_starts_anew(model: Model, shape: tuple[in
         expected = (fresh if name in head_of(module) else source).state_dict()[name]
         assert torch.equal(tensor, expected)
     assert not torch.equal(next(module.parameters()), next(fresh.parameters()))
+
+
+PARTS = [
+    (MLP, (4,), {"from": 3}),
+    (Cnn(kind="cnn", preset="lenet-norm"), (1, 12, 12), {"only": ("4", 12)}),
+    (WideResNet(kind="wide_resnet", depth=10, width=1), (1, 4, 4), {"from": "2.norm_2"}),
+    (WideResNet(kind="wide_resnet", depth=10, width=1), (1, 4, 4), {"only": ("*norm_?", "around", "3.around")}),
+    (TEXT, (5,), {"from": "layers.1"}),
+    (TEXT, (5,), {"only": ("layers.*.norm_?", "head")}),
+]
+
+
+@pytest.mark.parametrize(("model", "shape", "written"), PARTS)
+def test_layers_by_name_are_what_is_trained(
+    model: Model, shape: tuple[int, ...], written: dict, tmp_path: Path
+) -> None:
+    save_file(build(model, shape, 3, 1).state_dict(), tmp_path / "w.safetensors")
+    module, spec = build(model, shape, 3, 2), like(model, train=TrainedLayers.model_validate(written))
+    if "around" in str(written):  # a part of a block is named with it
+        with pytest.raises(DataFault, match=r"model.train.only.1: 'around' is no layer of this network"):
+            start_from(spec, module, tmp_path, 0)
+        return
+    start_from(spec, module, tmp_path, 0)
+    names = [name for name, _ in module.named_parameters()]
+    assert trained(module) == select_tensors(spec.train, names) == trained_parameters(spec, module.state_dict())
+    assert 0 < len(trained(module)) < len(names)
+    sizes: dict[str, int] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            owner = name.rpartition(".")[0]
+            sizes[owner] = sizes.get(owner, 0) + parameter.numel()
+    assert layer_sizes(spec, shape, 3) == tuple(sizes.values())
+
+
+def test_a_new_last_layer_has_to_be_trained(tmp_path: Path) -> None:
+    save_file(build(MLP, (4,), 7, 1).state_dict(), tmp_path / "w.safetensors")
+    part = TrainedLayers(only=(1,))
+    with pytest.raises(DataFault, match=r"starts from the seed, and model\.train leaves it untrained"):
+        start_from(like(MLP, train=part), build(MLP, (4,), 3, 2), tmp_path, 0)
+    start_from(like(MLP, train=TrainedLayers(only=(1, 5))), build(MLP, (4,), 3, 2), tmp_path, 0)
+    start_from(like(MLP, train=part), build(MLP, (4,), 7, 2), tmp_path, 0)
 
 
 def test_without_a_file_nothing_is_done(tmp_path: Path) -> None:

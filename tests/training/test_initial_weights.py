@@ -101,6 +101,47 @@ def test_a_release_starts_another_run(small: Small, tmp_path: Path, train: str) 
     load(second)
 
 
+FROZEN = "model={kind: mlp, hidden: [12], activation: relu, init: start/model.safetensors, train: {only: [1]}}"
+
+
+@pytest.mark.usefixtures("begun")
+def test_frozen_layers_are_released_bit_for_bit(small: Small, tmp_path: Path) -> None:
+    """Clip norms by layer count the trained layer alone; an average and weight decay leave the others as they are."""
+    plan = small(
+        FROZEN,
+        "training.steps=30",
+        "mechanism.clip={mode: per_layer, norms: [0.7]}",
+        "training.average={kind: ema, decay: 0.9}",
+        "training.optimizer={kind: sgd, lr: 0.5, weight_decay: 0.1}",
+    )
+    release = run(plan, tmp_path / "run").release
+    dprecipe.verify(release)
+    before, after = (load_file(f / "model.safetensors") for f in (tmp_path / "start", release))
+    assert {name for name in before if not torch.equal(before[name], after[name])} == {"1.weight", "1.bias"}
+    content = json.loads((release / "certificate.json").read_text("utf-8"))
+    tensors = content["predicate"]["tensors"]
+    assert {t["name"]: t["made_by"] for t in tensors} == {
+        "1.bias": "noisy_steps",
+        "1.weight": "noisy_steps",
+        "3.bias": "file",
+        "3.weight": "file",
+    }
+    next(t for t in tensors if t["name"] == "1.bias")["made_by"] = "file"
+    (release / "certificate.json").write_bytes(to_bytes(content))
+    with pytest.raises(CertificateInvalid, match=r"'1.bias' is trained by the recipe, but made_by says otherwise"):
+        dprecipe.verify(release)
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_certificate_can_not_say_that_a_frozen_last_layer_is_new(small: Small, tmp_path: Path) -> None:
+    release = run(small(FROZEN, "training.steps=30"), tmp_path / "run").release
+    content = json.loads((release / "certificate.json").read_text("utf-8"))
+    content["predicate"]["provenance"]["initial_weights"]["head"] = "new"
+    (release / "certificate.json").write_bytes(to_bytes(content))
+    with pytest.raises(CertificateInvalid, match="does not train the last layer"):
+        dprecipe.verify(release)
+
+
 def test_a_module_from_python_brings_its_own(begun: Small, tmp_path: Path) -> None:
     own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     with pytest.raises(UsageFault, match="nothing reads the weights"):
