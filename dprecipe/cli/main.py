@@ -87,11 +87,14 @@ def plan(
     recipe: RecipePath,
     overrides: Overrides = None,
     output: Annotated[str, typer.Option("--format", help="text or json")] = "text",
+    compare_accountants: Annotated[
+        bool, typer.Option("--compare-accountants", help="Also print what other accountants say; none is the claim.")
+    ] = False,
 ) -> None:
     """Solve for the free variable; print what a run will spend and release."""
     from dprecipe.cli.plan import plan
 
-    plan(recipe, overrides or (), output)
+    plan(recipe, overrides or (), output, compare_accountants)
 
 
 @app.command()

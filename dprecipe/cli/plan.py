@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dprecipe.faults import UsageFault
 from dprecipe.mechanisms.plan import Plan
@@ -16,11 +17,14 @@ from dprecipe.recipe.read import read
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output
 
+if TYPE_CHECKING:
+    from dprecipe.privacy.comparison import Comparison
+
 FORMATS = ("text", "json")
 
 
-def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text") -> None:
-    """Solve for the free variable and print the plan.
+def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text", compare: bool = False) -> None:
+    """Solve for the free variable and print the plan; with `compare`, also what other accountants say of its events.
 
     Raises:
         RecipeError, PlanRefused: the recipe has no plan.
@@ -29,10 +33,12 @@ def plan(recipe: Path, overrides: Sequence[str] = (), output: str = "text") -> N
     if output not in FORMATS:
         raise UsageFault(f"unknown format {output}", f"choose one of {', '.join(FORMATS)}")
     result = make_plan(read(recipe, overrides))
+    comparisons = _compare(result) if compare else ()
     if output == "json":
-        show_document(as_json(result.to_json()))
+        more = {"comparison": [row.to_json() for row in comparisons]} if compare else {}
+        show_document(as_json({**result.to_json(), **more}))
     else:
-        write_output([*plan_lines(result), *assumption_lines(result)])
+        write_output([*plan_lines(result), *assumption_lines(result), *comparison_lines(result, comparisons)])
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -76,6 +82,36 @@ def _trained_rows(plan: Plan) -> list[tuple[str, str]]:
     count, total = (sum(math.prod(shapes[name]) for name in names) for names in (trained, shapes))
     kept = "the other layers stay as the initial weights have them"
     return [("trains", f"{', '.join(layers)}: {count:,} of {total:,} parameters; {kept}")] if shapes else []
+
+
+def comparison_lines(plan: Plan, comparisons: Sequence[Comparison]) -> list[str]:
+    """What each accountant says, as lines of text; no lines without any."""
+    if not comparisons:
+        return []
+    guarantee = plan.guarantee
+    rows = [
+        (
+            row.accountant,
+            "-" if row.epsilon is None else f"{row.epsilon:g}{'' if row.holds else ' (no guarantee)'}",
+            row,
+        )
+        for row in comparisons
+    ]
+    name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return [
+        f"  other accountants, at δ = {guarantee.delta:g}; the claim is ε = {guarantee.epsilon:g} by "
+        f"{guarantee.accountant}, and none of these",
+        *(
+            f"    {name.ljust(name_width)}  {value.ljust(value_width)}  {row.source}{row.note and f'; {row.note}'}"
+            for name, value, row in rows
+        ),
+    ]
+
+
+def _compare(plan: Plan) -> tuple[Comparison, ...]:
+    from dprecipe.privacy.comparison import compare_accountants
+
+    return compare_accountants(plan.events, plan.budget.delta, plan.budget.neighbouring)
 
 
 def _position_rows(plan: Plan) -> list[tuple[str, str]]:

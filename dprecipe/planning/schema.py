@@ -33,28 +33,37 @@ def plan_schema() -> Schema:
         profile={"type": "array", "items": point},
     )
     guarantee["properties"]["by_position"] = {"type": "array", "items": at, "minItems": 1, "maxItems": 1000}
+    row = _object(
+        accountant=TEXT, epsilon={"type": ["number", "null"]}, holds={"type": "boolean"}, source=TEXT, note=TEXT
+    )
     kinds, definitions = _details()
+    document = _object(
+        schema={"const": "dprecipe.plan/v1"},
+        recipe=_object(name=TEXT, digest=DIGEST),
+        digest=DIGEST,
+        mechanism=TEXT,
+        solved={"type": "object", "additionalProperties": NUMBER},
+        steps=COUNT,
+        sampling_rate={"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
+        events={"type": "array", "items": {"oneOf": charge_schemas()}, "minItems": 1},
+        guarantee=guarantee,
+        budget=_object(epsilon=NUMBER, delta=NUMBER),
+        released={"type": "array", "items": TEXT},
+        assumptions={
+            "type": "array",
+            "items": _object(id=TEXT, text=TEXT, checked_by={"enum": ["code", "test", "declaration"]}),
+        },
+        details={"type": "object", "description": "the mechanism's own constants"},
+    )
+    document["properties"]["comparison"] = {
+        "type": "array",
+        "items": row,
+        "description": "with --compare-accountants: what others say of the same events; never the claim",
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dprecipe plan",
-        **_object(
-            schema={"const": "dprecipe.plan/v1"},
-            recipe=_object(name=TEXT, digest=DIGEST),
-            digest=DIGEST,
-            mechanism=TEXT,
-            solved={"type": "object", "additionalProperties": NUMBER},
-            steps=COUNT,
-            sampling_rate={"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
-            events={"type": "array", "items": {"oneOf": charge_schemas()}, "minItems": 1},
-            guarantee=guarantee,
-            budget=_object(epsilon=NUMBER, delta=NUMBER),
-            released={"type": "array", "items": TEXT},
-            assumptions={
-                "type": "array",
-                "items": _object(id=TEXT, text=TEXT, checked_by={"enum": ["code", "test", "declaration"]}),
-            },
-            details={"type": "object", "description": "the mechanism's own constants"},
-        ),
+        **document,
         "allOf": kinds,
         "$defs": definitions,
     }

@@ -88,6 +88,9 @@ class Event:
     hides_iterates: ClassVar[bool] = False
     """Whether nothing of it is seen before its end. If it is restarted, or continued by a later attempt, it still
     releases one transcript and is charged once."""
+    decides_sequel: ClassVar[bool] = False
+    """Whether results decide how many of these, or of other events, follow: a filter bounds their Rényi divergences and
+    μ, and theorems that fix all events in advance don't apply."""
     cross_check_tolerance: ClassVar[tuple[float, float]] = (1e-3, 2e-4)
     """How far the cross-check accountant's ε may lie above the claim: (relative, absolute). Both are upper bounds of
     one true ε, computed on different grids. For q from 1e-4 to 0.9, σ from 0.4 to 30 and up to 100,000 steps, the other

@@ -1,10 +1,12 @@
-"""`dprecipe plan` as text: what a descent in many stages is told as."""
+"""`dprecipe plan`: what a descent in many stages is told as, and what other accountants say."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from dprecipe.cli import plan as command
 from dprecipe.cli.plan import plan_lines
@@ -12,6 +14,7 @@ from dprecipe.faults import UsageFault
 from dprecipe.planning.make import plan
 from dprecipe.recipe.read import read_text
 from dprecipe.recipe.starters import make_starter
+from dprecipe.schemas import SCHEMAS
 
 
 def test_what_does_not_move_is_no_range() -> None:
@@ -28,3 +31,37 @@ def test_what_does_not_move_is_no_range() -> None:
 def test_an_unknown_format_is_wrong_usage() -> None:
     with pytest.raises(UsageFault, match="unknown format xml"):
         command.plan(Path("recipes/quickstart.yaml"), output="xml")
+
+
+def test_other_accountants_stand_beside_the_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = Path("recipes/quickstart.yaml")
+    command.plan(recipe)
+    alone = capsys.readouterr().out
+    command.plan(recipe, compare=True)
+    compared = capsys.readouterr().out
+    assert compared.startswith(alone)
+    assert "other accountants" not in alone
+    heading, *rows = compared.removeprefix(alone).splitlines()
+    assert "the claim is ε = " in heading
+    assert heading.endswith("and none of these")
+    assert [row.split()[0] for row in rows][:3] == [
+        "basic_composition",
+        "strong_composition_as_printed",
+        "strong_composition",
+    ]
+    assert "(no guarantee)" in rows[1]
+    assert "(no guarantee)" not in "".join(rows[2:])
+
+
+def test_other_accountants_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = Path("recipes/quickstart.yaml")
+    command.plan(recipe, output="json")
+    alone = json.loads(capsys.readouterr().out)
+    command.plan(recipe, output="json", compare=True)
+    compared = json.loads(capsys.readouterr().out)
+    Draft202012Validator(SCHEMAS["plan.schema.json"]()).validate(compared)
+    rows = compared.pop("comparison")
+    assert compared == alone, "the plan and its digest know nothing of a comparison"
+    assert {row["accountant"] for row in rows if not row["holds"]} == {"strong_composition_as_printed"}
+    claim = next(row for row in rows if row["accountant"] == "pld")
+    assert claim["epsilon"] == alone["guarantee"]["epsilon"]

@@ -126,6 +126,7 @@ class NoisyThreshold(UnitGaussian):
     """
 
     kind: ClassVar[str] = "noisy_threshold"
+    decides_sequel: ClassVar[bool] = True
 
     def noise_distribution(self) -> Distribution:
         from dprecipe.noise.distributions import Distribution
@@ -147,6 +148,7 @@ class FilterRest(UnitGaussian):
     """
 
     kind: ClassVar[str] = "filter_rest"
+    decides_sequel: ClassVar[bool] = True
 
     def describe_sensitivity(self) -> str:
         return "whatever the filter still allowed: as much as this noise, by 1"
