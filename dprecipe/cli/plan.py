@@ -18,7 +18,7 @@ from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output
 
 if TYPE_CHECKING:
-    from dprecipe.privacy.comparison import Comparison
+    from dprecipe.privacy.comparison import AccountantRow
 
 FORMATS = ("text", "json")
 
@@ -84,31 +84,28 @@ def _trained_rows(plan: Plan) -> list[tuple[str, str]]:
     return [("trains", f"{', '.join(layers)}: {count:,} of {total:,} parameters; {kept}")] if shapes else []
 
 
-def comparison_lines(plan: Plan, comparisons: Sequence[Comparison]) -> list[str]:
+def comparison_lines(plan: Plan, comparisons: Sequence[AccountantRow]) -> list[str]:
     """What each accountant says, as lines of text; no lines without any."""
     if not comparisons:
         return []
     guarantee = plan.guarantee
-    rows = [
-        (
-            row.accountant,
-            "-" if row.epsilon is None else f"{row.epsilon:g}{'' if row.holds else ' (no guarantee)'}",
-            row,
-        )
+    values = [
+        "-" if row.epsilon is None else f"{row.epsilon:g}{'' if row.holds else ' (no guarantee)'}"
         for row in comparisons
     ]
-    name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    name_width, value_width = max(len(row.accountant) for row in comparisons), max(map(len, values))
     return [
         f"  other accountants, at δ = {guarantee.delta:g}; the claim is ε = {guarantee.epsilon:g} by "
         f"{guarantee.accountant}, and none of these",
         *(
-            f"    {name.ljust(name_width)}  {value.ljust(value_width)}  {row.source}{row.note and f'; {row.note}'}"
-            for name, value, row in rows
+            f"    {row.accountant.ljust(name_width)}  {value.ljust(value_width)}  {row.source}"
+            f"{row.note and f'; {row.note}'}"
+            for row, value in zip(comparisons, values, strict=True)
         ),
     ]
 
 
-def _compare(plan: Plan) -> tuple[Comparison, ...]:
+def _compare(plan: Plan) -> tuple[AccountantRow, ...]:
     from dprecipe.privacy.comparison import compare_accountants
 
     return compare_accountants(plan.events, plan.budget.delta, plan.budget.neighbouring)

@@ -27,7 +27,7 @@ _MAX_EPSILON = 700.0
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class AccountantRow:
     """What one accountant says of some charges.
 
     `epsilon` is an upper bound at the claim's δ where `holds`; otherwise it is what a paper printed, and no guarantee.
@@ -50,7 +50,9 @@ class Comparison:
         }
 
 
-def compare_accountants(charges: Iterable[Charge], delta: float, neighbouring: Neighbouring) -> tuple[Comparison, ...]:
+def compare_accountants(
+    charges: Iterable[Charge], delta: float, neighbouring: Neighbouring
+) -> tuple[AccountantRow, ...]:
     """ε at δ by each accountant, from the oldest composition theorem to the tightest; six digits, rounded up.
 
     Guarantees: the composition of the charges is (ε, δ)-DP under `neighbouring` by every row that `holds` and has an ε.
@@ -90,7 +92,7 @@ _ACCOUNTANTS = {
 _NO_CURVE = "no Rényi divergence is known at these orders"
 
 
-def _theorems(charges: tuple[Charge, ...], delta: float, work: Workload) -> list[Comparison]:
+def _theorems(charges: tuple[Charge, ...], delta: float, work: Workload) -> list[AccountantRow]:
     """The rows of the theorems that compose (ε, δ), from what each event costs alone."""
     steps = count_events(charges)
     differ = len({charge.event for charge in charges}) > 1
@@ -117,13 +119,15 @@ def _theorems(charges: tuple[Charge, ...], delta: float, work: Workload) -> list
     ]
 
 
-def _row(accountant: str, source: str, epsilon: float | None, note: str, holds: bool = True) -> Comparison:
+def _row(accountant: str, source: str, epsilon: float | None, note: str, holds: bool = True) -> AccountantRow:
     if epsilon is None or not epsilon < math.inf:
-        return Comparison(accountant, None, holds, source, note or "no bound is known")
-    return Comparison(accountant, rounding.round_up(epsilon), holds, source, note)
+        return AccountantRow(accountant, None, holds, source, note or "no bound is known")
+    return AccountantRow(accountant, rounding.round_up(epsilon), holds, source, note)
 
 
-def _ask(charges: tuple[Charge, ...], delta: float, relation: Neighbouring, accountant: str, source: str) -> Comparison:
+def _ask(
+    charges: tuple[Charge, ...], delta: float, relation: Neighbouring, accountant: str, source: str
+) -> AccountantRow:
     answer = accountants.epsilon_answer(charges, delta, relation, accountant)
     if answer.value < math.inf:
         note = "" if answer.accountant == accountant else f"by {answer.accountant}"
@@ -132,7 +136,7 @@ def _ask(charges: tuple[Charge, ...], delta: float, relation: Neighbouring, acco
     return _row(accountant, source, answer.value, note)
 
 
-def _moments(work: Workload, delta: float) -> Comparison:
+def _moments(work: Workload, delta: float) -> AccountantRow:
     """δ = min exp(α(λ) - λε) over λ = 1 … 32: the classic conversion at the orders λ + 1."""
     if work.empty:
         return _row("moments_accountant", "Abadi et al. 2016, Theorem 2", 0.0, "")

@@ -14,7 +14,7 @@ from dprecipe.planning.make import plan
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.comparison import (
-    Comparison,
+    AccountantRow,
     compare_accountants,
     compose_optimally,
     compose_strongly,
@@ -29,7 +29,7 @@ from dprecipe.recipe.starters import make_starter
 ABADI = (Charge(PoissonGaussian(0.01, 4.0), 10_000),)
 
 
-def rows_of(charges: tuple[Charge, ...], relation: str = "add_or_remove_one") -> dict[str, Comparison]:
+def rows_of(charges: tuple[Charge, ...], relation: str = "add_or_remove_one") -> dict[str, AccountantRow]:
     return {row.accountant: row for row in compare_accountants(charges, 1e-5, Neighbouring(relation))}
 
 
