@@ -1,8 +1,8 @@
-"""What a million records cost a hidden descent, how much of it is noise, and what other ways of making its steps cost.
+"""Time of a descent on a million records, the part of it that is noise, and the time of other implementations.
 
-Rounds alternate A B C A B C …, so that a machine whose speed drifts gives honest ratios. `blas` is the engine; `numpy`
-the same steps of single records in numpy's in-place operations; `torch` those of `on_device`, on the processor. Records
-are made up, float32, of a logistic regression, in a random order; noise is Gaussian.
+Rounds alternate A B C A B C …, so that ratios hold on a machine whose speed drifts. `blas` is the engine; `numpy` the
+same steps of single records in numpy's in-place operations; `torch` those of `device_backend`, on the CPU. Records are
+synthetic, float32, of a logistic regression, in a random order; noise is Gaussian.
 Run: OMP_NUM_THREADS=1 python benchmarks/pnsgd.py
 """
 
@@ -18,23 +18,23 @@ import torch
 
 from dprecipe.data.records import Records
 from dprecipe.mechanisms.pnsgd.schedule import Stage
-from dprecipe.mechanisms.pnsgd.train.descent import Descent, Noise, Objective, OnCpu, State, Where
+from dprecipe.mechanisms.pnsgd.train.descent import Backend, CpuBackend, Descent, Noise, Objective, State
+from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic
-from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 
 RECORDS = {100: 40_000, 1000: 8_000}
 """Of a round, by their features: enough for a second."""
-LOTS = (1, 64)
+BATCH_SIZES = (1, 64)
 ROUNDS = 5
 
 
-class InNumpy(OnCpu):  # type: ignore[misc]
+class InNumpy(CpuBackend):  # type: ignore[misc]
     """Single records by numpy's operations."""
 
-    def _singly(self, x_TD: Any, y_T: list[float], factor: float, shrink: float, noise_TD: Any) -> None:
-        w, slope, scratch = self._w, self._objective.loss.slope_of_one, np.empty(self._w.shape)
+    def _step_single_records(self, x_TD: Any, y_T: list[float], factor: float, shrink: float, noise_TD: Any) -> None:
+        w, slope, scratch = self._w, self._objective.loss.scalar_slope, np.empty(self._w.shape)
         radius = self._objective.radius
         for x_D, y, noise_D in zip(x_TD, y_T, noise_TD, strict=True):
             np.multiply(x_D, factor * slope(float(x_D.dot(w)), y), out=scratch)
@@ -46,7 +46,7 @@ class InNumpy(OnCpu):  # type: ignore[misc]
                 np.multiply(w, radius / square**0.5, out=w)
 
 
-def seconds(width: int, batch: int, where: Callable[[Objective], Where] | None) -> float:
+def seconds(width: int, batch: int, backend: Callable[[Objective], Backend] | None) -> float:
     """Of a pass over a million records; of drawing its noise alone where nothing makes the steps."""
     count, generator = RECORDS[width], np.random.default_rng(0)
     features = generator.standard_normal((count, width), dtype=np.float32)
@@ -57,11 +57,11 @@ def seconds(width: int, batch: int, where: Callable[[Objective], Where] | None) 
     noise = Noise(Distribution("gaussian"), Secrets(), width + 1)
     state = State.fresh(objective.shape, count, steps, Secrets(), permuted=True, random_stop=False)
     start = time.perf_counter()
-    if where is None:
+    if backend is None:
         for step in range(0, steps, noise.block):
             noise.of(step, min(noise.block, steps - step))
     else:
-        descent = Descent(objective, [Stage(steps, 0.1, 0.1)], batch, records, noise, state, where(objective))
+        descent = Descent(objective, [Stage(steps, 0.1, 0.1)], batch, records, noise, state, backend(objective))
         while not state.finished:
             descent.advance()
         descent.state  # noqa: B018
@@ -70,14 +70,14 @@ def seconds(width: int, batch: int, where: Callable[[Objective], Where] | None) 
 
 def main() -> None:
     torch.set_num_threads(1)
-    ways: dict[str, Callable[[Objective], Where] | None] = {
-        "blas": OnCpu,
+    ways: dict[str, Callable[[Objective], Backend] | None] = {
+        "blas": CpuBackend,
         "numpy": InNumpy,
-        "torch": lambda objective: OnDevice(objective, torch.device("cpu")),
+        "torch": lambda objective: DeviceBackend(objective, torch.device("cpu")),
         "noise": None,
     }
     for width in RECORDS:
-        for batch in LOTS:
+        for batch in BATCH_SIZES:
             times: dict[str, list[float]] = {name: [] for name in ways if batch == 1 or name != "numpy"}
             for _ in range(ROUNDS):
                 for name, measured in times.items():

@@ -61,11 +61,11 @@ def plan(spec: OutputPerturbation, facts: Facts) -> Planned[OutputPerturbationPl
 
 
 def _assumptions(facts: Facts) -> tuple[Assumption, ...]:
-    restarts = "whether and when the run was cut short and resumed does not depend on what the records say"
+    restarts = "whether and when the run was interrupted and resumed does not depend on the records"
     return (
         Assumption("features", "features are clipped to the declared norm before they are used", "code"),
         Assumption("minimum", "gradient descent ends within the stated distance of the minimum", "test"),
-        Assumption("hidden", "nothing computed from the minimum leaves the run before noise is added", "code"),
+        Assumption("minimum", "nothing computed from the minimum leaves the run before noise is added", "code"),
         Assumption("restarts", restarts, "declaration"),
         Assumption("size", f"the number of records, {facts.size}, is public", "declaration"),
         Assumption("floating_point", "rounding of float64 noise gives nothing away", "declaration"),

@@ -44,14 +44,16 @@ class Part(CertificatePart[OutputPerturbationFacts, None]):
 
     def list_checks(self, plan: Plan) -> Mapping[str, str]:
         return {
-            "gradient_bound": "no record's gradient is longer than L",
+            "gradient_bound": "the norm of a record's gradient is at most L",
             "minimum": "the descent ends where the gradient is as small as was proved",
             "sensitivity": "two neighbouring data sets end no farther apart than stated",
             "noise_scale": "the noise has the planned scale, and no direction",
         }
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
-        return ["when an attempt was cut short: one that begins anew is not charged again, as nobody saw the first"]
+        return [
+            "whether and when an attempt was interrupted: starting over is not charged again, as nothing was released"
+        ]
 
     def check_run(
         self, plan: Plan, facts: OutputPerturbationFacts, budget: BudgetFacts, from_python: bool

@@ -13,9 +13,9 @@ from dprecipe.mechanisms.encoded.train.encoded_sum import Encoder
 from dprecipe.mechanisms.pate.schema import TeacherTraining
 from dprecipe.mechanisms.pate.train.checks import check_one_vote
 from dprecipe.mechanisms.pate.train.learn import DealtParts, Lesson, collect_votes
-from dprecipe.mechanisms.pnsgd.train.descent import Objective, OnCpu
+from dprecipe.mechanisms.pnsgd.train.descent import CpuBackend, Objective
+from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Logistic, Loss, Softmax, Squared
-from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
 from dprecipe.noise.distributions import Distribution
 
 pytestmark = pytest.mark.gpu
@@ -107,7 +107,7 @@ def test_22_votes_repeat_to_the_bit(gpu: torch.device, model: dict[str, object],
 def test_23_projected_descent_is_that_of_the_cpu(gpu: torch.device, loss: Loss) -> None:
     generator = np.random.default_rng(0)
     objective = Objective(loss, 6, False, 2.0, 0.1, 2.0, None)
-    there, here = OnDevice(objective, gpu), OnCpu(objective)
+    there, here = DeviceBackend(objective, gpu), CpuBackend(objective)
     start = generator.normal(size=objective.shape)
     for where in (there, here):
         where.place(start)

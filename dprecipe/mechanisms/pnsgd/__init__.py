@@ -1,4 +1,4 @@
-"""Projected noisy SGD whose last iterate alone is seen (Asoodeh, Diaz and Calmon 2020)."""
+"""Projected noisy SGD that releases only the last iterate (Asoodeh, Diaz and Calmon 2020)."""
 
 from dprecipe.mechanisms.contract import Mechanism
 
@@ -7,8 +7,8 @@ __all__ = ["MECHANISM"]
 MECHANISM = Mechanism(
     kind="pnsgd",
     package="dprecipe.mechanisms.pnsgd",
-    summary="plain noisy steps on a convex loss, projected; nobody sees an iterate but the last",
+    summary="projected noisy steps on a convex loss; only the last iterate is released",
     is_convex=True,
     relations=("replace_one", "zero_out_one"),
-    relations_reason="one record more or less moves all later ones to other steps",
+    relations_reason="adding or removing a record moves all later ones to other steps",
 )

@@ -1,10 +1,10 @@
 """The accounting of projected noisy SGD: from a recipe's constants to the one event of a run, the free variable solved.
 
-A run is one event however long it is: nobody sees an iterate but the last. What the event costs is the least of several
-bounds (`theory.last_iterate`); what they need, the distance between neighbouring gradients and the contraction of a
-step, is proved in `constants`.
+A run is one event however many steps it takes, because only its last iterate is released. Its cost is the smallest of
+several bounds (`theory.last_iterate`). They need the distance between neighbouring gradients and the contraction of a
+step; `constants` proves both.
 
-Guarantees: the event returned by `plan` spends at most the budget, by the accountant the budget names.
+Guarantees: the event of `plan` spends at most the budget, by the accountant that the budget names.
 Source: Asoodeh, Diaz and Calmon 2020, Algorithm 1 and Theorems 3 to 5; Feldman, Mironov, Talwar and Thakurta 2018.
 """
 
@@ -26,7 +26,7 @@ from dprecipe.noise.schema import phases
 
 
 def check(spec: Pnsgd, facts: Facts) -> list[Finding]:
-    """What makes this block impossible or unaccountable."""
+    """Findings: what makes this block impossible, or impossible to account."""
     findings = rules.check(spec, facts)
     if any(finding.is_error for finding in findings):
         return findings
@@ -37,7 +37,7 @@ def plan(spec: Pnsgd, facts: Facts) -> Planned[PnsgdPlan]:
     """Solve the free variable.
 
     Raises:
-        PlanRefused: the budget can't hold the plan (P102, P106), or holds so much that it means nothing (P107).
+        PlanRefused: the plan exceeds the budget (P102, P106), or the budget does not limit it (P107).
     """
     run = PnsgdRun(spec, facts)
     multiplier, steps, solved = run.solve()
@@ -64,29 +64,31 @@ def plan(spec: Pnsgd, facts: Facts) -> Planned[PnsgdPlan]:
 
 def _assumptions(spec: Pnsgd, facts: Facts) -> tuple[Assumption, ...]:
     order = (
-        "the order is drawn once, uniformly and independently of the data, and kept for all passes"
+        "the order is drawn once, uniformly and independently of the data, and used in all passes"
         if spec.order == "permuted"
-        else "records are taken in the order of the file, pass after pass"
+        else "every pass takes the records in the order of the file"
     )
     features = (
         Assumption("features", "features are clipped to the declared norm before they are used", "code"),
         Assumption("targets", "numeric targets are clipped to the declared range", "code"),
     )
-    stop = Assumption("stop", "the number of steps is drawn uniformly before the first one", "code")
+    stop = Assumption("stop", "the number of steps is drawn uniformly before the first step", "code")
     return (
         Assumption("sampling", order, "code"),
         Assumption(
-            "batches", "every step takes the mean over the public batch size, and only records of its batch", "code"
+            "batches", "every step uses only the records of its batch, and divides by the public batch size", "code"
         ),
         *features[: 1 if _classes(facts) else 2],
-        Assumption("convexity", "the loss is convex, and as smooth and strongly convex as is stated", "test"),
+        Assumption("convexity", "the loss is convex, with the stated smoothness and strong convexity", "test"),
         Assumption("projection", "every iterate is projected on the stated set, which is convex", "code"),
         Assumption("noise", f"{_first_family(spec)} noise is added to the mean gradient of every step", "code"),
-        Assumption("hidden", "no iterate but the last, and nothing computed from one, leaves the run", "code"),
+        Assumption(
+            "last_iterate", "only the last iterate leaves the run; no other does, nor anything computed from it", "code"
+        ),
         *((stop,) if spec.stop == "random" else ()),
         Assumption(
             "restarts",
-            "whether and when the run was cut short and resumed does not depend on what the records say",
+            "whether and when the run was interrupted and resumed does not depend on the records",
             "declaration",
         ),
         Assumption("size", f"the number of records, {facts.size}, is public", "declaration"),

@@ -1,9 +1,8 @@
-"""What a certificate says of a run whose iterates are hidden: one event, whatever happens between its first step and
-its last.
+"""The part of a certificate for a last-iterate release: one event, however many steps and attempts the run took.
 
-The events are those of the transcript that is finally released. An attempt that was cut short released nothing, so one
-that goes on with it, or begins anew, is charged once, as long as what ended the first had nothing to do with the
-records: that is an assumption, and the certificate says so.
+The event is that of the one transcript that is released. An interrupted attempt released nothing, so an attempt that
+continues it, or starts over, is not charged again. This holds if the interruption did not depend on the records: an
+assumption, which the certificate states.
 """
 
 from __future__ import annotations
@@ -36,43 +35,43 @@ from dprecipe.privacy.events import MAX_ROWS, Charge, Event
 
 CHECKS = {
     **NOISE_SCALE,
-    "gradient_bound": "no record's gradient is longer than L, and none moves it farther than Δ, however far its "
-    "features and its target lie outside their bounds",
-    "smoothness": "between two points of the set a gradient moves by at most β times their distance",
-    "strong_convexity": "between two points of the set a gradient rises by at least ρ times their distance",
-    "contraction": "a step without its noise brings two points no farther apart than M times their distance",
-    "projection": "every point is moved to the nearest one of the set, and those of the set stay",
+    "gradient_bound": "the norm of a record's gradient is at most L, and the change of a record changes it by at most "
+    "Δ, even if features and targets exceed their declared bounds",
+    "smoothness": "between two points of the set, a gradient changes by at most β times their distance",
+    "strong_convexity": "between two points of the set, a gradient rises by at least ρ times their distance",
+    "contraction": "a step without noise leaves two points at most M times their distance apart",
+    "projection": "a point outside the set is moved to the nearest point of the set; a point of the set stays",
     "batch_gradient": "a step follows the mean of its records' gradients, and a short batch keeps its divisor",
 }
 BOUNDS = {
-    "no_amplification": "upper bound: as if every iterate were seen",
-    "contraction": "upper bound: each later step shrinks δ by the same factor, Asoodeh, Diaz and Calmon 2020",
-    "nonlinear": "upper bound: each later step shrinks δ, the more the smaller it is",
+    "no_amplification": "upper bound: as if every iterate were published",
+    "contraction": "upper bound: each later step multiplies δ by one factor, Asoodeh, Diaz and Calmon 2020",
+    "nonlinear": "upper bound: each later step multiplies δ by a factor that falls with δ",
     "iteration": "upper bound: Gaussian amplification by iteration, Bok, Su and Altschuler 2024",
     "hybrid": "upper bound: amplification by iteration, then nonlinear contraction",
 }
 MIN_SHOWN = 1e-30
-"""A δ below it is not drawn."""
+"""A smaller δ is not drawn."""
 
 
 class StageFacts(Block):
-    """A part of a last-iterate release whose steps are alike."""
+    """Steps of a last-iterate release with one learning rate and one noise."""
 
     steps: PositiveInt
     learning_rate: PositiveFloat
-    noise_scale: PositiveFloat = Field(description="absolute, on the mean gradient")
+    noise_scale: PositiveFloat = Field(description="σ: of the noise on the mean gradient, not relative")
     noise_multiplier: PositiveFloat = Field(description="`noise_scale` over the Lipschitz constant")
 
 
 class BoundFacts(Block):
-    """What one bound gives for the events, at the claim's δ."""
+    """ε of the events by one bound, at the claim's δ."""
 
     name: Word
-    epsilon: NonNegativeFloat | None = Field(description="null: it has none")
+    epsilon: NonNegativeFloat | None = Field(description="null: infinite")
 
 
 class PositionBound(Block):
-    """What protects the records at one place in the file: ε at the claim's δ, and δ at its ε."""
+    """The guarantee of the record at one position in the file: ε at the claim's δ, and δ at its ε."""
 
     position: PositiveInt
     epsilon: NonNegativeFloat
@@ -80,16 +79,16 @@ class PositionBound(Block):
 
 
 class ProjectionFacts(Block):
-    """The convex problem whose last iterate was released, and what each bound of it gives."""
+    """The convex problem whose last iterate was released, and ε by each bound."""
 
     constraint: Constraint
     diameter: PositiveFloat = Field(description="D, of the set")
-    largest_norm: PositiveFloat = Field(description="of the parameters together")
+    largest_norm: PositiveFloat = Field(description="L2 norm of all parameters, at most")
     parameters: PositiveInt
-    feature_norm: PositiveFloat | None = Field(description="R, by clipping; null: no feature is read")
+    feature_norm: PositiveFloat | None = Field(description="R, by clipping; null: the model reads no features")
     l2: NonNegativeFloat
     lipschitz: PositiveFloat = Field(description="L, of a record's loss without its regulariser")
-    moved: PositiveFloat = Field(description="Δ, between the gradients of two neighbouring records")
+    gradient_sensitivity: PositiveFloat = Field(description="Δ, between the gradients of two neighbouring records")
     smoothness: PositiveFloat = Field(description="β")
     strong_convexity: NonNegativeFloat = Field(description="ρ")
     contraction: Probability = Field(description="largest Lipschitz constant of a step")
@@ -100,39 +99,40 @@ class ProjectionFacts(Block):
     passes: PositiveFloat
     stages: Annotated[tuple[StageFacts, ...], Field(min_length=1, max_length=MAX_ROWS)]
     bounds: Annotated[tuple[BoundFacts, ...], Field(max_length=16)]
-    winner: Word = Field(description="the simplest of the least")
+    winner: Word = Field(description="the smallest bound; of equal ones the simplest")
 
 
 class PnsgdFacts(NoisyFacts):
-    """Projected noisy steps, of which the last iterate alone was released."""
+    """Projected noisy steps; only the last iterate was released."""
 
     kind: Literal["pnsgd"]
     projection: ProjectionFacts
     by_position: Annotated[tuple[PositionBound, ...], Field(max_length=1000)] = Field(
-        (), description="of runs through the file's order; the claim is that of the worst place"
+        (), description="for runs in the file's order; the claim is that of the worst position"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenNumbers:
-    """What each bound of last-iterate releases gives, the simplest of the least, and what protects a record at its
-    place."""
+class LastIterateNumbers:
+    """ε by each bound of a last-iterate release, the smallest bound, and the guarantee by position."""
 
     bounds: tuple[BoundFacts, ...]
     winner: str
     by_position: tuple[PositionBound, ...]
 
 
-class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
+class PnsgdCertificate(CertificatePart[PnsgdFacts, LastIterateNumbers]):
     """The part of a certificate of last-iterate releases."""
 
     facts = PnsgdFacts
     hides_iterates = True
     bounds = BOUNDS
 
-    def describe_mechanism(self, plan: Plan, charges: Sequence[Charge], numbers: HiddenNumbers | None) -> PnsgdFacts:
+    def describe_mechanism(
+        self, plan: Plan, charges: Sequence[Charge], numbers: LastIterateNumbers | None
+    ) -> PnsgdFacts:
         if numbers is None:
-            raise TypeError("of a last-iterate release its bounds are stated")
+            raise TypeError("a certificate of a last-iterate release states its bounds, and none are given")
         own = plan.room_as(PnsgdPlan)
         last = own.stages[-1]
         return PnsgdFacts(
@@ -146,7 +146,8 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
             ),
             phases=_phases(own),
             aggregation=AggregationFacts(
-                of="sum of the gradients of a batch's records, over the public size of a batch, a short one's too",
+                of="sum of the gradients of a batch's records, divided by the public batch size even if the batch is "
+                "short",
                 divisor=own.expected_batch,
             ),
             projection=_projection(own, numbers),
@@ -161,9 +162,10 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
             name="record",
             max_records=1,
             enforced_by=(
-                f"{clipped}, so that one record's gradient changes by at most {descent.proven.moved:g}, divided by the "
-                f"{descent.batch_size:,} of a batch; each record is in one batch of a pass, and steps are projected on "
-                f"a set of diameter {descent.proven.diameter:g}"
+                f"{clipped}, so the change of one record changes its gradient by at most "
+                f"{descent.proven.gradient_sensitivity:g}, divided by the batch size {descent.batch_size:,}; each "
+                f"record is in one batch of a pass, and steps are projected on a set of diameter "
+                f"{descent.proven.diameter:g}"
             ),
         )
 
@@ -172,31 +174,31 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
 
     def list_unprotected(self, plan: Plan) -> Sequence[str]:
         lines = [
-            "the model before its last step: the claim holds for those who see none of it, so private/ stays closed "
-            "while the run lasts and after it",
-            "when an attempt was cut short, if it was: an attempt that goes on with it, or begins anew, is not charged "
-            "again, which rests on crashes, and the decision to begin again, not depending on the records",
+            "the model before its last step: the claim holds against those who never see it, so private/ must stay "
+            "private during the run and after it",
+            "whether and when an attempt was interrupted: an attempt that continues or starts over is not charged "
+            "again, which is sound only if crashes, and the decision to restart, do not depend on the records",
         ]
         if plan.room_as(PnsgdPlan).descent.order == "sequential":
-            lines.append("which place in the file a record has, and so how well it is protected")
+            lines.append("a record's position in the file, which decides how well it is protected")
         return lines
 
-    def qualify_claim(self, plan: Plan, numbers: HiddenNumbers | None) -> str:
+    def qualify_claim(self, plan: Plan, numbers: LastIterateNumbers | None) -> str:
         descent, sentences = plan.room_as(PnsgdPlan).descent, []
         if descent.order == "permuted":
             sentences.append(
-                "The records took part in an order drawn at random, whatever they hold; the guarantee is an average "
-                "over that order, and the same for every record."
+                "The order of the records was drawn at random, independently of the data. The guarantee is an average "
+                "over that order, and is the same for every record."
             )
         else:
             sentences.append(
-                "The records took part in the order of the file; the guarantee is that of the place where it is "
+                "The records were used in the order of the file; the guarantee is that of the position where it is "
                 "weakest."
             )
         if descent.stop == "random":
             sentences.append(
-                f"The number of steps was drawn at random too, from 1 to {plan.length.steps:,}, and the guarantee is "
-                "an average over it."
+                f"The number of steps was drawn at random from 1 to {plan.length.steps:,}, and the guarantee is an "
+                "average over it."
             )
         if numbers is not None and numbers.by_position:
             best = min(numbers.by_position, key=lambda row: (row.epsilon, row.position))
@@ -208,23 +210,22 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
         return "".join(f" {sentence}" for sentence in sentences)
 
     def describe_training(self, plan: Plan) -> str:
-        text = "every use of the training records is a step of one event, of which nothing but the end is released"
+        text = "every use of the training records is a step of one event, and only its last iterate is released"
         if plan.room_as(PnsgdPlan).private_log:
-            text += "; the loss on them after each pass stays in private/ and chose nothing"
+            text += "; the loss on them after each pass stays in private/, and no choice depended on it"
         return text
 
     def compute_numbers(
         self, plan: Plan, charges: Sequence[Charge], epsilon: float, published: object
-    ) -> HiddenNumbers:
-        """What the bounds of last-iterate releases give for `charges`, all of it rounded up; `epsilon` is the claimed
-        one.
+    ) -> LastIterateNumbers:
+        """The bounds for `charges`, all rounded up; `epsilon` is the claimed one.
 
-        The list by position is of runs through the file's order that are charged once: of more it would not hold.
+        The list by position is only for one run in the file's order: for several charges it would not hold.
         """
         delta, relation = plan.budget.delta, plan.budget.neighbouring
         bounds = whole_runs.epsilon_by_bound(charges, delta, relation)
         rows = whole_runs.by_position(charges, delta, relation, epsilon)
-        return HiddenNumbers(
+        return LastIterateNumbers(
             tuple(
                 BoundFacts(name=name, epsilon=rounding.round_up(e) if e < math.inf else None)
                 for name, e in bounds.items()
@@ -233,25 +234,26 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
             tuple(PositionBound(position=position, epsilon=e, delta=d) for position, e, d in rows),
         )
 
-    def read_numbers(self, facts: PnsgdFacts) -> HiddenNumbers:
-        return HiddenNumbers(facts.projection.bounds, facts.projection.winner, facts.by_position)
+    def read_numbers(self, facts: PnsgdFacts) -> LastIterateNumbers:
+        return LastIterateNumbers(facts.projection.bounds, facts.projection.winner, facts.by_position)
 
     def check_numbers(self, facts: PnsgdFacts, plan: Plan, charges: Sequence[Charge], epsilon: float) -> list[str]:
         problem, rows = facts.projection, facts.by_position
         again = self.compute_numbers(plan, charges, epsilon, None)
         lines = []
         if problem.winner != again.winner:
-            lines.append(f"mechanism.projection.winner: {again.winner} gives the least bound, not {problem.winner}")
+            lines.append(f"mechanism.projection.winner: the smallest bound is {again.winner}, not {problem.winner}")
         if [bound.name for bound in problem.bounds] != [bound.name for bound in again.bounds]:
-            lines.append("mechanism.projection.bounds: not the bounds that there are")
+            lines.append("mechanism.projection.bounds: not the list of bounds for this noise")
         else:
             for index, (bound, ours) in enumerate(zip(problem.bounds, again.bounds, strict=True)):
                 if bound != ours:
                     lines.append(
-                        f"mechanism.projection.bounds.{index}.epsilon: {bound.epsilon!r} stated, {ours.epsilon!r} given"
+                        f"mechanism.projection.bounds.{index}.epsilon: {bound.epsilon!r} stated, "
+                        f"{ours.epsilon!r} computed"
                     )
         if [row.position for row in rows] != [row.position for row in again.by_position]:
-            return [*lines, "mechanism.by_position: not the places that are due"]
+            return [*lines, "mechanism.by_position: not the positions that must be listed"]
         for index, (row, ours_at) in enumerate(zip(rows, again.by_position, strict=True)):
             where = f"mechanism.by_position.{index}"
             lines += compare_number(f"{where}.epsilon", row.epsilon, ours_at.epsilon)
@@ -264,11 +266,11 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
     def check_run(self, plan: Plan, facts: PnsgdFacts, budget: BudgetFacts, from_python: bool) -> list[str]:
         lines = []
         if from_python:
-            lines.append("provenance.model: of a model that is not the recipe's nothing is proved, and none is trained")
+            lines.append("provenance.model: pnsgd trains only the recipe's model, for which its constants are proved")
         if budget.stop_reason != "completed":
-            lines.append("budget.stop_reason: a last-iterate release that did not come to its end has no release")
+            lines.append("budget.stop_reason: a run that did not complete has no last iterate to release")
         if not budget.events_settled:
-            lines.append("budget.events_settled: a last-iterate release is released when its event is settled")
+            lines.append("budget.events_settled: a last iterate is released only after its event is settled")
         return lines
 
     def describe_noise(self, facts: PnsgdFacts) -> str:
@@ -280,13 +282,13 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
     def list_figures(
         self, plan: Plan, facts: PnsgdFacts, charges: Sequence[Charge], epsilon: float, profile: Sequence[float]
     ) -> Sequence[Figure]:
-        """Nothing along the way, but how good the guarantee is."""
+        """The guarantee by position and by bound; no figure of the run, whose iterates are not released."""
         results = []
         if facts.by_position:
             results.append(
                 Figure(
                     "positions",
-                    "Every place in the file has a guarantee; the claim is the worst.",
+                    "Each position in the file has a guarantee; the claim is the weakest.",
                     lambda axes: draw_positions(axes, facts.by_position, epsilon),
                     frozenset({"position of the record", "ε"}),
                 )
@@ -295,7 +297,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
             results.append(
                 Figure(
                     "bounds",
-                    "Each bound holds; the least, at the claimed δ, is claimed.",
+                    "Each bound holds; the claim is the smallest at the claimed δ.",
                     lambda axes: draw_bounds(
                         axes, bounds_over_epsilon(plan, charges, profile), (epsilon, plan.budget.delta)
                     ),
@@ -305,7 +307,7 @@ class PnsgdCertificate(CertificatePart[PnsgdFacts, HiddenNumbers]):
         return results
 
 
-def _projection(plan: PnsgdPlan, numbers: HiddenNumbers) -> ProjectionFacts:
+def _projection(plan: PnsgdPlan, numbers: LastIterateNumbers) -> ProjectionFacts:
     """The problem, from the plan, and the bounds, from the events."""
     descent, proven = plan.descent, plan.descent.proven
     return ProjectionFacts(
@@ -316,7 +318,7 @@ def _projection(plan: PnsgdPlan, numbers: HiddenNumbers) -> ProjectionFacts:
         feature_norm=plan.feature_norm,
         l2=plan.l2,
         lipschitz=proven.lipschitz,
-        moved=proven.moved,
+        gradient_sensitivity=proven.gradient_sensitivity,
         smoothness=proven.smoothness,
         strong_convexity=proven.strong_convexity,
         contraction=plan.contraction,
@@ -340,7 +342,7 @@ def _projection(plan: PnsgdPlan, numbers: HiddenNumbers) -> ProjectionFacts:
 
 
 def _phases(plan: PnsgdPlan) -> tuple[PhaseFacts, ...] | None:
-    """The noise of each phase, where the recipe has several."""
+    """The noise of each phase; None if the recipe has one."""
     if plan.phase_steps is None:
         return None
     family = plan.descent.family
@@ -352,13 +354,13 @@ def _phases(plan: PnsgdPlan) -> tuple[PhaseFacts, ...] | None:
 def bounds_over_epsilon(
     plan: Plan, charges: Sequence[Charge], epsilons: Sequence[float]
 ) -> dict[str, list[tuple[float, float]]]:
-    """(ε, δ) of last-iterate releases by each of their bounds."""
+    """(ε, δ) of last-iterate releases by each bound."""
     columns = [whole_runs.delta_by_bound(charges, epsilon, plan.budget.neighbouring) for epsilon in epsilons]
     return {name: [(e, column[name]) for e, column in zip(epsilons, columns, strict=True)] for name in columns[0]}
 
 
 def draw_positions(axes: Any, rows: Sequence[PositionBound], epsilon: float) -> None:
-    """ε at the claim's δ against the record's place in the file."""
+    """ε at the claim's δ against the record's position in the file."""
     axes.axhline(epsilon, color=CAP, linewidth=1.4, linestyle=(0, (5, 3)))
     axes.plot([row.position for row in rows], [row.epsilon for row in rows], color=MARK, linewidth=2)
     axes.set(xlabel="position of the record", ylabel="ε", ylim=(0, epsilon * 1.08))

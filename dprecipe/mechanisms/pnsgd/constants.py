@@ -2,7 +2,7 @@
 
 `prove_constants` goes from a model, a bound on the features' norm and the set to the constants; `step_contraction` from
 those and a learning rate to the Lipschitz constant of a step. No data is read: features and targets keep their bounds
-because they are clipped to them. Every number is rounded to the careful side.
+because they are clipped to them. Every number is rounded to the safe side.
 
 Of a linear predictor z = w·x with ‖x‖ <= R (a bias is a further feature of 1, so R² grows by 1) and ‖w‖ <= r, a loss
 φ(z, y) has the gradient φ'(z, y) x and the Hessian φ''(z, y) xxᵀ, so that |φ'| R bounds the gradient of a record, the
@@ -47,13 +47,13 @@ class Proven:
     outputs: int
     """Linear predictors: one for each class of softmax regression, else one."""
     largest_norm: float
-    """r: of the parameters together, in L2."""
+    """r: of all parameters, in L2."""
     diameter: float
     """D, of the set."""
     lipschitz: float
     """L: of a record's loss, without the regulariser."""
-    moved: float
-    """Δ: how far the gradients of two neighbouring records are apart, in L2."""
+    gradient_sensitivity: float
+    """Δ: the largest L2 distance between the gradients of two neighbouring records."""
     smoothness: float
     """β, with the regulariser."""
     strong_convexity: float
@@ -93,7 +93,7 @@ def prove_constants(
     # Only a mean curves by itself, as every record's term does: elsewhere all records may lie in a hyperplane.
     certain = fullness if isinstance(model, Location) and model.threshold is None else Fraction(0)
     l2 = Fraction(0 if isinstance(model, Location) else model.l2)
-    slope, moved, curvature = _loss(model, reach)
+    slope, gradient_sensitivity, curvature = _loss(model, reach)
     lipschitz = _times(norm, slope)
     return Proven(
         parameters,
@@ -101,7 +101,7 @@ def prove_constants(
         radius,
         diameter,
         lipschitz,
-        _times(norm, moved) if relation is Neighbouring.REPLACE_ONE else lipschitz,
+        _times(norm, gradient_sensitivity) if relation is Neighbouring.REPLACE_ONE else lipschitz,
         round_above(curvature * square + l2),
         round_below(certain + l2),
     )
@@ -182,16 +182,18 @@ def _two_sigmoids(reach: float) -> float:
     return _slightly_more(2 * _sigmoid(reach * low) * math.sqrt(1 - low * low))
 
 
-def list_declared(proven: Proven, constants: Constants) -> Proven:
-    """The constants that a recipe rounds, in place of those derived; a larger L moves records farther, too."""
-    lipschitz, moved = proven.lipschitz, proven.moved
+def apply_declared(proven: Proven, constants: Constants) -> Proven:
+    """The constants with those that a recipe states in place of the proved ones; Δ grows in proportion to L."""
+    lipschitz, gradient_sensitivity = proven.lipschitz, proven.gradient_sensitivity
     if constants.lipschitz is not None and lipschitz:
-        moved = round_above(Fraction(moved) * Fraction(constants.lipschitz) / Fraction(lipschitz))
+        gradient_sensitivity = round_above(
+            Fraction(gradient_sensitivity) * Fraction(constants.lipschitz) / Fraction(lipschitz)
+        )
         lipschitz = constants.lipschitz
     return replace(
         proven,
         lipschitz=lipschitz,
-        moved=moved,
+        gradient_sensitivity=gradient_sensitivity,
         smoothness=proven.smoothness if constants.smoothness is None else constants.smoothness,
         strong_convexity=(
             proven.strong_convexity if constants.strong_convexity is None else constants.strong_convexity
@@ -215,10 +217,10 @@ def step_contraction(learning_rate: float, proven: Proven) -> float:
 def round_above(exact: Fraction) -> float:
     """The least double that is no smaller."""
     try:
-        near = exact.numerator / exact.denominator
+        rounded = exact.numerator / exact.denominator
     except OverflowError:
         return math.inf
-    return near if Fraction(near) >= exact else math.nextafter(near, math.inf)
+    return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
 
 
 def round_below(exact: Fraction) -> float:
@@ -228,12 +230,12 @@ def round_below(exact: Fraction) -> float:
 
 def _root(square: Fraction) -> float:
     """A square root, rounded up."""
-    near = math.sqrt(round_above(square))
-    if not math.isfinite(near):
-        return near
-    while Fraction(near) ** 2 < square:
-        near = math.nextafter(near, math.inf)
-    return near
+    rounded = math.sqrt(round_above(square))
+    if not math.isfinite(rounded):
+        return rounded
+    while Fraction(rounded) ** 2 < square:
+        rounded = math.nextafter(rounded, math.inf)
+    return rounded
 
 
 def _times(a: float, b: float) -> float:
@@ -249,7 +251,7 @@ def _plus(a: float, b: float) -> float:
 
 
 def _slightly_more(value: float) -> float:
-    """More than the rounding of a few operations can have taken."""
+    """The value plus more than the rounding error of a few operations."""
     return value * (1 + 1e-14)
 
 

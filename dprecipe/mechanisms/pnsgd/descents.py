@@ -1,6 +1,6 @@
 """A recipe's run of projected noisy SGD as arithmetic: its event, and which noise or length keeps the budget.
 
-The accountants are imported where they are asked: a recipe with something to solve validates without numpy.
+Accountants are imported on use: a recipe with something to solve validates without numpy.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.noisy_sum import solve
 from dprecipe.mechanisms.pnsgd import rules
-from dprecipe.mechanisms.pnsgd.constants import list_declared
+from dprecipe.mechanisms.pnsgd.constants import apply_declared
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.plan import BoundValue, PlannedDescent
-from dprecipe.mechanisms.pnsgd.schedule import Stage, stages_of, steps_of
+from dprecipe.mechanisms.pnsgd.schedule import Stage, convert_to_steps, cut_stages
 from dprecipe.mechanisms.pnsgd.schema import BallConstraint, Pnsgd
 from dprecipe.noise.schema import phases
 from dprecipe.privacy import rounding
@@ -25,20 +25,20 @@ from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 
 MIN_NOISE, MAX_NOISE = 1e-9, 1e7
-"""Of the multiplier: σ over L is small where a step averages many records."""
-MIN_WRITTEN = 1e-3
-"""The least multiplier that a recipe can hold."""
-HARDLY_ANY = solve.MIN_NOISE / 2
-"""Noise over the distance between neighbouring gradients, which is up to twice a clip norm."""
+"""Range of the multiplier. σ over L is small where a step averages many records."""
+MIN_MULTIPLIER = 1e-3
+"""The smallest multiplier that a recipe may state."""
+MIN_NOISE_RATIO = solve.MIN_NOISE / 2
+"""Smallest noise over the distance between neighbouring gradients, which is up to twice a clip norm."""
 LARGE_EPSILON = 10.0
-"""No more is suggested: it would promise little."""
+"""No larger ε is suggested: its guarantee would be weak."""
 MAX_WIDTH = 5.0
-"""M D / (ησ) from which on a step of contraction is worth next to nothing."""
+"""M D / (ησ) above which a step contracts hardly at all."""
 
 _CLOSE = 1 - 1e-3
-"""Of the budget's δ: nearer to it, ε changes by far less than that."""
+"""A δ of at least this part of the budget's is close enough: ε changes by far less."""
 _INSIDE = 1 - 1e-6
-"""Of the budget's ε, where it is turned into δ: turned back, that δ gives an ε that the budget holds."""
+"""The part of the budget's ε that is converted to δ, so that converting back stays within the budget."""
 
 
 class PnsgdRun:
@@ -46,7 +46,7 @@ class PnsgdRun:
 
     def __init__(self, spec: Pnsgd, facts: Facts) -> None:
         self.spec, self.facts = spec, facts
-        self.proven = list_declared(rules.derive_constants(spec, facts), spec.constants)
+        self.proven = apply_declared(rules.derive_constants(spec, facts), spec.constants)
         self.batches, self.opening = rules.count_batches(spec, facts), rules.opening_steps(spec, facts)
         self.steps = rules.count_steps(spec, facts)
         self.phases = phases(spec.noise)
@@ -65,10 +65,10 @@ class PnsgdRun:
         ]
 
     def stages(self, multiplier: float, steps: int) -> tuple[Stage, ...]:
-        """The run in steps that are alike."""
+        """The run, cut into stages of equal steps."""
         lengths = self.phase_steps
         scales = [scale * self.proven.lipschitz for scale in self.scales(multiplier)]
-        return stages_of(
+        return cut_stages(
             self.spec.learning_rate, [*zip(lengths, scales, strict=False), (1, scales[-1])], steps, self.batches
         )
 
@@ -78,7 +78,7 @@ class PnsgdRun:
 
     @cached_property
     def problem(self) -> PlannedDescent:
-        """What it descends, and how."""
+        """The problem, and how it is solved."""
         spec = self.spec
         return PlannedDescent(
             neighbouring=self.relation.value,
@@ -92,12 +92,16 @@ class PnsgdRun:
 
     @property
     def phase_steps(self) -> tuple[int, ...]:
-        """Steps of each phase of noise but the last; none where there is one noise."""
+        """Steps of each phase of noise but the last; empty if there is one noise."""
         noise = self.spec.noise
-        return tuple(steps_of(p.epochs, p.steps, self.batches) for p in noise[:-1]) if isinstance(noise, tuple) else ()
+        return (
+            tuple(convert_to_steps(p.epochs, p.steps, self.batches) for p in noise[:-1])
+            if isinstance(noise, tuple)
+            else ()
+        )
 
     def check(self) -> list[Finding]:
-        """Whether a run with nothing to solve but its ε keeps the budget, and what it gains."""
+        """Whether a run whose noise is given keeps the budget, and what a last-iterate release gains."""
         if self.multiplier is None:
             return []
         if self.steps is None:
@@ -132,8 +136,7 @@ class PnsgdRun:
         raise PlanRefused([solve.two_free_variables(self.path)])
 
     def bounds(self, event: ProjectedDescent) -> tuple[tuple[BoundValue, ...], str]:
-        """ε by each bound that there is for the noise, rounded up (None: infinite), and the one that is the guarantee's
-        for the budget's accountant."""
+        """ε by each bound for this noise, rounded up (None: infinite), and the name of the bound that is claimed."""
         from dprecipe.mechanisms.pnsgd.theory import last_iterate
 
         delta = self.budget.delta
@@ -148,20 +151,20 @@ class PnsgdRun:
         result = self.min_multiplier(steps)
         if result is None:
             raise PlanRefused([self._too_tight()])
-        if result * self.spec.batch_size * self.proven.lipschitz < HARDLY_ANY * self.proven.moved:
+        if result * self.spec.batch_size * self.proven.lipschitz < MIN_NOISE_RATIO * self.proven.gradient_sensitivity:
             raise PlanRefused([solve.too_loose(f"is met with a noise multiplier of {result:g}, hardly any noise")])
         return result
 
     def _solved_steps(self, multiplier: float) -> int:
         if self._fits(self.event(multiplier, solve.MAX_STEPS)):
             raise PlanRefused([self._any_length()])
-        steps = self.most_steps(multiplier)
+        steps = self.max_steps(multiplier)
         if steps <= self.opening:
             raise PlanRefused([self._overspent(multiplier, self.opening + 1)])
         return steps
 
     def min_multiplier(self, steps: int) -> float | None:
-        """Least multiplier, of six digits, with which so many steps fit the budget; None: none does."""
+        """Smallest multiplier, to six digits, with which `steps` steps fit the budget; None: none does."""
         from dprecipe.privacy import calibrate, gdp
 
         budget, proven = self.budget, self.proven
@@ -169,8 +172,8 @@ class PnsgdRun:
         def cost(multiplier: float) -> float:
             return self._delta(self.event(multiplier, steps))
 
-        # What one use of a record asks for if everybody sees it; hiding takes some of it back, further passes add some.
-        one_use = proven.moved / (proven.lipschitz * self.spec.batch_size)
+        # The search starts at the noise that one published use of a record needs.
+        one_use = proven.gradient_sensitivity / (proven.lipschitz * self.spec.batch_size)
         start = one_use / gdp.mu_for(_INSIDE * float(self.facts.cap or math.inf), budget.delta)
         start = rounding.round_up(min(max(start, MIN_NOISE), MAX_NOISE))
         here = (start, cost(start))
@@ -186,7 +189,7 @@ class PnsgdRun:
         inside, outside = (last, here) if fits else (here, last)
         return calibrate.refine_noise(cost, inside, outside, budget.delta, rounding.round_up, _CLOSE)
 
-    def most_steps(self, multiplier: float) -> int:
+    def max_steps(self, multiplier: float) -> int:
         """Most steps, up to `MAX_STEPS`, that fit the budget; the opening's where not one more does.
 
         Bisection: where the cost is not quite monotone in the length, a length that fits, and whose successor does not.
@@ -226,17 +229,17 @@ class PnsgdRun:
         return rounding.round_up(result.value)
 
     def _overspent(self, multiplier: float, steps: int) -> Finding:
-        """Say by how much, and which single change would mend it."""
-        cap, most, least = self.facts.cap, self.most_steps(multiplier), self.min_multiplier(steps)
+        """The finding: by how much the run exceeds the budget, and which single change makes it fit."""
+        cap, max_steps, min_multiplier = self.facts.cap, self.max_steps(multiplier), self.min_multiplier(steps)
         cost = self._cost(self.event(multiplier, steps))
         remedies = []
-        if most > self.opening:
-            remedies += self._shorter(most)
-        if least is not None and least >= MIN_WRITTEN:
-            remedies.append(f"set {self.path} to {least:.6g}")
-        if most <= self.opening and cost <= LARGE_EPSILON:
+        if max_steps > self.opening:
+            remedies += self._suggest_length(max_steps)
+        if min_multiplier is not None and min_multiplier >= MIN_MULTIPLIER:
+            remedies.append(f"set {self.path} to {min_multiplier:.6g}")
+        if max_steps <= self.opening and cost <= LARGE_EPSILON:
             remedies.append(f"raise budget.epsilon to {rounding.round_up(cost / _INSIDE):.6g}")
-        nothing = most == 0
+        nothing = max_steps == 0
         start = "" if not nothing else "not even one step fits: " + ("one " if steps == 1 else "the run ")
         return Finding(
             "P106" if nothing else "P102",
@@ -245,13 +248,13 @@ class PnsgdRun:
             "budget.epsilon",
         )
 
-    def _shorter(self, most: int) -> list[str]:
-        """The remedy of a shorter run, in the recipe's own words."""
+    def _suggest_length(self, max_steps: int) -> list[str]:
+        """The remedy of a shorter run, in the unit that the recipe uses."""
         if self.facts.training.steps is not None:
-            return [f"lower training.steps to {most}"]
-        passes = Fraction(most, self.batches)
+            return [f"lower training.steps to {max_steps}"]
+        passes = Fraction(max_steps, self.batches)
         for shown in (float(math.floor(passes)), math.floor(passes * 10_000) / 10_000):
-            if shown and steps_of(shown, None, self.batches) > self.opening:
+            if shown and convert_to_steps(shown, None, self.batches) > self.opening:
                 return [f"lower training.epochs to {shown:g}"]
         return []
 
@@ -259,8 +262,8 @@ class PnsgdRun:
         field = "steps" if self.facts.training.steps is not None else "epochs"
         return Finding(
             "P107",
-            f"the budget holds {solve.MAX_STEPS:,} steps at this noise, and more: on a bounded set what a run costs "
-            "levels off as it goes on",
+            f"the budget holds {solve.MAX_STEPS:,} steps and more at this noise: on a bounded set the cost of a run "
+            "levels off",
             f"give training.{field} a number, or lower budget.epsilon",
             f"training.{field}",
         )
@@ -269,23 +272,23 @@ class PnsgdRun:
         others = ", or raise the noise of the other phases" if self.opening else ""
         return Finding(
             "P106",
-            f"no noise meets this budget: even with {self.path} = {MAX_NOISE:g} the run spends more",
+            f"no noise meets this budget: the run exceeds it even with {self.path} = {MAX_NOISE:g}",
             f"raise budget.epsilon or budget.delta{others}",
             "budget.epsilon",
         )
 
 
 def find_advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Finding]:
-    """Where hiding the iterates gains nothing, or next to nothing."""
-    narrowest = min(shrink * diameter for _, _, shrink, diameter in event.stages)
+    """A warning where releasing only the last iterate gains nothing, or hardly anything."""
+    min_width = min(shrink * diameter for _, _, shrink, diameter in event.stages)
     fixed = spec.order == "sequential" and spec.stop == "last"
     later = event.batches > 1 and not fixed
-    if later and narrowest > MAX_WIDTH and winner in ("contraction", "nonlinear", "no_amplification"):
+    if later and min_width > MAX_WIDTH and winner in ("contraction", "nonlinear", "no_amplification"):
         return [
             Finding(
                 "P174",
-                f"the set is {narrowest:.3g} times as wide as the noise of a step (M D/(ησ) > {MAX_WIDTH:g}): "
-                "contraction hides next to nothing",
+                f"the set is {min_width:.3g} times as wide as the noise of a step (M D/(ησ) > {MAX_WIDTH:g}): "
+                "contraction helps hardly at all",
                 "lower "
                 + (
                     "mechanism.constraint.radius"
@@ -301,10 +304,11 @@ def find_advice(spec: Pnsgd, event: ProjectedDescent, winner: str) -> list[Findi
         return [
             Finding(
                 "P173",
-                "hiding the iterates gains nothing here: the least bound is the one that lets all of them be seen",
+                "releasing only the last iterate gains nothing here: the smallest bound is that of publishing all of "
+                "them",
                 "set mechanism.order to permuted"
                 if fixed and event.batches > 1
-                else "lower mechanism.batch_size: with several steps in a pass, later ones hide the earlier ones",
+                else "lower mechanism.batch_size: with several steps in a pass, later noise protects earlier records",
                 "mechanism.order" if fixed and event.batches > 1 else "mechanism",
                 severity=Severity.WARNING,
             )

@@ -1,4 +1,4 @@
-"""What a last-iterate release tells, and what it costs. Light: formulas are imported inside of methods."""
+"""The event of a last-iterate release, and its cost. Cheap to import: methods import the formulas on use."""
 
 from __future__ import annotations
 
@@ -22,38 +22,48 @@ Stage = tuple[PositiveInt, PositiveFloat, Contraction, PositiveFloat]
 @register_event
 @dataclass(frozen=True, slots=True)
 class ProjectedDescent(Event):
-    """The last iterate of a projected noisy descent, none of whose other iterates anybody sees: one event, however many
+    """The last iterate of a projected noisy descent, released without the iterates before it: one event, however many
     steps it takes.
 
-    Records stand in an order, in batches of `batch` (the last may be short, and is divided by `batch` all the same),
-    and step t uses batch t modulo ceil(`size` / `batch`). A step is a map of the last iterate, noise of distribution
-    `family`, and the projection on a convex set. `order`: `sequential`, that of the file, so that the guarantee depends
-    on where a record stands; `permuted`, drawn once, uniformly and independently of the data, for all passes. `stop`:
-    `last`, after all steps; `random`, after a number of steps drawn uniformly from 1 to all of them.
+    The records are in an order, in batches of `batch`. The last batch may be short; it is divided by `batch` too. Step
+    t uses batch t modulo ceil(`size` / `batch`). A step maps the iterate, adds noise of distribution `family`, and
+    projects on a convex set.
 
-    `stages`: (steps, noise_multiplier, contraction, diameter), one after the other: the noise's scale over the farthest
-    that one record, changed as `neighbouring` says, moves a step that uses it; the Lipschitz constant of a step's map;
-    the diameter of the set over the noise's scale.
+    Args:
+        neighbouring: `replace_one` or `zero_out_one`, which the distances in `stages` are for.
+        family: of the noise: `gaussian` or `laplace`.
+        size: records.
+        batch: records of a full batch, 1 to `size`.
+        order: `sequential`, that of the file, where the guarantee depends on a record's position; or `permuted`, drawn
+            once, uniformly and independently of the data, for all passes.
+        stop: `last`, after all steps; or `random`, after a number of steps drawn uniformly from 1 to all of them.
+        stages: (steps, noise_multiplier, contraction, diameter), in order. The multiplier is the scale of the noise
+            over the largest distance by which the change of one record moves a step; the contraction is the Lipschitz
+            constant of a step's map, 0 to 1; the diameter of the set is over the scale of the noise.
 
-    Formal guarantee: the least of `theory.bounds`, for `neighbouring` alone; the distance is the change's own: nothing
-    is doubled. Source: Asoodeh, Diaz & Calmon 2020; Bok, Su & Altschuler 2024.
+    Guarantees: ε and δ are the smallest of `theory.last_iterate.BOUNDS`, for `neighbouring` alone. The distance is
+    already that of `neighbouring`; nothing is doubled.
 
-    | case | |
+    | case | result |
     |---|---|
-    | a record that no step uses | protected entirely |
+    | a record that no step uses | no loss |
     | contraction 1 | later steps still help, by their noise on a bounded set |
-    | contraction 0 | a step forgets all before it |
-    | one record | as any other; its batch is short |
+    | contraction 0 | a step forgets everything before it |
+    | one record | accounted like any other; its batch is short |
+
+    Raises:
+        ValueError: a field outside its range.
+
+    Source: Asoodeh, Diaz & Calmon 2020; Bok, Su & Altschuler 2024.
     """
 
     kind: ClassVar[str] = "projected_descent"
     hides_iterates: ClassVar[bool] = True
     cross_check_tolerance: ClassVar[tuple[float, float]] = (2e-2, 2e-3)
-    """The cross-check takes places together: over random sizes, orders, stages and sets it lay at most 0.1 % of ε above
-    ours, and 1.1 % where the stop is random or stages have Laplace noise."""
+    """The cross-check groups positions. Over random sizes, orders, stages and sets it was at most 0.1 % of ε above our
+    bound, and 1.1 % with a random stop or with Laplace noise in several stages."""
     renyi_tolerance: ClassVar[float] = 1e-3
-    """Losses of Laplace noise are composed on a grid, which the Rényi bound of a last-iterate release knows nothing
-    of."""
+    """Losses of Laplace noise are composed on a grid; the Rényi bound of a last-iterate release uses none."""
     neighbouring: Annotated[str, one_of("replace_one", "zero_out_one")]
     family: Annotated[str, one_of("gaussian", "laplace")]
     size: PositiveInt
@@ -106,7 +116,7 @@ class ProjectedDescent(Event):
         return WholeRun(epsilon)
 
     def describe_sensitivity(self) -> str:
-        return f"one step of a pass, by 1; {self.family} noise; {self.order} order, all but the end hidden"
+        return f"one step of a pass, by 1; {self.family} noise; {self.order} order, only the last iterate released"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +167,16 @@ class LastIterateProfile:
         return {name: last_iterate.delta(self.event, epsilon, name).value for name in last_iterate.bounds(self.event)}
 
     def by_position(self, delta: float, epsilon: float, max_rows: int, fewer: int) -> tuple[PositionRow, ...]:
-        """Of runs through the file's order to their last step. Records of a batch have the same; where stages and
-        batches are many, some next to each other are given what bounds them all."""
+        """Rows for runs in the file's order to their last step; none for others. Records of a batch have equal rows.
+        Where stages and batches are many, adjacent batches share the largest of their bounds."""
         from dprecipe.mechanisms.pnsgd.theory import last_iterate, positions
 
         if (self.event.order, self.event.stop) != ("sequential", "last"):
             return ()
-        shown = positions.choose_positions(self.event, max_rows, fewer)
-        at_delta = last_iterate.epsilons_at(self.event, shown, delta)
-        at_epsilon = last_iterate.deltas_at(self.event, shown, epsilon)
-        return tuple(zip(shown, at_delta.tolist(), at_epsilon.tolist(), strict=True))
+        chosen = positions.choose_positions(self.event, max_rows, fewer)
+        epsilons = last_iterate.epsilons_at(self.event, chosen, delta)
+        deltas = last_iterate.deltas_at(self.event, chosen, epsilon)
+        return tuple(zip(chosen, epsilons.tolist(), deltas.tolist(), strict=True))
 
 
 EVENTS = (ProjectedDescent,)

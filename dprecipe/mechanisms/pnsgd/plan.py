@@ -1,6 +1,6 @@
-"""The plan of projected noisy SGD: the problem, what is proved of it, and the stages of its descent.
+"""The plan of projected noisy SGD: the problem, its proven constants, and the stages of its descent.
 
-Guarantees: the run's one event is made of the very stages and constants that the run takes.
+Guarantees: the one event of the run is computed from the same stages and constants that the run uses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dprecipe.privacy.events import Charge
 
 @dataclass(frozen=True, slots=True)
 class BoundValue:
-    """ε by one of the bounds that there are for the noise, rounded up; `None`: infinite."""
+    """ε by one bound, rounded up; `None`: infinite."""
 
     name: str
     epsilon: float | None
@@ -37,12 +37,12 @@ class NoisePhase:
 
     steps: int
     multiplier: float
-    """Its scale over the Lipschitz constant."""
+    """Scale of the noise over the Lipschitz constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedDescent:
-    """What is descended, and how."""
+    """The problem, and how it is solved."""
 
     neighbouring: str
     family: str
@@ -54,15 +54,15 @@ class PlannedDescent:
     proven: Proven
 
     def event(self, stages: Sequence[Stage]) -> ProjectedDescent:
-        """What a run of these stages releases; every number is rounded to the careful side."""
+        """The event of a run of these stages; every number is rounded to the safe side."""
         proven = self.proven
-        moved, diameter, rows = Fraction(proven.moved), Fraction(proven.diameter), []
+        gradient_sensitivity, diameter, rows = Fraction(proven.gradient_sensitivity), Fraction(proven.diameter), []
         for stage in stages:
             rate, scale = Fraction(stage.learning_rate), Fraction(stage.noise_scale)
             rows.append(
                 (
                     stage.steps,
-                    round_below(scale * self.batch_size / moved),
+                    round_below(scale * self.batch_size / gradient_sensitivity),
                     step_contraction(stage.learning_rate, proven),
                     round_above(diameter / (rate * scale)),
                 )
@@ -88,21 +88,21 @@ class PnsgdPlan(UsualPlan):
     descent: PlannedDescent
     stages: tuple[Stage, ...]
     phase_steps: tuple[int, ...] | None
-    """Steps of each phase of noise but the last; `None` where the recipe has one noise."""
+    """Steps of each phase of noise but the last; `None`: the recipe has one noise."""
     constraint: BallConstraint | BoxConstraint
     feature_norm: float | None
-    """That features are clipped to; `None`: none is read."""
+    """Norm that features are clipped to; `None`: the model reads no features."""
     bias: bool
     l2: float
     bounds: tuple[BoundValue, ...]
     winner: str
-    """The bound that is the guarantee's."""
+    """Name of the bound that is claimed."""
     checkpoint: Literal["encrypted", "none", "plain"]
     private_log: bool
 
     @cached_property
     def event(self) -> ProjectedDescent:
-        """What the run releases."""
+        """The event of the run."""
         return self.descent.event(self.stages)
 
     @property
@@ -127,7 +127,7 @@ class PnsgdPlan(UsualPlan):
 
     @property
     def passes(self) -> float:
-        """How often the run goes through all records, at most."""
+        """Passes over all records, at most."""
         return self.event.steps / self.event.batches
 
     @property
@@ -145,7 +145,7 @@ class PnsgdPlan(UsualPlan):
         return tuple(NoisePhase(end - start, self._multiplier(start)) for start, end in zip(starts, ends, strict=True))
 
     def _multiplier(self, step: int) -> float:
-        """The noise of a step over the Lipschitz constant: what the recipe says, or what was solved."""
+        """The noise of a step over the Lipschitz constant, as the recipe states it or as it was solved."""
         lipschitz = self.descent.proven.lipschitz
         ends = accumulate(stage.steps for stage in self.stages)
         scale = next(stage.noise_scale for stage, end in zip(self.stages, ends, strict=True) if step < end)
@@ -160,14 +160,14 @@ class PnsgdPlan(UsualPlan):
         size = (
             f"radius {constraint.radius:g}" if isinstance(constraint, BallConstraint) else f"bound {constraint.bound:g}"
         )
-        stop = "the last of them is released" if descent.stop == "last" else "stops after 1 to all, drawn at random"
+        stop = "the last iterate is released" if descent.stop == "last" else "stops after 1 to all, drawn at random"
         rows = [
             ("steps", f"{self.event.steps:,}, {self.passes:.4g} passes of {self.event.batches:,}; {stop}"),
             ("batch", f"{descent.batch_size:,} of {descent.size:,} records, {descent.order} order"),
             ("set", f"{constraint.kind} of {size}, D = {proven.diameter:g}, {proven.parameters:,} parameters"),
             (
                 "constants",
-                f"L = {proven.lipschitz:.6g}, Δ = {proven.moved:.6g}, β = {proven.smoothness:.6g}, "
+                f"L = {proven.lipschitz:.6g}, Δ = {proven.gradient_sensitivity:.6g}, β = {proven.smoothness:.6g}, "
                 f"ρ = {proven.strong_convexity:.6g}, contraction {self.contraction:.6g}",
             ),
             ("learning rate", _range([stage.learning_rate for stage in stages])),
@@ -178,8 +178,8 @@ class PnsgdPlan(UsualPlan):
             ),
         ]
         for bound in self.bounds:
-            least = ", the least" if bound.name == self.winner else ""
-            rows.append((f"by {bound.name}", "none" if bound.epsilon is None else f"ε = {bound.epsilon:g}{least}"))
+            claimed = ", the smallest" if bound.name == self.winner else ""
+            rows.append((f"by {bound.name}", "none" if bound.epsilon is None else f"ε = {bound.epsilon:g}{claimed}"))
         return rows
 
 

@@ -1,7 +1,7 @@
-"""A run cut into stages: whole steps with one learning rate and one scale of noise each.
+"""A run cut into stages of whole steps, each with one learning rate and one scale of noise.
 
-The account charges for the stages and the engine takes them, so that what runs is what was accounted for. A learning
-rate that moves becomes piecewise constant (`dprecipe.mechanisms.noisy_sum.piecewise`).
+The account charges these stages and the engine runs them, so what runs is what was accounted. A learning rate schedule
+becomes piecewise constant (`dprecipe.mechanisms.noisy_sum.piecewise`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dprecipe.mechanisms.noisy_sum import piecewise
 
 MAX_STAGES = 256
 MAX_PHASES = MAX_STAGES // 2
-"""Of noise: the other stages are left to the learning rate."""
+"""Limit on phases of noise, which leaves the other stages for the learning rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Steps that are alike."""
+    """Steps with one learning rate and one noise."""
 
     steps: int
     learning_rate: float
@@ -29,13 +29,13 @@ class Stage:
     """σ: the scale of the noise on a step's mean gradient (of `gaussian`, its standard deviation)."""
 
 
-def stages_of(
+def cut_stages(
     learning_rate: float | LearningRateSchedule, noise: Sequence[tuple[int, float]], steps: int, batches: int
 ) -> tuple[Stage, ...]:
     """At most `MAX_STAGES` stages that together take `steps` steps; a pass takes `batches`.
 
-    `noise` holds at most `MAX_PHASES` phases: steps, and the scale of their noise. The last one lasts to the end,
-    whatever it says.
+    `noise` has at most `MAX_PHASES` phases: (steps, scale). The last phase lasts to the end, whatever its number of
+    steps.
     """
     begins, scales, at = [], [], 0
     for length, scale in noise:
@@ -55,7 +55,7 @@ def stages_of(
     return tuple(results)
 
 
-def steps_of(epochs: float | None, steps: int | None, batches: int) -> int:
+def convert_to_steps(epochs: float | None, steps: int | None, batches: int) -> int:
     """Whole steps that cover a length given in passes or steps; exact decimals, so that 0.1 passes of 60,000 batches
     are 6,000 steps."""
     return math.ceil(Fraction(str(epochs)) * batches) if steps is None else steps
@@ -63,7 +63,7 @@ def steps_of(epochs: float | None, steps: int | None, batches: int) -> int:
 
 def _length(schedule: LearningRateSchedule, steps: int, batches: int) -> int:
     """Steps of the schedule itself; the value of its last one lasts from then on."""
-    return steps if schedule.epochs is None else steps_of(schedule.epochs, None, batches)
+    return steps if schedule.epochs is None else convert_to_steps(schedule.epochs, None, batches)
 
 
 def _rate(learning_rate: float | LearningRateSchedule, step: int, steps: int, batches: int) -> float:

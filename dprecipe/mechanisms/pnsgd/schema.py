@@ -1,4 +1,4 @@
-"""The `mechanism` block of projected noisy SGD: plain steps on a convex loss, of which only the last iterate shows."""
+"""The `mechanism` block of projected noisy SGD: noisy steps on a convex loss; only the last iterate is released."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dprecipe.noise.schema import PhasedNoise, phases
 
 
 class BallConstraint(Block):
-    """All parameters together have at most this L2 norm."""
+    """The vector of all parameters has at most this L2 norm."""
 
     kind: Literal["ball"]
     radius: PositiveFloat
@@ -29,7 +29,7 @@ Constraint = Annotated[BallConstraint | BoxConstraint, Field(discriminator="kind
 
 
 class Constants(Block):
-    """Rounder constants than those derived from the model, none of which may promise more than they do."""
+    """Rounded constants in place of those proved of the model; none may be stronger than the proved one."""
 
     lipschitz: PositiveFloat | None = Field(None, description="L, of the loss without its regulariser; no smaller")
     smoothness: PositiveFloat | None = Field(None, description="β; no smaller")
@@ -37,28 +37,30 @@ class Constants(Block):
 
 
 class Pnsgd(Block):
-    """Projected noisy SGD with hidden iterates (Asoodeh, Diaz & Calmon 2020; Feldman et al. 2018)."""
+    """Projected noisy SGD that releases only the last iterate (Asoodeh, Diaz & Calmon 2020; Feldman et al. 2018)."""
 
     kind: Literal["pnsgd"]
-    constraint: Constraint = Field(description="the convex set, with 0 in its middle, that every step is projected on")
+    constraint: Constraint = Field(description="the convex set, centred at 0, that every step is projected on")
     learning_rate: LearningRate = Field(description="η of a step: a number or a schedule")
     noise: PhasedNoise = Field(
-        description="added to the mean gradient of a step, before the learning rate; a list: phases, in order"
+        description="added to the mean gradient of a step, before the learning rate; a list gives phases, in order"
     )
-    batch_size: PositiveInt = Field(1, description="records of a step, whose mean gradient it takes")
+    batch_size: PositiveInt = Field(1, description="records of one step")
     order: Literal["sequential", "permuted"] = Field(
         "permuted",
-        description="`permuted`: one random order for all passes, one guarantee for all records; `sequential`: the "
-        "file's, a guarantee for each position",
+        description="`permuted`: one random order for all passes, and one guarantee for all records; `sequential`: the "
+        "order of the file, and a guarantee for each position",
     )
     stop: Literal["last", "random"] = Field(
-        "last", description="`random`: after a number of steps drawn uniformly from 1 to all"
+        "last", description="`last`: after all steps; `random`: after a number of steps drawn uniformly from 1 to all"
     )
-    constants: Constants = Field(default_factory=Constants, description="instead of those derived from the model")
+    constants: Constants = Field(default_factory=Constants, description="in place of those proved of the model")
     checkpoint: Literal["encrypted", "none", "plain"] = Field(
-        "encrypted", description="how a run that was cut short goes on; `none`: from its start"
+        "encrypted", description="what an interrupted run resumes from; `none`: it starts over"
     )
-    iterates: Literal["hidden", "released"] = Field("hidden", description="of the model, before the last one")
+    iterates: Literal["hidden", "released"] = Field(
+        "hidden", description="iterates before the last one; `released` is refused"
+    )
     private_log: bool = Field(False, description="write the loss on the private records to `private/`, pass by pass")
 
     @property

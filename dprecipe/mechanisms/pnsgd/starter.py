@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_CLIP = "    - clip_features: {norm: 1.0}    # shrink each record to at most this length: the proofs need a bound\n"
+_CLIP = "    - clip_features: {norm: 1.0}    # shorten each record's features to at most this norm\n"
 _PREPROCESS = "  preprocess:\n"
 
 _CHOICES = {
@@ -16,7 +16,7 @@ _CHOICES = {
 
 
 def starter_text(source: str, data: str) -> str:
-    """All of a recipe but its name; to `data`, the source's block, it adds a bound on the features."""
+    """A recipe without its name. Adds a bound on the features to `data`, the source's block."""
     data = data.replace(
         "# or {column: user_id, max_records: 8}: all records of a user", "# who is protected: one record"
     )
@@ -25,22 +25,22 @@ def starter_text(source: str, data: str) -> str:
     model, radius, rate, batch, passes, epsilon = _CHOICES[source]
     return f"""\
 {data}
-model: {model}    # convex: what is proved of hiding iterates holds for no network
+model: {model}    # a convex model: the bounds hold for no neural network
 
 mechanism:
-  kind: pnsgd                # plain noisy steps, projected on a ball; nobody sees an iterate but the last
-  constraint: {{kind: ball, radius: {radius}}}       # all weights together stay within this length
-  learning_rate: {rate:<12}# how far a step goes; at most 2 over the smoothness that `dprecipe plan` shows
+  kind: pnsgd                # noisy steps, projected on a ball; only the last iterate is released
+  constraint: {{kind: ball, radius: {radius}}}       # largest L2 norm of all weights
+  learning_rate: {rate:<12}# of a step; below 2/β (`dprecipe plan` shows β)
   noise: {{family: gaussian, multiplier: auto}}    # auto: solved, so that the run just fits the budget
   batch_size: {batch:<15}# records of one step
-  order: permuted            # drawn once, for all passes; or sequential: a guarantee for each position
+  order: permuted            # one random order for all passes; or sequential: a guarantee for each position
 
-# The most that may be spent; delta far below 1 / data.size. Exchanging a record leaves all others in their places.
+# The budget; delta far below 1 / data.size. Replacing a record leaves all others at their positions.
 budget: {{epsilon: {epsilon}, delta: 1e-6, neighbouring: replace_one}}
 
 training:
   epochs: {passes:<19}# passes over the data; or `steps`
 
-runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
+runtime: {{device: auto, seed: 0}}       # nothing here changes the privacy cost
 release: {{report: true}}
 """

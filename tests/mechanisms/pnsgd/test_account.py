@@ -85,7 +85,7 @@ def test_the_event_is_the_run() -> None:
     assert Fraction(contraction) >= 1 - Fraction(0.1)
     own = made.room
     proven = own.descent.proven
-    assert (proven.lipschitz, proven.moved, proven.diameter) == (1.0, 2.0, 4.0)
+    assert (proven.lipschitz, proven.gradient_sensitivity, proven.diameter) == (1.0, 2.0, 4.0)
     assert (own.event.batches, own.descent.batch_size, proven.parameters, proven.outputs) == (51, 20, 4, 1)
     assert {bound.name for bound in own.bounds} == set(last_iterate.BOUNDS)
     assert own.winner in last_iterate.BOUNDS

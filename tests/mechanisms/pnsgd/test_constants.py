@@ -13,7 +13,7 @@ from scipy.special import expit, softmax
 
 from dprecipe.mechanisms.pnsgd.constants import (
     Proven,
-    list_declared,
+    apply_declared,
     prove_constants,
     round_above,
     round_below,
@@ -76,9 +76,9 @@ def test_gradients_of_linear_predictors(name: str, radius: float, norm: float) -
                 most_moved = max(most_moved, float(distance_NN.max()))
     assert most_gradient * (1 - 4e-16) <= proven.lipschitz <= most_gradient * (1 + 1e-9)
     attained = 1.2 if name == "huber_wide" else 1.001  # of an error cut late, neither bound is attained
-    assert most_moved * (1 - 4e-16) <= proven.moved <= most_moved * attained
-    assert proven.moved <= 2 * proven.lipschitz * (1 + 1e-12)
-    assert prove_it(name, radius, norm, ZERO_OUT).moved == proven.lipschitz
+    assert most_moved * (1 - 4e-16) <= proven.gradient_sensitivity <= most_moved * attained
+    assert proven.gradient_sensitivity <= 2 * proven.lipschitz * (1 + 1e-12)
+    assert prove_it(name, radius, norm, ZERO_OUT).gradient_sensitivity == proven.lipschitz
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "softmax"])
@@ -113,7 +113,7 @@ def test_softmax_regression() -> None:
         assert np.linalg.eigvalsh(hessian)[-1] <= proven.smoothness
     norms = [float(np.linalg.norm(gradient)) for gradient in gradients]
     assert 0.999 * proven.lipschitz < max(norms) <= proven.lipschitz == pytest.approx(math.sqrt(2))
-    assert proven.moved == 2 * proven.lipschitz
+    assert proven.gradient_sensitivity == 2 * proven.lipschitz
     assert proven.smoothness == pytest.approx(0.5 + 0.1)
     assert (proven.parameters, proven.outputs) == (6, 3)
 
@@ -126,12 +126,15 @@ def test_location(threshold: float | None) -> None:
     w, y = np.meshgrid(np.linspace(-2, 2, 401), np.linspace(-1, 1, 201), indexing="ij")
     gradient = np.clip(w - y, -limit, limit)
     assert proven.lipschitz == np.abs(gradient).max()
-    assert proven.moved == pytest.approx(float(np.ptp(gradient, axis=1).max()), rel=1e-12)
+    assert proven.gradient_sensitivity == pytest.approx(float(np.ptp(gradient, axis=1).max()), rel=1e-12)
     curved = 1.0 if threshold is None else 0.0
     assert (proven.parameters, proven.diameter, proven.smoothness, proven.strong_convexity) == (1, 4.0, 1.0, curved)
     short = prove_constants(model, 5, 0, 7.0, BoxConstraint(kind="box", bound=2.0), REPLACE, Fraction(3, 8))
     assert (short.smoothness, short.strong_convexity) == (1.0, curved * 3 / 8)
-    assert prove_constants(model, 5, 0, 7.0, BoxConstraint(kind="box", bound=2.0), ZERO_OUT).moved == proven.lipschitz
+    assert (
+        prove_constants(model, 5, 0, 7.0, BoxConstraint(kind="box", bound=2.0), ZERO_OUT).gradient_sensitivity
+        == proven.lipschitz
+    )
 
 
 def test_a_bias_is_a_feature_of_one() -> None:
@@ -154,11 +157,22 @@ def test_the_paper() -> None:
     """Figure 2's problem is a Huber SVM; figure 3's with ρ and β exchanged, too."""
     svm = HuberSvm(kind="huber_svm", width=1.0, bias=False)
     two = prove_constants(svm, 9, 2, 1.0, BallConstraint(kind="ball", radius=0.5), REPLACE)
-    assert (two.lipschitz, two.moved, two.smoothness, two.strong_convexity, two.diameter) == (1.0, 2.0, 0.5, 0.0, 1.0)
+    assert (two.lipschitz, two.gradient_sensitivity, two.smoothness, two.strong_convexity, two.diameter) == (
+        1.0,
+        2.0,
+        0.5,
+        0.0,
+        1.0,
+    )
     assert step_contraction(0.5, two) == 1.0
     svm = HuberSvm(kind="huber_svm", width=5.0, l2=0.3, bias=False)
     three = prove_constants(svm, 9, 2, 1.0, BallConstraint(kind="ball", radius=0.5), REPLACE)
-    assert (three.lipschitz, three.moved, three.smoothness, three.strong_convexity) == (1.0, 2.0, 0.4, 0.3)
+    assert (three.lipschitz, three.gradient_sensitivity, three.smoothness, three.strong_convexity) == (
+        1.0,
+        2.0,
+        0.4,
+        0.3,
+    )
     paper = math.sqrt(1 - 2 * 0.7 * 0.4 * 0.3 / 0.7)
     assert round(paper, 4) == 0.8718
     assert step_contraction(0.7, three) == pytest.approx(1 - 0.7 * 0.3)
@@ -170,7 +184,7 @@ def test_the_contraction_is_no_larger_than_the_papers_and_rounded_up() -> None:
     base = prove_it("logistic", 1.0, 1.0)
     for _ in range(500):
         rho, beta = sorted(rng.uniform(0.01, 2.0, 2))
-        proven = list_declared(base, Constants(strong_convexity=rho, smoothness=beta))
+        proven = apply_declared(base, Constants(strong_convexity=rho, smoothness=beta))
         rate = rng.uniform(0, 2 / (beta + rho))
         exact = max(abs(1 - Fraction(rate) * Fraction(rho)), abs(1 - Fraction(rate) * Fraction(beta)))
         found = step_contraction(rate, proven)
@@ -180,10 +194,10 @@ def test_the_contraction_is_no_larger_than_the_papers_and_rounded_up() -> None:
 
 def test_declared_constants() -> None:
     derived = prove_it("least_squares", 1.0, 1.0)
-    assert list_declared(derived, Constants()) == derived
-    rounded = list_declared(derived, Constants(lipschitz=3.0, smoothness=2.0, strong_convexity=0.1))
+    assert apply_declared(derived, Constants()) == derived
+    rounded = apply_declared(derived, Constants(lipschitz=3.0, smoothness=2.0, strong_convexity=0.1))
     assert (rounded.lipschitz, rounded.smoothness, rounded.strong_convexity) == (3.0, 2.0, 0.1)
-    assert rounded.moved / derived.moved == pytest.approx(3.0 / derived.lipschitz)
+    assert rounded.gradient_sensitivity / derived.gradient_sensitivity == pytest.approx(3.0 / derived.lipschitz)
 
 
 def test_numbers_out_of_all_proportion_are_infinite() -> None:

@@ -24,7 +24,7 @@ from dprecipe.faults import Interrupted, RunFailed, UsageFault
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.mechanisms.pnsgd.train import run as train
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, State
-from dprecipe.mechanisms.pnsgd.train.hidden_state import HiddenState
+from dprecipe.mechanisms.pnsgd.train.encrypted_state import EncryptedState
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.ledger import Ledger, read
 from dprecipe.training import attempt
@@ -36,7 +36,7 @@ DRIVER = Path(__file__).resolve().parents[2] / "training" / "kill_driver.py"
 BEFORE_THE_END = {
     "recipe.yaml", "resolved.yaml", "plan.json",
     "private/ledger.jsonl", "private/commitment.key", "private/overrides.json", "private/checkpoint.key",
-    "private/checkpoints/last.hidden", "private/data-check.json", "private/data-check.txt",
+    "private/checkpoints/last.encrypted", "private/data-check.json", "private/data-check.txt",
 }  # fmt: skip
 """All that a run folder holds before the end. The state and its key are the only ones that private records move."""
 
@@ -75,7 +75,7 @@ def hold_hidden(out: Path, said: str, plan: Plan, iterates: list[np.ndarray], al
     said = re.sub(r"step \d+ of \d+\n", "", said)
     assert re.sub(r"\nstopping after this block of steps; press Ctrl-C again to stop at once\n", "", said) == ""
     content = b"\n".join((out / name).read_bytes() for name in files(out))
-    objective = train.objective_of(plan)
+    objective = train.build_objective(plan)
     source = np.load(out.parent / "records.npz")
     x, y = objective.rows(source["features"][:300], source["labels"][:300])
     assert len(iterates) > 1
@@ -99,7 +99,7 @@ def test_a_stopped_run_shows_nothing_and_goes_on(
     assert "--resume" in stopped.value.remedy
     said = capfd.readouterr()
     assert said.out == ""
-    kept = {"private/checkpoint.key", "private/checkpoints/last.hidden"}
+    kept = {"private/checkpoint.key", "private/checkpoints/last.encrypted"}
     hold_hidden(out, said.err, plan, seen, BEFORE_THE_END - (set() if checkpoint == "encrypted" else kept))
     ledger = ledger_of(out)
     assert (ledger.stop_reason, ledger.charges, ledger.settled) == ("interrupted", plan.events, ())
@@ -187,12 +187,12 @@ def test_a_run_that_has_ended_is_published_again_without_a_draw(
         with pytest.raises(RunFailed):
             run(plan, out)
     assert ledger_of(out).stop_reason == "completed"
-    state = HiddenState(out / "private/checkpoints/last.hidden", out / "private/checkpoint.key", plan.digest)
+    state = EncryptedState(out / "private/checkpoints/last.encrypted", out / "private/checkpoint.key", plan.digest)
     final = state.load(ledger_of(out))
     assert final is not None
     assert final.finished
     with monkeypatch.context() as patch:
-        patch.setattr(HiddenState, "load", lambda *_: None)
+        patch.setattr(EncryptedState, "load", lambda *_: None)
         with pytest.raises(RunFailed, match="its final state is not in private/"):
             run(plan, out, resume=True)
     monkeypatch.setattr(train, "_descend", lambda *_: pytest.fail("a run that has ended went on"))
@@ -215,12 +215,12 @@ def test_a_state_of_another_run_is_refused_and_one_that_is_gone_is_not_missed(
             stopping(patch, 2, ctrl_c)
             with pytest.raises(Interrupted):
                 run(plan, tmp_path / name)
-    state, key = "private/checkpoints/last.hidden", "private/checkpoint.key"
+    state, key = "private/checkpoints/last.encrypted", "private/checkpoint.key"
     one, other = tmp_path / "one", tmp_path / "other"
     own = (one / state).read_bytes(), (one / key).read_bytes()
     for name in (state, key):
         (one / name).write_bytes((other / name).read_bytes())
-        with pytest.raises(RunFailed, match=r"another plan or key|not of this ledger"):
+        with pytest.raises(RunFailed, match=r"another plan or key|not belong to this ledger"):
             run(plan, one, resume=True)
     assert ledger_of(one).attempts == 1
     (one / state).write_bytes(own[0])
@@ -266,7 +266,7 @@ def test_a_killed_run_shows_nothing(hidden: Planned, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert done.stdout == ""
-    assert (out / "private" / "checkpoints" / "last.hidden").exists()
+    assert (out / "private" / "checkpoints" / "last.encrypted").exists()
     writing = {"private/checkpoints/last.writing", "private/checkpoint.writing"}
     hold_hidden(out, done.stderr, plan, list(np.load(tmp_path / "seen.npy")), BEFORE_THE_END | writing)
     assert ledger_of(out).charges == ledger_of(out).unsettled == plan.events

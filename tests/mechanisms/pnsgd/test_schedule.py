@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dprecipe.language.training import LearningRateSchedule
-from dprecipe.mechanisms.pnsgd.schedule import MAX_PHASES, MAX_STAGES, Stage, stages_of, steps_of
+from dprecipe.mechanisms.pnsgd.schedule import MAX_PHASES, MAX_STAGES, Stage, convert_to_steps, cut_stages
 
 
 def schedule(kind: str, start: float, to: float, epochs: float | None = None) -> LearningRateSchedule:
@@ -15,22 +15,22 @@ def schedule(kind: str, start: float, to: float, epochs: float | None = None) ->
 
 
 def test_a_constant_run_is_one_stage() -> None:
-    assert stages_of(0.5, [(7, 2.0)], 1_000, 100) == (Stage(1_000, 0.5, 2.0),)
+    assert cut_stages(0.5, [(7, 2.0)], 1_000, 100) == (Stage(1_000, 0.5, 2.0),)
 
 
 def test_phases_of_noise() -> None:
-    assert stages_of(0.5, [(7, 2.0), (3, 1.0), (1, 4.0)], 20, 5) == (
+    assert cut_stages(0.5, [(7, 2.0), (3, 1.0), (1, 4.0)], 20, 5) == (
         Stage(7, 0.5, 2.0),
         Stage(3, 0.5, 1.0),
         Stage(10, 0.5, 4.0),
     )
     # A phase that the run does not reach is no stage; phases alike are one.
-    assert stages_of(0.5, [(7, 2.0), (3, 1.0), (1, 4.0)], 8, 5) == (Stage(7, 0.5, 2.0), Stage(1, 0.5, 1.0))
-    assert stages_of(0.5, [(7, 2.0), (1, 2.0)], 8, 5) == (Stage(8, 0.5, 2.0),)
+    assert cut_stages(0.5, [(7, 2.0), (3, 1.0), (1, 4.0)], 8, 5) == (Stage(7, 0.5, 2.0), Stage(1, 0.5, 1.0))
+    assert cut_stages(0.5, [(7, 2.0), (1, 2.0)], 8, 5) == (Stage(8, 0.5, 2.0),)
 
 
 def test_a_short_linear_schedule_is_followed_step_by_step() -> None:
-    found = stages_of(schedule("linear", 1.0, 0.2, 1.0), [(1, 2.0)], 12, 5)
+    found = cut_stages(schedule("linear", 1.0, 0.2, 1.0), [(1, 2.0)], 12, 5)
     assert [stage.steps for stage in found] == [1, 1, 1, 1, 8]
     assert [stage.learning_rate for stage in found] == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
 
@@ -42,7 +42,7 @@ def test_a_short_linear_schedule_is_followed_step_by_step() -> None:
 def test_stages_take_every_step_once(kind: str, epochs: float | None, phases: int, steps: int) -> None:
     batches, rate = 1_000, schedule(kind, 0.9, 0.1, epochs)
     noise = [(11, 1.0 + index) for index in range(phases)]
-    found = stages_of(rate, noise, steps, batches)
+    found = cut_stages(rate, noise, steps, batches)
     assert sum(stage.steps for stage in found) == steps
     assert len(found) <= MAX_STAGES
     last = (steps if epochs is None else math.ceil(epochs * batches)) - 1
@@ -58,6 +58,6 @@ def test_stages_take_every_step_once(kind: str, epochs: float | None, phases: in
 
 
 def test_lengths_in_passes_are_exact_decimals() -> None:
-    assert steps_of(0.1, None, 60_000) == 6_000  # 0.1 * 60,000 is a hair more in binary
-    assert steps_of(1.1, None, 10) == 11
-    assert steps_of(None, 17, 10) == 17
+    assert convert_to_steps(0.1, None, 60_000) == 6_000  # 0.1 * 60,000 is a hair more in binary
+    assert convert_to_steps(1.1, None, 10) == 11
+    assert convert_to_steps(None, 17, 10) == 17

@@ -131,11 +131,11 @@ def trace_curve(plan: Plan, epsilons: Sequence[float], every: bool = False) -> C
     for position in choose_positions(event, event.size if every else MAX_ROWS, MAX_ROWS):
         batch = (position - 1) // event.batch
         if batch not in of_batch:
-            least = last_iterate.epsilon_at(ordered, position, delta)
+            tightest = last_iterate.epsilon_at(ordered, position, delta)
             of_batch[batch] = PositionRow(
                 position,
-                rounding.round_up(least.value) if least.value < math.inf else None,
-                least.name,
+                rounding.round_up(tightest.value) if tightest.value < math.inf else None,
+                tightest.name,
                 tuple(_at(ordered, position, epsilon, paper) for epsilon in epsilons),
             )
         rows.append(replace(of_batch[batch], position=position))
@@ -157,25 +157,25 @@ def _paper_contraction(plan: Plan) -> float | None:
 def _at(event: ProjectedDescent, position: int | None, epsilon: float, paper: float | None) -> PositionDelta:
     """δ at ε, of a position or of the event as a whole."""
 
-    def asked(bound: str | None) -> last_iterate.NamedBound:
+    def evaluate(bound: str | None) -> last_iterate.NamedBound:
         if position is None:
             return last_iterate.delta(event, epsilon, bound)
         return last_iterate.delta_at(event, position, epsilon, bound)
 
-    least = asked(None)
+    tightest = evaluate(None)
     compared = {}
     if position is not None and paper is not None:
         compared = comparison_at(event, position, epsilon, paper)
     return PositionDelta(
         epsilon,
-        _up(least.value),
-        least.name,
-        {name: _up(asked(name).value) for name in last_iterate.bounds(event)},
-        {name: _up(compared[name]) for name in COMPARISONS if name in compared},
+        _round_up(tightest.value),
+        tightest.name,
+        {name: _round_up(evaluate(name).value) for name in last_iterate.bounds(event)},
+        {name: _round_up(compared[name]) for name in COMPARISONS if name in compared},
     )
 
 
-def _up(value: float) -> float:
+def _round_up(value: float) -> float:
     return min(1.0, rounding.round_up(value))
 
 
@@ -183,27 +183,27 @@ def _without_comparisons(at: PositionDelta) -> dict[str, Any]:
     return {key: value for key, value in asdict(at).items() if key != "comparisons"}
 
 
-def render_text(found: Curve) -> str:
+def render_text(curve: Curve) -> str:
     """A table for each ε, and what the recipe's own order gives."""
-    plan, event = found.plan, found.event
+    plan, event = curve.plan, curve.event
     lines = [
         f"{plan.name}: δ by position, {event.steps:,} steps, {event.batches:,} a pass; "
         f"ε at δ = {plan.budget.delta:g} in the last column"
     ]
     names, compared = (
         last_iterate.bounds(event),
-        [name for name in COMPARISONS if name in found.rows[0].at[0].comparisons],
+        [name for name in COMPARISONS if name in curve.rows[0].at[0].comparisons],
     )
-    for index, own in enumerate(found.own):
+    for index, own in enumerate(curve.own):
         head = ("position", *names, *(f"({name})" for name in compared), "least", "ε")
-        rows = [head, *(_cells(row, index, compared) for row in found.rows)]
+        rows = [head, *(_cells(row, index, compared) for row in curve.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines += ["", f"at ε = {own.epsilon:g}"]
         lines += ["  " + "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.append(f"  this recipe ({event.order} order, stop {event.stop}): δ = {own.delta:g}, by {own.bound}")
     lines += ["", f"this recipe: ε = {plan.guarantee.epsilon:g} at δ = {plan.budget.delta:g}"]
-    if len(found.rows) < event.size:
-        lines.append(f"{len(found.rows):,} of {event.size:,} positions are shown; --all shows every one")
+    if len(curve.rows) < event.size:
+        lines.append(f"{len(curve.rows):,} of {event.size:,} positions are shown; --all shows every one")
     if compared:
         lines.append("in brackets: the curves that Asoodeh, Diaz & Calmon 2020 draw, with their M; not the guarantee")
     return "\n".join(lines) + "\n"
@@ -216,13 +216,13 @@ def _cells(row: PositionRow, index: int, compared: Sequence[str]) -> tuple[str, 
     return (str(row.position), *(f"{delta:.4g}" for delta in deltas), at.bound, epsilon)
 
 
-def tabulate(found: Curve) -> str:
+def tabulate(curve: Curve) -> str:
     """CSV: a line for each position and ε."""
-    names = last_iterate.bounds(found.event)
+    names = last_iterate.bounds(curve.event)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["position", "epsilon", "delta", "bound", *names, *COMPARISONS, "epsilon_at_budget_delta"])
-    for row in found.rows:
+    for row in curve.rows:
         for at in row.at:
             compared = [at.comparisons.get(name, "") for name in COMPARISONS]
             last = "" if row.epsilon is None else row.epsilon
@@ -230,10 +230,10 @@ def tabulate(found: Curve) -> str:
     return out.getvalue()
 
 
-def _draw(path: Path, found: Curve) -> None:
+def _draw(path: Path, curve: Curve) -> None:
     from dprecipe.mechanisms.pnsgd.commands.positions_plot import plot_positions
 
     try:
-        path.write_bytes(plot_positions(found, path.suffix.removeprefix(".")))
+        path.write_bytes(plot_positions(curve, path.suffix.removeprefix(".")))
     except OSError as error:
         raise UsageFault(f"{path} can't be written: {error.strerror}", "name another file with --plot") from None

@@ -21,21 +21,21 @@ LINES: dict[str, tuple[str, str]] = {
     "proposition_1": (CAP, ":"),
     "theorem_4": (INK, ":"),
 }
-LEAST = 1e-30
+MIN_SHOWN = 1e-30
 """Smaller δ are below the panel."""
 
 
-def plot_positions(found: Curve, kind: str) -> bytes:
+def plot_positions(curve: Curve, kind: str) -> bytes:
     """The picture, as `svg` or `png`."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(plot_style("positions")):
-        panels = len(found.own)
+        panels = len(curve.own)
         figure = Figure(figsize=(1.2 + 4.4 * panels, 4.2), layout="constrained")
         axes = figure.subplots(1, panels, squeeze=False, sharey=True)[0]
         for index, axis in enumerate(axes):
-            _panel(axis, found, index)
+            _panel(axis, curve, index)
         axes[0].set_ylabel("δ")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
         picture = io.BytesIO()
@@ -44,14 +44,18 @@ def plot_positions(found: Curve, kind: str) -> bytes:
     return picture.getvalue()
 
 
-def _panel(axis: Any, found: Curve, index: int) -> None:
-    places = [row.position for row in found.rows]
-    first = found.rows[0].at[index]
+def _panel(axis: Any, curve: Curve, index: int) -> None:
+    places = [row.position for row in curve.rows]
+    first = curve.rows[0].at[index]
     for name in (*first.bounds, *first.comparisons):
-        values = [(row.at[index].bounds | row.at[index].comparisons)[name] for row in found.rows]
+        values = [(row.at[index].bounds | row.at[index].comparisons)[name] for row in curve.rows]
         color, dashes = LINES[name]
-        shown = [max(value, LEAST**2) for value in values]  # a line that falls to 0 leaves the panel
+        shown = [max(value, MIN_SHOWN**2) for value in values]  # a line that falls to 0 leaves the panel
         axis.plot(places, shown, color=color, linestyle=dashes, linewidth=1.8, label=name.replace("_", " "))
     axis.set(
-        title=f"ε = {first.epsilon:g}", xlabel="position", yscale="log", ylim=(LEAST, 2), xlim=(1, max(places[-1], 2))
+        title=f"ε = {first.epsilon:g}",
+        xlabel="position",
+        yscale="log",
+        ylim=(MIN_SHOWN, 2),
+        xlim=(1, max(places[-1], 2)),
     )

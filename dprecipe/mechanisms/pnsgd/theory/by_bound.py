@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pnsgd.theory import contraction
-from dprecipe.mechanisms.pnsgd.theory.cases import ORDERS, ROUND_UP, VOID, Cases, is_void
+from dprecipe.mechanisms.pnsgd.theory.cases import ORDERS, ROUND_UP, VOID, Cases, contracts_nothing
 from dprecipe.mechanisms.pnsgd.theory.iteration import Ints
 from dprecipe.mechanisms.pnsgd.theory.search import MIN_LOG
 from dprecipe.privacy.adjacency import Neighbouring
@@ -20,11 +20,11 @@ from dprecipe.privacy.noisy_sums import PoissonLaplace
 Array = NDArray[np.floating[Any]]
 
 
-def value_of(cases: Cases, epsilon: float, bound: str) -> float:
-    return cases.combined(logs_of(cases, epsilon, bound)) if len(cases.chain) else 0.0
+def combine_bound(cases: Cases, epsilon: float, bound: str) -> float:
+    return cases.combine(compute_logs(cases, epsilon, bound)) if len(cases.chain) else 0.0
 
 
-def logs_of(cases: Cases, epsilon: float | Array, bound: str) -> Array:
+def compute_logs(cases: Cases, epsilon: float | Array, bound: str) -> Array:
     """log δ of the cases at ε; or at an ε of each, where each has a chain of its own."""
     distribution = contraction.DISTRIBUTIONS[cases.event.family]
     if bound == "iteration":
@@ -36,11 +36,11 @@ def logs_of(cases: Cases, epsilon: float | Array, bound: str) -> Array:
         rates_CG = distribution(np.asarray(epsilon)[..., None], cases.reach)
         gained_CG = np.cumsum(_times(cases.gaps, rates_CG), axis=1)
         logs_CG = published_C[:, None] + np.concatenate([np.zeros((len(published_C), 1)), gained_CG[:, :-1]], axis=1)
-        return _read(cases, logs_CG, rates_CG)
-    void = is_void(cases.event) and bool(np.min(epsilon) < VOID)
+        return _read_cases(cases, logs_CG, rates_CG)
+    void = contracts_nothing(cases.event) and bool(np.min(epsilon) < VOID)
     if bound == "nonlinear":
         known_CG = published_C[:, None]
-        return published_C[cases.chain] if void else _read(cases, *_along(cases, epsilon, known_CG))
+        return published_C[cases.chain] if void else _read_cases(cases, *_follow_chains(cases, epsilon, known_CG))
     ends_F: Array = np.minimum(distribution(epsilon, cases.mu), published_C[cases.chain])
     if void:
         return ends_F
@@ -48,10 +48,10 @@ def logs_of(cases: Cases, epsilon: float | Array, bound: str) -> Array:
     known_CG = np.repeat(published_C[:, None], len(worked_G), axis=1)
     at_knots_CG = distribution(np.asarray(epsilon)[..., None], cases.knot_mu[:, worked_G])
     known_CG[:, worked_G] = np.minimum(known_CG[:, worked_G], at_knots_CG)
-    return np.minimum(_read(cases, *_along(cases, epsilon, known_CG)), ends_F)
+    return np.minimum(_read_cases(cases, *_follow_chains(cases, epsilon, known_CG)), ends_F)
 
 
-def _along(cases: Cases, epsilon: float | Array, known_CG: Array) -> tuple[Array, Array]:
+def _follow_chains(cases: Cases, epsilon: float | Array, known_CG: Array) -> tuple[Array, Array]:
     """log δ at each knot, and the logarithm of the factor of a step from there: what is known, or what the knot before
     it leaves after nonlinear contraction, the less of both."""
     family, shape = cases.event.family, cases.gaps.shape
@@ -60,24 +60,24 @@ def _along(cases: Cases, epsilon: float | Array, known_CG: Array) -> tuple[Array
     rates_CG = contraction.log_shrunk(family, np.asarray(epsilon)[..., None], above_CG, cases.reach)
     if _times(cases.gaps, rates_CG).sum(axis=1).min() > -1e-11:
         return known_CG, np.zeros(shape)  # no factor is told from 1
-    left_CG = known_CG + _times(cases.gaps, rates_CG)
-    helps_G: NDArray[np.bool_] = np.any(left_CG[:, :-1] < known_CG[:, 1:], axis=0)
-    logs_CG, rates_CG, ahead = known_CG.copy(), np.zeros(shape), False
+    shrunk_CG = known_CG + _times(cases.gaps, rates_CG)
+    helps_G: NDArray[np.bool_] = np.any(shrunk_CG[:, :-1] < known_CG[:, 1:], axis=0)
+    logs_CG, rates_CG, improves = known_CG.copy(), np.zeros(shape), False
     for knot in range(shape[1] - 1):
-        if not (ahead or helps_G[knot]):
+        if not (improves or helps_G[knot]):
             continue
         now_C = logs_CG[:, knot]
         if now_C.max() < MIN_LOG:
             logs_CG[:, knot:] = np.minimum(logs_CG[:, knot:], now_C[:, None])
             break
         rate_C = contraction.log_shrunk(family, epsilon, np.maximum(now_C, MIN_LOG), cases.reach[:, knot])
-        left_C = now_C + _times(cases.gaps[:, knot], rate_C)
-        ahead = bool((left_C < known_CG[:, knot + 1]).any())
-        logs_CG[:, knot + 1], rates_CG[:, knot] = np.minimum(known_CG[:, knot + 1], left_C), rate_C
+        shrunk_C = now_C + _times(cases.gaps[:, knot], rate_C)
+        improves = bool((shrunk_C < known_CG[:, knot + 1]).any())
+        logs_CG[:, knot + 1], rates_CG[:, knot] = np.minimum(known_CG[:, knot + 1], shrunk_C), rate_C
     return logs_CG, rates_CG
 
 
-def _read(cases: Cases, logs_CG: Array, rates_CG: Array) -> Array:
+def _read_cases(cases: Cases, logs_CG: Array, rates_CG: Array) -> Array:
     """log δ of the cases, between the knots."""
     at = (cases.chain, cases.knot)
     result: Array = logs_CG[at] + _times(cases.beyond, rates_CG[at])
@@ -97,7 +97,7 @@ def _log_published(cases: Cases, epsilon: float | Array) -> Array:
         return contraction.log_gaussian(epsilon, cases.published)
     epsilon_C = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), cases.published.shape)
     kinds: dict[tuple[tuple[float, int], ...], list[int]] = {}
-    for chain, row in enumerate(zip(*_few_rows(cases), strict=True)):
+    for chain, row in enumerate(zip(*_merge_rows(cases), strict=True)):
         kinds.setdefault(tuple((m, u) for u, m in zip(*row, strict=True) if u), []).append(chain)
     logs_C = np.empty(len(epsilon_C))
     for uses, chains in kinds.items():
@@ -108,7 +108,7 @@ def _log_published(cases: Cases, epsilon: float | Array) -> Array:
 _MAX_KINDS = 64
 
 
-def _few_rows(cases: Cases) -> tuple[list[list[int]], list[list[float]]]:
+def _merge_rows(cases: Cases) -> tuple[list[list[int]], list[list[float]]]:
     """Uses and multipliers, chain by chain; the most of them and the least noise for all where there are many kinds."""
     uses_CR, multiplier_CR = cases.uses, cases.multiplier
     if len(np.unique(np.concatenate([uses_CR, multiplier_CR], axis=1), axis=0)) > _MAX_KINDS:
@@ -124,11 +124,13 @@ def _log_laplaces(uses: tuple[tuple[float, int], ...], epsilons: tuple[float, ..
 
     if sum(count for _, count in uses) == 1:
         return contraction.log_laplace(epsilons, 1 / uses[0][0])
-    most = sum(count / multiplier for multiplier, count in uses) * ROUND_UP
-    different = sorted({epsilon for epsilon in epsilons if epsilon < most})
+    max_epsilon = sum(count / multiplier for multiplier, count in uses) * ROUND_UP
+    different = sorted({epsilon for epsilon in epsilons if epsilon < max_epsilon})
     charges = [Charge(PoissonLaplace(1.0, multiplier), count) for multiplier, count in uses]
     result = dict(accountants.profile(charges, Neighbouring.ADD_OR_REMOVE_ONE, "pld", different) if different else ())
-    return np.array([-math.inf if e >= most else math.log(result[e]) if result[e] > 0 else MIN_LOG for e in epsilons])
+    return np.array(
+        [-math.inf if e >= max_epsilon else math.log(result[e]) if result[e] > 0 else MIN_LOG for e in epsilons]
+    )
 
 
 def renyi_logs(curve_FA: Array, epsilon: float | Array) -> Array:

@@ -59,7 +59,7 @@ class Cases:
     mu: Array
     weight: Array
 
-    def combined(self, logs_F: Array) -> float:
+    def combine(self, logs_F: Array) -> float:
         """One δ from the logarithms of the cases'."""
         if not len(logs_F):
             return 0.0
@@ -68,11 +68,11 @@ class Cases:
             return float(values_F.max())
         return min(1.0, float(values_F @ self.weight) * ROUND_UP)
 
-    def no_more_than(self, delta: float) -> float:
+    def upper_epsilon(self, delta: float) -> float:
         """An ε that will do at δ, whatever the bound."""
-        most = float(self.published.max(initial=0.0))
+        max_published = float(self.published.max(initial=0.0))
         if self.event.family == "gaussian":
-            return gdp.epsilon(most, delta) if most else 0.0
+            return gdp.epsilon(max_published, delta) if max_published else 0.0
         return float((self.uses / self.multiplier).sum(axis=1).max(initial=0.0))
 
 
@@ -82,8 +82,8 @@ def _laplace_curves(uses_CR: Ints, multiplier_CR: Array) -> Array:
     result_CA = np.zeros((len(uses_CR), len(orders_A)))
     for stage in np.flatnonzero(uses_CR.any(axis=0)):
         tau_C1 = 1 / multiplier_CR[:, [stage]]
-        rest_CA = (orders_A + (orders_A - 1) * np.exp(-(2 * orders_A - 1) * tau_C1)) / (2 * orders_A - 1)
-        result_CA += uses_CR[:, [stage]] * (tau_C1 + np.log(rest_CA) / (orders_A - 1))
+        ratio_CA = (orders_A + (orders_A - 1) * np.exp(-(2 * orders_A - 1) * tau_C1)) / (2 * orders_A - 1)
+        result_CA += uses_CR[:, [stage]] * (tau_C1 + np.log(ratio_CA) / (orders_A - 1))
     return result_CA
 
 
@@ -97,7 +97,7 @@ def check_position(event: ProjectedDescent, position: int) -> None:
         raise ValueError(f"expected a position from 1 to {event.size}, got {position}")
 
 
-def batch_of(event: ProjectedDescent, position: int) -> int:
+def find_batch(event: ProjectedDescent, position: int) -> int:
     """Which batch a record is in, counted from 1."""
     return (position - 1) // event.batch + 1
 
@@ -106,7 +106,7 @@ _READS = 1 << 12
 """Roughly how many cases are told apart where there are more."""
 _CHAINS = 400
 """Roughly how many chains, where each place in the order has its own."""
-_MAX_ALONE = 1 << 16
+_MAX_SEPARATE = 1 << 16
 """So many batches x stages are worked out one by one where positions are asked about; of more, blocks of batches."""
 VOID = 60.0
 """A step of a longer reach takes off less than exp(-100) of any δ that counts, at any ε below this too."""
@@ -114,14 +114,14 @@ VOID = 60.0
 
 @functools.lru_cache(maxsize=16)
 def all_cases(event: ProjectedDescent) -> Cases:
-    return _alike(event, None) if len(_rows(event)) == 1 else _staged(event, None)
+    return _uniform_cases(event, None) if len(_rows(event)) == 1 else _staged_cases(event, None)
 
 
 @functools.lru_cache(maxsize=64)
 def cases_at(event: ProjectedDescent, position: int) -> Cases:
     check_position(event, position)
-    batch = (batch_of(event, position),)
-    return _alike(event, batch) if len(_rows(event)) == 1 else _staged(event, batch)
+    batch = (find_batch(event, position),)
+    return _uniform_cases(event, batch) if len(_rows(event)) == 1 else _staged_cases(event, batch)
 
 
 @functools.lru_cache(maxsize=8)
@@ -131,10 +131,10 @@ def cases_of(event: ProjectedDescent, positions: tuple[int, ...]) -> tuple[Cases
         raise ValueError("positions are told apart in runs to the last step only")
     for position in positions:
         check_position(event, position)
-    batch_P = _ints([batch_of(event, position) for position in positions])
+    batch_P = _ints([find_batch(event, position) for position in positions])
     different = tuple(sorted({batch for batch in batch_P.tolist() if batch <= event.steps}))
-    if len(different) * len(_rows(event)) <= _MAX_ALONE:
-        cases = _alike(event, different) if len(_rows(event)) == 1 else _staged(event, different)
+    if len(different) * len(_rows(event)) <= _MAX_SEPARATE:
+        cases = _uniform_cases(event, different) if len(_rows(event)) == 1 else _staged_cases(event, different)
         return cases, np.where(batch_P <= event.steps, np.searchsorted(different, batch_P), -1)
     place_C, _ = _places_in_blocks(event)
     order_C = np.argsort(place_C)
@@ -142,7 +142,7 @@ def cases_of(event: ProjectedDescent, positions: tuple[int, ...]) -> tuple[Cases
     return all_cases(event), np.where(batch_P <= event.steps, np.append(order_C, -1)[block_P], -1)
 
 
-def is_void(event: ProjectedDescent) -> bool:
+def contracts_nothing(event: ProjectedDescent) -> bool:
     """Whether no factor of contraction can be told from 1."""
     return event.family == "gaussian" and min(m * diameter for _, _, m, diameter in _rows(event)) > VOID
 
@@ -167,29 +167,31 @@ class _Chains:
     """How many steps before `first` the record may stand as well."""
 
 
-def _alike(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
+def _uniform_cases(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
     """Cases of steps that are all alike: only the uses e and the steps after the last of them matter."""
     batches, steps = event.batches, event.steps
     if event.stop == "random":
-        uses_C, chain_F, after_F, weight_F = _stopped(event, None if chosen is None else chosen[0])
+        uses_C, chain_F, after_F, weight_F = _random_stop_cases(event, None if chosen is None else chosen[0])
     else:
         passes, rest = divmod(steps, batches)
         if chosen is None and event.order == "permuted":
-            uses_C, chain_F, after_F, weight_F = _permuted(event)
+            uses_C, chain_F, after_F, weight_F = _permuted_cases(event)
         else:
             batches_in = (rest, batches if passes else 0) if chosen is None else chosen
             there = [steps - p for p in batches_in if 1 <= p <= steps]
-            uses_C = _ints([left // batches + 1 for left in there])
-            chain_F, after_F = np.arange(len(there)), _ints([left % batches for left in there])
+            uses_C = _ints([remaining // batches + 1 for remaining in there])
+            chain_F, after_F = np.arange(len(there)), _ints([remaining % batches for remaining in there])
             weight_F = np.ones(len(there))
     first_C = np.ones_like(uses_C)
     chains = _Chains(first_C, first_C + (uses_C - 1) * batches, np.zeros_like(uses_C))
     worst = event.stop == "last" and event.order == "sequential"
     knots_G = geometric_ladder(int(after_F.max(initial=0)), 48, 1 + 1 / 20)
-    return _cases(event, chains, knots_G, np.ones(len(knots_G), dtype=np.bool_), worst, chain_F, after_F, weight_F)
+    return _build_cases(
+        event, chains, knots_G, np.ones(len(knots_G), dtype=np.bool_), worst, chain_F, after_F, weight_F
+    )
 
 
-def _permuted(event: ProjectedDescent) -> tuple[Ints, Ints, Ints, Array]:
+def _permuted_cases(event: ProjectedDescent) -> tuple[Ints, Ints, Ints, Array]:
     """Cases of a random place: a broken last pass has used some batches once more than others."""
     batches, (passes, rest) = event.batches, divmod(event.steps, event.batches)
     share = event.batch / event.size
@@ -207,12 +209,12 @@ def _permuted(event: ProjectedDescent) -> tuple[Ints, Ints, Ints, Array]:
     return _ints([uses for uses, _, _ in parts]), chain_F, after_F, weight_F
 
 
-def _stopped(event: ProjectedDescent, batch: int | None) -> tuple[Ints, Ints, Ints, Array]:
+def _random_stop_cases(event: ProjectedDescent, batch: int | None) -> tuple[Ints, Ints, Ints, Array]:
     """Cases of a random stop. j steps after its first use a record was used j // batches + 1 times; how likely j is,
     depends on where it stands. The first place of a sequential order sees the most."""
     batches, steps = event.batches, event.steps
 
-    def up_to(j: Array) -> Array:
+    def chance_below(j: Array) -> Array:
         """The probability of less than j."""
         chance: Array = np.minimum(j, steps - (batch or 1) + 1) / steps
         if event.order == "permuted":
@@ -228,7 +230,9 @@ def _stopped(event: ProjectedDescent, batch: int | None) -> tuple[Ints, Ints, In
     weights: list[Array] = []
     for uses, count in zip(ends_C.tolist(), counts_C.tolist(), strict=True):
         start_F = (uses - 1.0) * batches + after_F
-        weights.append(counts_F * count / steps if count > 1 else up_to(start_F + counts_F) - up_to(start_F))
+        weights.append(
+            counts_F * count / steps if count > 1 else chance_below(start_F + counts_F) - chance_below(start_F)
+        )
     weight_CF = np.maximum(np.array(weights), 0.0)
     chain_F, column_F = np.nonzero(weight_CF)
     return ends_C, chain_F, after_F[column_F], weight_CF[chain_F, column_F]
@@ -240,7 +244,7 @@ def _places(event: ProjectedDescent, q: Any) -> Any:
     return event.batch / event.size * short * (short + 1) / 2 + np.maximum(q - event.batches + 1, 0)
 
 
-def _staged(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
+def _staged_cases(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
     """Cases of steps that differ: each place in the order is a chain to the end of the run."""
     if event.stop == "random":
         raise ValueError("a random stop is bounded for steps that are all alike only")
@@ -257,10 +261,10 @@ def _staged(event: ProjectedDescent, chosen: tuple[int, ...] | None) -> Cases:
     after_F = steps - last_C
     knots_G = geometric_ladder(int(after_F.max(initial=0)), 16, 1.2)
     worked_G = np.isin(knots_G, geometric_ladder(int(knots_G[-1]), 1, 4.0)) | (len(place_C) < 3)
-    if is_void(event):
+    if contracts_nothing(event):
         worked_G = knots_G == knots_G[-1]
     worst = event.order == "sequential"
-    return _cases(event, chains, knots_G, worked_G, worst, np.arange(len(place_C)), after_F, weight_C)
+    return _build_cases(event, chains, knots_G, worked_G, worst, np.arange(len(place_C)), after_F, weight_C)
 
 
 def _places_in_blocks(event: ProjectedDescent) -> tuple[Ints, Ints]:
@@ -283,7 +287,7 @@ def _blocks(first: int, last: int, many: int) -> tuple[Ints, Ints]:
     return starts, np.diff(starts, append=last + 1)
 
 
-def _cases(
+def _build_cases(
     event: ProjectedDescent,
     chains: _Chains,
     knots_G: Ints,
@@ -310,7 +314,7 @@ def _cases(
         noise_R = stages.noise / stages.noise[0]
         rows = zip(stages.steps, stages.shift, stages.contraction, noise_R, strict=True)
         geometry = tuple((int(n), _digits(s, 1), float(m), _digits(nu, -1)) for n, s, m, nu in rows)
-        mu_K = np.maximum(_mus(geometry, event.batches, columns) / stages.noise[0], iteration.LEAST)
+        mu_K = np.maximum(_mus(geometry, event.batches, columns) / stages.noise[0], iteration.MIN_MU)
         mu_F = mu_K[: len(chain_F)]
         knot_mu_CG[:, worked_G] = mu_K[len(chain_F) :].reshape(len(tail_C), -1)
     return Cases(

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.floating[Any]]
 
-LEAST = -1e9
+MIN_LOG_DIVERGENCE = -1e9
 """No logarithm of a positive divergence is said to be less: exp of it is zero all the same."""
 
 _ROUND_UP = 1e-12
@@ -64,7 +64,7 @@ def log_gaussian(epsilon: ArrayLike, r: ArrayLike) -> Array:
     log_scaled = np.log(np.maximum(np.where(near < _FAR, scaled, 1.0) / 2, 1e-300))
     below = log_scaled - np.square(near) / 2 + _ROUND_UP + 1e-15 * np.square(near)
     result = np.where(near < -1, above, np.minimum(below, 0.0))
-    logs: Array = np.where(r_ > 0, np.maximum(result, LEAST), -np.inf)
+    logs: Array = np.where(r_ > 0, np.maximum(result, MIN_LOG_DIVERGENCE), -np.inf)
     return logs if np.ndim(r) or np.ndim(epsilon) else logs.reshape(())
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
-LEAST = 1e-150
+MIN_MU = 1e-150
 """No μ of a record that was used is said to be less: beyond it products underflow."""
 
 _ROUND_UP = 1 + 1e-12
@@ -136,7 +136,7 @@ def iteration_mu(stages: Stages, batches: int, first_P: Ints, stop_P: Ints, widt
         block, jump = use.then(rest).where(used_P, block), landed.then(rest).where(used_P, jump)
         begun_P = begun_P | used_P
     slots.append(_Slot(block, jump, begun_P))
-    return np.maximum(np.sqrt(_least(slots, thorough=len(stages.steps) <= _FEW_STAGES)) * _ROUND_UP, LEAST)
+    return np.maximum(np.sqrt(_min_squared_mu(slots, thorough=len(stages.steps) <= _FEW_STAGES)) * _ROUND_UP, MIN_MU)
 
 
 def widen_stages(values_R: Array, stages: Stages, width_P: Ints) -> Array:
@@ -261,32 +261,32 @@ class _Minorant:
         self._cost[self.depth, self._columns] = self.cost(depth_P) + block.cost
 
 
-def _least(slots: list[_Slot], *, thorough: bool) -> Array:
+def _min_squared_mu(slots: list[_Slot], *, thorough: bool) -> Array:
     """Least μ² over all starts, by pool adjacent violators from the last block to the first."""
     cases = len(slots[0].present)
     later = _Minorant(len(slots), cases)
-    least_P = np.full(cases, np.inf)
+    min_P = np.full(cases, np.inf)
     for slot in reversed(slots):
-        most = 0 if slot.repeats is None else int(slot.repeats.max()) - 1
-        for repeats in geometric_ladder(most, 64, 1.125) if thorough else geometric_ladder(most, 1, 4.0):
+        max_repeats = 0 if slot.repeats is None else int(slot.repeats.max()) - 1
+        for repeats in geometric_ladder(max_repeats, 64, 1.125) if thorough else geometric_ladder(max_repeats, 1, 4.0):
             present_P = slot.present
             if slot.repeats is not None:
                 present_P = present_P & (slot.repeats > repeats)
             if present_P.any():
-                least_P = np.minimum(least_P, np.where(present_P, _from_jump(slot, later, int(repeats)), np.inf))
+                min_P = np.minimum(min_P, np.where(present_P, _from_jump(slot, later, int(repeats)), np.inf))
         later.push(slot.block)
-    return np.asarray(np.minimum(least_P, later.cost(later.depth)))
+    return np.asarray(np.minimum(min_P, later.cost(later.depth)))
 
 
 def _from_jump(slot: _Slot, later: _Minorant, repeats: int) -> Array:
     """μ² from z = D in the slot, `repeats` like blocks of it, and all that comes later."""
     if not repeats or slot.run is None:
         block, depth_P = later.merged(slot.jump, later.depth)
-        alone_P: Array = block.cost + later.cost(depth_P)
-        return alone_P
+        unmerged_P: Array = block.cost + later.cost(depth_P)
+        return unmerged_P
     run, depth_P = later.merged(slot.run.of(np.full(len(slot.present), repeats)), later.depth)
     joined_P = slot.jump.merges(run)
     block, below_P = later.merged(slot.jump.then(run), depth_P)
-    apart_P = slot.jump.cost + run.cost + later.cost(depth_P)
-    least_P: Array = np.where(joined_P, block.cost + later.cost(below_P), apart_P)
-    return least_P
+    separate_P = slot.jump.cost + run.cost + later.cost(depth_P)
+    min_P: Array = np.where(joined_P, block.cost + later.cost(below_P), separate_P)
+    return min_P

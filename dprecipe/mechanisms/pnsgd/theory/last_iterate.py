@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
-from dprecipe.mechanisms.pnsgd.theory.by_bound import logs_of, renyi_logs, value_of
+from dprecipe.mechanisms.pnsgd.theory.by_bound import combine_bound, compute_logs, renyi_logs
 from dprecipe.mechanisms.pnsgd.theory.cases import ORDERS, Cases, all_cases, cases_at, cases_of
-from dprecipe.mechanisms.pnsgd.theory.search import MIN_LOG, least_epsilon, least_epsilons
+from dprecipe.mechanisms.pnsgd.theory.search import MIN_LOG, find_epsilon, find_epsilons
 
 Array = NDArray[np.floating[Any]]
 
@@ -92,7 +92,7 @@ def deltas_at(event: ProjectedDescent, positions: Sequence[int], epsilon: float)
     """
     _check_epsilon(epsilon)
     cases, case_P = cases_of(event, tuple(positions))
-    logs_F = logs_of(cases, epsilon, bounds(event)[-1]) if len(cases.chain) else np.zeros(0)
+    logs_F = compute_logs(cases, epsilon, bounds(event)[-1]) if len(cases.chain) else np.zeros(0)
     values_F = np.append(np.exp(np.clip(logs_F, MIN_LOG, 0.0)) * ~np.isneginf(logs_F), 0.0)
     result: Array = values_F[case_P]
     return result
@@ -108,13 +108,13 @@ def epsilons_at(event: ProjectedDescent, positions: Sequence[int], delta: float)
     cases, case_P = cases_of(event, tuple(positions))
     if not len(cases.chain):
         return np.zeros(len(case_P))
-    found_F = least_epsilons(
-        lambda epsilon_F: logs_of(cases, epsilon_F, bounds(event)[-1]),
+    result_F = find_epsilons(
+        lambda epsilon_F: compute_logs(cases, epsilon_F, bounds(event)[-1]),
         delta,
         len(cases.chain),
-        cases.no_more_than(delta),
+        cases.upper_epsilon(delta),
     )
-    result: Array = np.append(found_F, 0.0)[case_P]
+    result: Array = np.append(result_F, 0.0)[case_P]
     return result
 
 
@@ -144,7 +144,7 @@ def renyi_delta(event: ProjectedDescent, epsilon: float) -> float:
         curve_FA: Array = np.square(cases.mu)[:, None] * (np.asarray(ORDERS) / 2)
     else:
         curve_FA = cases.renyi[cases.chain]
-    return cases.combined(renyi_logs(curve_FA, epsilon))
+    return cases.combine(renyi_logs(curve_FA, epsilon))
 
 
 def renyi_epsilon(event: ProjectedDescent, delta: float) -> float:
@@ -153,7 +153,7 @@ def renyi_epsilon(event: ProjectedDescent, delta: float) -> float:
     Guarantees: an upper bound, never below `epsilon` by more than 1e-6 relative.
     """
     _check_delta(delta)
-    return least_epsilon(lambda e: renyi_delta(event, e), delta, all_cases(event).no_more_than(delta))
+    return find_epsilon(lambda e: renyi_delta(event, e), delta, all_cases(event).upper_epsilon(delta))
 
 
 def bounds(event: ProjectedDescent) -> tuple[str, ...]:
@@ -165,17 +165,17 @@ def _delta(cases: Cases, epsilon: float, bound: str | None) -> NamedBound:
     _check_epsilon(epsilon)
     if bound is not None:
         _check_bound(cases.event, bound)
-        return NamedBound(value_of(cases, epsilon, bound), bound)
-    values = {name: value_of(cases, epsilon, name) for name in bounds(cases.event)}
-    least = min(values.values())
-    return NamedBound(least, next(name for name, value in values.items() if value <= least * (1 + _EQUAL)))
+        return NamedBound(combine_bound(cases, epsilon, bound), bound)
+    values = {name: combine_bound(cases, epsilon, name) for name in bounds(cases.event)}
+    minimum = min(values.values())
+    return NamedBound(minimum, next(name for name, value in values.items() if value <= minimum * (1 + _EQUAL)))
 
 
 def _epsilon(cases: Cases, delta: float, bound: str | None) -> NamedBound:
     _check_delta(delta)
     name = bounds(cases.event)[-1] if bound is None else bound  # the last is the least of all, case by case
     _check_bound(cases.event, name)
-    value = least_epsilon(lambda e: value_of(cases, e, name), delta, cases.no_more_than(delta))
+    value = find_epsilon(lambda e: combine_bound(cases, e, name), delta, cases.upper_epsilon(delta))
     return NamedBound(value, name if bound is not None or math.isinf(value) else _delta(cases, value, None).name)
 
 

@@ -6,7 +6,7 @@ import math
 
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 from dprecipe.mechanisms.pnsgd.theory import contraction
-from dprecipe.mechanisms.pnsgd.theory.cases import batch_of, check_position
+from dprecipe.mechanisms.pnsgd.theory.cases import check_position, find_batch
 
 
 def comparison_at(event: ProjectedDescent, position: int, epsilon: float, contraction_: float) -> dict[str, float]:
@@ -23,7 +23,7 @@ def comparison_at(event: ProjectedDescent, position: int, epsilon: float, contra
     if event.family != "gaussian" or event.stop != "last" or len(event.stages) > 1 or event.steps > event.batches:
         return {}
     ((steps, multiplier, _, diameter),) = event.stages
-    later = steps - batch_of(event, position)
+    later = steps - find_batch(event, position)
     if later < 0:
         return {"proposition_1": 0.0, "theorem_4": 0.0}
     return {

@@ -1,19 +1,19 @@
-"""Which places in a file are shown, where a record's place decides what protects it."""
+"""The positions that are shown, where the guarantee depends on a record's position in the file."""
 
 from __future__ import annotations
 
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
 
 
-def choose_positions(event: ProjectedDescent, most: int, some: int) -> tuple[int, ...]:
-    """All positions from 1 where there are at most `most`, else at most `some` (3 or more): both ends, and one of a
-    batch each, the closer to each other the later they were used last, since there guarantees differ most."""
+def choose_positions(event: ProjectedDescent, max_positions: int, max_chosen: int) -> tuple[int, ...]:
+    """All positions from 1 if there are at most `max_positions`; else at most `max_chosen` (3 or more): both ends, and
+    one position in each of some batches, closer together where the last use is later and guarantees differ most."""
     size, batches = event.size, event.batches
-    if size <= most:
+    if size <= max_positions:
         return tuple(range(1, size + 1))
     last, distance, chosen = (event.steps - 1) % batches, 0, []
-    for index in range(min(some, batches)):
-        distance = max(distance + 1, round(batches ** (index / max(min(some, batches) - 1, 1))))
+    for index in range(min(max_chosen, batches)):
+        distance = max(distance + 1, round(batches ** (index / max(min(max_chosen, batches) - 1, 1))))
         chosen.append((last + 1 - distance) % batches * event.batch + 1)
     inner = [position for position in chosen if position not in (1, size)]
-    return tuple(sorted({1, *inner[: some - 2], size}))
+    return tuple(sorted({1, *inner[: max_chosen - 2], size}))

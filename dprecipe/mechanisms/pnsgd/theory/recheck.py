@@ -27,15 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pnsgd.events import ProjectedDescent
-from dprecipe.mechanisms.pnsgd.theory.recheck_mu import STARTS, mu_of_cycles, spread_out, sum_of_powers
+from dprecipe.mechanisms.pnsgd.theory.recheck_mu import STARTS, compute_cycle_mu, spread_points, sum_powers
 from dprecipe.mechanisms.pnsgd.theory.recheck_noise import (
     MAX_EPSILON,
     MIN_DELTA,
     Uses,
-    delta_of_laplace,
-    deltas_of_gaussians,
-    few_kinds,
+    compose_laplace,
+    gaussian_deltas,
     log_theta,
+    merge_kinds,
 )
 
 Array = NDArray[np.floating[Any]]
@@ -107,12 +107,12 @@ class RecheckedRun:
         self.noise_R = 1 / diameter_R
         self.shift_R, self.reach_R = self.noise_R / multiplier_R, self.contraction_R * diameter_R
         self.log_c_R = np.log(np.maximum(self.contraction_R, MIN_DELTA))
-        self.alike = len(rows) == 1
+        self.is_uniform = len(rows) == 1
         self.cells = list(self._all_cells()) if cells is None else list(cells)
         columns = [(cell.first, cell.width, cell.stop) for cell in self.cells]
         self.first_C, self.width_C, self.stop_C = np.array(columns, dtype=np.int64).T
         self.after_C = (self.stop_C - self.first_C) % event.batches
-        self.seen = self._seen()
+        self.published = self._published_deltas()
         self.legs = self._legs()
 
     def total(self, epsilon_: float) -> float:
@@ -147,13 +147,13 @@ class RecheckedRun:
         `steps`; near the end of a random order, fewer."""
         batches, steps = self.event.batches, self.event.steps
 
-        def reached(left: int) -> float:
-            """How many stops, of the last `left`, had used the record by as many steps before the end of the run."""
-            left = max(left, 0)
+        def reached(remaining: int) -> float:
+            """How many of the last `remaining` stops come after the record's use, counted back from the run's end."""
+            remaining = max(remaining, 0)
             if self.event.order == "sequential":
-                return left
-            short = min(left, batches - 1)
-            return self.event.batch / self.event.size * short * (short + 1) / 2 + max(left - batches + 1, 0)
+                return remaining
+            short = min(remaining, batches - 1)
+            return self.event.batch / self.event.size * short * (short + 1) / 2 + max(remaining - batches + 1, 0)
 
         passes = -(-steps // batches)
         early = max(passes - 2, 0)
@@ -161,20 +161,20 @@ class RecheckedRun:
         while math.log(batches) * math.log(passes) > _MAX_STOPS * math.log(ratio) ** 2:
             ratio **= 1.25
         blocks = [*_distances(early, ratio), *((e, e + 1) for e in range(early, passes))]
-        for least, most in blocks:
+        for low, high in blocks:
             for near, far in _distances(batches, ratio):
-                stops: float = (most - least) * (far - near)
-                if least >= early:
-                    stops = reached(steps - least * batches - near) - reached(steps - least * batches - far)
+                stops: float = (high - low) * (far - near)
+                if low >= early:
+                    stops = reached(steps - low * batches - near) - reached(steps - low * batches - far)
                 if stops > 0:
-                    yield Cell(stops / steps, 1, 0, (most - 1) * batches + 1 + near)
+                    yield Cell(stops / steps, 1, 0, (high - 1) * batches + 1 + near)
 
     # δ
 
     def _deltas(self, epsilon_: float) -> Array:
         """δ of each cell: as if all were seen and later steps shrank it by a constant factor, by iteration, or by
         iteration and then nonlinear contraction over some of the last steps."""
-        composed_C = self.seen(epsilon_)
+        composed_C = self.published(epsilon_)
         factor_R = np.maximum(self.log_theta(epsilon_, self.reach_R), -1e9)
         best_C = np.minimum(composed_C, composed_C * np.exp(self._spans @ factor_R))
         known_C = composed_C
@@ -191,7 +191,7 @@ class RecheckedRun:
                 known_C = np.minimum(known_C, np.exp(log_theta(epsilon_, mu_C)))
         best_C = np.minimum(best_C, known_C)
         if self.event.family == "gaussian":
-            best_C = np.minimum(best_C, deltas_of_gaussians(self.mu_C, epsilon_))
+            best_C = np.minimum(best_C, gaussian_deltas(self.mu_C, epsilon_))
         return np.asarray(np.minimum(best_C, 1.0))
 
     def log_theta(self, epsilon_: float | Array, reach: float | Array) -> Array:
@@ -209,16 +209,16 @@ class RecheckedRun:
         spans_CR = np.minimum(self.ends_R, self.stop_C[:, None]) - np.maximum(self.begins_R, last_C[:, None])
         self._spans = np.maximum(spans_CR, 0).astype(np.float64)
         self.mu_C = self._mus(self.stop_C, np.ones(len(last_C), dtype=bool)) if gaussian else np.zeros(len(last_C))
-        left = int(self.after_C.max())
-        ends = {math.ceil(2 ** (k / 2)) for k in range(2 * left.bit_length())}
-        spans = list(pairwise(sorted({0, left, *(end for end in ends if end < left)}, reverse=True)))
+        remaining = int(self.after_C.max())
+        ends = {math.ceil(2 ** (k / 2)) for k in range(2 * remaining.bit_length())}
+        spans = list(pairwise(sorted({0, remaining, *(end for end in ends if end < remaining)}, reverse=True)))
         reaches = [self._largest_reach(far, near) for far, near in spans]
         legs: list[tuple[Array, float, Array | None]] = []
         farthest = _FARTHEST if gaussian else math.inf
         if gaussian and min(reaches, default=math.inf) <= farthest:
             legs.append((np.zeros(len(last_C)), 1.0, self._mus(last_C, np.ones(len(last_C), dtype=bool))))
         for (far, near), reach, following in zip(spans, reaches, [*reaches, math.inf][1:], strict=True):
-            worked = gaussian and following <= farthest and (self.alike or near * len(self.ends_R) <= _LATE)
+            worked = gaussian and following <= farthest and (self.is_uniform or near * len(self.ends_R) <= _LATE)
             steps_C = np.clip(self.after_C - near, 0, far - near if reach <= farthest else 0).astype(np.float64)
             if worked or reach <= farthest:
                 legs.append((steps_C, reach, self._mus(self.stop_C - near, self.after_C >= near) if worked else None))
@@ -231,17 +231,19 @@ class RecheckedRun:
 
     # What all uses show
 
-    def _seen(self) -> Callable[[float], Array]:
+    def _published_deltas(self) -> Callable[[float], Array]:
         """δ of each cell as if every iterate were seen."""
-        uses_C = [self._multipliers(cell) for cell in self.cells] if not self.alike else self._multipliers_alike()
+        uses_C = (
+            [self._multipliers(cell) for cell in self.cells] if not self.is_uniform else self._uniform_multipliers()
+        )
         if self.event.family == "gaussian":
             mu_C = np.array([math.sqrt(math.fsum(n / value**2 for value, n in uses)) for uses in uses_C])
-            return lambda epsilon_: deltas_of_gaussians(mu_C, epsilon_)
-        kinds, kind_C = few_kinds(uses_C)
-        deltas = [delta_of_laplace(uses) for uses in kinds]
+            return lambda epsilon_: gaussian_deltas(mu_C, epsilon_)
+        kinds, kind_C = merge_kinds(uses_C)
+        deltas = [compose_laplace(uses) for uses in kinds]
         return lambda epsilon_: np.array([float(delta(epsilon_)) for delta in deltas])[kind_C]
 
-    def _multipliers_alike(self) -> list[Uses]:
+    def _uniform_multipliers(self) -> list[Uses]:
         multiplier = float(self.noise_R[0] / self.shift_R[0])
         uses_C = (self.stop_C - self.first_C) // self.event.batches + 1
         return [((multiplier, int(uses)),) for uses in uses_C]
@@ -271,10 +273,10 @@ class RecheckedRun:
     def _mus(self, stop_C: Ints, there_C: NDArray[np.bool_]) -> Array:
         """μ of each cell that is `there`, its run ended at `stop`; infinite of others."""
         mu_C = np.full(len(stop_C), math.inf)
-        if self.alike:
+        if self.is_uniform:
             batches, since_C = self.event.batches, (stop_C - self.first_C)[there_C]
             shift, noise, log_c = (float(values_R[0]) for values_R in (self.shift_R, self.noise_R, self.log_c_R))
-            mu_C[there_C] = mu_of_cycles(shift, noise, log_c, batches, since_C // batches, since_C % batches)
+            mu_C[there_C] = compute_cycle_mu(shift, noise, log_c, batches, since_C // batches, since_C % batches)
             return mu_C
         for index in np.flatnonzero(there_C):
             mu_C[index] = self._mu(int(self.first_C[index]), int(self.width_C[index]), int(stop_C[index]))
@@ -286,9 +288,9 @@ class RecheckedRun:
 
         batches = self.event.batches
         uses_R, at_R, shift_R = self._uses(first, width, stop)
-        most = (stop - first) // batches
-        tried = max(3, min(STARTS, _MAX_STARTS // len(at_R)))
-        starts = sorted({most - many for many in spread_out(most, tried)}, reverse=True)
+        max_repeats = (stop - first) // batches
+        start_count = max(3, min(STARTS, _MAX_STARTS // len(at_R)))
+        starts = sorted({max_repeats - many for many in spread_points(max_repeats, start_count)}, reverse=True)
         lasts_U = (at_R + (uses_R - 1) * batches)[uses_R > 0]
         own_U = np.unique(np.append(lasts_U, [first + use * batches for use in starts]))
         # blocks: uses that are looked at by themselves, whole cycles of uses, and what lies between, in one stage each
@@ -298,28 +300,31 @@ class RecheckedRun:
         stage_B = np.searchsorted(self.ends_R, cuts[1:])
         log_c_B = self.log_c_R[stage_B]
         log_rest_B = np.append(np.cumsum((log_c_B * counts_B)[::-1])[::-1][1:], 0.0)  # of all later blocks
-        widths_B = self.noise_R[stage_B] ** 2 * sum_of_powers(2 * log_c_B, counts_B) * np.exp(2 * log_rest_B)
+        widths_B = self.noise_R[stage_B] ** 2 * sum_powers(2 * log_c_B, counts_B) * np.exp(2 * log_rest_B)
         used_B = (begins_B + 1 - first) % batches == 0
         repeats_B = np.where(used_B, (counts_B - 1) // batches + 1, 0)
         later_B = np.where(used_B, log_c_B * (counts_B - 1 - (repeats_B - 1) * batches), 0.0) + log_rest_B
-        moved_B = shift_R[stage_B] * sum_of_powers(log_c_B * batches, repeats_B) * np.exp(later_B)
+        displacement_B = shift_R[stage_B] * sum_powers(log_c_B * batches, repeats_B) * np.exp(later_B)
 
         def cost(weights_B: Array, jumps_B: Array) -> float:
-            kept_B = weights_B > 0
-            if not kept_B.any():
+            noisy_B = weights_B > 0
+            if not noisy_B.any():
                 return math.inf
-            w, ahead = weights_B[kept_B], np.append(0, np.flatnonzero(kept_B)[:-1] + 1)
-            slopes = isotonic_regression(np.add.reduceat(jumps_B, ahead) / w, weights=w).x
+            w, group_starts = weights_B[noisy_B], np.append(0, np.flatnonzero(noisy_B)[:-1] + 1)
+            slopes = isotonic_regression(np.add.reduceat(jumps_B, group_starts) / w, weights=w).x
             return float(w @ slopes**2)
 
-        best = cost(widths_B, moved_B)
-        noise_B, rise_B = (np.cumsum(values_B[::-1])[::-1] for values_B in (widths_B, moved_B))
+        best = cost(widths_B, displacement_B)
+        noise_B, rise_B = (np.cumsum(values_B[::-1])[::-1] for values_B in (widths_B, displacement_B))
         for use in starts:
             block = int(np.searchsorted(begins_B, first + use * batches))
             if block < len(begins_B):
                 jump = math.exp(log_rest_B[block - 1])
                 if (jump + rise_B[block]) ** 2 < best * noise_B[block]:  # no cost is below rise²/noise
-                    best = min(best, cost(widths_B[block:], np.append(moved_B[block] + jump, moved_B[block + 1 :])))
+                    best = min(
+                        best,
+                        cost(widths_B[block:], np.append(displacement_B[block] + jump, displacement_B[block + 1 :])),
+                    )
         return math.sqrt(best)
 
 

@@ -17,32 +17,32 @@ STARTS = 24
 """Uses that a distance of the whole diameter is tried after; of thousands of stages, fewer."""
 
 
-def mu_of_cycles(shift: float, noise: float, log_c: float, batches: int, earlier_C: Ints, after_C: Ints) -> Array:
+def compute_cycle_mu(shift: float, noise: float, log_c: float, batches: int, earlier_C: Ints, after_C: Ints) -> Array:
     """μ of steps that are all alike: a record used `earlier` times in whole cycles, once more, and `after` steps."""
     log_cycle = batches * log_c
-    last = (shift * np.exp(after_C * log_c), sum_of_powers(2 * log_c, after_C + 1))
+    last = (shift * np.exp(after_C * log_c), sum_powers(2 * log_c, after_C + 1))
 
     def cycles(many_C: Ints) -> tuple[Array, Array]:
         """What so many cycles before the last use move, and their noise, as far as it is left at the end."""
-        left_C = np.exp((after_C + batches) * log_c)
-        noise_C = np.exp(2 * (after_C + 1) * log_c) * sum_of_powers(2 * log_c, many_C * batches)
-        return shift * left_C * sum_of_powers(log_cycle, many_C), noise_C
+        remaining_C = np.exp((after_C + batches) * log_c)
+        noise_C = np.exp(2 * (after_C + 1) * log_c) * sum_powers(2 * log_c, many_C * batches)
+        return shift * remaining_C * sum_powers(log_cycle, many_C), noise_C
 
-    best_C = _least_cost([cycles(earlier_C), last])
-    from_last_C = _least_cost([(np.exp(after_C * log_c), sum_of_powers(2 * log_c, after_C))])
+    best_C = _min_cost([cycles(earlier_C), last])
+    from_last_C = _min_cost([(np.exp(after_C * log_c), sum_powers(2 * log_c, after_C))])
     best_C = np.minimum(best_C, np.where(after_C > 0, from_last_C, math.inf))
-    for many in spread_out(int(earlier_C.max(initial=0)), STARTS)[1:]:
+    for count in spread_points(int(earlier_C.max(initial=0)), STARTS)[1:]:
         # from the whole diameter, so many cycles before the last use: a lone stretch first
-        quiet_C = np.exp(2 * (after_C + 1 + (many - 1) * batches) * log_c) * sum_of_powers(
+        quiet_C = np.exp(2 * (after_C + 1 + (count - 1) * batches) * log_c) * sum_powers(
             2 * log_c, np.full_like(after_C, batches - 1)
         )
-        jump = (np.exp((after_C + many * batches) * log_c), quiet_C)
-        cost_C = _least_cost([jump, cycles(np.full_like(after_C, many - 1)), last])
-        best_C = np.where(earlier_C >= many, np.minimum(best_C, cost_C), best_C)
+        jump = (np.exp((after_C + count * batches) * log_c), quiet_C)
+        cost_C = _min_cost([jump, cycles(np.full_like(after_C, count - 1)), last])
+        best_C = np.where(earlier_C >= count, np.minimum(best_C, cost_C), best_C)
     return np.asarray(np.sqrt(best_C)) / noise
 
 
-def _least_cost(blocks: Sequence[tuple[Array, Array]]) -> Array:
+def _min_cost(blocks: Sequence[tuple[Array, Array]]) -> Array:
     """Σ slope² x width of the minorant of some (rise, width), by the max-min formula: a slope is the largest, over what
     begins before it, of the least mean over what ends after it. All have noise or are empty, but for the first."""
     rises = np.cumsum([np.zeros_like(blocks[0][0]), *(rise for rise, _ in blocks)], axis=0)
@@ -61,14 +61,14 @@ def _least_cost(blocks: Sequence[tuple[Array, Array]]) -> Array:
     return np.where((widths[-1] <= 0) & (rises[-1] > 0), math.inf, total_C)
 
 
-def sum_of_powers(log_ratio: float | Array, terms: Ints | Array) -> Array:
+def sum_powers(log_ratio: float | Array, terms: Ints | Array) -> Array:
     """1 + ratio + …, so many terms."""
     log_ = np.asarray(log_ratio)
     ratio = np.where(log_ < 0, np.expm1(log_), -1.0)
     return np.asarray(np.where(log_ < 0, np.expm1(log_ * terms) / ratio, terms))
 
 
-def spread_out(most: int, many: int) -> list[int]:
-    """From 0 to `most`: the first ones, and as many again that get farther apart."""
-    apart = (round(math.exp(x)) for x in np.linspace(0.0, math.log(most + 1), many))
-    return sorted({*range(min(many, most + 1)), *(value - 1 for value in apart)})
+def spread_points(last: int, count: int) -> list[int]:
+    """From 0 to `last`: the first ones, and as many again that get farther apart."""
+    growing = (round(math.exp(x)) for x in np.linspace(0.0, math.log(last + 1), count))
+    return sorted({*range(min(count, last + 1)), *(value - 1 for value in growing)})

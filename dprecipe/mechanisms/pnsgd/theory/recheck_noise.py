@@ -47,7 +47,7 @@ def _loss(mu: float) -> Any:
     return library.GaussianPrivacyLoss(1 / mu)
 
 
-def deltas_of_gaussians(mu_C: Array, epsilon_: float) -> Array:
+def gaussian_deltas(mu_C: Array, epsilon_: float) -> Array:
     """δ at ε of Gaussians; of many different ones, rounded up."""
     levels, level_C = np.unique(mu_C, return_inverse=True)
     if len(levels) > _LEVELS:
@@ -55,10 +55,10 @@ def deltas_of_gaussians(mu_C: Array, epsilon_: float) -> Array:
             below_C = np.log(levels[-1] / np.maximum(mu_C, levels[-1] * 1e-6))
         near, far = math.log(_NEAR_LEVELS), math.log(_FAR_LEVELS)
         edge = _LEVELS * near
-        down_C = np.where(
+        rounded_C = np.where(
             below_C < edge, np.floor(below_C / near) * near, edge + np.floor((below_C - edge) / far) * far
         )
-        levels, level_C = np.unique(levels[-1] * np.exp(-down_C), return_inverse=True)
+        levels, level_C = np.unique(levels[-1] * np.exp(-rounded_C), return_inverse=True)
     values = [_gaussian_delta(float(mu), epsilon_) for mu in levels]
     return np.array(values)[level_C]
 
@@ -69,7 +69,7 @@ def _gaussian_delta(mu: float, epsilon_: float) -> float:
     return float(_loss(mu).get_delta_for_epsilon(epsilon_)) if mu < 1e6 else 1.0
 
 
-def few_kinds(uses_C: Sequence[Uses]) -> tuple[list[Uses], NDArray[np.int64]]:
+def merge_kinds(uses_C: Sequence[Uses]) -> tuple[list[Uses], NDArray[np.int64]]:
     """Kinds of Laplace noise, and which is a cell's: multipliers rounded down where there are many, and cells that are
     most alike taken together as the worst of them, use by use, where kinds would take too long to compose."""
     rounded = {value: value for uses in uses_C for value, _ in uses}
@@ -85,15 +85,15 @@ def few_kinds(uses_C: Sequence[Uses]) -> tuple[list[Uses], NDArray[np.int64]]:
         merged.append(tuple(sorted(counts.items())))
     kinds = sorted(set(merged), key=lambda uses: (sum(count for _, count in uses), uses))
     work = max(len(uses) for uses in kinds) + min(sum(count for _, count in kinds[-1]), _MAX_USES) // 1000
-    most = max(4, _COMPOSITIONS // work)
-    size = -(-len(kinds) // most)
-    kept: list[Uses] = []
+    max_kinds = max(4, _COMPOSITIONS // work)
+    size = -(-len(kinds) // max_kinds)
+    groups: list[Uses] = []
     kind_of: dict[Uses, int] = {}
     for begin in range(0, len(kinds), size):
-        together = kinds[begin : begin + size]
-        kind_of |= dict.fromkeys(together, len(kept))
-        kept.append(_worst(together))
-    return kept, np.array([kind_of[uses] for uses in merged])
+        group = kinds[begin : begin + size]
+        kind_of |= dict.fromkeys(group, len(groups))
+        groups.append(_worst(group))
+    return groups, np.array([kind_of[uses] for uses in merged])
 
 
 def _worst(kinds: Sequence[Uses]) -> Uses:
@@ -114,24 +114,24 @@ def _at(uses: Uses, index: int) -> float | None:
     return None
 
 
-def delta_of_laplace(uses: Uses) -> Callable[[float], float]:
+def compose_laplace(uses: Uses) -> Callable[[float], float]:
     """δ(ε) of Laplace noise, composed; 1 where uses are too many, or the mean loss is beyond any ε."""
     from dp_accounting.pld import privacy_loss_distribution as library
     from dp_accounting.pld import privacy_loss_mechanism
 
     many = sum(count for _, count in uses)
     if many == 1:
-        alone: Callable[[float], float] = privacy_loss_mechanism.LaplacePrivacyLoss(uses[0][0]).get_delta_for_epsilon
-        return alone
+        single: Callable[[float], float] = privacy_loss_mechanism.LaplacePrivacyLoss(uses[0][0]).get_delta_for_epsilon
+        return single
     losses = [(1 / value, count) for value, count in uses]
     if many > _MAX_USES or math.fsum(n * (tau + math.expm1(-tau)) for tau, n in losses) > 2 * MAX_EPSILON:
         return lambda epsilon_: 1.0
     fine = min(max(_FINE * math.sqrt(many / 100), _FINE), _COARSE)
     step = max(fine * math.fsum(n * tau for tau, n in losses) / many, 1e-4 * max(tau for tau, _ in losses))
-    whole: Any = None
+    composed: Any = None
     for value, count in uses:
         one = library.from_laplace_mechanism(value, value_discretization_interval=step)
         one = one.self_compose(count, 1e-15) if count > 1 else one
-        whole = one if whole is None else whole.compose(one, 1e-15)
+        composed = one if composed is None else composed.compose(one, 1e-15)
     largest = math.fsum(n * tau for tau, n in losses) * (1 + 1e-12)
-    return lambda epsilon_: 0.0 if epsilon_ >= largest else float(whole.get_delta_for_epsilon(epsilon_))
+    return lambda epsilon_: 0.0 if epsilon_ >= largest else float(composed.get_delta_for_epsilon(epsilon_))

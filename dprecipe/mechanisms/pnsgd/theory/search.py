@@ -17,7 +17,7 @@ MIN_LOG = -690.0
 """No positive δ is said to be less than exp of this."""
 
 
-def least_epsilon(delta_of: Callable[[float], float], delta: float, high: float) -> float:
+def find_epsilon(delta_of: Callable[[float], float], delta: float, high: float) -> float:
     """The least ε with δ(ε) <= δ but for `_CLOSE`, never less; by regula falsi in log δ, for a decreasing function."""
     at_zero = delta_of(0.0)
     if at_zero <= delta:
@@ -30,9 +30,9 @@ def least_epsilon(delta_of: Callable[[float], float], delta: float, high: float)
         at_high = _excess(delta_of(high), delta)
     side = 0
     while high - low > _CLOSE * high:
-        room = _CLOSE * high / 3
-        x = low + (high - low) * at_low / (at_low - at_high) + side * room  # to the other side of the zero
-        x = min(max(x, low + room), high - room)
+        margin = _CLOSE * high / 3
+        x = low + (high - low) * at_low / (at_low - at_high) + side * margin  # to the other side of the zero
+        x = min(max(x, low + margin), high - margin)
         at_x = _excess(delta_of(x), delta)
         if at_x > 0:
             low, at_low, at_high, side = x, at_x, at_high / (2 if side > 0 else 1), 1
@@ -41,14 +41,14 @@ def least_epsilon(delta_of: Callable[[float], float], delta: float, high: float)
     return high
 
 
-def least_epsilons(logs_of: Callable[[Array], Array], delta: float, many: int, high: float) -> Array:
-    """`least_epsilon` of many functions at once, by their log δ."""
+def find_epsilons(compute_logs: Callable[[Array], Array], delta: float, count: int, high: float) -> Array:
+    """`find_epsilon` of many functions at once, by their log δ."""
 
     def excess(epsilon_F: Array) -> Array:
-        result: Array = math.sqrt(-math.log(delta)) - np.sqrt(np.clip(-logs_of(epsilon_F), 0.0, -2 * MIN_LOG))
+        result: Array = math.sqrt(-math.log(delta)) - np.sqrt(np.clip(-compute_logs(epsilon_F), 0.0, -2 * MIN_LOG))
         return result
 
-    low_F, high_F, side_F = np.zeros(many), np.full(many, high), np.zeros(many)
+    low_F, high_F, side_F = np.zeros(count), np.full(count, high), np.zeros(count)
     at_low_F, at_high_F = excess(low_F), excess(high_F)
     void_F = at_low_F <= 0
     while np.any(beyond_F := (at_high_F > 0) & ~void_F & (high_F <= 1e12)):
@@ -56,16 +56,16 @@ def least_epsilons(logs_of: Callable[[Array], Array], delta: float, many: int, h
         high_F = np.where(beyond_F, 2 * np.maximum(high_F, 1e-6), high_F)
         at_high_F = excess(high_F)
     none_F = (at_high_F > 0) & ~void_F
-    while np.any(wide_F := (high_F - low_F > _CLOSE * high_F) & ~void_F & ~none_F):
-        room_F = _CLOSE * high_F / 3
-        x_F = low_F + (high_F - low_F) * at_low_F / np.where(wide_F, at_low_F - at_high_F, 1.0) + side_F * room_F
-        x_F = np.where(wide_F, np.minimum(np.maximum(x_F, low_F + room_F), high_F - room_F), high_F)
+    while np.any(open_F := (high_F - low_F > _CLOSE * high_F) & ~void_F & ~none_F):
+        margin_F = _CLOSE * high_F / 3
+        x_F = low_F + (high_F - low_F) * at_low_F / np.where(open_F, at_low_F - at_high_F, 1.0) + side_F * margin_F
+        x_F = np.where(open_F, np.minimum(np.maximum(x_F, low_F + margin_F), high_F - margin_F), high_F)
         at_x_F = excess(x_F)
-        up_F, down_F = wide_F & (at_x_F > 0), wide_F & ~(at_x_F > 0)
-        at_high_F = np.where(up_F, at_high_F / np.where(side_F > 0, 2, 1), np.where(down_F, at_x_F, at_high_F))
-        at_low_F = np.where(down_F, at_low_F / np.where(side_F < 0, 2, 1), np.where(up_F, at_x_F, at_low_F))
-        low_F, high_F = np.where(up_F, x_F, low_F), np.where(down_F, x_F, high_F)
-        side_F = np.where(up_F, 1.0, np.where(down_F, -1.0, side_F))
+        above_F, below_F = open_F & (at_x_F > 0), open_F & ~(at_x_F > 0)
+        at_high_F = np.where(above_F, at_high_F / np.where(side_F > 0, 2, 1), np.where(below_F, at_x_F, at_high_F))
+        at_low_F = np.where(below_F, at_low_F / np.where(side_F < 0, 2, 1), np.where(above_F, at_x_F, at_low_F))
+        low_F, high_F = np.where(above_F, x_F, low_F), np.where(below_F, x_F, high_F)
+        side_F = np.where(above_F, 1.0, np.where(below_F, -1.0, side_F))
     return np.where(void_F, 0.0, np.where(none_F, np.inf, high_F))
 
 

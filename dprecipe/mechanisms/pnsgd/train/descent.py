@@ -1,17 +1,19 @@
 """Projected noisy descent on a linear predictor: w <- Proj(w - η [mean slope of a batch's losses + λ w + noise]).
 
-Guarantees: every row of features has at most the norm of its objective and every target is within its range, whatever
-the source hands over, so that the proven constants hold; every iterate lies in the set; a pass visits each record once,
-in batches whose divisor is the batch's declared size, a short last one's too; a step's noise is independent of all
-others' and has the scale of the step's stage. Nothing is shown, written or returned before it is asked for.
+Guarantees:
+- Every row of features has at most the norm of its objective, and every target is within its range, whatever the source
+  returns, so the proven constants hold.
+- Every iterate is in the set.
+- A pass uses each record once, in batches divided by the declared batch size, even if the last one is short.
+- The noise of a step is independent of that of all others and has the scale of the step's stage.
+- Nothing is shown, written or returned except on request.
 
-How a step is made was chosen by measurement (`benchmarks/pnsgd.py`): in float64 numpy arrays, rows of float32 being
-cast and noise being drawn for many steps at once, `NUMBERS` numbers a block, which stay in the cache. Batches of one
-record, of a predictor that is one number, go through BLAS's level 1 with the slope in plain Python: less than half the
-time of numpy's in-place operations and a fifth of torch's or less, since what such a step takes is mostly the overhead
-of its calls. Batches of several records are two products of matrices. Of a thousand features, nine tenths of the time
-of single records goes to the noise, and of batches of 64 an eighth. On an accelerator the same formulas run in torch
-(`on_device`).
+The implementation was chosen by measurement (`benchmarks/pnsgd.py`): float64 numpy arrays, with rows cast from float32
+and noise drawn for many steps at once, in blocks of `NUMBERS` numbers, which stay in the cache. Batches of one record
+and a scalar predictor use BLAS level 1, with the slope in plain Python: less than half the time of numpy's in-place
+operations and at most a fifth of torch's, because such a step is mostly call overhead. Batches of several records are
+two matrix products. With a thousand features, noise takes nine tenths of the time of single records, and an eighth of
+that of batches of 64. On an accelerator the same formulas run in torch (`device_backend`).
 
 Axes: B records of a batch, C classes, D features with the bias, P parameters, T steps. The parameters are (D,), or (C,
 D) where a predictor has a number for each class.
@@ -36,13 +38,13 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 NUMBERS = 1 << 17
-"""Numbers of a block of noise, and of features: 1 MiB each."""
+"""Numbers in a block of noise, and of features: 1 MiB each."""
 ROUNDING = 1e-12
-"""By what part bounds are kept stricter than they are stated, so that they hold after rounding."""
+"""Relative margin by which bounds are tightened, so that they hold after rounding."""
 
 
 class DescentRecords(Protocol):
-    """Where rows come from: `dprecipe.training.records.RecordSource`."""
+    """The source of rows: `dprecipe.training.records.RecordSource`."""
 
     def __len__(self) -> int: ...
     def batch(self, indices: Indices | slice) -> tuple[NDArray[np.float32], NDArray[Any]]: ...
@@ -51,20 +53,20 @@ class DescentRecords(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What is descended, and where."""
+    """The loss, and the set that it is minimised on."""
 
     loss: Loss
     width: int
-    """Features that are read of a record; 0 of a location."""
+    """Features read from a record; 0 for a location."""
     bias: bool
-    """A further feature of 1; a location's only one."""
+    """Whether there is a constant feature of 1; for a location, the only feature."""
     feature_norm: float
     """R: largest L2 norm of a record's features, without the bias."""
     l2: float
     radius: float | None
-    """Of a ball around 0; None: the set is a box."""
+    """Of the ball around 0; None: the set is a box."""
     bound: float | None
-    """Of each parameter's magnitude, in a box."""
+    """Bound on each parameter's magnitude; None: the set is a ball."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,25 +79,25 @@ class Objective:
         return self.width + self.bias
 
     def rows(self, features: NDArray[Any], labels: NDArray[Any]) -> tuple[Floats, NDArray[Any]]:
-        """Features (B, …) and labels (B,) as a step takes them: (B, D) of bounded rows, a bias last, and (B,) targets.
+        """Features (B, …) and labels (B,) as a step takes them: bounded rows (B, D), the bias last, and targets (B,).
 
-        A row with a feature that is not finite becomes zero, as `dprecipe.data.preprocess.clip_features` makes it.
+        A row with a feature that is not finite becomes zero, as in `dprecipe.data.preprocess.clip_features`.
         """
         x_BD = np.empty((len(labels), self.columns))
         if self.width:
             own_BD = x_BD[:, : self.width]
             own_BD[:] = features.reshape(len(labels), -1)
             squares_B = np.einsum("bd,bd->b", own_BD, own_BD)
-            most = self.feature_norm * (1 - ROUNDING)
-            if not (squares_B <= most * most).all():  # written so that NaN is seen
+            max_norm = self.feature_norm * (1 - ROUNDING)
+            if not (squares_B <= max_norm * max_norm).all():  # written so that NaN fails
                 own_BD[~np.isfinite(squares_B)] = 0.0
-                largest_B = np.maximum(np.sqrt(np.einsum("bd,bd->b", own_BD, own_BD)), most)
-                own_BD *= (most / largest_B)[:, None]
+                largest_B = np.maximum(np.sqrt(np.einsum("bd,bd->b", own_BD, own_BD)), max_norm)
+                own_BD *= (max_norm / largest_B)[:, None]
         x_BD[:, self.width :] = 1.0
         return x_BD, self.loss.targets(labels)
 
     def gradient(self, w: Any, x_BD: Any, y_B: Any, xp: Any = np) -> Any:
-        """The sum of the records' gradients of their losses, of the shape of w; no regulariser."""
+        """The sum of the records' gradients, in the shape of w, without the regulariser."""
         if w.ndim == 1:
             return self.loss.slope(x_BD @ w, y_B, xp) @ x_BD
         return self.loss.slope(x_BD @ w.T, y_B, xp).T @ x_BD
@@ -105,13 +107,13 @@ class Objective:
         if self.bound is not None:
             np.clip(w, -self.bound, self.bound, out=w)
         elif self.radius is not None:
-            most = self.radius * (1 - ROUNDING)
+            max_norm = self.radius * (1 - ROUNDING)
             square = np.vdot(w, w)
-            if square > most * most:
-                w *= most / np.sqrt(square)
+            if square > max_norm * max_norm:
+                w *= max_norm / np.sqrt(square)
 
     def mean_loss(self, w: Floats, records: DescentRecords) -> float:
-        """Over all records, with the regulariser."""
+        """The mean loss over all records, with the regulariser."""
         total, size = 0.0, max(1, NUMBERS // self.columns)
         for start in range(0, len(records), size):
             x_BD, y_B = self.rows(*records.batch(slice(start, start + size)))
@@ -122,15 +124,15 @@ class Objective:
 @final
 @dataclass(slots=True, eq=False)
 class State:
-    """Where a run is."""
+    """The state of a run."""
 
     iterate: Floats
     step: int
-    """Steps that are made."""
+    """Steps made."""
     stop: int
-    """Steps that will be: drawn in advance where the stop is random."""
+    """Steps in total; drawn in advance if the stop is random."""
     order: Indices | None
-    """The records' numbers in the order of every pass; None: that of the file."""
+    """Indices of the records in the order of every pass; None: the order of the file."""
 
     @property
     def finished(self) -> bool:
@@ -140,7 +142,7 @@ class State:
     def fresh(
         shape: tuple[int, ...], size: int, steps: int, secrets: Secrets, *, permuted: bool, random_stop: bool
     ) -> State:
-        """The start of a run of `size` records: at zero, its order and its length drawn where they are random."""
+        """The start of a run on `size` records: at zero, with the order and the length drawn if they are random."""
         order = None
         if permuted:
             # 64 random bits a record: two are equal with probability size² / 2^65.
@@ -151,58 +153,58 @@ class State:
 
 @final
 class Noise:
-    """Independent draws of a distribution of scale 1 for every step: a block of steps has a stream of its own."""
+    """Independent draws of a distribution of scale 1 for every step; each block of steps has its own stream."""
 
     def __init__(self, distribution: Distribution, secrets: Secrets, parameters: int) -> None:
         self._distribution = distribution
         self._secrets = secrets
         self._parameters = parameters
         self.block = max(1, NUMBERS // parameters)
-        """Steps of a block."""
+        """Steps in a block."""
         self._number = -1
-        self._drawn_TP = np.empty((0, parameters))
+        self._block_TP = np.empty((0, parameters))
 
-    def left(self, step: int) -> int:
+    def count_remaining(self, step: int) -> int:
         """Steps from this one to the end of its block."""
         return self.block - step % self.block
 
     def scaled(self, step: int, count: int, stage: Stage) -> Floats:
-        """(count, P): what a step of this stage, and those that follow in its block, are moved by."""
+        """(count, P): noise, times the learning rate and negated, of this step and the next ones of its block."""
         return self.of(step, count) * -(stage.learning_rate * stage.noise_scale)
 
     def of(self, step: int, count: int) -> Floats:
-        """(count, P): the draws of this step and those that follow in its block."""
+        """(count, P): the draws of this step and the next ones of its block."""
         number, row = divmod(step, self.block)
         if number != self._number:
             stream = self._secrets.stream("noise", number)
-            self._drawn_TP = draw_noise(self._distribution, stream, self.block * self._parameters).reshape(
+            self._block_TP = draw_noise(self._distribution, stream, self.block * self._parameters).reshape(
                 self.block, -1
             )
             self._number = number
-        return self._drawn_TP[row : row + count]
+        return self._block_TP[row : row + count]
 
 
-class Where(Protocol):
-    """What makes the steps."""
+class Backend(Protocol):
+    """Makes the steps."""
 
     def place(self, w: Floats) -> None:
         """Take the parameters."""
 
     def gradient(self, x_BD: Floats, y_B: NDArray[Any]) -> Any:
-        """`Objective.gradient` where the parameters are now."""
+        """`Objective.gradient` at the current parameters."""
 
     def step(self, gradient: Any, shrink: float, noise_P: Floats) -> None:
         """w <- Proj(shrink w + gradient + noise); may overwrite the gradient."""
 
     def steps(self, x_TBD: Floats, y_TB: NDArray[Any], factor: float, shrink: float, noise_TP: Floats) -> None:
-        """As many steps as there is noise, on whole batches of B records, their gradients times `factor`."""
+        """One step for each row of noise, on full batches of B records, with gradients times `factor`."""
 
     def fetch(self) -> Floats:
-        """The parameters as they are now."""
+        """The current parameters."""
 
 
 @final
-class OnCpu:
+class CpuBackend:
     """Steps in numpy and BLAS."""
 
     def __init__(self, objective: Objective) -> None:
@@ -231,14 +233,14 @@ class OnCpu:
     def steps(self, x_TBD: Floats, y_TB: NDArray[Any], factor: float, shrink: float, noise_TP: Floats) -> None:
         loss = self._objective.loss
         if x_TBD.shape[1] == 1 and not isinstance(loss, Softmax):
-            self._singly(loss.slope_of_one, x_TBD[:, 0], y_TB[:, 0].tolist(), factor, shrink, noise_TP)
+            self._step_single_records(loss.scalar_slope, x_TBD[:, 0], y_TB[:, 0].tolist(), factor, shrink, noise_TP)
             return
         for x_BD, y_B, noise_P in zip(x_TBD, y_TB, noise_TP, strict=True):
             gradient = self.gradient(x_BD, y_B)
             gradient *= factor
             self.step(gradient, shrink, noise_P)
 
-    def _singly(
+    def _step_single_records(
         self,
         slope: Callable[[float, float], float],
         x_TD: Floats,
@@ -247,29 +249,29 @@ class OnCpu:
         shrink: float,
         noise_TD: Floats,
     ) -> None:
-        """Batches of one record. In place: the iterate is contiguous and of double precision, as BLAS wants it."""
+        """Steps on batches of one record. In place: the iterate is contiguous and float64, as BLAS needs it."""
         objective, w = self._objective, self._w
         ddot, daxpy, dscal = self._blas.ddot, self._blas.daxpy, self._blas.dscal
         radius = objective.radius
-        most = 0.0 if radius is None else radius * (1 - ROUNDING)
-        square = most * most
+        max_norm = 0.0 if radius is None else radius * (1 - ROUNDING)
+        square = max_norm * max_norm
         for x_D, y, noise_D in zip(x_TD, y_T, noise_TD, strict=True):
-            moved = factor * slope(ddot(x_D, w), y)
+            step_size = factor * slope(ddot(x_D, w), y)
             if shrink != 1.0:
                 dscal(shrink, w)
-            daxpy(x_D, w, a=moved)
+            daxpy(x_D, w, a=step_size)
             daxpy(noise_D, w)
             if radius is None:
                 objective.project(w)
             else:
                 length = ddot(w, w)
                 if length > square:
-                    dscal(most / length**0.5, w)
+                    dscal(max_norm / length**0.5, w)
 
 
 @final
 class Descent:
-    """A run under way: moves its state by whole steps."""
+    """A run in progress: advances its state by whole steps."""
 
     def __init__(
         self,
@@ -279,9 +281,9 @@ class Descent:
         records: DescentRecords,
         noise: Noise,
         state: State,
-        where: Where | None = None,
+        backend: Backend | None = None,
     ) -> None:
-        """`where` is the processor when left out."""
+        """`backend`: the CPU if left out."""
         self._objective = objective
         self._stages = tuple(stages)
         self._ends = np.cumsum([stage.steps for stage in stages]).tolist()
@@ -290,8 +292,8 @@ class Descent:
         self._batches = -(-len(records) // batch)
         self._noise = noise
         self._state = state
-        self._where = OnCpu(objective) if where is None else where
-        self._where.place(state.iterate)
+        self._backend = CpuBackend(objective) if backend is None else backend
+        self._backend.place(state.iterate)
 
     @property
     def step(self) -> int:
@@ -300,17 +302,17 @@ class Descent:
 
     @property
     def pass_ended(self) -> bool:
-        """Whether the last step made was the last of a pass."""
+        """Whether the latest step was the last of a pass."""
         return self.step > 0 and self.step % self._batches == 0
 
     @property
     def state(self) -> State:
-        """Where the run is: not to be seen by anybody before it is finished."""
-        self._state.iterate = self._where.fetch()
+        """The current state. Private until the run is finished."""
+        self._state.iterate = self._backend.fetch()
         return self._state
 
-    def advance(self, most: int | None = None) -> None:
-        """Make a few steps, `most` at most: of one pass, one stage and one block."""
+    def advance(self, max_steps: int | None = None) -> None:
+        """Make some steps of one pass, one stage and one block, at most `max_steps`."""
         step, objective = self._state.step, self._objective
         number = int(np.searchsorted(self._ends, step, side="right"))
         stage, batch = self._stages[number], step % self._batches
@@ -319,22 +321,22 @@ class Descent:
             self._state.stop - step,
             self._ends[number] - step,
             self._batches - batch,
-            self._noise.left(step),
+            self._noise.count_remaining(step),
             max(1, NUMBERS // size),
-            *(() if most is None else (most,)),
+            *(() if max_steps is None else (max_steps,)),
         )
         first, end = batch * self._batch, min((batch + count) * self._batch, len(self._records))
-        whole = (end - first) // self._batch
+        full_batches = (end - first) // self._batch
         noise_TP = self._noise.scaled(step, count, stage)
         factor, shrink = -stage.learning_rate / self._batch, 1.0 - stage.learning_rate * objective.l2
-        if size > NUMBERS or whole == 0:
-            self._where.step(factor * self._gradient(first, end), shrink, noise_TP[0])
+        if size > NUMBERS or full_batches == 0:
+            self._backend.step(factor * self._gradient(first, end), shrink, noise_TP[0])
         else:
-            # The short last batch, if it is among these, waits for the next call.
-            noise_TP = noise_TP[:whole]
-            x_BD, y_B = self._rows(first, first + whole * self._batch)
-            x_TBD, y_TB = x_BD.reshape(whole, self._batch, -1), y_B.reshape(whole, self._batch)
-            self._where.steps(x_TBD, y_TB, factor, shrink, noise_TP)
+            # A short last batch is left for the next call.
+            noise_TP = noise_TP[:full_batches]
+            x_BD, y_B = self._rows(first, first + full_batches * self._batch)
+            x_TBD, y_TB = x_BD.reshape(full_batches, self._batch, -1), y_B.reshape(full_batches, self._batch)
+            self._backend.steps(x_TBD, y_TB, factor, shrink, noise_TP)
         self._state.step = step + len(noise_TP)
 
     def _rows(self, first: int, end: int) -> tuple[Floats, NDArray[Any]]:
@@ -342,9 +344,9 @@ class Descent:
         return self._objective.rows(*self._records.batch(slice(first, end) if order is None else order[first:end]))
 
     def _gradient(self, first: int, end: int) -> Any:
-        """Of a batch that is too large for a block, or short: part by part."""
+        """The gradient of a batch that is short or too large for a block, summed part by part."""
         part = max(1, NUMBERS // self._objective.columns)
         total: Any = 0.0
         for start in range(first, end, part):
-            total = total + self._where.gradient(*self._rows(start, min(start + part, end)))
+            total = total + self._backend.gradient(*self._rows(start, min(start + part, end)))
         return total

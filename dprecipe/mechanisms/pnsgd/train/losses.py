@@ -1,10 +1,11 @@
-"""Losses of linear predictors in closed form: their values and their slopes, for the engine and for its probe alike.
+"""Losses of linear predictors in closed form: values and slopes, for the engine and its probe.
 
-A record's predictor is z = ⟨w, x⟩, or for softmax one such number for each class, and its gradient is the slope of its
-loss in z times x. Guarantees: every label is turned into one that the constants of the loss were proved for
-(`targets`), whatever a source hands over.
+The predictor of a record is z = ⟨w, x⟩, or for softmax one such number for each class. Its gradient is the slope of the
+loss in z, times x.
 
-The formulas ask of `xp` what numpy and torch both have, so that one text serves both.
+Guarantees: `targets` maps every label, whatever the source returns, to one for which the loss's constants are proved.
+
+`xp` is numpy or torch: the formulas use only what both have.
 
 Axes: B records, C classes.
 """
@@ -53,7 +54,7 @@ class Logistic:
     def slope(self, z: Any, y: Any, xp: Any = np) -> Any:
         return 0.5 * (xp.tanh(0.5 * z) - y)
 
-    def slope_of_one(self, z: float, y: float) -> float:
+    def scalar_slope(self, z: float, y: float) -> float:
         return 0.5 * (math.tanh(0.5 * z) - y)
 
 
@@ -69,14 +70,14 @@ class SmoothHinge:
 
     def value(self, z: Floats, y: NDArray[Any]) -> Floats:
         margin, h = y * z, self.width
-        near = np.clip(1 + h - margin, 0.0, 2 * h) ** 2 / (4 * h)
-        value: Floats = near + np.maximum(1 - h - margin, 0.0)
+        clipped = np.clip(1 + h - margin, 0.0, 2 * h) ** 2 / (4 * h)
+        value: Floats = clipped + np.maximum(1 - h - margin, 0.0)
         return value
 
     def slope(self, z: Any, y: Any, xp: Any = np) -> Any:
         return -y * xp.clip((1 + self.width - y * z) / (2 * self.width), 0.0, 1.0)
 
-    def slope_of_one(self, z: float, y: float) -> float:
+    def scalar_slope(self, z: float, y: float) -> float:
         return -y * min(max((1 + self.width - y * z) / (2 * self.width), 0.0), 1.0)
 
 
@@ -95,7 +96,7 @@ class Squared:
     def slope(self, z: Any, y: Any, xp: Any = np) -> Any:
         return z - y
 
-    def slope_of_one(self, z: float, y: float) -> float:
+    def scalar_slope(self, z: float, y: float) -> float:
         return z - y
 
 
@@ -111,14 +112,14 @@ class Huber:
 
     def value(self, z: Floats, y: NDArray[Any]) -> Floats:
         error = np.abs(z - y)
-        near = np.minimum(error, self.threshold)
-        value: Floats = near * (error - near / 2)
+        clipped = np.minimum(error, self.threshold)
+        value: Floats = clipped * (error - clipped / 2)
         return value
 
     def slope(self, z: Any, y: Any, xp: Any = np) -> Any:
         return xp.clip(z - y, -self.threshold, self.threshold)
 
-    def slope_of_one(self, z: float, y: float) -> float:
+    def scalar_slope(self, z: float, y: float) -> float:
         return min(max(z - y, -self.threshold), self.threshold)
 
 
@@ -144,19 +145,19 @@ class Softmax:
         return slope
 
 
-OfOne = Logistic | SmoothHinge | Squared | Huber
+ScalarLoss = Logistic | SmoothHinge | Squared | Huber
 """Losses of a predictor that is one number: z is (B,)."""
 
-Loss = OfOne | Softmax
-"""Each has `targets`: what its formulas take for y, (B,), of labels of any value; `value`: the loss of each record,
-(B,); `slope`: its derivative in z, of the shape of z; and those of one number `slope_of_one`, without arrays."""
+Loss = ScalarLoss | Softmax
+"""Each has `targets`: y, (B,), from labels of any value; `value`: the loss of each record, (B,); `slope`: the
+derivative in z, in the shape of z; and, if it is a `ScalarLoss`, `scalar_slope`: the same without arrays."""
 
 
-def loss_of(model: Model, classes: int) -> Loss:
+def choose_loss(model: Model, classes: int) -> Loss:
     """The loss of a convex model.
 
     Raises:
-        ValueError: the model is not convex; the accounting refuses such plans.
+        ValueError: the model is not convex. (The accounting refuses such plans.)
     """
     match model:
         case LogisticRegression() if classes == 2:

@@ -59,7 +59,7 @@ def theorem_5_sum(epsilon, a, reach, steps):
     return theta(epsilon, a) * math.expm1(steps * log_factor) / (math.expm1(log_factor) * steps)
 
 
-def value_of(kind, i):
+def combine_bound(kind, i):
     if kind == "theta":
         return theta(i["eps"], i["r"])
     if kind == "E_gamma_laplace":
@@ -88,7 +88,7 @@ def test_reference_values(kind):
     records = [record for record in RECORDS if record["kind"] == kind and record["value"] > 1e-200]
     assert len(records) >= 2
     for record in records:
-        assert value_of(kind, record["inputs"]) == pytest.approx(record["value"], rel=1e-8), record
+        assert combine_bound(kind, record["inputs"]) == pytest.approx(record["value"], rel=1e-8), record
 
 
 def oracle(epsilon, r):
@@ -121,7 +121,7 @@ def test_theta_agrees_with_the_gaussian_mechanism(epsilon, r):
 
 def test_theta_at_the_ends():
     logs = contraction.log_gaussian([0.0, 1.0, 1.0, 0.0, 1.0], [0.0, 0.0, math.inf, math.inf, 1e-200])
-    assert logs.tolist() == [-math.inf, -math.inf, 0.0, 0.0, contraction.LEAST]
+    assert logs.tolist() == [-math.inf, -math.inf, 0.0, 0.0, contraction.MIN_LOG_DIVERGENCE]
 
 
 @given(st.floats(0, 20), st.floats(1e-3, 20), st.floats(1, 2))

@@ -150,14 +150,14 @@ def test_a_block_of_places_is_no_better_than_any_of_them():
 
 
 def test_nothing_underflows_over_a_long_run():
-    assert one(alike(10**6, 0.1, 0.5, 0.1), 10**6, 1, 10**6) == iteration.LEAST
+    assert one(alike(10**6, 0.1, 0.5, 0.1), 10**6, 1, 10**6) == iteration.MIN_MU
     assert one(alike(10**6, 0.1, 0.5, 0.1), 10**6, 10**6 - 3, 10**6) == pytest.approx(0.125 / math.sqrt(1.328125))
     assert one(alike(10**6, 0.001, 1.0, 0.1), 1, 1, 10**6) < 0.01 * math.sqrt(10**6)
 
 
 def test_a_map_that_forgets_leaves_nothing():
     stages = alike(4, 0.2, 0.0, 0.1)
-    assert [one(stages, 4, 1, stop) for stop in (1, 2, 3)] == [pytest.approx(2.0), iteration.LEAST, iteration.LEAST]
+    assert [one(stages, 4, 1, stop) for stop in (1, 2, 3)] == [pytest.approx(2.0), iteration.MIN_MU, iteration.MIN_MU]
 
 
 def test_rungs():

@@ -15,8 +15,8 @@ from dprecipe.mechanisms.pnsgd.plan import PlannedDescent
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.schema import BallConstraint, BoxConstraint
 from dprecipe.mechanisms.pnsgd.train import checks, losses
-from dprecipe.mechanisms.pnsgd.train.descent import Noise, Objective, OnCpu
-from dprecipe.mechanisms.pnsgd.train.losses import loss_of
+from dprecipe.mechanisms.pnsgd.train.descent import CpuBackend, Noise, Objective
+from dprecipe.mechanisms.pnsgd.train.losses import choose_loss
 from dprecipe.models.schema import (
     HuberRegression,
     HuberSvm,
@@ -53,12 +53,12 @@ def case(
     proven = prove_constants(model, width, classes, R, within, relation)
     stages = (Stage(10, 1.5 / proven.smoothness, 0.4), Stage(10, 0.5 / proven.smoothness, 2.0))
     objective = Objective(
-        loss_of(model, classes), width, location or model.bias, R, 0.0 if location else model.l2,
+        choose_loss(model, classes), width, location or model.bias, R, 0.0 if location else model.l2,
         getattr(within, "radius", None), getattr(within, "bound", None),
     )  # fmt: skip
     settings = {
         "lipschitz": proven.lipschitz,
-        "moved": proven.moved,
+        "gradient_sensitivity": proven.gradient_sensitivity,
         "smoothness": proven.smoothness,
         "strong_convexity": proven.strong_convexity,
         "contraction": max(step_contraction(stage.learning_rate, proven) for stage in stages),
@@ -72,12 +72,12 @@ def case(
 
 def probed(objective: Objective, settings: dict[str, Any], stages: tuple[Stage, ...], **rest: Any) -> Any:
     relation = rest.get("relation", Neighbouring.REPLACE_ONE)
-    names = ("largest_norm", "diameter", "lipschitz", "moved", "smoothness", "strong_convexity")
+    names = ("largest_norm", "diameter", "lipschitz", "gradient_sensitivity", "smoothness", "strong_convexity")
     proven = Proven(1, 1, *(settings[name] for name in names))
     family, batch = settings["noise_family"], settings["batch_size"]
     descent = PlannedDescent(relation.value, family, 1000, batch, "permuted", "last", proven)
     contraction, seed = settings["contraction"], rest.get("seed", 0)
-    return checks.run_checks(objective, descent, contraction, stages, lambda: OnCpu(objective), seed=seed)
+    return checks.run_checks(objective, descent, contraction, stages, lambda: CpuBackend(objective), seed=seed)
 
 
 @pytest.mark.parametrize("within", SETS, ids=lambda s: s.kind)
@@ -85,7 +85,7 @@ def probed(objective: Objective, settings: dict[str, Any], stages: tuple[Stage, 
 def test_proven_constants_pass_every_check(
     model: Any, classes: int, within: BallConstraint | BoxConstraint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "_noise_scale", lambda *_: checks.Check("noise_scale", "", True, ""))
+    monkeypatch.setattr(checks, "_check_noise_scale", lambda *_: checks.Check("noise_scale", "", True, ""))
     for seed, batch in enumerate((1, 7, 200)):
         for relation in (Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT_ONE):
             found = probed(*case(model, classes, within, relation, batch), relation=relation, seed=seed)
@@ -96,13 +96,13 @@ def test_proven_constants_pass_every_check(
 @pytest.mark.parametrize(
     ("key", "factor", "check"),
     [
-        ("lipschitz", 0.9, "gradient is longer"),
-        ("moved", 0.9, "gradient is longer"),
-        ("smoothness", 0.5, "moves by at most β"),
+        ("lipschitz", 0.9, "gradient is at most L"),
+        ("gradient_sensitivity", 0.9, "gradient is at most L"),
+        ("smoothness", 0.5, "changes by at most β"),
         ("strong_convexity", 1.5, "rises by at least ρ"),
-        ("contraction", 0.9, "no farther apart than M"),
-        ("largest_norm", 0.99, "moved to the nearest"),
-        ("diameter", 0.99, "moved to the nearest"),
+        ("contraction", 0.9, "at most M times"),
+        ("largest_norm", 0.99, "to the nearest point"),
+        ("diameter", 0.99, "to the nearest point"),
     ],
 )
 @pytest.mark.parametrize("model", [LOGISTIC, MODELS[3][0]], ids=lambda m: m.kind)
@@ -122,7 +122,7 @@ def test_a_constant_that_promises_too_much_is_found(model: Any, key: str, factor
 
 BROKEN: dict[str, tuple[int, Any, str, Any, str]] = {
     "slope of one": (
-        1, losses.Logistic, "slope_of_one", lambda self, z, y: 0.49 * (math.tanh(0.5 * z) - y), "difference quotients"
+        1, losses.Logistic, "scalar_slope", lambda self, z, y: 0.49 * (math.tanh(0.5 * z) - y), "difference quotients"
     ),
     "slope": (
         4, losses.Logistic, "slope", lambda self, z, y, xp=np: 0.49 * (xp.tanh(0.5 * z) - y), "difference quotients"
@@ -130,7 +130,7 @@ BROKEN: dict[str, tuple[int, Any, str, Any, str]] = {
     "projection": (1, Objective, "project", lambda self, w: np.clip(w, -0.6, 0.6, out=w), "nearest"),
     "rows": (
         1, Objective, "rows", lambda self, x, y: (np.hstack([x, np.ones((len(x), 1))]), self.loss.targets(y)),
-        "longer than L",
+        "at most L",
     ),
     "noise": (
         1, Noise, "scaled", lambda self, step, count, stage: 0.97 * stage.noise_scale * self.of(step, count),

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from dprecipe.mechanisms.pnsgd.schedule import Stage
 from dprecipe.mechanisms.pnsgd.train import descent as engine
 from dprecipe.mechanisms.pnsgd.train.descent import Descent, Noise, Objective, State
+from dprecipe.mechanisms.pnsgd.train.device_backend import DeviceBackend
 from dprecipe.mechanisms.pnsgd.train.losses import Huber, Logistic, Loss, SmoothHinge, Softmax, Squared
-from dprecipe.mechanisms.pnsgd.train.on_device import OnDevice
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets
 
@@ -109,7 +109,7 @@ def test_every_step_is_the_one_written_down(
         "numpy": Descent(to, stages, batch, records, Noise(Distribution("gaussian"), Secrets(1), parameters), state),
         "torch": Descent(
             to, stages, batch, records, Noise(Distribution("gaussian"), Secrets(1), parameters),
-            State(np.zeros(to.shape), 0, steps, state.order), OnDevice(to, torch.device("cpu")),
+            State(np.zeros(to.shape), 0, steps, state.order), DeviceBackend(to, torch.device("cpu")),
         ),
     }  # fmt: skip
     for step, w in enumerate(expected, 1):

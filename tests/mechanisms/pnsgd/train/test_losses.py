@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dprecipe.mechanisms.pnsgd.train.losses import Huber, Logistic, Loss, SmoothHinge, Softmax, Squared, loss_of
+from dprecipe.mechanisms.pnsgd.train.losses import Huber, Logistic, Loss, SmoothHinge, Softmax, Squared, choose_loss
 from dprecipe.models.schema import HuberRegression, HuberSvm, LeastSquares, Location, LogisticRegression, Mlp
 
 LOSSES = [Logistic(), SmoothHinge(0.5), SmoothHinge(0.05), Squared(), Huber(0.3), Softmax(4)]
@@ -43,7 +43,7 @@ def test_torch_gives_what_numpy_gives(loss: Loss) -> None:
 def test_one_by_one_as_in_arrays(loss: Loss) -> None:
     assert not isinstance(loss, Softmax)
     z, y = points(loss)
-    found = [loss.slope_of_one(a, b) for a, b in zip(z.tolist(), y.tolist(), strict=True)]
+    found = [loss.scalar_slope(a, b) for a, b in zip(z.tolist(), y.tolist(), strict=True)]
     assert np.abs(np.array(found) - loss.slope(z, y)).max() < 1e-15
 
 
@@ -81,12 +81,12 @@ def test_labels_nobody_declared_become_ones_that_the_constants_hold_for(labels: 
 
 
 def test_a_loss_for_every_convex_model() -> None:
-    assert loss_of(LogisticRegression(kind="logistic_regression"), 2) == Logistic()
-    assert loss_of(HuberSvm(kind="huber_svm", width=0.25), 2) == SmoothHinge(0.25)
-    assert loss_of(LeastSquares(kind="least_squares"), 1) == Squared()
-    assert loss_of(HuberRegression(kind="huber_regression", threshold=0.7), 1) == Huber(0.7)
-    assert loss_of(Location(kind="location"), 1) == Squared()
-    assert loss_of(Location(kind="location", threshold=0.1), 1) == Huber(0.1)
+    assert choose_loss(LogisticRegression(kind="logistic_regression"), 2) == Logistic()
+    assert choose_loss(HuberSvm(kind="huber_svm", width=0.25), 2) == SmoothHinge(0.25)
+    assert choose_loss(LeastSquares(kind="least_squares"), 1) == Squared()
+    assert choose_loss(HuberRegression(kind="huber_regression", threshold=0.7), 1) == Huber(0.7)
+    assert choose_loss(Location(kind="location"), 1) == Squared()
+    assert choose_loss(Location(kind="location", threshold=0.1), 1) == Huber(0.1)
     for model, classes in ((LogisticRegression(kind="logistic_regression"), 3), (Mlp(kind="mlp", hidden=(3,)), 2)):
         with pytest.raises(ValueError, match="no convex loss"):
-            loss_of(model, classes)
+            choose_loss(model, classes)

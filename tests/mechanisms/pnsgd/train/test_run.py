@@ -50,13 +50,13 @@ KINDS = [
 def final(plan: Plan, out: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     """The last iterate of a run, as the engine had it."""
     seen: list[np.ndarray] = []
-    honest = train.weights_of
+    honest = train.build_weights
 
     def watched(plan: Plan, facts: Any, iterate: np.ndarray) -> Any:
         seen.append(iterate)
         return honest(plan, facts, iterate)
 
-    monkeypatch.setattr(train, "weights_of", watched)
+    monkeypatch.setattr(train, "build_weights", watched)
     run(plan, out)
     return seen[0]
 
@@ -67,7 +67,7 @@ def test_a_run_releases_its_last_iterate(
 ) -> None:
     plan = hidden(*overrides)
     w = final(plan, tmp_path / "run", monkeypatch)
-    objective = train.objective_of(plan)
+    objective = train.build_objective(plan)
     assert w.shape == objective.shape
     x = np.random.default_rng(3).normal(size=(20, 5)).astype(np.float32)
     bias = w[..., -1] if plan.room.bias else 0.0
@@ -96,7 +96,9 @@ def test_it_learns_as_far_as_the_noise_lets_it(hidden: Planned, tmp_path: Path) 
 def test_a_torch_run_is_the_same_run(hidden: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = hidden("runtime.insecure={seed: 4}", "mechanism.batch_size=80", "training.epochs=5")
     in_numpy = final(plan, tmp_path / "numpy", monkeypatch)
-    monkeypatch.setattr(train, "_where", lambda objective, device: train.OnDevice(objective, torch.device("cpu")))
+    monkeypatch.setattr(
+        train, "_backend", lambda objective, device: train.DeviceBackend(objective, torch.device("cpu"))
+    )
     in_torch = final(plan, tmp_path / "torch", monkeypatch)
     assert np.abs(in_numpy - in_torch).max() < 1e-12
     assert np.abs(in_numpy).max() > 0.01
@@ -131,9 +133,9 @@ def test_the_budget_is_asked_before_anything_is_drawn(
         patch.setattr(train, "_descend", lambda *_: (_ for _ in ()).throw(RunFailed("the disk is full")))
         with pytest.raises(RunFailed):
             run(plan, out)
-    monkeypatch.setattr(train, "_left", lambda *_: False)
+    monkeypatch.setattr(train, "_is_reserved", lambda *_: False)
     monkeypatch.setattr(train, "_descend", lambda *_: pytest.fail("noise was drawn"))
-    with pytest.raises(BudgetSpent, match="no room"):
+    with pytest.raises(BudgetSpent, match="does not cover this run"):
         run(plan, out, resume=True)
     ledger = read(out / "private" / "ledger.jsonl")
     assert (ledger.attempts, ledger.charges) == (1, plan.events)
@@ -158,12 +160,12 @@ def test_records_from_python_are_bounded_like_any(
 @pytest.mark.parametrize(
     ("given", "fault", "message"),
     [
-        ({"model": nn.Linear(5, 2)}, UsageFault, "nothing is proved"),
+        ({"model": nn.Linear(5, 2)}, UsageFault, "takes no model from Python"),
         ({"public": records()}, UsageFault, "public"),
         ({"train": records(299)}, DataFault, "the number of records that data.size"),
         ({"train": records(300, 4)}, DataFault, "4 features"),
         ({"train": records(300, 5, np.arange(300))}, DataFault, "units"),
-        ({"train": replace(records(), labels=np.full(300, 77))}, DataFault, "a label of `train` is no integer"),
+        ({"train": replace(records(), labels=np.full(300, 77))}, DataFault, "a label of `train` is not an integer"),
     ],
 )
 def test_what_a_run_can_not_be_given(
@@ -186,9 +188,9 @@ def test_a_rehearsal_reads_nothing_and_tries_everything(hidden: Planned, tmp_pat
 def test_an_accelerator_is_asked_for_where_it_is_worth_it(hidden: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "device_of", lambda name: torch.device("meta"))
     plan = hidden()
-    assert train._device(plan, train.objective_of(plan)).type == "cpu"
+    assert train._device(plan, train.build_objective(plan)).type == "cpu"
     monkeypatch.setattr(train, "MIN_GPU_OPERATIONS", 6)
-    assert train._device(plan, train.objective_of(plan)).type == "meta"
+    assert train._device(plan, train.build_objective(plan)).type == "meta"
 
 
 REGRESSION = """\

@@ -10,7 +10,7 @@ import pytest
 
 from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.pnsgd.train.descent import State
-from dprecipe.mechanisms.pnsgd.train.hidden_state import HiddenState
+from dprecipe.mechanisms.pnsgd.train.encrypted_state import EncryptedState
 from dprecipe.privacy.ledger import Ledger, LedgerWriter, read
 
 PLAN = "sha256:" + "1" * 64
@@ -28,15 +28,15 @@ def ledger(path: Path, plan: str = PLAN) -> Ledger:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> tuple[HiddenState, Ledger]:
+def kept(tmp_path: Path) -> tuple[EncryptedState, Ledger]:
     before = ledger(tmp_path / "ledger.jsonl")
-    hidden = HiddenState(tmp_path / "last.hidden", tmp_path / "key", PLAN)
+    hidden = EncryptedState(tmp_path / "last.encrypted", tmp_path / "key", PLAN)
     hidden.save(state(), before.head)
     return hidden, before
 
 
 @pytest.mark.parametrize("order", [True, False])
-def test_it_comes_back_as_it_was(kept: tuple[HiddenState, Ledger], order: bool) -> None:
+def test_it_comes_back_as_it_was(kept: tuple[EncryptedState, Ledger], order: bool) -> None:
     hidden, before = kept
     hidden.save(state(order), before.head)
     found = hidden.load(before)
@@ -47,55 +47,59 @@ def test_it_comes_back_as_it_was(kept: tuple[HiddenState, Ledger], order: bool) 
 
 
 def test_none_was_kept(tmp_path: Path) -> None:
-    assert HiddenState(tmp_path / "last.hidden", tmp_path / "key", PLAN).load(None) is None
+    assert EncryptedState(tmp_path / "last.encrypted", tmp_path / "key", PLAN).load(None) is None
 
 
-def test_file_and_key_are_for_their_owner_and_tell_nothing(kept: tuple[HiddenState, Ledger], tmp_path: Path) -> None:
+def test_file_and_key_are_for_their_owner_and_tell_nothing(kept: tuple[EncryptedState, Ledger], tmp_path: Path) -> None:
     hidden, before = kept
-    for name in ("last.hidden", "key"):
+    for name in ("last.encrypted", "key"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
-    first = (tmp_path / "last.hidden").read_bytes()
+    first = (tmp_path / "last.encrypted").read_bytes()
     for value in state().iterate.ravel():
         assert value.tobytes() not in first
     hidden.save(state(), before.head)
-    second = (tmp_path / "last.hidden").read_bytes()
+    second = (tmp_path / "last.encrypted").read_bytes()
     head = len(first) - len(first.split(b"\n", 2)[2])
     assert first[:head] == second[:head]
     # Of the same state, under a nonce of its own: of some 900 bytes about 4 are equal; 40 once in 10^25 runs.
     assert sum(a == b for a, b in zip(first[head:], second[head:], strict=True)) < 40
-    assert sorted(os.listdir(tmp_path)) == ["key", "last.hidden", "ledger.jsonl"]
+    assert sorted(os.listdir(tmp_path)) == ["key", "last.encrypted", "ledger.jsonl"]
 
 
 @pytest.mark.parametrize("place", [0, 30, 100, -1])
-def test_a_changed_byte_is_found(kept: tuple[HiddenState, Ledger], tmp_path: Path, place: int) -> None:
+def test_a_changed_byte_is_found(kept: tuple[EncryptedState, Ledger], tmp_path: Path, place: int) -> None:
     hidden, before = kept
-    content = bytearray((tmp_path / "last.hidden").read_bytes())
+    content = bytearray((tmp_path / "last.encrypted").read_bytes())
     content[place] ^= 1
-    (tmp_path / "last.hidden").write_bytes(content)
-    with pytest.raises(RunFailed, match=r"damaged|not of this ledger"):
+    (tmp_path / "last.encrypted").write_bytes(content)
+    with pytest.raises(RunFailed, match=r"damaged|not belong to this ledger"):
         hidden.load(before)
 
 
 @pytest.mark.parametrize("length", [0, 10, 60, 97, 110, 300])
-def test_a_cut_file_is_refused(kept: tuple[HiddenState, Ledger], tmp_path: Path, length: int) -> None:
+def test_a_cut_file_is_refused(kept: tuple[EncryptedState, Ledger], tmp_path: Path, length: int) -> None:
     hidden, before = kept
-    content = (tmp_path / "last.hidden").read_bytes()
-    (tmp_path / "last.hidden").write_bytes(content[:length])
-    with pytest.raises(RunFailed, match=r"damaged|not of this ledger") as refused:
+    content = (tmp_path / "last.encrypted").read_bytes()
+    (tmp_path / "last.encrypted").write_bytes(content[:length])
+    with pytest.raises(RunFailed, match=r"damaged|not belong to this ledger") as refused:
         hidden.load(before)
     assert "starts over" in refused.value.remedy
 
 
-def test_another_key_plan_or_ledger_is_refused(kept: tuple[HiddenState, Ledger], tmp_path: Path) -> None:
+def test_another_key_plan_or_ledger_is_refused(kept: tuple[EncryptedState, Ledger], tmp_path: Path) -> None:
     hidden, before = kept
-    with pytest.raises(RunFailed, match="of another plan or key"):
-        HiddenState(tmp_path / "last.hidden", tmp_path / "key", PLAN.replace("1", "2")).load(before)
+    with pytest.raises(RunFailed, match="belongs to another plan or key"):
+        EncryptedState(tmp_path / "last.encrypted", tmp_path / "key", PLAN.replace("1", "2")).load(before)
     for other in (None, ledger(tmp_path / "other.jsonl", PLAN.replace("1", "3"))):
-        with pytest.raises(RunFailed, match="not of this ledger") as refused:
+        with pytest.raises(RunFailed, match="not belong to this ledger") as refused:
             hidden.load(other)
         # an older ledger may not know that the run has ended: to begin again would be a second release
         assert "starts over" not in str(refused.value.remedy)
-    for key, message in ((bytes(32), "of another plan or key"), (bytes(5), "or its key is"), (None, "can't be read")):
+    for key, message in (
+        (bytes(32), "belongs to another plan or key"),
+        (bytes(5), "or its key is"),
+        (None, "can't be read"),
+    ):
         (tmp_path / "key").unlink()
         if key is not None:
             (tmp_path / "key").write_bytes(key)
@@ -103,13 +107,13 @@ def test_another_key_plan_or_ledger_is_refused(kept: tuple[HiddenState, Ledger],
             hidden.load(before)
 
 
-def test_a_ledger_that_went_on_still_owns_it(kept: tuple[HiddenState, Ledger], tmp_path: Path) -> None:
+def test_a_ledger_that_went_on_still_owns_it(kept: tuple[EncryptedState, Ledger], tmp_path: Path) -> None:
     hidden, _ = kept
     assert hidden.load(ledger(tmp_path / "ledger.jsonl")) is not None
 
 
 def test_a_disk_that_refuses_leaves_what_was_kept(
-    kept: tuple[HiddenState, Ledger], monkeypatch: pytest.MonkeyPatch
+    kept: tuple[EncryptedState, Ledger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden, before = kept
 

@@ -1,7 +1,7 @@
 """The steps of a projected descent in torch, on an accelerator.
 
-The formulas are those of the processor's, in double precision as well; blocks of features and of noise, which comes
-from the same streams, are moved over, and nothing is read back before it is asked for, so that steps queue up.
+The formulas and the double precision are those of the CPU. Blocks of features, and of noise from the same streams, are
+copied to the device. Nothing is read back until it is needed, so steps queue up.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dprecipe.mechanisms.pnsgd.train.descent import ROUNDING, Floats, Objective
 
 
 @final
-class OnDevice:
-    """Steps in torch (`dprecipe.mechanisms.pnsgd.train.descent.Where`)."""
+class DeviceBackend:
+    """Steps in torch (`dprecipe.mechanisms.pnsgd.train.descent.Backend`)."""
 
     def __init__(self, objective: Objective, device: torch.device) -> None:
         self._objective = objective
@@ -31,17 +31,17 @@ class OnDevice:
         return fetched
 
     def gradient(self, x_BD: Floats, y_B: NDArray[Any]) -> Tensor:
-        return self._of(self._moved(x_BD), self._moved(y_B))
+        return self._of(self._to_device(x_BD), self._to_device(y_B))
 
     def step(self, gradient: Tensor, shrink: float, noise_P: Floats) -> None:
-        self._step(gradient, shrink, self._moved(noise_P))
+        self._step(gradient, shrink, self._to_device(noise_P))
 
     def steps(self, x_TBD: Floats, y_TB: NDArray[Any], factor: float, shrink: float, noise_TP: Floats) -> None:
-        batches = zip(self._moved(x_TBD), self._moved(y_TB), self._moved(noise_TP), strict=True)
+        batches = zip(self._to_device(x_TBD), self._to_device(y_TB), self._to_device(noise_TP), strict=True)
         for x_BD, y_B, noise_P in batches:
             self._step(self._of(x_BD, y_B).mul_(factor), shrink, noise_P)
 
-    def _moved(self, array: NDArray[Any]) -> Tensor:
+    def _to_device(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
 
     def _of(self, x_BD: Tensor, y_B: Tensor) -> Tensor:
@@ -54,5 +54,5 @@ class OnDevice:
         if objective.bound is not None:
             self._w.clamp_(-objective.bound, objective.bound)
         elif objective.radius is not None:
-            most = objective.radius * (1 - ROUNDING)
-            self._w.mul_(most / self._w.norm().clamp_min(most))
+            max_norm = objective.radius * (1 - ROUNDING)
+            self._w.mul_(max_norm / self._w.norm().clamp_min(max_norm))
