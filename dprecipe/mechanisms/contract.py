@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from dprecipe.language.training import Training
     from dprecipe.mechanisms.certificate import CertificatePart
     from dprecipe.mechanisms.plan import Assumption, Length
+    from dprecipe.mechanisms.stages import Stage
     from dprecipe.models.schema import Model
     from dprecipe.privacy.events import Charge, Event
 
@@ -64,7 +66,7 @@ class Blocks(Protocol):
     def training(self) -> Training: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Facts:
     """The public constants an account may use: all of them are written in the recipe."""
 
@@ -76,6 +78,26 @@ class Facts:
     model: Model
     attachments: Mapping[str, str] = field(default_factory=dict)
     """The contents of the recipe's files, as text: see `mechanisms.plan.Source`."""
+    stage_noise: Mapping[int, float] = field(default_factory=dict)
+    """Noise multipliers of paid steps that are solved already, by the number of the step."""
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The paid steps of preprocessing whose noise is known. What a mechanism releases is solved together with them.
+
+        Raises:
+            PlanRefused: no noise meets a step's share of ε (P126).
+        """
+        from dprecipe.mechanisms.stages import solve_stages
+
+        return solve_stages(self.data, self.budget, self.stage_noise)
+
+    @property
+    def stage_charges(self) -> tuple[Charge, ...]:
+        """What those steps release, in order."""
+        from dprecipe.mechanisms.stages import list_charges
+
+        return list_charges(self.stages)
 
     @property
     def layers(self) -> tuple[int, ...]:

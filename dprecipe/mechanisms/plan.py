@@ -20,9 +20,10 @@ from dprecipe.data.schema import Data
 from dprecipe.faults import Finding
 from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
+from dprecipe.mechanisms.stages import Spending, Stage, list_charges
 from dprecipe.models.schema import Model
 from dprecipe.privacy.adjacency import Neighbouring
-from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.events import Charge, Event, run_lengths
 from dprecipe.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -135,6 +136,10 @@ class Plan:
     release: Release
     runtime: Runtime = field(compare=False)
     warnings: tuple[Finding, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    """The paid steps of preprocessing, in order: they come before what the mechanism releases."""
+    spending: tuple[Spending, ...] = ()
+    """What each stage, and the mechanism by itself, would cost alone; empty where there is no stage."""
 
     @property
     def mechanism(self) -> str:
@@ -154,7 +159,12 @@ class Plan:
     @property
     def events(self) -> tuple[Charge, ...]:
         """What the run releases, in order: all that an accountant sees of it."""
-        return self.room.events
+        return run_lengths((*self.stage_charges, *self.room.events)) if self.stages else self.room.events
+
+    @property
+    def stage_charges(self) -> tuple[Charge, ...]:
+        """What its stages release, in order, before the mechanism's own events."""
+        return list_charges(self.stages)
 
     @property
     def length(self) -> Length:
@@ -164,7 +174,7 @@ class Plan:
     @property
     def released(self) -> tuple[str, ...]:
         """What it publishes."""
-        return self.room.released
+        return (*self.room.released, "constants of preprocessing") if self.stages else self.room.released
 
     @property
     def publishes_scores(self) -> bool:
@@ -179,6 +189,7 @@ class Plan:
         return digest_of(content)
 
     def _content(self) -> dict[str, Any]:
+        places = self._places()
         return {
             "mechanism": self.mechanism,
             "solved": dict(self.solved),
@@ -189,14 +200,20 @@ class Plan:
             "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
             "released": list(self.released),
             "assumptions": [{"id": a.id, "text": a.text, "checked_by": a.checked_by} for a in self.assumptions],
-            "details": self._details(),
+            **({"stages": [stage.to_json(places) for stage in self.stages]} if self.stages else {}),
+            **({"spending": [part.to_json() for part in self.spending]} if self.spending else {}),
+            "details": self._details(places),
         }
 
-    def _details(self) -> Any:
-        """The fields of the mechanism's own plan."""
+    def _places(self) -> dict[Event, int]:
+        """The place of each event in the list of the plan's events."""
         places: dict[Event, int] = {}
         for place, charge in enumerate(self.events):
             places.setdefault(charge.event, place)
+        return places
+
+    def _details(self, places: dict[Event, int]) -> Any:
+        """The fields of the mechanism's own plan."""
         return plan_adapter(type(self.room)).dump_python(self.room, mode="json", by_alias=True, context=places)
 
     def to_json(self) -> dict[str, Any]:

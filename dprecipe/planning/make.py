@@ -6,7 +6,7 @@ from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.plan import Plan, PlanBudget
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.planning import accept, public, rules, units
+from dprecipe.planning import accept, paid, public, rules, units
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded
@@ -27,14 +27,16 @@ def plan(loaded: Loaded) -> Plan:
     account = mechanism_of(recipe.mechanism.kind).account
     facts = Facts.of(recipe, loaded.source.attachments)
     try:
+        facts, prices = paid.solve_prices(recipe, facts)
         planned = account.plan(recipe.mechanism, facts)
+        spending = paid.list_spending(facts.stages, planned.plan.events, facts)
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
     warnings = [*findings, *accept.mark_accepted(recipe, planned.warnings)]
     warnings += accept.find_unused_acceptances(recipe, warnings, accept.PLAN_WARNINGS)
     relation = Neighbouring(recipe.budget.neighbouring)
     guarantee = accountants.guarantee(
-        planned.plan.events, recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
+        (*facts.stage_charges, *planned.plan.events), recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
     )
     return Plan(
         name=recipe.name,
@@ -42,7 +44,7 @@ def plan(loaded: Loaded) -> Plan:
         source=loaded.source,
         resolved=recipe.model_dump(mode="json", by_alias=True),
         room=planned.plan,
-        solved=planned.solved,
+        solved={**prices, **planned.solved},
         guarantee=guarantee,
         budget=PlanBudget(
             guarantee.epsilon if facts.cap is None else facts.cap,
@@ -52,6 +54,7 @@ def plan(loaded: Loaded) -> Plan:
         ),
         assumptions=(
             *planned.assumptions,
+            *paid.assume_paid_steps(facts),
             *units.assume_unit_column(recipe),
             *public.assume_public_weights(recipe),
             *accept.list_declarations(recipe, warnings),
@@ -62,4 +65,6 @@ def plan(loaded: Loaded) -> Plan:
         release=recipe.release,
         runtime=recipe.runtime,
         warnings=loaded.located(warnings),
+        stages=facts.stages,
+        spending=spending,
     )

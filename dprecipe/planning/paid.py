@@ -1,33 +1,182 @@
-"""Steps of preprocessing that read private records: who composes them, and what they may release."""
+"""Steps of preprocessing that read private records: who composes them, what they may cost, and their noise, solved.
+
+Prices are solved in this order: shares of ε, each for its step alone; then, under the joint composition of everything,
+the one free variable: noise or length of the mechanism, or the noise of one step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from dprecipe.data.paid.schema import PAID, DpCount
-from dprecipe.faults import Finding
+from dprecipe.data.paid.schema import DpCategories, DpCount, DpVocabulary, PaidStep
+from dprecipe.faults import Finding, PlanRefused
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.stages import (
+    MAX_NOISE,
+    TRAINING,
+    Spending,
+    Stage,
+    charge_step,
+    list_charges,
+    list_paid_steps,
+    path_of,
+    refuse_price,
+    stages_overspent,
+)
+from dprecipe.mechanisms.plan import Assumption
 from dprecipe.mechanisms.table import mechanism_of
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge
+from dprecipe.privacy.rounding import round_up
 from dprecipe.recipe.root import Recipe
 
 
 def check_paid_steps(recipe: Recipe) -> Iterator[Finding]:
     """A mechanism composes them with what it releases itself, or refuses them (P124); a noisy count is for a number of
-    units that the relation hides (P125)."""
+    units that the relation hides (P125); and prices leave something of the budget (P126)."""
     kind, relation = recipe.mechanism.kind, recipe.budget.neighbouring
-    for index, step in enumerate(recipe.data.preprocess):
-        name = next((name for name in PAID if getattr(step, name) is not None), None)
-        path = f"data.preprocess.{index}.{name}"
-        if name is not None and not mechanism_of(kind).composes_paid_steps:
+    for index, step in list_paid_steps(recipe.data):
+        path = path_of(index, step)
+        if not mechanism_of(kind).composes_paid_steps:
+            name = path.rpartition(".")[2]
             yield Finding(
                 "P124",
                 f"{name} reads private records, and {kind} has no guarantee for its steps and such a release together",
                 "remove the step, and declare its constants from domain knowledge (scale, hash, clip_features)",
                 path,
             )
-        if isinstance(step.operation, DpCount) and relation != "add_or_remove_one":
+        if isinstance(step, DpCount) and relation != "add_or_remove_one":
             yield Finding(
                 "P125",
                 f"a noisy number of units costs ε, and under {relation} that number is public",
                 "remove dp_count: later steps divide by data.size",
                 path,
             )
+        yield from _price(recipe, step, path)
+    yield from _prices_together(recipe)
+
+
+def _price(recipe: Recipe, step: PaidStep, path: str) -> Iterator[Finding]:
+    noise, epsilon = step.noise_multiplier, recipe.budget.epsilon
+    if step.share is not None and epsilon == "auto":
+        yield Finding(
+            "P126",
+            "a share is a part of budget.epsilon, which is `auto`",
+            "write noise_multiplier in its place, or give budget.epsilon a number",
+            f"{path}.share",
+        )
+    if isinstance(step, DpCategories | DpVocabulary) and step.min_units != "auto" and not isinstance(noise, float):
+        yield Finding(
+            "P126",
+            "with min_units a number, more noise releases more of what a single unit has, so the noise can't be solved",
+            "write min_units: auto, or a number for noise_multiplier",
+            f"{path}.min_units",
+        )
+    if isinstance(noise, float) and noise > MAX_NOISE:
+        yield Finding(
+            "P126",
+            f"a noise multiplier of {noise:g} leaves nothing of what is released",
+            f"write at most {MAX_NOISE:g}, or remove the step",
+            f"{path}.noise_multiplier",
+        )
+
+
+def _prices_together(recipe: Recipe) -> Iterator[Finding]:
+    steps, delta = list_paid_steps(recipe.data), recipe.budget.delta
+    shares = [step.share for _, step in steps if step.share is not None]
+    if not math.fsum(shares) < 1:
+        yield Finding(
+            "P126",
+            f"the shares of ε add up to {math.fsum(shares):g}, and training gets none",
+            f"lower them to a sum well below 1, such as {', '.join(['0.1'] * len(shares))}",
+            "data.preprocess",
+        )
+    leaks = [(i, s, s.leak) for i, s in steps if isinstance(s, DpCategories | DpVocabulary) and s.min_units == "auto"]
+    if leaks and not math.fsum(leak for *_, leak in leaks) < delta:
+        index, step, _ = leaks[-1]
+        yield Finding(
+            "P126",
+            f"items of a single unit are released with probability {math.fsum(leak for *_, leak in leaks):g}, which is "
+            f"not below δ = {delta:g}",
+            f"write leak: {0.1 * delta / len(leaks):.1g}",
+            f"{path_of(index, step)}.leak",
+        )
+
+
+def list_free_prices(recipe: Recipe) -> dict[str, object]:
+    """The noise multipliers of paid steps, by path: each may be `auto`."""
+    steps = list_paid_steps(recipe.data)
+    return {f"{path_of(index, step)}.noise_multiplier": step.noise_multiplier for index, step in steps}
+
+
+def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float | int]]:
+    """The facts with the noise of every paid step solved, and the one that was `auto`, by its path.
+
+    Guarantees: that step, the others and the mechanism's own events together cost at most the budget's ε.
+
+    Raises:
+        PlanRefused: the budget can't hold them (P126), or is so large that hardly any noise is needed; or see
+            `Account.plan`.
+    """
+    noise = {stage.step: stage.noise_multiplier for stage in facts.stages}
+    free = [(index, step) for index, step in list_paid_steps(recipe.data) if step.noise_multiplier == "auto"]
+    if not free or facts.cap is None:
+        return replace(facts, stage_noise=noise), {}
+    from dprecipe.privacy import calibrate
+
+    ((index, step),) = free
+    budget, cap = facts.budget, facts.cap
+    relation = Neighbouring(budget.neighbouring)
+    open_facts = replace(facts, budget=budget.model_copy(update={"epsilon": "auto"}), stage_noise=noise)
+    own = mechanism_of(recipe.mechanism.kind).account.plan(recipe.mechanism, open_facts).plan.events
+    others = (*list_charges(facts.stages), *own)
+
+    def compose(multiplier: float) -> tuple[Charge, ...]:
+        return (*charge_step(recipe.data, index, multiplier, relation), *others)
+
+    path = f"{path_of(index, step)}.noise_multiplier"
+    left = f"what training and the other steps leave of ε = {cap:g}"
+    try:
+        solved = calibrate.noise_multiplier(compose, cap, budget.delta, relation, budget.accountant)
+    except calibrate.CalibrationError as error:
+        raise PlanRefused([refuse_price(error.reason, path, left)]) from None
+    if solved > MAX_NOISE:
+        raise PlanRefused([refuse_price("too_tight", path, left)])
+    return replace(facts, stage_noise={**noise, index: solved}), {path: solved}
+
+
+def list_spending(stages: Sequence[Stage], own: Sequence[Charge], facts: Facts) -> tuple[Spending, ...]:
+    """What each stage, and `own`, the mechanism's events, would cost alone; empty where there is no stage.
+
+    Raises:
+        PlanRefused: the stages alone cost more than the budget.
+    """
+    if not stages:
+        return ()
+    from dprecipe.privacy import accountants
+
+    budget = facts.budget
+
+    def cost(charges: Sequence[Charge]) -> float:
+        epsilon = accountants.epsilon(charges, budget.delta, Neighbouring(budget.neighbouring), budget.accountant)
+        return round_up(epsilon)
+
+    together = cost(list_charges(tuple(stages)))
+    if facts.cap is not None and not together <= facts.cap:
+        raise PlanRefused([stages_overspent(together, facts.cap, budget.delta)])
+    parts = [Spending(stage.kind, stage.step, cost(stage.charges)) for stage in stages]
+    return (*parts, Spending(TRAINING, None, cost(own)))
+
+
+def assume_paid_steps(facts: Facts) -> Iterator[Assumption]:
+    """What the account of paid steps takes for granted."""
+    if facts.stages:
+        yield Assumption(
+            "preprocessing",
+            f"one {facts.unit} contributes to a paid step of preprocessing the mean of its records' values, a weight "
+            "of 1, or a bounded number of items, each within declared bounds; noise is added to sums of whole numbers "
+            "before anything is computed from them, and what is released is the same for every record",
+            "code",
+        )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from dprecipe.data import checks as data_checks
 from dprecipe.data.facts import describe_data as data_facts
-from dprecipe.faults import Finding, Severity
+from dprecipe.faults import Finding, PlanRefused, Severity
 from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.table import mechanism_of
@@ -31,7 +31,10 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
             recipe, findings
         )  # accounting a recipe that contradicts itself would only add noise
     account = mechanism_of(recipe.mechanism.kind).account
-    findings += account.check(recipe.mechanism, Facts.of(recipe, attachments))
+    try:
+        findings += account.check(recipe.mechanism, Facts.of(recipe, attachments))
+    except PlanRefused as refusal:  # by a paid step, whose price is solved when it is asked for
+        findings += refusal.findings
     if not any(finding.is_error for finding in findings):
         findings += accept.find_unused_acceptances(recipe, findings, accept.WARNINGS.keys() - accept.PLAN_WARNINGS)
     return accept.mark_accepted(recipe, findings)
@@ -42,6 +45,7 @@ def check_free_variable(recipe: Recipe) -> Iterator[Finding]:
     free: dict[str, object] = dict(recipe.mechanism.solvable)
     if not learning.has_student(recipe):
         free |= {"training.epochs": recipe.training.epochs, "training.steps": recipe.training.steps}
+    free |= paid.list_free_prices(recipe)
     free["budget.epsilon"] = recipe.budget.epsilon
     autos = [path for path, value in free.items() if value == "auto"]
     if len(autos) > 1:

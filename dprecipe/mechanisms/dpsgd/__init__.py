@@ -8,5 +8,6 @@ MECHANISM = Mechanism(
     kind="dpsgd",
     package="dprecipe.mechanisms.dpsgd",
     summary="clip each record's gradient, add noise to the sum, step",
+    composes_paid_steps=True,
     runtime_options=ALL_RUNTIME_OPTIONS,
 )

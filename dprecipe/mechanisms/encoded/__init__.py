@@ -9,4 +9,5 @@ MECHANISM = Mechanism(
     package="dprecipe.mechanisms.encoded",
     summary="clip each record's gradient rank by rank, add noise of any family, denoise, step",
     reads_files=True,
+    composes_paid_steps=True,
 )

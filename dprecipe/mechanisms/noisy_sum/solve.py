@@ -16,6 +16,7 @@ from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.noisy_sum.sampling import Pace
 from dprecipe.mechanisms.plan import Assumption, Length
+from dprecipe.mechanisms.stages import stages_overspent
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.screen import surely_within
@@ -50,6 +51,10 @@ class Problem:
         if training.epochs == "auto" or training.steps == "auto":
             return None
         return self.pace.events_for(training.epochs, training.steps)
+
+    def compose(self, multiplier: float, events: int) -> tuple[Charge, ...]:
+        """All that the run releases: paid steps of preprocessing, and then `charges`."""
+        return (*self.facts.stage_charges, *self.charges(multiplier, events))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ def check(problem: Problem) -> list[Finding]:
         return []
     if events is None:
         events = (problem.opening or 0) + 1
-    charges = problem.charges(multiplier, events)
+    charges = problem.compose(multiplier, events)
     if surely_within(charges, cap, budget.delta, Neighbouring(budget.neighbouring)):
         return []
     for accountant in dict.fromkeys(("rdp", budget.accountant)):
@@ -127,7 +132,7 @@ def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
         count = events
         terms = (epsilon, budget.delta, relation, budget.accountant)
         try:
-            multiplier = calibrate.noise_multiplier(lambda sigma: problem.charges(sigma, count), *terms)
+            multiplier = calibrate.noise_multiplier(lambda sigma: problem.compose(sigma, count), *terms)
         except calibrate.CalibrationError as error:
             if error.reason == "too_tight":
                 raise PlanRefused([_too_tight(problem, error.tried)]) from None
@@ -138,7 +143,7 @@ def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
     elif events is None and multiplier is not None and epsilon is not None:
         opening = problem.opening or 0
         max_events = opening + math.ceil(MAX_STEPS / pace.steps_per_event)
-        if _epsilon(problem.charges(multiplier, max_events), facts, "rdp") <= epsilon:
+        if _epsilon(problem.compose(multiplier, max_events), facts, "rdp") <= epsilon:
             raise PlanRefused([too_loose(f"holds more than {MAX_STEPS:,} steps at this noise")])
         further = _further(problem, multiplier, epsilon)
         if further == 0:
@@ -149,9 +154,9 @@ def solve(problem: Problem, min_multiplier: float = MIN_NOISE) -> Solution:
         solved[path] = steps if path.endswith("steps") else float(pace.passes(events))
     elif multiplier is None or events is None:
         raise PlanRefused([two_free_variables(problem.path)])
-    charges = problem.charges(multiplier, events)
-    if epsilon is not None and _epsilon(charges, facts, budget.accountant) > epsilon:
+    if epsilon is not None and _epsilon(problem.compose(multiplier, events), facts, budget.accountant) > epsilon:
         raise PlanRefused([_overspent(problem, multiplier, events)])
+    charges = problem.charges(multiplier, events)
     length = Length(events * pace.steps_per_event, pace.steps_per_epoch)
     return Solution(multiplier, charges, solved, length)
 
@@ -205,8 +210,8 @@ def _further(problem: Problem, multiplier: float, epsilon: float) -> int:
     if problem.opening is None:
         return 0
     budget = problem.facts.budget
-    spent = problem.charges(multiplier, problem.opening)
-    event = problem.charges(multiplier, problem.opening + 1)[-1].event
+    spent = problem.compose(multiplier, problem.opening)
+    event = problem.compose(multiplier, problem.opening + 1)[-1].event
     relation = Neighbouring(budget.neighbouring)
     return calibrate.calibrate_count(event, epsilon, budget.delta, relation, budget.accountant, spent)
 
@@ -225,12 +230,12 @@ def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
     budget = facts.budget
     relation = Neighbouring(budget.neighbouring)
     cap = float(budget.epsilon) if facts.cap is None else facts.cap
-    spent = _epsilon(problem.charges(multiplier, events), facts, budget.accountant)
+    spent = _epsilon(problem.compose(multiplier, events), facts, budget.accountant)
     further = _further(problem, multiplier, cap)
     remedies = []
     try:
         sigma = calibrate.noise_multiplier(
-            lambda value: problem.charges(value, events), cap, budget.delta, relation, budget.accountant
+            lambda value: problem.compose(value, events), cap, budget.delta, relation, budget.accountant
         )
         remedies.append(f"set {problem.path} to {sigma:.6g}" if problem.remedy is None else problem.remedy(sigma))
     except calibrate.CalibrationError as error:
@@ -259,7 +264,12 @@ def _overspent(problem: Problem, multiplier: float, events: int) -> Finding:
 
 
 def _too_tight(problem: Problem, tried: float) -> Finding:
+    facts = problem.facts
+    before = _epsilon(facts.stage_charges, facts, facts.budget.accountant)
+    if facts.cap is not None and before > facts.cap:
+        return stages_overspent(before, facts.cap, facts.budget.delta)
     others = ", or raise the noise of the other phases" if problem.opening else ""
+    others += ", or that of the paid steps of data.preprocess" if before else ""
     return Finding(
         "P106",
         f"no noise meets this budget: even with {problem.path} = {tried:g} the run spends more",

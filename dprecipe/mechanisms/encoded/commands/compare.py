@@ -217,7 +217,8 @@ def _fix_budget(spec: Encoded, facts: Facts) -> Facts:
     plan = account.plan(spec, facts).plan
     budget = facts.budget
     relation = Neighbouring(budget.neighbouring)
-    epsilon = round_up(accountants.epsilon(plan.events, budget.delta, relation, budget.accountant))
+    charges = (*facts.stage_charges, *plan.events)
+    epsilon = round_up(accountants.epsilon(charges, budget.delta, relation, budget.accountant))
     if not 0 < epsilon < math.inf:
         raise UsageFault(
             f"the recipe's run spends ε = {epsilon:g}: there is nothing to compare at",
@@ -227,6 +228,7 @@ def _fix_budget(spec: Encoded, facts: Facts) -> Facts:
         facts,
         budget=budget.model_copy(update={"epsilon": epsilon}),
         training=facts.training.model_copy(update={"epochs": None, "steps": plan.length.steps}),
+        stage_noise={stage.step: stage.noise_multiplier for stage in facts.stages},
     )
 
 
@@ -242,8 +244,9 @@ def _compare(
     l2 = scale * distribution.standard_deviation * math.sqrt(square)
     relation = Neighbouring(budget.neighbouring)
     second = "rdp" if budget.accountant in ("pld", "gdp") else "pld"
+    charges = (*facts.stage_charges, *plan.events)
     answer, check = (
-        accountants.epsilon_answer(plan.events, budget.delta, relation, name) for name in (budget.accountant, second)
+        accountants.epsilon_answer(charges, budget.delta, relation, name) for name in (budget.accountant, second)
     )
     return Compared(
         distribution=distribution,

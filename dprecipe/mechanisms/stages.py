@@ -1,0 +1,159 @@
+"""Stages before a mechanism's own steps: paid steps of preprocessing, each with its noise solved.
+
+A step's price is a noise multiplier, or a share of ε: the noise at which the step alone costs that share at the
+budget's δ. Each of them composes with what the mechanism releases; the mechanism's noise is solved for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dprecipe.data.paid.schema import PAID, PaidStep
+from dprecipe.data.schema import Data
+from dprecipe.faults import Finding, PlanRefused
+from dprecipe.language.blocks import Budget
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Charge, Event, run_lengths
+from dprecipe.privacy.rounding import round_down
+
+MAX_NOISE = 1e6
+"""Of a paid step: more leaves nothing of what it releases, and no room on the lattice of its noise."""
+TRAINING = "training"
+"""The name of what the mechanism itself releases, beside the kinds of stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A paid step of preprocessing."""
+
+    step: int
+    """Its number in `data.preprocess`."""
+    kind: str
+    """Its key in the recipe."""
+    noise_multiplier: float
+    charges: tuple[Charge, ...]
+
+    @property
+    def path(self) -> str:
+        """Its place in the recipe."""
+        return f"data.preprocess.{self.step}.{self.kind}"
+
+    def to_json(self, places: Mapping[Event, int]) -> dict[str, Any]:
+        """As JSON types; `places`: of each event in the plan's list."""
+        events = [{"count": charge.count, "event": places[charge.event]} for charge in self.charges]
+        return {"step": self.step, "kind": self.kind, "noise_multiplier": self.noise_multiplier, "events": events}
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What one part of a run costs alone, at the budget's δ. The parts together cost less than their sum."""
+
+    kind: str
+    """A stage's kind, or `TRAINING`."""
+    step: int | None
+    """The number of the stage's step in `data.preprocess`."""
+    epsilon: float
+    """Upper bound, rounded up."""
+
+    @property
+    def name(self) -> str:
+        """As a table names it."""
+        return self.kind if self.step is None else f"{self.kind} (step {self.step + 1})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "step": self.step, "epsilon": self.epsilon}
+
+
+def list_paid_steps(data: Data) -> tuple[tuple[int, PaidStep], ...]:
+    """The paid steps of `data.preprocess`, each with its number in the list, in order."""
+    operations = ((index, step.operation) for index, step in enumerate(data.preprocess))
+    return tuple((index, operation) for index, operation in operations if isinstance(operation, PaidStep))
+
+
+def kind_of(step: PaidStep) -> str:
+    """Its key in a recipe."""
+    return next(kind for kind, block in PAID.items() if type(step) is block)
+
+
+def path_of(index: int, step: PaidStep) -> str:
+    """The dotted path of step `index`."""
+    return f"data.preprocess.{index}.{kind_of(step)}"
+
+
+def charge_step(data: Data, index: int, noise_multiplier: float, relation: Neighbouring) -> tuple[Charge, ...]:
+    """The charges of step `index`; imports numpy, which recipes without a paid step don't need."""
+    from dprecipe.data.paid.stage import plan_charges
+
+    return plan_charges(data, index, noise_multiplier, relation)
+
+
+def list_charges(stages: tuple[Stage, ...]) -> tuple[Charge, ...]:
+    """What the stages release, in order."""
+    return run_lengths(charge for stage in stages for charge in stage.charges)
+
+
+def solve_stages(data: Data, budget: Budget, noise: Mapping[int, float]) -> tuple[Stage, ...]:
+    """The stages of a recipe, in order. `noise`: multipliers that are solved already, by the number of the step; a step
+    whose noise is `auto` and not among them is left out.
+
+    Guarantees: a step with a share costs at most that share of ε alone, by the budget's accountant.
+
+    Raises:
+        PlanRefused: no noise meets a share (P126).
+    """
+    relation = Neighbouring(budget.neighbouring)
+    stages = []
+    for index, step in list_paid_steps(data):
+        multiplier = noise.get(index)
+        if multiplier is None:
+            if step.noise_multiplier == "auto":
+                continue
+            multiplier = _multiplier_of_share(data, budget, index) if step.share is not None else step.noise_multiplier
+        if multiplier is None:
+            raise ValueError(f"step {index} of data.preprocess has no price")
+        charges = charge_step(data, index, float(multiplier), relation)
+        stages.append(Stage(index, kind_of(step), float(multiplier), charges))
+    return tuple(stages)
+
+
+def _multiplier_of_share(data: Data, budget: Budget, index: int) -> float:
+    from dprecipe.privacy import calibrate
+
+    step = dict(list_paid_steps(data))[index]
+    if step.share is None or budget.epsilon == "auto":
+        raise ValueError(f"step {index} of data.preprocess has no share of ε")
+    relation = Neighbouring(budget.neighbouring)
+    epsilon = step.share * round_down(budget.epsilon)
+    try:
+        multiplier = calibrate.noise_multiplier(
+            lambda sigma: charge_step(data, index, sigma, relation), epsilon, budget.delta, relation, budget.accountant
+        )
+    except calibrate.CalibrationError as error:
+        raise PlanRefused([refuse_price(error.reason, path_of(index, step), f"its share, ε = {epsilon:g}")]) from None
+    if multiplier > MAX_NOISE:
+        raise PlanRefused([refuse_price("too_tight", path_of(index, step), f"its share, ε = {epsilon:g}")])
+    return multiplier
+
+
+def refuse_price(reason: str, path: str, budget: str) -> Finding:
+    """The finding for a stage whose noise can't be solved; `reason` is that of a `CalibrationError`."""
+    if reason == "too_tight":
+        return Finding(
+            "P126",
+            f"no noise that leaves anything of this step keeps {budget}",
+            "raise its share or budget.epsilon; for dp_categories and dp_vocabulary, lower leak far below budget.delta",
+            path,
+        )
+    return Finding("P126", f"{budget} is kept with hardly any noise", "lower its share, or budget.epsilon", path)
+
+
+def stages_overspent(epsilon: float, cap: float, delta: float) -> Finding:
+    """The finding for stages that leave nothing of the budget."""
+    return Finding(
+        "P126",
+        f"the paid steps alone spend ε = {epsilon:.4g} of {cap:g} at δ = {delta:g}",
+        "raise their noise_multiplier, lower their shares, or raise budget.epsilon",
+        "data.preprocess",
+    )
