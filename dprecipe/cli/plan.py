@@ -60,11 +60,23 @@ def plan_lines(plan: Plan) -> list[str]:
         ("digest", plan.digest),
     ]
     width = max(len(name) for name, _ in rows)
-    lines = [plan.name, *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
+    lines = [plan.name, *(f"  {name.ljust(width)}  {value}" for name, value in rows), *spending_lines(plan)]
     for warning in plan.warnings:
         word, more = ("accepted", warning.accepted) if warning.accepted else ("warning", warning.remedy)
         lines += [f"  {word} {warning.code}: {warning.message}", f"    {more}"]
     return lines
+
+
+def spending_lines(plan: Plan) -> list[str]:
+    """Who spends what, where more than the mechanism does: each part alone, and all together."""
+    if not plan.spending:
+        return []
+    noise = {stage.step: f"noise multiplier {stage.noise_multiplier:g}" for stage in plan.stages}
+    rows = [(part.name, f"ε = {part.epsilon:g}", noise.get(part.step, "")) for part in plan.spending]  # type: ignore[arg-type]
+    rows.append(("together", f"ε = {plan.guarantee.epsilon:g}", "less than the sum: they compose"))
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    lines = (f"    {name.ljust(first)}  {cost.ljust(second)}  {more}".rstrip() for name, cost, more in rows)
+    return ["  who spends what, each alone", *lines]
 
 
 def assumption_lines(plan: Plan) -> list[str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dprecipe.language.training import Training
     from dprecipe.mechanisms.certificate import CertificatePart
     from dprecipe.mechanisms.plan import Assumption, Length
-    from dprecipe.mechanisms.stages import Stage
+    from dprecipe.mechanisms.stages import PaidStage
     from dprecipe.models.schema import Model
     from dprecipe.privacy.events import Charge, Event
 
@@ -82,7 +82,7 @@ class Facts:
     """Noise multipliers of paid steps that are solved already, by the number of the step."""
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[PaidStage, ...]:
         """The paid steps of preprocessing whose noise is known. What a mechanism releases is solved together with them.
 
         Raises:

@@ -20,7 +20,7 @@ from dprecipe.data.schema import Data
 from dprecipe.faults import Finding
 from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
-from dprecipe.mechanisms.stages import Spending, Stage, list_charges
+from dprecipe.mechanisms.stages import CostAlone, PaidStage, list_charges
 from dprecipe.models.schema import Model
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, Event, run_lengths
@@ -136,9 +136,9 @@ class Plan:
     release: Release
     runtime: Runtime = field(compare=False)
     warnings: tuple[Finding, ...] = ()
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[PaidStage, ...] = ()
     """The paid steps of preprocessing, in order: they come before what the mechanism releases."""
-    spending: tuple[Spending, ...] = ()
+    spending: tuple[CostAlone, ...] = ()
     """What each stage, and the mechanism by itself, would cost alone; empty where there is no stage."""
 
     @property

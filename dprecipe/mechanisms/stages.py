@@ -20,12 +20,14 @@ from dprecipe.privacy.rounding import round_down
 
 MAX_NOISE = 1e6
 """Of a paid step: more leaves nothing of what it releases, and no room on the lattice of its noise."""
+MIN_NOISE = 0.2
+"""Less noise than this protects almost nothing, so that none is solved."""
 TRAINING = "training"
 """The name of what the mechanism itself releases, beside the kinds of stages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PaidStage:
     """A paid step of preprocessing."""
 
     step: int
@@ -47,7 +49,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class CostAlone:
     """What one part of a run costs alone, at the budget's δ. The parts together cost less than their sum."""
 
     kind: str
@@ -60,7 +62,7 @@ class Spending:
     @property
     def name(self) -> str:
         """As a table names it."""
-        return self.kind if self.step is None else f"{self.kind} (step {self.step + 1})"
+        return self.kind if self.step is None else f"preprocess.{self.step}.{self.kind}"
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "step": self.step, "epsilon": self.epsilon}
@@ -89,12 +91,12 @@ def charge_step(data: Data, index: int, noise_multiplier: float, relation: Neigh
     return plan_charges(data, index, noise_multiplier, relation)
 
 
-def list_charges(stages: tuple[Stage, ...]) -> tuple[Charge, ...]:
+def list_charges(stages: tuple[PaidStage, ...]) -> tuple[Charge, ...]:
     """What the stages release, in order."""
     return run_lengths(charge for stage in stages for charge in stage.charges)
 
 
-def solve_stages(data: Data, budget: Budget, noise: Mapping[int, float]) -> tuple[Stage, ...]:
+def solve_stages(data: Data, budget: Budget, noise: Mapping[int, float]) -> tuple[PaidStage, ...]:
     """The stages of a recipe, in order. `noise`: multipliers that are solved already, by the number of the step; a step
     whose noise is `auto` and not among them is left out.
 
@@ -114,7 +116,7 @@ def solve_stages(data: Data, budget: Budget, noise: Mapping[int, float]) -> tupl
         if multiplier is None:
             raise ValueError(f"step {index} of data.preprocess has no price")
         charges = charge_step(data, index, float(multiplier), relation)
-        stages.append(Stage(index, kind_of(step), float(multiplier), charges))
+        stages.append(PaidStage(index, kind_of(step), float(multiplier), charges))
     return tuple(stages)
 
 
@@ -146,7 +148,7 @@ def refuse_price(reason: str, path: str, budget: str) -> Finding:
             "raise its share or budget.epsilon; for dp_categories and dp_vocabulary, lower leak far below budget.delta",
             path,
         )
-    return Finding("P126", f"{budget} is kept with hardly any noise", "lower its share, or budget.epsilon", path)
+    return Finding("P126", f"{budget} is kept with hardly any noise", "lower budget.epsilon or budget.delta", path)
 
 
 def stages_overspent(epsilon: float, cap: float, delta: float) -> Finding:

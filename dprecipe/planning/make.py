@@ -36,7 +36,11 @@ def plan(loaded: Loaded) -> Plan:
     warnings += accept.find_unused_acceptances(recipe, warnings, accept.PLAN_WARNINGS)
     relation = Neighbouring(recipe.budget.neighbouring)
     guarantee = accountants.guarantee(
-        (*facts.stage_charges, *planned.plan.events), recipe.budget.delta, relation, facts.unit, recipe.budget.accountant
+        (*facts.stage_charges, *planned.plan.events),
+        recipe.budget.delta,
+        relation,
+        facts.unit,
+        recipe.budget.accountant,
     )
     return Plan(
         name=recipe.name,

@@ -13,11 +13,13 @@ from dataclasses import replace
 from dprecipe.data.paid.schema import DpCategories, DpCount, DpVocabulary, PaidStep
 from dprecipe.faults import Finding, PlanRefused
 from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.plan import Assumption
 from dprecipe.mechanisms.stages import (
     MAX_NOISE,
+    MIN_NOISE,
     TRAINING,
-    Spending,
-    Stage,
+    CostAlone,
+    PaidStage,
     charge_step,
     list_charges,
     list_paid_steps,
@@ -25,7 +27,6 @@ from dprecipe.mechanisms.stages import (
     refuse_price,
     stages_overspent,
 )
-from dprecipe.mechanisms.plan import Assumption
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge
@@ -74,13 +75,6 @@ def _price(recipe: Recipe, step: PaidStep, path: str) -> Iterator[Finding]:
             "write min_units: auto, or a number for noise_multiplier",
             f"{path}.min_units",
         )
-    if isinstance(noise, float) and noise > MAX_NOISE:
-        yield Finding(
-            "P126",
-            f"a noise multiplier of {noise:g} leaves nothing of what is released",
-            f"write at most {MAX_NOISE:g}, or remove the step",
-            f"{path}.noise_multiplier",
-        )
 
 
 def _prices_together(recipe: Recipe) -> Iterator[Finding]:
@@ -124,7 +118,7 @@ def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float |
     free = [(index, step) for index, step in list_paid_steps(recipe.data) if step.noise_multiplier == "auto"]
     if not free or facts.cap is None:
         return replace(facts, stage_noise=noise), {}
-    from dprecipe.privacy import calibrate
+    from dprecipe.privacy import accountants, calibrate
 
     ((index, step),) = free
     budget, cap = facts.budget, facts.cap
@@ -138,6 +132,8 @@ def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float |
 
     path = f"{path_of(index, step)}.noise_multiplier"
     left = f"what training and the other steps leave of ε = {cap:g}"
+    if accountants.epsilon(compose(MIN_NOISE), budget.delta, relation, budget.accountant) <= cap:
+        raise PlanRefused([refuse_price("never_reached", path, left)])
     try:
         solved = calibrate.noise_multiplier(compose, cap, budget.delta, relation, budget.accountant)
     except calibrate.CalibrationError as error:
@@ -147,7 +143,7 @@ def solve_prices(recipe: Recipe, facts: Facts) -> tuple[Facts, dict[str, float |
     return replace(facts, stage_noise={**noise, index: solved}), {path: solved}
 
 
-def list_spending(stages: Sequence[Stage], own: Sequence[Charge], facts: Facts) -> tuple[Spending, ...]:
+def list_spending(stages: Sequence[PaidStage], own: Sequence[Charge], facts: Facts) -> tuple[CostAlone, ...]:
     """What each stage, and `own`, the mechanism's events, would cost alone; empty where there is no stage.
 
     Raises:
@@ -166,8 +162,8 @@ def list_spending(stages: Sequence[Stage], own: Sequence[Charge], facts: Facts) 
     together = cost(list_charges(tuple(stages)))
     if facts.cap is not None and not together <= facts.cap:
         raise PlanRefused([stages_overspent(together, facts.cap, budget.delta)])
-    parts = [Spending(stage.kind, stage.step, cost(stage.charges)) for stage in stages]
-    return (*parts, Spending(TRAINING, None, cost(own)))
+    parts = [CostAlone(stage.kind, stage.step, cost(stage.charges)) for stage in stages]
+    return (*parts, CostAlone(TRAINING, None, cost(own)))
 
 
 def assume_paid_steps(facts: Facts) -> Iterator[Assumption]:

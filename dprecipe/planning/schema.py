@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from dprecipe.data.paid.schema import PAID
 from dprecipe.mechanisms.contract import MechanismPlan
 from dprecipe.mechanisms.plan import plan_adapter
+from dprecipe.mechanisms.stages import TRAINING
 from dprecipe.mechanisms.table import MECHANISMS, import_events
 from dprecipe.privacy.charge_shapes import charge_schemas
 
@@ -60,6 +62,7 @@ def plan_schema() -> Schema:
         "items": row,
         "description": "with --compare-accountants: what others say of the same events; never the claim",
     }
+    document["properties"] |= {"stages": _stages(), "spending": _spending()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dprecipe plan",
@@ -67,6 +70,22 @@ def plan_schema() -> Schema:
         "allOf": kinds,
         "$defs": definitions,
     }
+
+
+def _stages() -> Schema:
+    """Where the recipe has paid steps of preprocessing: what each is."""
+    step: Schema = {"type": "integer", "minimum": 0, "description": "its number in data.preprocess, from 0"}
+    place: Schema = {"type": "integer", "minimum": 0, "description": "its place in `events`, from 0"}
+    events = {"type": "array", "items": _object(count=COUNT, event=place), "minItems": 1}
+    stage = _object(step=step, kind={"enum": list(PAID)}, noise_multiplier=NUMBER, events=events)
+    return {"type": "array", "items": stage, "minItems": 1}
+
+
+def _spending() -> Schema:
+    """What each of them, and the mechanism's own events, would cost alone."""
+    step: Schema = {"type": ["integer", "null"], "minimum": 0, "description": "null: of the mechanism"}
+    part = _object(kind={"enum": [*PAID, TRAINING]}, step=step, epsilon={"type": "number", "minimum": 0})
+    return {"type": "array", "items": part, "minItems": 2}
 
 
 def _details() -> tuple[list[Schema], Schema]:

@@ -49,6 +49,8 @@ def run(
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
+    if plan.stages:
+        raise UsageFault("paid steps of preprocessing can be planned, and not be run yet", "remove them")
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file)

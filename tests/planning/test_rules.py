@@ -59,8 +59,16 @@ def test_every_code_of_the_rules_is_shown_and_has_a_page() -> None:
 
 
 REMEDIES: dict[str, tuple[str, ...]] = {
-    "p124-paid-steps": ("data.preprocess=[{flatten: {}}]",),
+    "p124-paid-steps": ("data.preprocess=[{flatten: {}}, {clip_features: {norm: 1.0}}]",),
     "p125-public-count": ("data.preprocess=[]",),
+    "p126-auto": ("data.preprocess=[{flatten: {}}, {dp_pca: {components: 20, noise_multiplier: 9.0}}]",),
+    "p126-items": ("data.preprocess.0.dp_categories.leak=1e-7",),
+    "p126-min-units": ("data.preprocess.0.dp_categories.min_units=auto",),
+    "p126-overspent": (
+        "data.preprocess=[{flatten: {}}, {dp_pca: {components: 20, noise_multiplier: 9.0}}]",
+        "budget.epsilon=12",
+    ),
+    "p126-shares": ("data.preprocess=[{flatten: {}}, {dp_pca: {components: 20, share: 0.1}}]",),
     "p101-sech": ("mechanism.noise={family: gaussian, multiplier: auto}",),
     "p102-dpsgd-schedule": ("mechanism.noise.multiplier={schedule: linear, from: 1.90333, to: 1.26889}",),
     "p104-shuffle": ("mechanism.sampling={scheme: poisson, batch_size: 64}",),
@@ -394,6 +402,7 @@ def test_every_golden_finding_has_a_remedy_that_was_followed() -> None:
         "mechanisms/pnsgd/account",
         "mechanisms/pnsgd/rules",
         "planning/learning",
+        "planning/paid",
         "planning/paths",
         "planning/public",
     ],

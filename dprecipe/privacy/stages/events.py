@@ -41,6 +41,11 @@ class StageEvent(Event):
     __slots__ = ()
     noise_multiplier: float
 
+    @property
+    def steps(self) -> int:
+        """None of the run's: it comes before them."""
+        return 0
+
     def with_noise(self, noise_multiplier: float) -> Self:
         """The same release with another noise: what calibration varies. More noise never costs more."""
         return dataclasses.replace(self, noise_multiplier=noise_multiplier)  # type: ignore[type-var]

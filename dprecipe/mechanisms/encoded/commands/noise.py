@@ -25,6 +25,7 @@ from dprecipe.mechanisms.noisy_sum.uniform import MayHaveUniformSteps
 from dprecipe.mechanisms.table import list_kinds
 from dprecipe.noise.distributions import Distribution
 from dprecipe.planning import rules
+from dprecipe.planning.paid import solve_prices
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.recipe.read import Loaded, read
 from dprecipe.screen import as_json, show_document, write_output
@@ -49,6 +50,7 @@ def compare_noise(recipe: Path, overrides: Sequence[str] = (), output: str = "te
     spec = as_encoding(loaded)
     facts = Facts.of(loaded.recipe, loaded.source.attachments)
     try:
+        facts, _ = solve_prices(loaded.recipe, facts)
         result = compare_distributions(spec, facts, _report_progress())
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None

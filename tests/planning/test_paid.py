@@ -1,0 +1,159 @@
+"""Paid steps in a plan: who gets which noise, and what all of it costs together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import jsonschema
+import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.pld import PLDAccountant
+
+from dprecipe.cli.plan import spending_lines
+from dprecipe.faults import PlanRefused
+from dprecipe.mechanisms.plan import Plan
+from dprecipe.planning import rules
+from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.schema import plan_schema
+from dprecipe.privacy import accountants
+from dprecipe.privacy.events import run_lengths
+from dprecipe.recipe.read import read_text
+
+RECIPE = """\
+recipe: dprecipe/v1
+name: stages
+data:
+  train: {source: digits, split: train}
+  size: 1438
+  preprocess:
+    - flatten: {}
+    - dp_standardize: {columns: all, bounds: [0, 1], %s}
+    - dp_pca: {components: 20, row_norm: 8.0, %s}
+model: {kind: logistic_regression}
+mechanism:
+  kind: %s
+  noise: {family: gaussian, multiplier: auto}
+  sampling: {scheme: poisson, batch_size: 128}
+budget: {epsilon: 3.0, delta: 1e-5}
+training:
+  steps: 60
+  optimizer: {kind: sgd, lr: 0.5}
+"""
+DPSGD = "dpsgd\n  clip: {norm: 1.0}"
+ENCODED = "encoded\n  codebook: {source: gaussian, size: 5}"
+NOISE = "mechanism.noise.multiplier"
+
+
+def plan_of(first: str, second: str, *overrides: str, mechanism: str = DPSGD) -> Plan:
+    return make_plan(read_text(RECIPE % (first, second, mechanism), "stages.yaml", overrides))
+
+
+def ask_library(plan: Plan) -> float:
+    """ε of the plan's Gaussian events by an independent library, at the scales that this test works out."""
+    rate, training = 128 / 1438, plan.room.events[0]
+    ((moments,), (covariance,)) = (stage.charges for stage in plan.stages)
+    accountant = PLDAccountant()
+    # 64 columns, each moved by (u, u² - 1) of norm 1 at most; noise of one scale on 128 numbers
+    scale = moments.event.noise_scale  # type: ignore[attr-defined]
+    assert scale == pytest.approx(8 * plan.stages[0].noise_multiplier)
+    accountant.compose(GaussianDpEvent(scale / 8))
+    accountant.compose(GaussianDpEvent(covariance.event.noise_scale))  # type: ignore[attr-defined]
+    step = PoissonSampledDpEvent(rate, GaussianDpEvent(training.event.multipliers[0]))
+    accountant.compose(SelfComposedDpEvent(step, training.count))
+    return float(accountant.get_epsilon(1e-5))
+
+
+def test_training_gets_the_noise_that_shares_leave() -> None:
+    plan = plan_of("share: 0.1", "share: 0.2")
+    assert 0.999 * 3 <= plan.guarantee.epsilon <= 3
+    assert ask_library(plan) == pytest.approx(plan.guarantee.epsilon, rel=1e-3)
+    assert [(part.kind, part.step) for part in plan.spending] == [
+        ("dp_standardize", 1), ("dp_pca", 2), ("training", None),
+    ]  # fmt: skip
+    for part, share in zip(plan.spending, (0.1, 0.2), strict=False):
+        assert 0.999 * share * 3 <= part.epsilon <= share * 3
+    own = plan.spending[-1].epsilon
+    assert 0.7 * 3 < own < 3  # more than what the shares leave of the sum, as they compose
+    alone = make_plan(read_text(RECIPE % ("share: 0.1", "share: 0.2", DPSGD), "a.yaml", ["data.preprocess=[]"]))
+    assert alone.solved[NOISE] < plan.solved[NOISE]
+    assert alone.stages == alone.spending == ()
+
+
+def test_one_noise_of_a_step_is_solved_where_that_of_training_is_given() -> None:
+    plan = plan_of("noise_multiplier: auto", "noise_multiplier: 9.0", f"{NOISE}=1.5")
+    solved = plan.solved["data.preprocess.1.dp_standardize.noise_multiplier"]
+    assert plan.stages[0].noise_multiplier == solved
+    assert 0.999 * 3 <= plan.guarantee.epsilon <= 3
+    assert ask_library(plan) == pytest.approx(plan.guarantee.epsilon, rel=1e-3)
+
+
+def test_a_share_beside_a_noise_that_is_solved_is_a_share_of_the_budget() -> None:
+    plan = plan_of("share: 0.1", "noise_multiplier: auto", f"{NOISE}=1.5")
+    assert 0.999 * 0.3 <= plan.spending[0].epsilon <= 0.3
+    assert 0.999 * 3 <= plan.guarantee.epsilon <= 3
+
+
+def test_the_length_and_the_budget_are_solved_for_everything_together() -> None:
+    longest = plan_of("share: 0.1", "share: 0.2", f"{NOISE}=2.0", "training.steps=auto")
+    events = longest.room.events[0]
+    charges = [*longest.stage_charges, *longest.room.events]
+    budget = longest.budget
+    terms = (budget.delta, budget.neighbouring, budget.accountant)
+    assert accountants.epsilon(charges, *terms) <= 3
+    assert accountants.epsilon([*charges, *[type(events)(events.event, 1)]], *terms) > 3
+    priced = plan_of("noise_multiplier: 20", "noise_multiplier: 9", f"{NOISE}=2.0", "budget.epsilon=auto")
+    assert priced.budget.epsilon == priced.guarantee.epsilon
+    assert ask_library(priced) == pytest.approx(priced.guarantee.epsilon, rel=1e-3)
+
+
+@pytest.mark.parametrize("mechanism", [DPSGD, ENCODED], ids=["dpsgd", "encoded"])
+def test_the_events_of_a_plan_are_those_of_its_steps_and_then_the_mechanisms(mechanism: str) -> None:
+    plan = plan_of("share: 0.1", "share: 0.2", mechanism=mechanism)
+    assert plan.events == run_lengths([*plan.stages[0].charges, *plan.stages[1].charges, *plan.room.events])
+    assert plan.length.steps == 60
+    assert plan.released[-1] == "constants of preprocessing"
+    content = json.loads(json.dumps(plan.to_json()))
+    jsonschema.validate(content, plan_schema())
+    assert [stage["events"] for stage in content["stages"]] == [
+        [{"count": 1, "event": 0}], [{"count": 1, "event": 1}],
+    ]  # fmt: skip
+    assert plan_of("share: 0.1", "share: 0.21", mechanism=mechanism).digest != plan.digest
+
+
+def test_a_plan_says_who_spends_what() -> None:
+    plan = plan_of("share: 0.1", "share: 0.2")
+    lines = spending_lines(plan)
+    assert len(lines) == 5
+    assert all(stage.kind in line for stage, line in zip(plan.stages, lines[1:], strict=False))
+    assert f"{plan.guarantee.epsilon:g}" in lines[-1]
+
+
+def refuse_too_tight() -> Plan:
+    return plan_of("noise_multiplier: auto", "noise_multiplier: 9.0", f"{NOISE}=0.5")
+
+
+def refuse_too_loose() -> Plan:
+    return plan_of("noise_multiplier: auto", "noise_multiplier: 9.0", f"{NOISE}=9.0", "budget.epsilon=100000")
+
+
+def refuse_overspent() -> Plan:
+    return plan_of("noise_multiplier: 0.5", "noise_multiplier: 9.0")
+
+
+@pytest.mark.parametrize(
+    ("make", "code"), [(refuse_too_tight, "P106"), (refuse_too_loose, "P126"), (refuse_overspent, "P126")]
+)
+def test_what_does_not_fit_is_refused(make: Callable[[], Plan], code: str) -> None:
+    with pytest.raises(PlanRefused) as refusal:
+        make()
+    (finding,) = refusal.value.findings
+    assert finding.code == code
+    assert finding.remedy
+
+
+def test_one_free_variable_counts_the_noise_of_steps() -> None:
+    recipe = read_text(RECIPE % ("noise_multiplier: auto", "share: 0.1", DPSGD), "a.yaml").recipe
+    (finding,) = [finding for finding in rules.check(recipe) if finding.is_error]
+    assert finding.code == "R302"
+    assert "data.preprocess.1.dp_standardize.noise_multiplier" in finding.message
