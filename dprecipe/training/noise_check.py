@@ -16,7 +16,8 @@ from dprecipe.faults import RunFailed
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.distributions import Distribution
 from dprecipe.noise.entropy import Secrets, Stream
-from dprecipe.privacy.events import Charge
+from dprecipe.privacy.events import Charge, Event
+from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.training.chacha import BLOCK, Keystream
 from dprecipe.training.engine.clipped_sum import ClippedSum
@@ -45,14 +46,18 @@ def noise_scale(plan: Plan, device: torch.device) -> Check:
     Raises:
         RunFailed: it does not.
     """
-    noises = {(distribution_of(c.event), multiplier_of(c.event), c.event.norm): Charge(c.event, 1) for c in plan.events}
+    noises = {
+        (distribution_of(c.event), multiplier_of(c.event), c.event.norm, _bounds_of(c.event)): Charge(c.event, 1)
+        for c in plan.events
+    }
     place = widest_type(device)
     if place.type != "cpu":
         keystream_known(place)
     counts = (DRAWS,) if place.type == "cpu" else (DRAWS, max(DRAWS, MIN_ON_DEVICE))
     check = check_lattice(
-        (_draw_noise(plan, charge, place, count), distribution, scale)
-        for (distribution, scale, _), charge in noises.items()
+        (_draw_noise(plan, charge, place, count, bound), distribution, scale * bound)
+        for (distribution, scale, _, bounds), charge in noises.items()
+        for bound in bounds
         for count in counts
     )
     if place.type == "cpu":
@@ -94,7 +99,15 @@ def check_lattice(draws: Iterable[tuple[NDArray[np.float64], Distribution, float
     )
 
 
-def _draw_noise(plan: Plan, charge: Charge, device: torch.device, count: int) -> NDArray[np.float64]:
+def _bounds_of(event: Event) -> tuple[float, ...]:
+    """The bounds of a sum at which the noise of an event is measured: of groups with noise of their own, the bound at
+    which each group has it."""
+    return tuple(sorted({1 / share for share in event.shares})) if isinstance(event, GroupedGaussian) else (1.0,)
+
+
+def _draw_noise(
+    plan: Plan, charge: Charge, device: torch.device, count: int, bound: float = 1.0
+) -> NDArray[np.float64]:
     with tempfile.TemporaryDirectory() as folder:
         ledger = LedgerWriter(Path(folder) / "ledger.jsonl", plan.digest)
         gate = Gate([charge], plan.budget, ledger, Secrets())
@@ -102,7 +115,9 @@ def _draw_noise(plan: Plan, charge: Charge, device: torch.device, count: int) ->
         if ticket is None:
             raise RunFailed("the gate admits not even one event of the plan")
         zeros = torch.zeros(count, dtype=torch.float64, device=widest_type(device))
-        noise: NDArray[np.float64] = gate.release(ticket, ClippedSum(zeros, 1.0, charge.event.norm)).cpu().numpy()
+        by_coordinate = bound if bound == 1.0 else torch.full_like(zeros, bound)
+        clipped = ClippedSum(zeros, by_coordinate, charge.event.norm)
+        noise: NDArray[np.float64] = gate.release(ticket, clipped).cpu().numpy()
         ledger.abandon()
     return noise
 

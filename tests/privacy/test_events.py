@@ -22,6 +22,7 @@ from dprecipe.privacy.events import (
     run_lengths,
     take_first,
 )
+from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
@@ -44,6 +45,7 @@ CODE = EncodedSum(0.01, 1.2, "student_t", 9.0, ((0.0, 3), (0.01, 5000), (0.02, 1
 EVENTS = [
     Gaussian(1.5),
     PoissonGaussian(0.01, 1.1),
+    GroupedGaussian(0.01, ((2.0, 3), (0.5, 1), (2.0, 4))),
     PartitionedGaussian(2.0, 117),
     PoissonLaplace(0.5, 2.0),
     TruncatedPoissonGaussian(0.01, 1.1, 60_000, 640),

@@ -51,6 +51,16 @@ def test_adaptive_clipping_and_batches_with_a_cap(predicate: Callable[..., dict[
     assert facts["events"]["run_length"][0]["max_batch_size"] == 128
 
 
+def test_noise_of_its_own_for_each_group_of_layers(predicate: Callable[..., dict[str, Any]]) -> None:
+    facts = predicate("mechanism.clip={mode: per_layer, norms: [0.5], noise: [2.0]}")
+    clipping, noise = facts["mechanism"]["clipping"], facts["mechanism"]["noise"]
+    event = facts["events"]["run_length"][0]
+    assert event["kind"] == "grouped_gaussian"
+    assert event["groups"] == [[clipping["noise"][0], 1]]
+    assert noise["multiplier"] == pytest.approx(clipping["noise"][0])
+    assert noise["scale"] == pytest.approx(0.5 * clipping["noise"][0])
+
+
 def test_laplace_noise_layer_by_layer(predicate: Callable[..., dict[str, Any]]) -> None:
     facts = predicate(*LAPLACE)
     assert facts["mechanism"]["clipping"]["norm_kind"] == "l1"

@@ -37,6 +37,23 @@ def test_t13_noise_of_another_scale_stops_the_run(
         noise_scale(small(), CPU)
 
 
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_noise_of_each_group_is_measured(
+    small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, wrong: bool
+) -> None:
+    def evened(value: Tensor, distribution: Distribution, scale: float | Tensor, stream: Stream) -> Tensor:
+        assert isinstance(scale, Tensor)
+        return add_noise(value, distribution, torch.full_like(scale, 2.0) if wrong else scale, stream)
+
+    monkeypatch.setattr("dprecipe.training.gate.add_noise", evened)
+    plan = small("model={kind: mlp, hidden: [4]}", "mechanism.clip={mode: per_layer, norm: 1.0, noise: [1.0, 3.0]}")
+    if wrong:
+        with pytest.raises(RunFailed, match="not what the plan says"):
+            noise_scale(plan, CPU)
+    else:
+        assert noise_scale(plan, CPU).measured.count("distance") == 2
+
+
 def test_noise_with_a_mean_stops_the_run(small: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     def moved(value: Tensor, distribution: Distribution, scale: float, stream: Stream) -> Tensor:
         return add_noise(value, distribution, scale, stream) + 0.1

@@ -249,8 +249,9 @@ def test_automatic_clipping(tmp_path: Path) -> None:
     [
         pytest.param("{mode: per_layer, norm: 0.5}", (0.5 / math.sqrt(2),) * 2, (0.5, 0.5), marks=pytest.mark.slow),
         ("{mode: per_layer, norm: null, norms: [0.2, 0.7]}", (0.2, 0.7), (0.2 * math.sqrt(2), 0.7 * math.sqrt(2))),
+        ("{mode: per_layer, norm: null, norms: [0.2, 0.7], noise: [1.2, 0.4]}", (0.2, 0.7), (0.2 * 1.2, 0.7 * 0.4)),
     ],
-    ids=["uniform", "given"],
+    ids=["uniform", "given", "noise of its own"],
 )
 def test_each_layer_is_clipped_and_has_noise_by_its_own_norm(
     tmp_path: Path, clip: str, norms: tuple[float, float], scales: tuple[float, float]

@@ -39,7 +39,7 @@ def plan(spec: Dpsgd, facts: Facts) -> Planned[DpsgdPlan]:
             count of adaptive clipping has too little noise (P115).
     """
     run = DpsgdRun(spec, facts)
-    solution = solve.solve(run.problem)
+    solution = solve.solve(run.problem, solve.MIN_NOISE / run.joint_weight)
     phases = run.phases(solution.multiplier, solution.length.steps // run.pace.steps_per_event)
     finding = run.check_count_noise(phases)
     if finding is not None:
@@ -89,12 +89,11 @@ def _describe_sensitivity(spec: Dpsgd, facts: Facts, run: DpsgdRun) -> str:
     bound = f"at most {run.norm:g}" if isinstance(run.norm, float) else "at most the clip norm of the phase"
     start = f"one {facts.unit} more or less moves a sum of gradients by"
     if isinstance(spec.clip, PerLayerClip):
+        part = "layer" if spec.clip.groups is None else "group of layers"
         layer_norm = "share of it" if spec.clip.norms is None else "norm of its own"
-        movement = f"{bound} in {norm} norm" if spec.clip.norms is None else f"at most a {norm} norm a layer"
-        return (
-            f"{start} {movement}: the gradient of each layer is clipped to a {layer_norm}, and its noise is in "
-            "proportion"
-        )
+        movement = f"{bound} in {norm} norm" if spec.clip.norms is None else f"at most a {norm} norm a {part}"
+        noise = "its noise is in proportion" if run.weights is None else "its noise has a multiplier of its own"
+        return f"{start} {movement}: the gradient of each {part} is clipped to a {layer_norm}, and {noise}"
     if isinstance(spec.clip, AutomaticClip):
         return f"{start} {bound} in {norm} norm: every gradient is scaled to less than it"
     if isinstance(spec.clip, AdaptiveClip):

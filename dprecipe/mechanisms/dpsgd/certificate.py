@@ -51,6 +51,13 @@ class ClippingFacts(Block):
     layers: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None = Field(
         None, description="the norm of each layer over `norm`; null: one norm, or the same share for each layer"
     )
+    groups: Annotated[tuple[PositiveInt, ...], Field(max_length=10_000)] | None = Field(
+        None, description="how many layers each group has, where layers are clipped in groups"
+    )
+    noise: Annotated[tuple[PositiveFloat, ...], Field(max_length=10_000)] | None = Field(
+        None,
+        description="noise multiplier of each layer or group over its own norm, in the last phase; null: one for all",
+    )
     stability: PositiveFloat | None = Field(None, description="γ, where gradients are scaled to norm · ‖g‖ / (‖g‖ + γ)")
     count: CountFacts | None = Field(None, description="of adaptive clipping")
     augmentations: PositiveInt = Field(1, description="copies of a record whose gradients are averaged before clipping")
@@ -86,6 +93,8 @@ class DpsgdCertificate(CertificatePart[DpsgdFacts, None]):
                 mode=clip.mode,
                 norm_kind=clip.norm_kind,
                 layers=clip.norms,
+                groups=clip.groups,
+                noise=room.group_multipliers(last),
                 stability=clip.stability,
                 count=_count(clip, last.noise_multiplier),
                 augmentations=room.augmentations,

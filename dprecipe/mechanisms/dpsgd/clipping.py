@@ -26,6 +26,8 @@ class PlannedClip:
     norms: tuple[float, ...] | None = None
     """The norm of each layer over the phase's clip norm; `None` if one norm holds for all parameters, or is split over
     layers that only the model knows."""
+    groups: tuple[int, ...] | None = None
+    """How many layers each group has, if layers are clipped in groups; the norms are then those of groups."""
     stability: float | None = None
     """γ of automatic clipping."""
     adaptation: PlannedAdaptation | None = None

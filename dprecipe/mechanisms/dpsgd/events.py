@@ -1,5 +1,6 @@
 """The events of DP-SGD's steps; any mechanism of noisy sums may release them."""
 
+from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
@@ -12,6 +13,7 @@ from dprecipe.privacy.noisy_sums import (
 EVENTS = (
     Gaussian,
     PoissonGaussian,
+    GroupedGaussian,
     PartitionedGaussian,
     PoissonLaplace,
     TruncatedPoissonGaussian,

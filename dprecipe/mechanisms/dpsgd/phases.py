@@ -26,6 +26,7 @@ from dprecipe.mechanisms.noisy_sum.sampling import (
 )
 from dprecipe.noise.schema import phases
 from dprecipe.privacy.events import Charge, Event, run_lengths
+from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
@@ -122,6 +123,17 @@ class DpsgdRun:
             results.append(Phase(Charge(event, count), *constants[1:]))
         return tuple(results)
 
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """The noise of each group of layers over its norm, in units of the multiplier; `None`: one noise for all."""
+        return self.spec.clip.noise if isinstance(self.spec.clip, PerLayerClip) else None
+
+    @property
+    def joint_weight(self) -> float:
+        """What the multiplier that is solved for is multiplied by to be that of all groups together."""
+        weights = (1.0,) if self.weights is None else self.weights
+        return 1 / math.sqrt(math.fsum(weight**-2 for weight in weights))
+
     def _event(self, z: float, batch: float) -> Event:
         """The event of a step with noise multiplier `z` and a batch of this expected size."""
         size, q = self.facts.size, batch / self.facts.size
@@ -134,6 +146,8 @@ class DpsgdRun:
             return PartitionedGaussian(z, self.pace.steps_per_event)
         if self.l1:
             return PoissonLaplace(q, z)
+        if self.weights is not None:
+            return GroupedGaussian.of(min(q, 1.0), [z * weight for weight in self.weights])
         return PoissonGaussian(q, z) if self.pace.sampled and q < 1 else Gaussian(z)
 
     def _events_of(self, moving: Schedule, events: int) -> int:
@@ -174,17 +188,19 @@ class DpsgdRun:
             mode=clip.mode,
             norm_kind="l1" if self.l1 else "l2",
             norms=self._norms(),
+            groups=clip.groups if isinstance(clip, PerLayerClip) else None,
             stability=clip.stability if isinstance(clip, AutomaticClip) else None,
             adaptation=self.adaptation,
         )
 
     def _norms(self) -> tuple[float, ...] | None:
         """See `PlannedClip.norms`."""
-        if not isinstance(self.spec.clip, PerLayerClip):
+        clip = self.spec.clip
+        if not isinstance(clip, PerLayerClip):
             return None
-        if self.spec.clip.norms is not None:
-            return self.spec.clip.norms
-        count = len(self.facts.layers)
+        if clip.norms is not None:
+            return clip.norms
+        count = len(clip.groups or clip.noise or self.facts.layers)
         return (1 / (count if self.l1 else math.sqrt(count)),) * count if count else None
 
     @cached_property

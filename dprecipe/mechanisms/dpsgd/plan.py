@@ -16,6 +16,7 @@ from dprecipe.mechanisms.dpsgd.clipping import PlannedClip, gradient_multiplier
 from dprecipe.mechanisms.noisy_sum import steps
 from dprecipe.mechanisms.plan import Length, Recorded
 from dprecipe.privacy.events import Charge, run_lengths
+from dprecipe.privacy.grouped_sums import GroupedGaussian
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,15 @@ class DpsgdPlan(UsualPlan):
 
     def noise_scale(self, phase: Phase) -> float:
         """Scale of the noise on a coordinate of a sum, in the layer with the most noise."""
+        multipliers = self.group_multipliers(phase)
+        if multipliers is not None and self.clip.norms is not None:
+            return phase.clip_norm * max(z * norm for z, norm in zip(multipliers, self.clip.norms, strict=True))
         return self.clip.noise_scale(phase.clip_norm, phase.noise_multiplier)
+
+    def group_multipliers(self, phase: Phase) -> tuple[float, ...] | None:
+        """The noise multiplier of each group of layers in a phase; `None`: one noise for all."""
+        event = phase.charge.event
+        return event.group_multipliers if isinstance(event, GroupedGaussian) else None
 
     def noise_deviation(self, phase: Phase) -> float:
         """Standard deviation of that noise."""
@@ -116,8 +125,14 @@ class DpsgdPlan(UsualPlan):
             ("sampling rate", self._rates()),
             ("noise multiplier", f"{multiplier} × {name} {self._norms()}{family}"),
         ]
+        groups = self.group_multipliers(phases[-1])
+        if groups is not None:
+            each = ", ".join(f"{z:.6g} × {norm:g}" for z, norm in zip(groups, clip.norms or (), strict=True))
+            rows[-1] = ("noise multiplier", f"{multiplier}, of all layers together")
+            rows.append(("noise by layer", each if len(phases) == 1 else f"{each}, in the last phase"))
         if clip.mode == "per_layer":
-            shares = "the same share for each layer" if clip.norms is None else f"{len(clip.norms)} layers"
+            layers = "layers" if clip.groups is None else f"groups, of {', '.join(map(str, clip.groups))} layers"
+            shares = "the same share for each layer" if clip.norms is None else f"{len(clip.norms)} {layers}"
             rows.append(("clipping", f"layer by layer, {shares}"))
         elif clip.stability is not None:
             rows.append(("clipping", f"automatic, γ = {clip.stability:g}"))

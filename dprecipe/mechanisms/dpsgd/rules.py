@@ -73,12 +73,60 @@ def check_layer_norms(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
             "remove one of them" if both else "add norm, which is split over the layers, or norms, one for each layer",
             "mechanism.clip.norms" if both else "mechanism.clip",
         )
-    elif clip.norms is not None and facts.layers and len(clip.norms) != len(facts.layers):
+    elif clip.norms is not None and clip.groups is None and facts.layers and len(clip.norms) != len(facts.layers):
         yield Finding(
             "R264",
             f"the model has {len(facts.layers)} layers, mechanism.clip.norms {len(clip.norms)} entries",
             f"write {len(facts.layers)} norms, in the order of the layers; or norm, which is split over them",
             "mechanism.clip.norms",
+        )
+
+
+def check_groups(spec: Dpsgd, facts: Facts) -> Iterator[Finding]:
+    """Groups of layers fit the model, each has its norm and its noise, and such noise has an account."""
+    clip = spec.clip
+    if not isinstance(clip, PerLayerClip):
+        return
+    layers, count = len(facts.layers), len(clip.groups or clip.norms or clip.noise or ())
+    grouped = "layers" if clip.groups is None else "groups"
+    if clip.groups is not None and layers and sum(clip.groups) != layers:
+        yield Finding(
+            "R264",
+            f"the model has {layers} layers, the groups of mechanism.clip.groups {sum(clip.groups)} together",
+            f"write numbers that add up to {layers}, in the order of the layers",
+            "mechanism.clip.groups",
+        )
+    elif clip.groups is None and clip.norms is None and clip.noise is not None and layers and count != layers:
+        yield Finding(
+            "R264",
+            f"the model has {layers} layers, mechanism.clip.noise {count} entries",
+            f"write {layers} numbers, in the order of the layers; or groups of layers, with a number for each",
+            "mechanism.clip.noise",
+        )
+    for name, values in (("norms", clip.norms), ("noise", clip.noise)):
+        if values is not None and len(values) != count:
+            yield Finding(
+                "R264",
+                f"the clip block has {count} {grouped}, mechanism.clip.{name} {len(values)} entries",
+                f"write {count} numbers, one for each of the {grouped}",
+                f"mechanism.clip.{name}",
+            )
+    if clip.noise is None:
+        return
+    if phases(spec.noise)[0][1].family != "gaussian":
+        yield Finding(
+            "P143",
+            "noise of its own for each group of layers is accounted for with gaussian noise alone",
+            "set mechanism.noise.family to gaussian, or remove mechanism.clip.noise",
+            "mechanism.clip.noise",
+        )
+    if spec.sampling.scheme not in ("poisson", "full_batch"):
+        yield Finding(
+            "P143",
+            "noise of its own for each group of layers is accounted for with scheme poisson and full_batch, not with "
+            f"{spec.sampling.scheme}",
+            "set mechanism.sampling.scheme to poisson, or remove mechanism.clip.noise",
+            "mechanism.sampling.scheme",
         )
 
 
@@ -183,6 +231,7 @@ RULES: Sequence[Callable[[Dpsgd, Facts], Iterator[Finding]]] = (
     check_families,
     check_laplace,
     check_layer_norms,
+    check_groups,
     check_relation,
     check_batches,
     check_lengths,

@@ -14,6 +14,7 @@ from dprecipe.mechanisms.noisy_sum.uniform import UniformSteps
 from dprecipe.noise.schema import MovingGaussianNoise, MovingNoise, phases
 
 Threshold = Annotated[float, Field(ge=1e-6, le=1e6)]
+Weight = Annotated[float, Field(ge=1e-3, le=1e3)]
 
 
 class NormSchedule(Schedule):
@@ -38,7 +39,7 @@ class FlatClip(Block):
 
 
 class PerLayerClip(Block):
-    """A norm for the parameters of each layer. Exactly one of `norm` and `norms`."""
+    """A norm for the parameters of each layer, or group of layers. Exactly one of `norm` and `norms`."""
 
     mode: Literal["per_layer"]
     norm: Norm | None = Field(
@@ -46,6 +47,15 @@ class PerLayerClip(Block):
     )
     norms: Annotated[tuple[Threshold, ...], Field(min_length=1)] | None = Field(
         None, description="of each layer, in the model's order"
+    )
+    groups: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] | None = Field(
+        None,
+        description="how many layers, in the model's order, are clipped together as one; each by itself when left out",
+    )
+    noise: Annotated[tuple[Weight, ...], Field(min_length=1, max_length=1000)] | None = Field(
+        None,
+        description="of each layer or group: its noise over its own norm, in units of noise.multiplier; when left out, "
+        "noise.multiplier is that of all together, and each has the same part of it",
     )
 
 
@@ -122,6 +132,7 @@ class Dpsgd(Block):
         noise, norm, sampling = self.noise, self.clip.norm, self.sampling
         if (
             not isinstance(norm, float)
+            or getattr(self.clip, "noise", None) is not None
             or not isinstance(noise, MovingGaussianNoise)
             or isinstance(noise.multiplier, Schedule)
             or sampling.scheme not in ("poisson", "shuffle", "full_batch")

@@ -29,6 +29,8 @@ class Clipping:
     is shrunk to the threshold where it is longer, and else left alone.
     `counted`: add one coordinate to the sum, ½ for each unit that is left alone and -½ for each that is shrunk, with
     noise of this many times the noise multiplier; only where there is one group.
+    `shares`: of several groups, the part of the noise multiplier's bound that a unit may take up in each (L2); their
+    squares add up to 1. `None`: the same part in each.
 
     Source: Abadi et al. 2016 (one group, or several); Bu et al. 2023, "Automatic Clipping", AUTO-S (`stability`);
     Andrew et al. 2021 (`counted`).
@@ -39,6 +41,7 @@ class Clipping:
     stability: float | None = None
     norm: Norm = "l2"
     counted: float | None = None
+    shares: tuple[float, ...] | None = None
 
     @staticmethod
     def flat(threshold: float, norm: Norm = "l2") -> Clipping:
@@ -70,8 +73,12 @@ class Clipping:
     def bounds(self, parameters: Sequence[Tensor]) -> float | Tensor:
         """Scales s, a number or one for each coordinate of the sum: one unit moves sum / s by at most 1 in `norm`.
 
-        Of several groups each has the same share: the scale of a group is its threshold times the root of how many
-        there are (`l1`: times their number).
+        The scale of a group is its threshold over its share. Where none are given, each has the same: the scale is the
+        threshold times the root of how many groups there are (`l1`: times their number).
+
+        Raises:
+            ValueError: the shares are not of these groups, their squares don't add up to 1, or the norm is not L2; or
+                the count's noise leaves nothing for the gradients.
         """
         if self.counted is not None:
             # 1/z² = 1/z_Δ² + 1/(2 σ_b)², both over z: Andrew et al. 2021, Theorem 1.
@@ -84,8 +91,15 @@ class Clipping:
         count = len(self.thresholds)
         if self.groups is None or count == 1:
             return self.thresholds[0]
-        share = count if self.norm == "l1" else math.sqrt(count)
-        return _coordinate_scales(parameters, [share * self.thresholds[group] for group in self.groups], [])
+        factor = count if self.norm == "l1" else math.sqrt(count)
+        factors = (factor,) * count if self.shares is None else self._factors(self.shares)
+        return _coordinate_scales(parameters, [factors[group] * self.thresholds[group] for group in self.groups], [])
+
+    def _factors(self, shares: tuple[float, ...]) -> tuple[float, ...]:
+        whole = math.fsum(share**2 for share in shares)
+        if len(shares) != len(self.thresholds) or self.norm != "l2" or not abs(whole - 1) <= 1e-12:
+            raise ValueError(f"shares whose squares add up to {whole}, for {len(self.thresholds)} groups")
+        return tuple(1 / share for share in shares)
 
 
 def layer_numbers(model: nn.Module) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from dprecipe.models.schema import Mlp
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
 from dprecipe.privacy.events import Charge, count_events
+from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.noisy_sums import (
     FixedSizeGaussian,
     Gaussian,
@@ -247,3 +248,51 @@ def test_a_plan_whose_divisor_is_not_the_expected_batch_can_not_be_made() -> Non
             other = replace(phase, divisor=phase.divisor * (1 + 1e-9))
             with pytest.raises(ValueError, match="units on average"):
                 replace(plan, phases=(other,))
+
+
+BY_LAYER = {"mode": "per_layer", "norms": (2.0, 0.5), "noise": (1.0, 3.0)}
+
+
+def test_noise_by_layer_has_a_common_scale_that_is_solved() -> None:
+    flat = made(spec({"norm": 1.0}), facts())
+    by_layer = made(spec(BY_LAYER), facts())
+    (z,), (scale,) = flat.solved.values(), by_layer.solved.values()
+    (phase,) = by_layer.plan.phases
+    assert phase.charge.event == GroupedGaussian.of(64 / 1438, [scale, 3 * scale])
+    assert phase.noise_multiplier == pytest.approx(z, rel=2e-4), "the same noise together costs the same"
+    assert scale == pytest.approx(z * math.sqrt(1 + 1 / 9), rel=2e-4)
+    assert by_layer.plan.noise_deviation(phase) == pytest.approx(max(2.0 * scale, 0.5 * 3 * scale))
+    assert by_layer.plan.group_multipliers(phase) == (scale, 3 * scale)
+
+
+def test_noise_by_layer_follows_schedules_and_phases() -> None:
+    plan = planned(spec(BY_LAYER, {"family": "gaussian", "multiplier": moving(2.0, 1.0)}), facts("auto"))
+    for phase in plan.phases:
+        first, second = plan.group_multipliers(phase) or ()
+        assert second == pytest.approx(3 * first)
+    assert (plan.group_multipliers(plan.phases[0]) or ())[0] == 2.0
+    assert len({phase.charge.event for phase in plan.phases}) > 3
+
+
+def test_noise_by_layer_of_every_unit_is_one_gaussian() -> None:
+    plan = planned(spec(BY_LAYER, 5.0, {"scheme": "full_batch"}), facts("auto"))
+    (phase,) = plan.phases
+    assert phase.charge.event == GroupedGaussian.of(1.0, [5.0, 15.0])
+    assert plan.sampling_rate is None
+    text = dict(plan.describe())
+    assert text["noise by layer"] == "5 × 2, 15 × 0.5"
+    assert text["noise multiplier"] == "4.74342, of all layers together"
+
+
+def test_hardly_any_noise_is_measured_together() -> None:
+    many = {"mode": "per_layer", "norm": 1.0, "noise": (1.0, 1e-3)}
+    with pytest.raises(PlanRefused) as refused:
+        account.plan(spec(many), facts(2000.0))
+    assert [finding.code for finding in refused.value.findings] == ["P107"]
+
+
+def test_groups_share_a_norm_evenly_and_are_layers_together() -> None:
+    plan = planned(spec({"mode": "per_layer", "norm": 0.6, "groups": (2,)}, 2.0), facts("auto"))
+    assert plan.clip.norms == (1.0,)
+    assert plan.clip.groups == (2,)
+    assert plan.phases[0].charge.event == PoissonGaussian(64 / 1438, 2.0)

@@ -17,6 +17,7 @@ from dprecipe.mechanisms.dpsgd.plan import DpsgdPlan, Phase
 from dprecipe.mechanisms.noisy_sum.batches import UnitNumbers
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
+from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.training.engine.clipped_sum import BatchPart, ClippedSum, clipped_sum, find_fallbacks
 from dprecipe.training.engine.clipping import Clipping, layer_numbers
 from dprecipe.training.engine.compiled import Passes
@@ -50,15 +51,21 @@ def sum_tests(plan: Plan, model: nn.Module) -> SumTests:
     return clipping_tests(clipped_sum, clipping, rows)
 
 
-def clipping_of(clip: PlannedClip, model: nn.Module, clip_norm: float, noise_multiplier: float) -> Clipping:
-    """The clipping of a plan, at one clip norm.
+def clipping_of(
+    clip: PlannedClip,
+    model: nn.Module,
+    clip_norm: float,
+    noise_multiplier: float,
+    shares: tuple[float, ...] | None = None,
+) -> Clipping:
+    """The clipping of a plan, at one clip norm; `shares`: of an event with noise of its own for each group of layers.
 
     Raises:
-        RunFailed: the number of norms is not the model's number of layers.
+        RunFailed: the number of norms is not the model's number of layers, or of their groups.
     """
     norm = clip.norm_kind
     if clip.mode == "per_layer":
-        groups = layer_numbers(model)
+        groups = _group_numbers(clip, layer_numbers(model))
         count = max(groups) + 1
         relative = clip.norms
         if relative is None:
@@ -68,12 +75,25 @@ def clipping_of(clip: PlannedClip, model: nn.Module, clip_norm: float, noise_mul
                 f"the recipe has clip norms for {len(relative)} layers, but this model has {count}",
                 "give mechanism.clip.norm, which is split over the layers, or mechanism.clip.norms, one for each",
             )
-        return Clipping(tuple(clip_norm * share for share in relative), groups, norm=norm)
+        return Clipping(tuple(clip_norm * share for share in relative), groups, norm=norm, shares=shares)
     if clip.stability is not None:
         return Clipping((clip_norm,), stability=clip.stability, norm=norm)
     if clip.adaptation is not None:
         return Clipping((clip_norm,), norm=norm, counted=clip.adaptation.count_noise / noise_multiplier)
     return Clipping.flat(clip_norm, norm)
+
+
+def _group_numbers(clip: PlannedClip, layers: tuple[int, ...]) -> tuple[int, ...]:
+    """The group of each trained parameter, given its layer."""
+    if clip.groups is None:
+        return layers
+    if sum(clip.groups) != max(layers) + 1:
+        raise RunFailed(
+            f"the recipe has {sum(clip.groups)} layers in groups, but this model has {max(layers) + 1} layers",
+            "write mechanism.clip.groups so that its numbers add up to the number of layers",
+        )
+    ends = list(accumulate(clip.groups))
+    return tuple(bisect.bisect_right(ends, layer) for layer in layers)
 
 
 def next_clip_norm(clip_norm: float, share: float, quantile: float, learning_rate: float) -> float:
@@ -118,7 +138,8 @@ class ClippedSums:
     def clipping(self, step: NoisyStep) -> Clipping:
         """The clipping of a step, after the adaptation of earlier steps; its noise is that of the charged event."""
         clip_norm = self._phase(step).clip_norm if self._adapted is None else self._adapted
-        return clipping_of(self._clip, self._model, clip_norm, multiplier_of(step.event))
+        shares = step.event.shares if isinstance(step.event, GroupedGaussian) else None
+        return clipping_of(self._clip, self._model, clip_norm, multiplier_of(step.event), shares)
 
     def batch(self, store: Store, units: UnitNumbers, seed: int) -> StoredBatch:
         return store.batch(units, seed)

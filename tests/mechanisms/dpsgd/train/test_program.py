@@ -24,6 +24,7 @@ from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
 from dprecipe.privacy.events import Charge
+from dprecipe.privacy.grouped_sums import GroupedGaussian
 from dprecipe.privacy.ledger import LedgerWriter
 from dprecipe.privacy.noisy_sums import PoissonGaussian
 from dprecipe.recipe.read import read_text
@@ -241,6 +242,28 @@ def test_per_layer_norms_are_those_of_the_models_own_layers() -> None:
     assert clipping_of(replace(clip, norms=(0.2, 0.7)), model, 1.0, 1.0).thresholds == (0.2, 0.7)
     with pytest.raises(RunFailed, match="3 layers, but this model has 2"):
         clipping_of(replace(clip, norms=(1.0, 1.0, 1.0)), model, 1.0, 1.0)
+
+
+def test_groups_of_layers_have_the_noise_of_the_event_that_pays_for_the_step() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4, bias=False), nn.Linear(4, 2))
+    event = GroupedGaussian.of(0.1, [1.5, 4.0])
+    clip = PlannedClip("per_layer", "l2", norms=(0.2, 0.7), groups=(2, 1))
+    clipping = clipping_of(clip, model, 3.0, event.noise_multiplier, event.shares)
+    assert clipping.groups == (0, 0, 0, 1, 1)
+    assert clipping.thresholds == pytest.approx((0.6, 2.1))
+    deviations = event.noise_multiplier * clipping.bounds(list(model.parameters()))
+    assert deviations[:32].tolist() == pytest.approx([1.5 * 0.6] * 32)
+    assert deviations[32:].tolist() == pytest.approx([4.0 * 2.1] * 10)
+    with pytest.raises(RunFailed, match="4 layers in groups, but this model has 3 layers"):
+        clipping_of(replace(clip, groups=(2, 2)), model, 3.0, event.noise_multiplier, event.shares)
+
+
+@pytest.mark.parametrize("shares", [(0.6, 0.9), (1.0,), (0.5, 0.5, 0.5, 0.5)])
+def test_shares_that_are_not_those_of_the_groups_are_a_fault(shares: tuple[float, ...]) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    clipping = clipping_of(PlannedClip("per_layer", "l2", norms=(0.2, 0.7)), model, 1.0, 1.0, shares)
+    with pytest.raises(ValueError, match="squares add up"):
+        clipping.bounds(list(model.parameters()))
 
 
 @pytest.mark.parametrize("unit", ["record", "{column: who, max_records: 2}"])

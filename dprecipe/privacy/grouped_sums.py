@@ -1,0 +1,113 @@
+"""Noisy sums in groups of coordinates, each with a norm and a noise of its own: one Gaussian release.
+
+Edge cases are those of `events.Event`; one group is a `PoissonGaussian`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dprecipe.language.base import PositiveFloat, PositiveInt
+from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.privacy.events import Event, Rate, check_positive, check_rate, register_event
+from dprecipe.privacy.noisy_sums import PoissonGaussian
+from dprecipe.privacy.questions import GaussianSum, Question
+from dprecipe.privacy.sampling import EveryUnit, PoissonBatch, Sampling
+
+if TYPE_CHECKING:
+    from dprecipe.noise.distributions import Distribution
+    from dprecipe.privacy.curves import Array
+    from dprecipe.privacy.loss import LossPair
+
+
+@register_event
+@dataclass(frozen=True, slots=True)
+class GroupedGaussian(Event):
+    """As `PoissonGaussian`, but the sum is in groups of coordinates, each with a norm C_g and a noise multiplier z_g of
+    its own: a unit's contribution to a group has norm at most C_g, and the group's noise has deviation z_g C_g.
+
+    `groups`: (z_g, how many groups in a row have it), in order. The groups share one batch.
+
+    Formal guarantee: that of `PoissonGaussian` at 1/sqrt(Σ 1/z_g²). In units of each group's deviation one unit moves
+    the whole sum by at most sqrt(Σ (C_g / z_g C_g)²) in L2 norm; noise is 1 on each coordinate, so it is one Gaussian.
+    Source: Abadi et al. 2016, section 3.2; McMahan et al. 2018, "A general approach", section 2.
+    """
+
+    kind: ClassVar[str] = "grouped_gaussian"
+    integrates: ClassVar[bool] = True
+    sampling_rate: Rate
+    groups: tuple[tuple[PositiveFloat, PositiveInt], ...]
+
+    def __post_init__(self) -> None:
+        check_rate(self.sampling_rate)
+        if not self.groups:
+            raise ValueError("expected at least one group")
+        for multiplier, count in self.groups:
+            check_positive(groups=multiplier, count=count)
+
+    @classmethod
+    def of(cls, sampling_rate: float, multipliers: Sequence[float]) -> GroupedGaussian:
+        """The event of groups with these multipliers, in order."""
+        runs = ((multiplier, len(list(equal))) for multiplier, equal in itertools.groupby(multipliers))
+        return cls(sampling_rate, tuple(runs))
+
+    @property
+    def group_multipliers(self) -> tuple[float, ...]:
+        """z_g of each group."""
+        return tuple(float(multiplier) for multiplier, count in self.groups for _ in range(count))
+
+    @property
+    def noise_multiplier(self) -> float:
+        """z of all groups together."""
+        return 1 / math.sqrt(math.fsum(count / float(multiplier) ** 2 for multiplier, count in self.groups))
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """z / z_g of each group; their squares add up to 1."""
+        joint = self.noise_multiplier
+        return tuple(joint / multiplier for multiplier in self.group_multipliers)
+
+    @property
+    def _joint(self) -> PoissonGaussian:
+        return PoissonGaussian(self.sampling_rate, self.noise_multiplier)
+
+    @property
+    def participation(self) -> float:
+        return float(self.sampling_rate)
+
+    @property
+    def line_weight(self) -> int:
+        return 1 + len(self.groups) // 8
+
+    def squared_mu(self, count: int, relation: Neighbouring) -> float | None:
+        return self._joint.squared_mu(count, relation)
+
+    def rdp(self, orders: Sequence[float], relation: Neighbouring) -> Array:
+        return self._joint.rdp(orders, relation)
+
+    def losses(self, relation: Neighbouring, step: float, tail: float) -> LossPair:
+        return self._joint.losses(relation, step, tail)
+
+    def screening_bound(self, relation: Neighbouring) -> tuple[float, float] | None:
+        return self._joint.screening_bound(relation)
+
+    def stand_in(self) -> Event:
+        return self._joint
+
+    def noise_distribution(self) -> Distribution:
+        return self._joint.noise_distribution()
+
+    def sampling(self) -> Sampling:
+        return EveryUnit() if self.sampling_rate == 1 else PoissonBatch(self.sampling_rate)
+
+    def cross_check(self) -> Question:
+        return GaussianSum(
+            1 / math.hypot(*(1 / multiplier for multiplier in self.group_multipliers)), self.sampling_rate
+        )
+
+    def describe_sensitivity(self) -> str:
+        return f"each of {len(self.shares):,} parts of the sum by 1 in L2 norm, with noise of its own"
