@@ -13,6 +13,7 @@ from dprecipe.models.layout import trained_parameters
 from dprecipe.models.schema import Pretrained
 from dprecipe.models.trained import layer_of
 from dprecipe.planning.make import plan as make_plan
+from dprecipe.planning.tuning_words import describe_candidates, describe_runs
 from dprecipe.recipe.read import read
 from dprecipe.release.tensors import expected_shapes
 from dprecipe.screen import as_json, show_document, write_output
@@ -56,6 +57,7 @@ def plan_lines(plan: Plan) -> list[str]:
         ("protects", guarantee.neighbouring.words.format(unit=guarantee.unit)),
         *_position_rows(plan),
         *_trained_rows(plan),
+        *tuning_rows(plan),
         ("releases", ", ".join(plan.released)),
         ("digest", plan.digest),
     ]
@@ -121,6 +123,19 @@ def _compare(plan: Plan) -> tuple[AccountantRow, ...]:
     from dprecipe.privacy.comparison import compare_accountants
 
     return compare_accountants(plan.events, plan.budget.delta, plan.budget.neighbouring)
+
+
+def tuning_rows(plan: Plan) -> list[tuple[str, str]]:
+    """How many runs there are, what one costs, and what they try."""
+    if plan.tuning is None:
+        return []
+    block = plan.tuning.block
+    return [
+        ("runs", describe_runs(block)),
+        ("one run", f"ε = {plan.tuning.epsilon:g} at δ = {plan.budget.delta:g}"),
+        *(("tries", describe_candidates(each)) for each in block.over),
+        ("chosen by", f"{block.score.metric} on data.{block.score.records}"),
+    ]
 
 
 def _position_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -28,6 +28,8 @@ def run(
 ) -> int:
     """Plan, then train; returns the exit code. Raises the faults of both."""
     plan = make_plan(read(recipe, overrides))
+    if plan.tuning is not None:
+        raise UsageFault(f"{recipe} trains several times: it has a block `tuning`", f"dprecipe tune {recipe}")
     missing = [name for name in ("torch", "lightning", "safetensors") if find_spec(name) is None]
     if missing:
         raise UsageFault(f"training needs {', '.join(missing)}", "pip install 'dprecipe[train]'")

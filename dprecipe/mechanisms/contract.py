@@ -13,7 +13,7 @@ offer, and has to be fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dprecipe.language.base import Auto, Block
     from dprecipe.language.blocks import Budget
     from dprecipe.language.training import Training
+    from dprecipe.language.tuning import Tuning
     from dprecipe.mechanisms.certificate import CertificatePart
     from dprecipe.mechanisms.plan import Assumption, Length
     from dprecipe.mechanisms.stages import PaidStage
@@ -64,6 +65,8 @@ class Blocks(Protocol):
     def budget(self) -> Budget: ...
     @property
     def training(self) -> Training: ...
+    @property
+    def tuning(self) -> Tuning | None: ...
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,17 @@ class Facts:
 
         return list_charges(self.stages)
 
+    selection: tuple[str, float, float | None] | None = None
+    """Of a tuned run, the number of runs: (distribution, mean, shape). The budget is then for the best of them."""
+
+    def select(self, charges: Sequence[Charge]) -> tuple[Charge, ...]:
+        """What is released of a run, or of the best of several, each of which is charged `charges`."""
+        if self.selection is None:
+            return tuple(charges)
+        from dprecipe.privacy.tuning.plan import select_best
+
+        return (select_best(charges, *self.selection),)
+
     @property
     def layers(self) -> tuple[int, ...]:
         """Parameters of each layer of the model."""
@@ -124,6 +138,7 @@ class Facts:
             recipe.data,
             recipe.model,
             dict(attachments),
+            selection=None if recipe.tuning is None else recipe.tuning.runs.selection,
         )
 
 
@@ -298,6 +313,9 @@ class Mechanism:
     """Whether `training` sets the length of the run; if not, a recipe omits the block."""
     composes_paid_steps: bool = False
     """Whether its guarantee holds together with steps of preprocessing that read private records and pay."""
+    can_be_tuned: bool = False
+    """Whether its account solves for the best of several runs (`Facts.select`), and a run can be one of them: its
+    events are planned, and hyper-parameters that cost nothing leave them as they are."""
     runtime_options: frozenset[RuntimeOption] = frozenset()
     """The mechanism-specific keys of `runtime` that it reads."""
     relations: tuple[str, ...] = ("add_or_remove_one", "replace_one", "zero_out_one")

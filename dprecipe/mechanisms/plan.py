@@ -20,6 +20,7 @@ from dprecipe.data.schema import Data
 from dprecipe.faults import Finding
 from dprecipe.language.blocks import Release, Runtime
 from dprecipe.language.training import Training
+from dprecipe.language.tuning import Tuning, Value
 from dprecipe.mechanisms.stages import CostAlone, PaidStage, list_charges
 from dprecipe.models.schema import Model
 from dprecipe.privacy.adjacency import Neighbouring
@@ -78,7 +79,11 @@ class _ByPlace:
 
     @staticmethod
     def __get_pydantic_json_schema__(schema: CoreSchema, handler: object) -> dict[str, Any]:
-        place = {"type": "integer", "minimum": 0, "description": "its place in `events`, from 0"}
+        place = {
+            "type": "integer",
+            "minimum": 0,
+            "description": "its place in `events` (of a tuned run, in `base` of its one event), from 0",
+        }
         return {
             "type": "object",
             "properties": {"count": {"type": "integer", "minimum": 1}, "event": place},
@@ -116,6 +121,21 @@ class RecipeSource:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedTuning:
+    """The best of several runs: the one event that is charged, and what one run costs."""
+
+    block: Tuning
+    """What the recipe says of it."""
+    charge: Charge
+    epsilon: float
+    """Of one run, at the budget's δ, rounded up."""
+    digest: str | None = None
+    """Of the plan by which the runs were made; None: of this one, before any run."""
+    chosen: Mapping[str, Value] | None = None
+    """The values of the run that is released; None before that."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the run will do, spend and release."""
 
@@ -140,6 +160,8 @@ class Plan:
     """The paid steps of preprocessing, in order: they come before what the mechanism releases."""
     spending: tuple[CostAlone, ...] = ()
     """What each stage, and the mechanism by itself, would cost alone; empty where there is no stage."""
+    tuning: PlannedTuning | None = None
+    """Where the run is the best of several; `room` is then what each of them does."""
 
     @property
     def mechanism(self) -> str:
@@ -159,6 +181,11 @@ class Plan:
     @property
     def events(self) -> tuple[Charge, ...]:
         """What the run releases, in order: all that an accountant sees of it."""
+        return self.base_events if self.tuning is None else (self.tuning.charge,)
+
+    @property
+    def base_events(self) -> tuple[Charge, ...]:
+        """What a run releases: where the plan is for the best of several, any one of them."""
         return run_lengths((*self.stage_charges, *self.room.events)) if self.stages else self.room.events
 
     @property
@@ -174,7 +201,8 @@ class Plan:
     @property
     def released(self) -> tuple[str, ...]:
         """What it publishes."""
-        return (*self.room.released, "constants of preprocessing") if self.stages else self.room.released
+        stages = ("constants of preprocessing",) if self.stages else ()
+        return (*self.room.released, *stages, *(("chosen hyper-parameters",) if self.tuning is not None else ()))
 
     @property
     def publishes_scores(self) -> bool:
@@ -183,7 +211,10 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over everything but the runtime and the texts' layout."""
+        """SHA-256 over everything but the runtime and the texts' layout. What was chosen among several runs is not in
+        it: the ledger names the plan before there is a choice."""
+        if self.tuning is not None and self.tuning.digest is not None:
+            return self.tuning.digest
         content = self._content()
         content["resolved"] = {key: value for key, value in self.resolved.items() if key != "runtime"}
         return digest_of(content)
@@ -203,12 +234,13 @@ class Plan:
             **({"stages": [stage.to_json(places) for stage in self.stages]} if self.stages else {}),
             **({"spending": [part.to_json() for part in self.spending]} if self.spending else {}),
             "details": self._details(places),
+            **({} if self.tuning is None else {"one_run": {"epsilon": self.tuning.epsilon}}),
         }
 
     def _places(self) -> dict[Event, int]:
         """The place of each event in the list of the plan's events."""
         places: dict[Event, int] = {}
-        for place, charge in enumerate(self.events):
+        for place, charge in enumerate(self.base_events):
             places.setdefault(charge.event, place)
         return places
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dprecipe.faults import PlanRefused
 from dprecipe.mechanisms.contract import Facts
-from dprecipe.mechanisms.plan import Plan, PlanBudget
+from dprecipe.mechanisms.plan import Plan, PlanBudget, PlannedTuning
 from dprecipe.mechanisms.table import mechanism_of
-from dprecipe.planning import accept, paid, public, rules, units
+from dprecipe.planning import accept, paid, public, rules, tuning, units
+from dprecipe.planning.candidates import Point, trial_recipe
 from dprecipe.privacy import accountants
 from dprecipe.privacy.adjacency import Neighbouring
+from dprecipe.recipe.point import set_values
 from dprecipe.recipe.read import Loaded
 
 
@@ -32,16 +36,19 @@ def plan(loaded: Loaded) -> Plan:
         spending = paid.list_spending(facts.stages, planned.plan.events, facts)
     except PlanRefused as refusal:
         raise PlanRefused(loaded.located(refusal.findings)) from None
+    others = tuning.find_other_events(recipe, planned.solved, planned.plan.events, loaded.source.attachments)
+    if others:
+        raise PlanRefused(loaded.located(others))
     warnings = [*findings, *accept.mark_accepted(recipe, planned.warnings)]
     warnings += accept.find_unused_acceptances(recipe, warnings, accept.PLAN_WARNINGS)
     relation = Neighbouring(recipe.budget.neighbouring)
-    guarantee = accountants.guarantee(
-        (*facts.stage_charges, *planned.plan.events),
-        recipe.budget.delta,
-        relation,
-        facts.unit,
-        recipe.budget.accountant,
-    )
+    terms = (recipe.budget.delta, relation, facts.unit, recipe.budget.accountant)
+    events = (*facts.stage_charges, *planned.plan.events)
+    charges = facts.select(events)
+    guarantee = accountants.guarantee(charges, *terms)
+    tuned = None
+    if recipe.tuning is not None:
+        tuned = PlannedTuning(recipe.tuning, charges[0], accountants.guarantee(events, *terms).epsilon)
     return Plan(
         name=recipe.name,
         description=recipe.description,
@@ -61,6 +68,7 @@ def plan(loaded: Loaded) -> Plan:
             *paid.assume_paid_steps(facts),
             *units.assume_unit_column(recipe),
             *public.assume_public_weights(recipe),
+            *tuning.list_assumptions(recipe),
             *accept.list_declarations(recipe, warnings),
         ),
         data=recipe.data,
@@ -71,4 +79,34 @@ def plan(loaded: Loaded) -> Plan:
         warnings=loaded.located(warnings),
         stages=facts.stages,
         spending=spending,
+        tuning=tuned,
     )
+
+
+def plan_trial(loaded: Loaded, tuned: Plan, point: Point) -> Plan:
+    """The plan of one of the runs of a tuned plan, with the values that it drew.
+
+    Guarantees: its events are those that the tuned plan was solved for.
+
+    Raises:
+        PlanRefused: the values make no recipe that has a plan with these events.
+    """
+    findings = tuning.check_point(loaded.recipe, tuned, point)
+    if findings:
+        raise PlanRefused(loaded.located(findings))
+    return plan(replace(loaded, recipe=trial_recipe(loaded.recipe, point, tuned.solved)))
+
+
+def plan_chosen(loaded: Loaded, chosen: Point) -> Plan:
+    """The plan of a tuned recipe after the choice: what is released is the run with these values. Its digest is that of
+    the plan before.
+
+    Raises:
+        PlanRefused: the recipe has no plan, or no run of it can have drawn these values.
+    """
+    tuned = plan(loaded)
+    findings = tuning.check_chosen(loaded.recipe, tuned, chosen)
+    if tuned.tuning is None or findings:
+        raise PlanRefused(loaded.located(findings))
+    result = plan(replace(loaded, recipe=set_values(loaded.recipe, chosen)))
+    return replace(result, tuning=replace(tuned.tuning, digest=tuned.digest, chosen=dict(chosen)))

@@ -17,7 +17,7 @@ from dprecipe.language.words import join_with_or
 from dprecipe.mechanisms.contract import Facts
 from dprecipe.mechanisms.table import mechanism_of
 from dprecipe.models import checks as model_checks
-from dprecipe.planning import accept, learning, paid, paths, places, public, units
+from dprecipe.planning import accept, learning, paid, paths, places, public, tuning, units
 from dprecipe.recipe.root import Recipe
 
 LARGE_EPSILON = 10.0
@@ -30,9 +30,13 @@ def check(recipe: Recipe, attachments: Iterable[tuple[str, str]] = ()) -> list[F
         return accept.mark_accepted(
             recipe, findings
         )  # accounting a recipe that contradicts itself would only add noise
+    attached = tuple(attachments)
+    findings += tuning.check_candidates(recipe, attached, check)
+    if any(finding.is_error for finding in findings):
+        return accept.mark_accepted(recipe, findings)
     account = mechanism_of(recipe.mechanism.kind).account
     try:
-        findings += account.check(recipe.mechanism, Facts.of(recipe, attachments))
+        findings += account.check(recipe.mechanism, Facts.of(recipe, attached))
     except PlanRefused as refusal:  # by a paid step, whose price is solved when it is asked for
         findings += refusal.findings
     if not any(finding.is_error for finding in findings):
@@ -170,5 +174,7 @@ RULES: tuple[Callable[[Recipe], Iterator[Finding]], ...] = (
     check_randomness,
     check_data_and_model,
     paid.check_paid_steps,
+    tuning.check_tuning,
+    tuning.check_budget,
     accept.find_invalid_acceptances,
 )

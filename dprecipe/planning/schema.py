@@ -63,6 +63,8 @@ def plan_schema() -> Schema:
         "description": "with --compare-accountants: what others say of the same events; never the claim",
     }
     document["properties"] |= {"stages": _stages(), "spending": _spending()}
+    one_run = _object(epsilon=NUMBER)
+    document["properties"]["one_run"] = {**one_run, "description": "of a tuned run: what one of its runs costs"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dprecipe plan",

@@ -1,4 +1,4 @@
-"""The root of a recipe: ten blocks, each with one job."""
+"""The root of a recipe: eleven blocks, each with one job."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dprecipe.data.schema import Data
 from dprecipe.language.base import Block
 from dprecipe.language.blocks import Budget, Reason, Release, Runtime
 from dprecipe.language.training import Training
+from dprecipe.language.tuning import Tuning
 from dprecipe.mechanisms.table import mechanism_block
 from dprecipe.models.schema import Model
 
@@ -30,6 +31,7 @@ class Recipe(Block):
     mechanism: MechanismBlock
     budget: Budget
     training: Training = Field(default_factory=Training)
+    tuning: Tuning | None = Field(None, description="train several times and release the best; the budget is for all")
     runtime: Runtime = Field(default_factory=Runtime)
     release: Release = Field(default_factory=Release)
     accept: dict[Annotated[str, Field(max_length=20)], Reason] = Field(

@@ -44,13 +44,15 @@ def run(
     budget; `release/` appears whole, at the end, verified, or not at all.
 
     Raises:
-        UsageFault: the folder exists (or, with `resume`, does not).
+        UsageFault: the folder exists (or, with `resume`, does not); or the plan is that of a tuned run.
         BudgetSpent: so many steps were lost, and that was not accepted.
         DataFault, PlanRefused, RunFailed: see `Runner.prepare`; nothing was spent, or the ledger says what.
         Interrupted: stopped by the user; `resume` continues.
     """
     if plan.stages:
         raise UsageFault("paid steps of preprocessing can be planned, and not be run yet", "remove them")
+    if plan.tuning is not None:
+        raise UsageFault("this recipe trains several times", "start it with: dprecipe tune")
     load_signing_key(plan)  # one that can't be used should be known before anything is spent
     path = Path(out) if out is not None else RunFolder.default(plan)
     root = find_data_root(data_root, plan.source.file)

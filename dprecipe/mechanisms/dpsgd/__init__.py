@@ -9,5 +9,6 @@ MECHANISM = Mechanism(
     package="dprecipe.mechanisms.dpsgd",
     summary="clip each record's gradient, add noise to the sum, step",
     composes_paid_steps=True,
+    can_be_tuned=True,
     runtime_options=ALL_RUNTIME_OPTIONS,
 )

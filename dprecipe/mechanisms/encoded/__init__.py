@@ -10,4 +10,5 @@ MECHANISM = Mechanism(
     summary="clip each record's gradient rank by rank, add noise of any family, denoise, step",
     reads_files=True,
     composes_paid_steps=True,
+    can_be_tuned=True,
 )

@@ -58,6 +58,16 @@ def base_budget(epsilon: float, delta: float, runs: RunDistribution, bound: str 
     return BaseBudget(rounding.round_down(gdp.epsilon(mu, delta)), mu)
 
 
+def total_epsilon(mu: float, delta: float, runs: RunDistribution) -> float:
+    """ε at δ of releasing the best of `runs` runs, each a Gaussian mechanism of μ > 0.
+
+    Raises:
+        ValueError: δ out of range.
+    """
+    profile = SelectedProfile((Charge(Gaussian(1 / mu), 1),), runs, Neighbouring.ADD_OR_REMOVE_ONE)
+    return profile.epsilon(delta).value
+
+
 def select_best(base: Sequence[Charge], distribution: str, mean: float, shape: float | None = None) -> Charge:
     """One tuned run, each run of which is charged `base`.
 

@@ -1,0 +1,361 @@
+"""Checks of `tuning`: what the bounds of the best of several runs presume.
+
+All runs have to be the same mechanism: the same events, whatever values they draw, each drawn independently of all
+others. They are compared by what they release and public records alone, and nothing of them but the winner is seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from dprecipe.data.facts import describe_data
+from dprecipe.faults import Finding, PlanRefused
+from dprecipe.language.tuning import Candidates, Tuning
+from dprecipe.language.words import join_with_or
+from dprecipe.mechanisms.contract import Facts
+from dprecipe.mechanisms.plan import Assumption, Plan
+from dprecipe.mechanisms.stages import list_paid_steps
+from dprecipe.mechanisms.table import list_kinds, mechanism_of
+from dprecipe.planning.candidates import Point, list_points, may_draw, trial_recipe
+from dprecipe.privacy.events import Charge
+from dprecipe.recipe.point import PointError
+from dprecipe.recipe.root import Recipe
+
+Attachments = tuple[tuple[str, str], ...]
+"""As in `mechanisms.plan.Source`."""
+ROOTS = ("training", "model", "mechanism", "data.preprocess")
+"""The blocks whose keys can be tuned."""
+CLAIM = ("mechanism.kind",)
+"""What can't be tuned in them: it decides what is claimed."""
+MIN_BASE = 0.05
+"""ε of one run below which it learns next to nothing."""
+MIN_POISSON = 10.0
+"""Mean of a Poisson number of runs from which on there is no run with a chance below 1 in 20,000."""
+WHY_RANDOM = {
+    "bayesian": "a Bayesian search",
+    "tpe": "TPE",
+    "asha": "ASHA",
+    "hyperband": "Hyperband",
+    "population": "population-based training",
+}
+
+
+def check_tuning(recipe: Recipe) -> Iterator[Finding]:
+    """Everything that can be said without accounting."""
+    if recipe.tuning is None:
+        return
+    findings = [
+        *_check_program(recipe, recipe.tuning),
+        *_check_search(recipe.tuning),
+        *_check_runs(recipe.tuning),
+        *_check_score(recipe, recipe.tuning),
+        *_check_keys(recipe.tuning),
+        *(finding for index, each in enumerate(recipe.tuning.over) for finding in _check_values(index, each)),
+    ]
+    yield from findings
+
+
+def _check_program(recipe: Recipe, tuning: Tuning) -> Iterator[Finding]:
+    kind = recipe.mechanism.kind
+    if not mechanism_of(kind).can_be_tuned:
+        others = join_with_or(list_kinds(lambda mechanism: mechanism.can_be_tuned))
+        yield Finding(
+            "P187",
+            f"the best of several runs has no guarantee with {kind}: its runs don't cost the same, whatever values "
+            "they draw",
+            f"remove tuning, or choose mechanism.kind {others}",
+            "tuning",
+        )
+    if list_paid_steps(recipe.data):
+        yield Finding(
+            "P187",
+            "every run would have to draw the paid steps of preprocessing anew, and that is not built",
+            "remove tuning, or declare the constants of preprocessing from domain knowledge",
+            "tuning",
+        )
+    if recipe.runtime.insecure is not None:
+        yield Finding(
+            "P187",
+            "runtime.insecure gives every run the same noise, and the runs of a tuned run have to be independent",
+            "remove runtime.insecure",
+            "runtime.insecure",
+        )
+    if recipe.runtime.processes > 1:
+        yield Finding(
+            "P187",
+            "a tuned run starts a process for each run, and runtime.processes several for one",
+            "set runtime.processes to 1, and run several at once with dprecipe tune --jobs",
+            "runtime.processes",
+        )
+
+
+def _check_search(tuning: Tuning) -> Iterator[Finding]:
+    if tuning.search != "random":
+        name = WHY_RANDOM[tuning.search]
+        yield Finding(
+            "P185",
+            f"{name} decides by the scores of earlier runs what is tried next, or which run goes on: the runs are then "
+            "no independent draws, and only composition of all of them would hold",
+            "set tuning.search to random",
+            "tuning.search",
+        )
+
+
+def _check_runs(tuning: Tuning) -> Iterator[Finding]:
+    runs = tuning.runs
+    if runs.kind == "poisson" and runs.mean < MIN_POISSON:
+        yield Finding(
+            "P189",
+            f"a Poisson number of runs of mean {runs.mean:g} is 0 too often: then all is spent and there is no model",
+            f"set tuning.runs.mean to {MIN_POISSON:g} or more, or tuning.runs.kind to negative_binomial",
+            "tuning.runs.mean",
+        )
+
+
+def _check_score(recipe: Recipe, tuning: Tuning) -> Iterator[Finding]:
+    test, metric = recipe.data.test, tuning.score.metric
+    if test is None or test.access != "public":
+        records = "there are no such records" if test is None else "data.test is not declared public"
+        yield Finding(
+            "P184",
+            f"the runs are compared by a score on public records, and {records}; a score on private records would have "
+            "to be paid for by every run",
+            "set data.test.access to public if publishing these records harms nobody, or remove tuning"
+            if test is not None
+            else "add data.test, a source of public records, or remove tuning",
+            "tuning.score",
+        )
+        return
+    numeric = describe_data(recipe.data).target is not None
+    if metric != "loss" and numeric != (metric == "mean_absolute_error"):
+        right = "mean_absolute_error" if numeric else "accuracy"
+        yield Finding(
+            "P184",
+            f"no {metric} is measured of this model",
+            f"set tuning.score.metric to {right} or loss",
+            "tuning.score.metric",
+        )
+
+
+def _check_keys(tuning: Tuning) -> Iterator[Finding]:
+    keys = [each.key for each in tuning.over]
+    for index, key in enumerate(keys):
+        path = f"tuning.over.{index}.key"
+        if any(_is_within(key, claim) for claim in CLAIM) or not any(_is_within(key, root) for root in ROOTS):
+            yield Finding(
+                "P180",
+                f"{key} can't be tuned: it says who is protected, what is claimed, or how it is run, not how a model "
+                "learns",
+                f"remove it; keys of {join_with_or(ROOTS)} can be tuned",
+                path,
+            )
+        other = next((known for known in keys[:index] if _is_within(key, known) or _is_within(known, key)), None)
+        if other is not None:
+            yield Finding("P182", f"{key} and {other} set the same value", "remove one of them", path)
+
+
+def _is_within(key: str, block: str) -> bool:
+    return key == block or key.startswith(block + ".")
+
+
+def _check_values(index: int, each: Candidates) -> Iterator[Finding]:
+    path = f"tuning.over.{index}"
+    if (each.values is None) == (each.range is None):
+        yield Finding(
+            "P183",
+            f"{each.key} has {'neither values nor a range' if each.values is None else 'both values and a range'}",
+            "write `values: […]`, or `range: […, …]` with a scale",
+            path,
+        )
+        return
+    if each.range is None:
+        if each.scale is not None:
+            yield Finding("P183", "a list of values has no scale", "remove it", f"{path}.scale")
+        return
+    low, high = each.range
+    if not low < high:
+        ends = f"[{high:g}, {low:g}]" if high < low else "values: […]"
+        yield Finding(
+            "P183",
+            f"the range begins at {low:g} and ends at {high:g}",
+            f"write {ends}" if high < low else f"write {ends} instead",
+            f"{path}.range",
+        )
+    elif each.scale is None:
+        yield Finding(
+            "P183",
+            f"the range of {each.key} has no scale: between {low:g} and {high:g}, which values are equally likely?",
+            "set scale to log (rates, norms) or linear",
+            path,
+        )
+    elif each.scale == "log" and not low > 0:
+        yield Finding(
+            "P183",
+            f"a range on a log scale begins above 0, not at {low:g}",
+            "raise its beginning, or set scale to linear",
+            f"{path}.range",
+        )
+
+
+def check_budget(recipe: Recipe) -> Iterator[Finding]:
+    """The budget leaves one run something to learn with."""
+    tuning, budget = recipe.tuning, recipe.budget
+    if tuning is None or budget.epsilon == "auto":
+        return
+    from dprecipe.privacy import gdp
+    from dprecipe.privacy.tuning.plan import base_budget, total_epsilon
+    from dprecipe.privacy.tuning.runs import make_runs
+
+    runs = make_runs(*tuning.runs.selection)
+    try:
+        base = base_budget(budget.epsilon, budget.delta, runs).epsilon
+    except ValueError:
+        base = 0.0
+    if base < MIN_BASE:
+        needed = 1.001 * total_epsilon(gdp.mu_for(MIN_BASE, budget.delta), budget.delta, runs)
+        needed = math.ceil(needed * 1000) / 1000
+        number = "count" if tuning.runs.kind == "fixed" else "mean"
+        yield Finding(
+            "P186",
+            f"of ε = {budget.epsilon:g} for all runs, one run would have ε = {base:.2g}: below {MIN_BASE:g} it learns "
+            "next to nothing",
+            f"raise budget.epsilon to {needed:g} or more, or lower tuning.runs.{number}",
+            "budget.epsilon",
+        )
+
+
+def check_candidates(
+    recipe: Recipe, attachments: Iterable[tuple[str, str]], check: Callable[[Recipe, Attachments], list[Finding]]
+) -> list[Finding]:
+    """Every candidate makes a recipe without an error, and no other events than those of the others.
+
+    `check`: what a recipe of one run is checked by. What is still `auto` is set to 1: events are compared with each
+    other, not accounted.
+    """
+    if recipe.tuning is None:
+        return []
+    attached, ones = tuple(attachments), dict.fromkeys(list_unsolved(recipe), 1)
+    findings: dict[str, Finding] = {}
+    nominal = _plan_events(trial_recipe(recipe, {}, ones), attached)
+    for index, point in list_points(recipe.tuning):
+        path = f"tuning.over.{index}"
+        if findings and len(point) > 1:
+            break  # of combinations there is more to say where every value is right by itself
+        finding = _check_point(recipe, point, ones, nominal, attached, check)
+        if finding is not None:
+            findings.setdefault(path, replace(finding, path=path))
+    return list(findings.values())
+
+
+def find_other_events(
+    recipe: Recipe, solved: Mapping[str, float | int], events: Sequence[Charge], attachments: Attachments
+) -> list[Finding]:
+    """Candidates whose run has other events than `events`, those that were solved for."""
+    if recipe.tuning is None:
+        return []
+    findings: dict[str, Finding] = {}
+    for index, point in ((0, {}), *list_points(recipe.tuning)):
+        path = f"tuning.over.{index}"
+        finding = _check_point(recipe, point, solved, tuple(events), attachments, lambda trial, attached: [])
+        if finding is not None:
+            findings.setdefault(path, replace(finding, path=path))
+    return list(findings.values())
+
+
+def check_point(recipe: Recipe, tuned: Plan, point: Point) -> list[Finding]:
+    """Why a run with these values is not the mechanism that the tuned plan was solved for."""
+    attached = tuned.source.attachments
+    finding = _check_point(recipe, point, tuned.solved, tuned.room.events, attached, lambda trial, attached: [])
+    return [] if finding is None else [replace(finding, path="tuning.over")]
+
+
+def check_chosen(recipe: Recipe, tuned: Plan, chosen: Point) -> list[Finding]:
+    """Why no run of a tuned plan can have drawn these values."""
+    block = recipe.tuning
+    if block is None:
+        return [Finding("P182", "the recipe tunes nothing", "remove what was chosen", "")]
+    if set(chosen) != {each.key for each in block.over}:
+        return [Finding("P182", "other keys were chosen than tuning.over has", "give each of its keys", "tuning.over")]
+    wrong = next((index for index, each in enumerate(block.over) if not may_draw(each, chosen[each.key])), None)
+    if wrong is not None:
+        key = block.over[wrong].key
+        return [Finding("P182", f"no run draws this value of {key}", "give one that it has", f"tuning.over.{wrong}")]
+    return check_point(recipe, tuned, chosen)
+
+
+def list_assumptions(recipe: Recipe) -> Iterator[Assumption]:
+    """What the bound of the best of several runs presumes."""
+    if recipe.tuning is None:
+        return
+    if recipe.tuning.runs.kind != "fixed":
+        yield Assumption(
+            "tuning_runs", "the number of runs is drawn in secret before the first of them, and stays secret", "code"
+        )
+    yield Assumption(
+        "tuning_draws",
+        "every run draws its values from the public distribution of the recipe, independently of the others; its "
+        "randomness is its own",
+        "code",
+    )
+    yield Assumption(
+        "tuning_score",
+        "runs are compared by what they release and public records alone, at their end; ties are broken at random",
+        "code",
+    )
+    yield Assumption(
+        "tuning_secrecy",
+        "nothing of the other runs is seen outside private/: no score, no weights, not how long they took; no run was "
+        "broken off, or done again, for what it showed",
+        "declaration",
+    )
+
+
+def list_unsolved(recipe: Recipe) -> list[str]:
+    """The paths of the values that are `auto`, without the budget's."""
+    training = recipe.training
+    values = {
+        **recipe.mechanism.solvable,
+        "training.epochs": training.epochs,
+        "training.steps": training.steps,
+    }
+    return [path for path, value in values.items() if value == "auto"]
+
+
+def _check_point(
+    recipe: Recipe,
+    point: Point,
+    solved: Mapping[str, float | int],
+    nominal: tuple[Charge, ...] | None,
+    attachments: Attachments,
+    check: Callable[[Recipe, Attachments], list[Finding]],
+) -> Finding | None:
+    """Why a point can't be one of the runs, without a path."""
+    shown = ", ".join(f"{key} = {value}" for key, value in point.items())
+    try:
+        trial = trial_recipe(recipe, point, {path: value for path, value in solved.items() if path not in point})
+    except PointError as error:
+        return Finding("P182", f"{shown} makes no recipe: {error}", "correct the key or its values")
+    wrong = next((finding for finding in check(trial, attachments) if finding.is_error), None)
+    if wrong is not None:
+        return Finding("P182", f"{shown} makes no recipe: {wrong.code}, {wrong.message}", wrong.remedy)
+    events = _plan_events(trial, attachments)
+    if nominal is None or events is None or events == nominal:
+        return None
+    return Finding(
+        "P181",
+        f"a run with {shown} has other events than the others: what it costs would depend on what it draws, and the "
+        "bound is for runs that are all the same mechanism",
+        "remove it from tuning.over, and give it one value; keys that leave noise, sampling and length as they are can "
+        "be tuned",
+    )
+
+
+def _plan_events(trial: Recipe, attachments: Attachments) -> tuple[Charge, ...] | None:
+    """The events of one run; None where its account refuses it."""
+    try:
+        account = mechanism_of(trial.mechanism.kind).account
+        return account.plan(trial.mechanism, Facts.of(trial, attachments)).plan.events
+    except PlanRefused:
+        return None

@@ -1,0 +1,27 @@
+"""A tuned run in words, for people: how many runs there are, what they try."""
+
+from __future__ import annotations
+
+from dprecipe.language.tuning import Candidates, Tuning
+from dprecipe.language.words import join_with_or
+
+
+def describe_runs(block: Tuning) -> str:
+    """The number of runs, and how likely one alone is."""
+    from dprecipe.privacy.tuning.runs import chance_of_one, make_runs
+
+    if block.runs.kind == "fixed":
+        return f"{block.runs.count}, which is no secret"
+    name, mean, shape = block.runs.selection
+    shown = "truncated negative binomial" if name == "negative_binomial" else "Poisson"
+    more = "" if shape is None else f", shape {shape:g}"
+    one = chance_of_one(make_runs(name, mean, shape))
+    return f"{mean:g} expected ({shown}{more}; one alone with a chance of {one:.2g}), drawn in secret"
+
+
+def describe_candidates(each: Candidates) -> str:
+    """A key, and what it may be."""
+    if each.values is not None:
+        return f"{each.key}: {join_with_or([str(value) for value in each.values])}"
+    low, high = each.range or (0.0, 0.0)
+    return f"{each.key}: {low:g} to {high:g}, on a {each.scale} scale"
