@@ -90,4 +90,6 @@ def estimate_scale(
     n = max(units, 1.0)
     mean = np.clip(noisy[0] / n, -1.0, 1.0)
     variance = np.clip(1.0 + noisy[1] / n - mean**2, MAX_GROWTH**-2, 1.0)
-    return bounds.middle + bounds.half * mean, bounds.half * np.sqrt(variance)
+    # the middle and half of the width may add up to a little more than the upper bound
+    scaled = np.clip(bounds.middle + bounds.half * mean, bounds.low, bounds.high)
+    return scaled, bounds.half * np.sqrt(variance)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dprecipe.data.paid.bounds import ColumnBounds
-from dprecipe.data.paid.constants import ItemConstants, StageConstants
+from dprecipe.data.paid.constants import ItemConstants, MomentConstants, StageConstants
 from dprecipe.data.paid.release import (
     PrivateRows,
     release_count,
@@ -205,6 +205,18 @@ def test_explained_keeps_few_components_and_the_declared_width() -> None:
     assert constants.matrix.shape == (5, 4)
     assert [bool(column.any()) for column in constants.matrix.T] == [True, True, False, False]
     assert constants.eigenvalues[2:] == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_mean_at_a_bound_is_released_whatever_the_bounds_round_to(end: int) -> None:
+    """A mean beyond its bound by rounding would be refused after the noise was drawn, and the budget lost."""
+    rng = np.random.default_rng(0)
+    for run in range(200):
+        low = round(float(rng.normal(0, 5)), 2)
+        ends = (low, low + round(float(rng.uniform(0.1, 5)), 3))
+        rows = private([[ends[end]]] * 20)
+        constants = release_moments(rows, bounds(1, *ends), 10.0, 0.01, 1.0, stream(run))
+        assert isinstance(constants, MomentConstants) and constants.mean == pytest.approx((ends[end],))
 
 
 def test_quantiles_that_meet_give_way_to_the_bounds() -> None:
