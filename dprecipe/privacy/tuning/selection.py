@@ -90,7 +90,8 @@ def _mixture(curve: HockeyStick, a_N: Array, b_N: Array) -> ShiftMixture:
     shifts = np.log(weights[some]) - np.log(v[some]) + SLACK
     reach = float(curve.epsilons[-1] - curve.epsilons[0])
     shifts = np.maximum(shifts, -2 * reach)  # a larger shift is safe, and so far beyond the curve's end all are alike
-    step = max(reach / _STEPS, float(curve.epsilons[-1] + min(shifts.max(), LARGEST)) / _MAX_STEPS)
+    farthest = min(float(shifts.max(initial=-LARGEST)), LARGEST)  # there may be no line but the constant
+    step = max(reach / _STEPS, (float(curve.epsilons[-1]) + farthest) / _MAX_STEPS)
     # so large a shift that one run's δ there is hardly below 1
     apart = shifts > min(LARGEST, _MAX_STEPS * step)
     constant += float(weights[some][apart].sum())

@@ -125,6 +125,12 @@ def test_more_runs_cost_more_and_more_private_runs_less() -> None:
     assert by_mu == sorted(by_mu)
 
 
+@pytest.mark.parametrize("count", [5, 30, 1000])
+def test_a_run_that_tells_everything_has_a_bound_all_the_same(count: int) -> None:
+    """Every share of Q is one of all of Q': no line falls."""
+    assert selected(30.0, FixedRuns(count)).at(np.array([0.0, 1.0])) == pytest.approx([1.0, 1.0])
+
+
 def test_mass_at_an_infinite_loss_counts_as_often_as_there_are_runs() -> None:
     curve = HockeyStick(np.array([-1.0, 1.0]), np.array([1 - math.exp(-1) + 1e-4, 1e-4]))
     best = best_of_runs(curve, curve, NegativeBinomialRuns(1.0, 0.1))
