@@ -31,7 +31,7 @@ from dprecipe.data.paid.quantiles import draw_quantile, rank_values
 from dprecipe.data.paid.rows import PART_ROWS, ReadRows, UnitRows
 from dprecipe.data.paid.schema import DpCategories, DpPca, ItemStep, item_columns
 from dprecipe.noise.entropy import Stream
-from dprecipe.noise.lattice import add_gaussian
+from dprecipe.noise.lattice import add_gaussian, lattice_spacing
 
 NARROWEST = 2.0**-20
 """Released quantiles that are closer than this part of their bounds give way to the bounds."""
@@ -148,8 +148,10 @@ def release_items(
     counts = items.count_items(split_texts, private.rows, step.max_items, key)
     noisy = add_gaussian(items.whole_counts(counts), items.COUNT_BITS, scale, stream)
     released: list[list[tuple[float, bytes, str]]] = [[] for _ in names]
+    # what is accounted is the chance that the number itself reaches the threshold; rounding moves it by less than this
+    rounding = max(lattice_spacing(scale), 2.0**-items.COUNT_BITS)
     for (column, text), count in zip(counts, noisy.tolist(), strict=True):
-        if count >= threshold:
+        if count >= threshold + rounding:
             released[column].append((-count, text.encode(), text))
     chosen = [sorted(column)[: step.width] for column in released]
     return ItemConstants(

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from dprecipe.data.paid import items
 from dprecipe.data.paid.bounds import ColumnBounds
 from dprecipe.data.paid.constants import ItemConstants, MomentConstants, StageConstants
 from dprecipe.data.paid.release import (
@@ -26,7 +27,9 @@ from dprecipe.data.paid.release import (
 )
 from dprecipe.data.paid.rows import UnitRows
 from dprecipe.data.paid.schema import DpCategories, DpPca, DpVocabulary
+from dprecipe.noise.draws import draw_gaussian
 from dprecipe.noise.entropy import Secrets, Stream
+from dprecipe.noise.lattice import lattice_spacing
 
 RUNS = [pytest.param(250, id="quick"), pytest.param(10_000, id="long", marks=pytest.mark.slow)]
 
@@ -230,6 +233,23 @@ def test_quantiles_that_meet_give_way_to_the_bounds() -> None:
 def items_of(constants: StageConstants) -> tuple[tuple[str, ...], ...]:
     assert isinstance(constants, ItemConstants)
     return constants.items
+
+
+def test_rounding_lifts_no_item_over_the_threshold() -> None:
+    """The leak that is accounted is that of the number before it is rounded to the noise's lattice."""
+    step, rows, scale = DpCategories(columns=("city",), width=9), private([], city=["Ghent"]), 300.0
+    lifted = 0
+    for run in range(20):
+        source = stream(run, 7)
+        source.words(items.KEY_BYTES // 8)
+        number = 1.0 + scale * float(draw_gaussian(source, 1)[0])
+        spacing = lattice_spacing(scale)
+        rounded = round(number / spacing) * spacing
+        if 0 < number < rounded:
+            lifted += 1
+            found = release_items(step, rows, scale, (number + rounded) / 2, stream(run, 7))
+            assert found.items == ((),)
+    assert lifted > 2
 
 
 def test_items_are_in_the_order_of_their_text_and_at_most_the_width() -> None:
