@@ -27,6 +27,7 @@ MAX_SHAPE = 100.0
 """Beyond it a truncated negative binomial distribution is hardly told from Poisson's."""
 MIN_GAMMA = 1e-12
 _MAX_DRAW = 10**8
+_FAINTEST = 1e-290
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,12 @@ class NegativeBinomialRuns:
     def chances(self) -> Iterator[float]:
         """P[K = 0], P[K = 1], …"""
         yield 0.0
-        chance = self.mean * self.gamma ** (1 + self.shape)
+        log_first = math.log(self.mean) + (1 + self.shape) * math.log(self.gamma) - math.lgamma(1 + self.shape)
+        chance = 0.0
         for k in itertools.count(1):
+            if chance < _FAINTEST:  # a product that began in the denormals, or at 0, would stay wrong
+                log_ratio = math.lgamma(k + self.shape) - math.lgamma(k + 1) + (k - 1) * math.log1p(-self.gamma)
+                chance = math.exp(log_first + log_ratio)
             yield chance
             chance *= (1 - self.gamma) * (k + self.shape) / (k + 1)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dprecipe.noise.entropy import Secrets
 from dprecipe.privacy.tuning.runs import (
@@ -61,6 +62,14 @@ def test_chances_mean_generating_function_and_density_agree(runs: RunDistributio
         powers = s ** np.maximum(k - 1.0, 0.0)
         assert float(runs.density(np.array(1 - s), np.array(s))) == pytest.approx(chances @ (k * powers), rel=1e-9)
         assert float(runs.generate(np.array(s))) == pytest.approx(chances @ (s**k), rel=1e-9, abs=1e-15)
+
+
+def test_chances_that_begin_below_all_doubles_rise_again() -> None:
+    """At 0 for good, no number would ever be drawn but the largest."""
+    runs = NegativeBinomialRuns.with_mean(100.0, 1e6)
+    chances = list(itertools.islice(runs.chances(), 3001))
+    for k in (2000, 2500, 3000):
+        assert math.log(chances[k]) == pytest.approx(float(stats.nbinom.logpmf(k, runs.shape, runs.gamma)), rel=1e-9)
 
 
 def test_gamma_of_a_mean_is_the_librarys() -> None:
