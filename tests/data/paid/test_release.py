@@ -219,7 +219,8 @@ def test_a_mean_at_a_bound_is_released_whatever_the_bounds_round_to(end: int) ->
         ends = (low, low + round(float(rng.uniform(0.1, 5)), 3))
         rows = private([[ends[end]]] * 20)
         constants = release_moments(rows, bounds(1, *ends), 10.0, 0.01, 1.0, stream(run))
-        assert isinstance(constants, MomentConstants) and constants.mean == pytest.approx((ends[end],))
+        assert isinstance(constants, MomentConstants)
+        assert constants.mean == pytest.approx((ends[end],))
 
 
 def test_quantiles_that_meet_give_way_to_the_bounds() -> None:
