@@ -148,7 +148,10 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "another field": (lambda p: p["mechanism"].update(clipping=None), "mechanism.clipping: a certificate has no such"),
     "a number of its own": (lambda p: p["mechanism"].update(at_half=0.5), "mechanism.at_half: the events cost"),
     "a constant of its own": (lambda p: p["mechanism"].update(deviation=5.0), "mechanism.deviation: the certificate"),
-    "a check of another": (lambda p: p["checks"][0].update(id="one_vote"), "checks: weights_bounded is missing"),
+    "a check of another": (
+        lambda p: p["checks"][0].update(id="vote_sensitivity"),
+        "checks: weights_bounded is missing",
+    ),
     "a check reworded": (lambda p: p["checks"][0].update(text="it holds"), "checks.0.text"),
     "an event of another": (lambda p: p["events"]["run_length"][0].update(kind="gaussian"), "events.run_length.0"),
     "another kind": (lambda p: p["mechanism"].update(kind="dpsgd"), "mechanism.noise: it is missing"),

@@ -286,7 +286,7 @@ def test_votes_of_another_ensemble_are_declared(plans: Any, publish: Any, tmp_pa
     facts = stated(publish(tmp_path / "run", plan, checks=checks))
     assert facts.claim.unit.enforced_by.startswith("declared")
     assert facts.mechanism.voting.teachers_from == "file"
-    with pytest.raises(CertificateInvalid, match="votes_add_up is missing"):
+    with pytest.raises(CertificateInvalid, match="vote_counts is missing"):
         verify(publish(tmp_path / "other", plan))
 
 

@@ -96,8 +96,8 @@ def checked_once(plan: Plan) -> None:
     program.checks.noise_scale = lambda plan: noise_scale  # type: ignore[assignment]
     teachers = program.teachers_of(plan)
     if teachers.model is not None:
-        check_one_vote = program.checks.check_one_vote(program.lesson_of(plan, teachers), device)
-        program.checks.check_one_vote = lambda lesson, device: check_one_vote  # type: ignore[assignment]
+        check_vote_sensitivity = program.checks.check_vote_sensitivity(program.lesson_of(plan, teachers), device)
+        program.checks.check_vote_sensitivity = lambda lesson, device: check_vote_sensitivity  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

@@ -91,11 +91,13 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
             # behind it.
             Assumption(
                 "parts",
-                f"each {unit} is dealt to one of {teachers.count} parts by a hash{named} under a fresh, secret key: at "
-                "random, independently of the others",
+                f"a hash{named} under a fresh, secret key assigns each {unit} to one of {teachers.count} parts, at "
+                "random and independently of the others",
                 "code",
             ),
-            Assumption("one_vote", f"each teacher learns from its own part alone: one {unit} moves one vote", "test"),
+            Assumption(
+                "vote_sensitivity", f"each teacher learns only from its own part: one {unit} changes one vote", "test"
+            ),
         )
         if teachers.identity is not None:
             stability = f"which records share a {_identity(spec, facts)} does not depend on other records"
@@ -106,13 +108,15 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
                 )
             ensemble = (*ensemble, Assumption("identity", stability, "declaration"))
     else:
-        votes = f"the votes are of {teachers.count} teachers of disjoint parts: one {unit} moves one vote on a query"
-        ensemble = (Assumption("one_vote", votes, "declaration"),)
+        votes = (
+            f"the votes are of {teachers.count} teachers with disjoint parts: one {unit} changes one vote on a query"
+        )
+        ensemble = (Assumption("vote_sensitivity", votes, "declaration"),)
     selected = (
         ()
         if spec.selection is None
         else (
-            Assumption("filter", "the run stops at a limit that was set in advance, whatever was answered", "code"),
+            Assumption("filter", "the run stops at a limit that was set in advance, whatever the answers are", "code"),
             Assumption("selection", "checks of the votes use Gaussian noise of their own", "code"),
         )
     )
@@ -120,8 +124,8 @@ def _assumptions(spec: Pate, facts: Facts) -> tuple[Assumption, ...]:
         *ensemble,
         Assumption("noise", f"independent {family} noise is added to every count before a class is chosen", "code"),
         *selected,
-        Assumption("replay", "a query that comes again gets the answer that was paid for", "code"),
-        Assumption("student", "the student learns from public records and released labels alone", "test"),
+        Assumption("replay", "a repeated query gets the answer that was already paid for", "code"),
+        Assumption("student", "the student learns only from public records and released labels", "test"),
         Assumption("queries", "data.public is public, and was chosen without looking at data.train", "declaration"),
         Assumption("size", f"the number of units, {facts.size}, is public", "declaration"),
         Assumption(

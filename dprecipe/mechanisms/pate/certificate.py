@@ -33,29 +33,30 @@ from dprecipe.privacy.events import Charge, Event
 
 CHECKS = {
     **NOISE_SCALE,
-    "parts_disjoint": "each unit goes to one teacher, and none to another when units are added, removed or renamed",
-    "one_vote": "a record that is replaced or removed changes the votes of its own teacher alone",
+    "parts_disjoint": "each unit goes to one teacher, and to the same one after other units are added, removed or "
+    "renamed",
+    "vote_sensitivity": "replacing or removing a record changes only the votes of its own teacher",
 }
 CHECKS_OF_A_FILE = {
     **NOISE_SCALE,
-    "votes_add_up": "on every query each teacher votes once, for one of the declared classes",
+    "vote_counts": "each teacher votes once on every query, for one of the declared classes",
 }
-"""Of teachers that were trained elsewhere: there is nothing of theirs to be tried."""
+"""For votes from a file: teachers trained elsewhere can't be checked."""
 
 
 class InteractionFacts(Block):
-    """How a student took part in the choice of what is answered."""
+    """How a student took part in choosing which queries are answered."""
 
     rounds: PositiveInt
-    threshold: PositiveFloat = Field(description="in votes beyond what the student expects")
-    confidence: Probability = Field(description="above it the student's own prediction is the label")
+    threshold: PositiveFloat = Field(description="votes above those that the student predicts")
+    confidence: Probability = Field(description="above it, the student's own prediction is the label")
 
 
 class VotingFacts(Block):
-    """Who voted, on how much, and what decided which queries were answered."""
+    """The teachers, the number of queries, and what decided which of them were answered."""
 
     teachers: PositiveInt
-    teachers_from: Literal["recipe", "file"] = Field(description="`file`: trained elsewhere, their votes were read")
+    teachers_from: Literal["recipe", "file"] = Field(description="`file`: trained elsewhere, votes read from a file")
     partition: Sentence
     classes: PositiveInt
     aggregator: Word
@@ -64,13 +65,13 @@ class VotingFacts(Block):
         description="standard deviation of the check's noise, in votes; null: there is no check"
     )
     interaction: InteractionFacts | None
-    queries_planned: PositiveInt = Field(description="the most that are put")
-    queries_charged: NonNegativeInt = Field(description="put, or lost in a crash")
-    answers_planned: PositiveInt = Field(description="the most that are answered")
+    queries_planned: PositiveInt = Field(description="queries, at most")
+    queries_charged: NonNegativeInt = Field(description="asked, or lost in a crash")
+    answers_planned: PositiveInt = Field(description="answers, at most")
     answers_charged: NonNegativeInt = Field(description="answered, or lost in a crash")
     filter: PositiveFloat | None = Field(
-        description="most that Σ μ² of the votes may come to, and what the run is charged whatever was answered; null: "
-        "how much is answered was known in advance"
+        description="limit on Σ μ² of the votes, which the run is charged whatever was answered; null: the number of "
+        "answers was known in advance"
     )
 
 

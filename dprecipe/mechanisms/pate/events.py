@@ -185,13 +185,13 @@ class SanitisedCost(VotesEvent):
         return sanitise.cost_curve(orders, self.beta, self.noise_multiplier, self.scale_multiplier)
 
     def cross_check(self) -> Question:
-        from dprecipe.mechanisms.pate.theory import sanitise_again
+        from dprecipe.mechanisms.pate.theory import sanitise_recheck
 
         return RenyiCurve(
-            lambda orders: sanitise_again.renyi_divergences(
+            lambda orders: sanitise_recheck.renyi_divergences(
                 self.beta, self.noise_multiplier, self.scale_multiplier, orders
             ),
-            sanitise_again.max_order(self.beta),
+            sanitise_recheck.max_order(self.beta),
         )
 
     def describe_sensitivity(self) -> str:

@@ -22,7 +22,7 @@ class TeacherTraining(Block):
     """How each teacher learns its part by gradient steps. Exactly one of `epochs` and `steps`."""
 
     epochs: PositiveFloat | None = Field(
-        None, description="passes over a part of average size: as many steps for a small part as for a large one"
+        None, description="passes over a part of average size; every teacher takes the same number of steps"
     )
     steps: PositiveInt | None = Field(None, description="updates of each teacher")
     batch_size: PositiveInt = Field(32, description="records in one update")
@@ -36,7 +36,7 @@ class VotesFile(Block):
     array: Text = Field(
         "votes", description="name of the array: counts (queries, classes), or the class each teacher votes for"
     )
-    records: Records | None = Field(None, description="[first, end): the rows that are of `data.public`, in its order")
+    records: Records | None = Field(None, description="[first, end): the rows for `data.public`, in its order")
 
 
 class Teachers(Block):
@@ -44,7 +44,7 @@ class Teachers(Block):
 
     count: Annotated[int, Field(ge=2, le=MAX_TEACHERS)] = Field(description="N, the number of teachers")
     identity: Text | None = Field(
-        None, description="column that names a record for good; else its number in the source does"
+        None, description="column that identifies a record permanently; default: its number in the source"
     )
     model: Model | None = None
     training: TeacherTraining | None = Field(None, description="of teachers that learn by gradient steps")
@@ -62,12 +62,12 @@ class Interaction(Block):
     """How the student takes part from the second round on: what it and the teachers agree on is not asked for."""
 
     rounds: Annotated[int, Field(ge=2, le=100)] = Field(
-        2, description="parts of the queries; after each the student is trained on all answers so far"
+        2, description="number of rounds; after each, the student is trained on all answers so far"
     )
     threshold: PositiveFloat | None = Field(
-        None, description="how far the votes must exceed what the student expects; `selection.threshold` when left out"
+        None, description="votes above those that the student predicts; default: `selection.threshold`"
     )
-    confidence: Fraction = Field(0.95, description="above it the student's own prediction becomes a label, for free")
+    confidence: Fraction = Field(0.95, description="above it, the student's own prediction becomes a label, at no cost")
 
 
 class LnMax(Block):
@@ -107,10 +107,8 @@ Aggregator = Annotated[LnMax | GnMax | ConfidentGnMax | InteractiveGnMax, Field(
 class Queries(Block):
     """How much the teachers are asked."""
 
-    max: SolvableInt = Field(
-        description="most queries that are put to the teachers; `auto`: as many as the budget holds"
-    )
-    answers: PositiveInt | None = Field(None, description="most queries that are answered, where not every one is")
+    max: SolvableInt = Field(description="queries, at most; `auto`: as many as fit the budget")
+    answers: PositiveInt | None = Field(None, description="answers, at most, if not every query is answered")
 
 
 class SmoothSensitivity(Block):
@@ -125,7 +123,7 @@ class SmoothSensitivity(Block):
         description="standard deviation of the noise of the sensitivity's logarithm, over β"
     )
     delta: Annotated[float, Field(gt=0, le=0.01)] = Field(
-        1e-6, description="chance that a noise exceeds its allowance; the statement's δ gains twice it"
+        1e-6, description="probability that a noise exceeds its allowance; adds twice as much to the statement's δ"
     )
 
 
@@ -138,9 +136,9 @@ class Pate(Block):
     queries: Queries
     analysis: Literal["data_independent", "data_dependent"] = Field(
         "data_independent",
-        description="`data_dependent`: also work out what these votes cost, for a report that stays in `private/`",
+        description="`data_dependent`: also compute the cost of these votes, for a report in `private/`",
     )
-    sanitize: SmoothSensitivity | None = Field(None, description="publish the data-dependent ε too; it costs privacy")
+    sanitize: SmoothSensitivity | None = Field(None, description="publish the data-dependent ε too; this costs privacy")
 
     @property
     def solvable(self) -> dict[str, float | int | Auto]:

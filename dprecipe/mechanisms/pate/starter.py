@@ -6,9 +6,9 @@ _DATA = {
     "digits": """\
 data:
   # 1,797 real handwritten digits that come with dprecipe; every fifth is in `test`, the others are split here.
-  # So few make 25 teachers, who can't hide a vote as 250 can: hence an ε that shows the machinery and protects little.
-  train: {source: digits, split: train, records: [0, 1000]}       # private: dealt to the teachers
-  public: {source: digits, split: train, records: [1000, 1438]}   # what the teachers are asked about; no label is read
+  # They are enough for 25 teachers, too few to hide a vote well: this ε is for a demonstration and protects little.
+  train: {source: digits, split: train, records: [0, 1000]}       # private: divided among the teachers
+  public: {source: digits, split: train, records: [1000, 1438]}   # the teachers vote on these; no label is read
   test: {source: digits, split: test, access: public}             # public: its accuracy may be published
   size: 1000                 # number of training records; declared, and treated as public
   unit: record               # who is protected: one record
@@ -17,7 +17,7 @@ data:
 data:
   # Images and labels in the format of MNIST, plain or gzipped; paths are relative to --data-root.
   train: {source: idx, images: train-images-idx3-ubyte.gz, labels: train-labels-idx1-ubyte.gz}    # private
-  # What the teachers are asked about, and the student learns from; no label is read.
+  # The teachers vote on these, and the student learns from them; no label is read.
   public: {source: idx, images: t10k-images-idx3-ubyte.gz, records: [0, 9000]}
   test:
     source: idx
@@ -28,32 +28,32 @@ data:
   size: 60000                # number of training records; declared, and treated as public
   unit: record               # who is protected: one record
   preprocess:
-    - scale: {mean: 0.1307, std: 0.3081}     # constants that are public knowledge, never measured
+    - scale: {mean: 0.1307, std: 0.3081}     # public constants, never measured
 """,
     "npz": """\
 data:
   # Arrays in NumPy archives; paths are relative to --data-root.
-  train: {source: npz, path: train.npz, shape: [20], classes: 2}    # private: dealt to the teachers
-  public: {source: npz, path: public.npz, shape: [20]}    # what the teachers are asked about; no label is read
+  train: {source: npz, path: train.npz, shape: [20], classes: 2}    # private: divided among the teachers
+  public: {source: npz, path: public.npz, shape: [20]}    # the teachers vote on these; no label is read
   test: {source: npz, path: test.npz, shape: [20], classes: 2, access: public}
   size: 10000                # number of training records; declared, and treated as public
   unit: record               # who is protected: one record
   preprocess:
-    - clip_features: {norm: 1.0}    # shrink each record to at most this length
+    - clip_features: {norm: 1.0}    # shorten each record's features to at most this norm
 """,
 }
 
 _TABLE = """\
 data:
   # Tables; paths are relative to --data-root. Ranges and categories are declared, never measured.
-  train:                     # private: dealt to the teachers
+  train:                     # private: divided among the teachers
     source: &SOURCE
     path: train.&SOURCE
     columns:
       age: {kind: numeric, min: 0, max: 120}
       colour: {kind: category, values: [red, green, blue]}
     label: {column: outcome, values: ["no", "yes"]}
-  public:                    # what the teachers are asked about, and the student learns from; no label is read
+  public:                    # the teachers vote on these, and the student learns from them; no label is read
     source: &SOURCE
     path: public.&SOURCE
     columns:
@@ -62,7 +62,7 @@ data:
   size: 10000                # number of training records; declared, and treated as public
   unit: record               # or {column: user_id, max_records: 8}: all records of a user
   preprocess:
-    - one_hot: {}            # every category column to indicators
+    - one_hot: {}            # turns every category column into indicators
 """
 
 _FOREST = "{kind: random_forest, trees: 50}"
@@ -71,24 +71,24 @@ _NETWORK = """\
     training: {epochs: 30, batch_size: 24, optimizer: {kind: adam, lr: 0.001}}"""
 
 _GNMAX = """\
-    kind: gnmax              # answers every query; confident_gnmax answers where the teachers agree
-    noise: {family: gaussian, multiplier: auto}    # in votes; auto: solved, so that all answers just fit the budget
+    kind: gnmax              # answers every query; confident_gnmax only those on which the teachers agree
+    noise: {family: gaussian, multiplier: auto}    # in votes; auto: solved so that all answers fit the budget
 """
 
 _CONFIDENT = """\
-    kind: confident_gnmax    # answers where the teachers agree; gnmax and lnmax answer every query
-    noise: {{family: gaussian, multiplier: auto}}    # in votes; auto: solved, so that all queries just fit the budget
+    kind: confident_gnmax    # answers only if the teachers agree; gnmax and lnmax answer every query
+    noise: {{family: gaussian, multiplier: auto}}    # in votes; auto: solved so that all queries fit the budget
     selection:
-      threshold: {threshold}         # votes for one class that a query needs, after noise
+      threshold: {threshold}         # noisy votes for one class that a query needs
       noise: {{family: gaussian, multiplier: {noise}}}
 """
 
 _STUDENT = """
-training:                    # the student's: it learns from public records and answers alone, and spends nothing
+training:                    # of the student, on public records and answers only: costs no privacy
   steps: {steps}
   batch_size: 32
   optimizer: {{kind: adam, lr: {lr}}}
-  semi_supervised: {{kind: vat, radius: {radius}}}    # learns from public records without an answer, too
+  semi_supervised: {{kind: vat, radius: {radius}}}    # also uses public records without an answer
 """
 
 _TABLE_CHOICES = ("{kind: random_forest}", 250, _FOREST, _CONFIDENT.format(threshold=180, noise=100), 500, "3.0", "")
@@ -135,19 +135,19 @@ def starter_text(source: str, _: str) -> str:
     relation = ", neighbouring: zero_out_one" if "split: train, records:" in data else ""
     return f"""\
 {data}
-model: {student}    # the student's: what is released
+model: {student}    # the student: the model that is released
 
 mechanism:
   kind: pate                 # teachers vote on public records; a student learns from their noisy votes
   teachers:
-    count: {count:<18}# each record is dealt to one of them by chance, and each learns from its own alone
+    count: {count:<18}# each record goes to one of them at random; each learns only from its own records
     model: {model}
   aggregator:
 {aggregator}\
-  queries: {{max: {queries}}}{"":<{11 - len(str(queries))}}# public records that the teachers are asked about
+  queries: {{max: {queries}}}{"":<{11 - len(str(queries))}}# public records that the teachers vote on
 
-budget: {{epsilon: {epsilon}, delta: 1e-6{relation}}}    # the most that may be spent; delta far below 1 / data.size
+budget: {{epsilon: {epsilon}, delta: 1e-6{relation}}}    # delta far below 1 / data.size
 {training}
-runtime: {{device: auto, seed: 0}}       # nothing here can change what is spent
-release: {{report: true, labels: false}}    # labels: publish the answers, too
+runtime: {{device: auto, seed: 0}}       # nothing here changes the privacy cost
+release: {{report: true, labels: false}}    # labels: true also publishes the answers
 """

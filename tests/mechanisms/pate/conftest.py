@@ -13,7 +13,7 @@ import pytest
 from dprecipe.mechanisms.pate.aggregators import aggregator_of
 from dprecipe.mechanisms.pate.train.answers import AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
-from dprecipe.mechanisms.pate.train.spending import Spending
+from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.entropy import Secrets
 from dprecipe.planning.make import plan
@@ -89,11 +89,11 @@ class Booth:
         self.folder.mkdir(exist_ok=True)
         ledger = LedgerWriter(self.folder / "ledger.jsonl", self.plan.digest)
         self.open_ledgers.append(ledger)
-        self.spending = Spending(self.plan, ledger)
+        self.remaining_budget = RemainingBudget(self.plan, ledger)
         answers = AnswersFile(self.folder / "answers.jsonl", ledger.before, *self.counts.shape)
         streams = noise_streams(Secrets(self.seed, ledger.attempt))
         aggregator = aggregator_of(self.plan.room)
-        return Ballot(self.counts, aggregator, self.plan.room.answers, self.spending, streams, answers)
+        return Ballot(self.counts, aggregator, self.plan.room.answers, self.remaining_budget, streams, answers)
 
     def shut(self) -> None:
         for ledger in self.open_ledgers:

@@ -185,7 +185,7 @@ def test_what_is_audited_is_what_runs(aggregator: Aggregator, n: tuple[int, ...]
     ballot = Ballot(counts, aggregator, DRAWS, Paid(), noise_streams(Secrets()), answers)  # type: ignore[arg-type]
     scores = np.tile(EXPECTED, (DRAWS, 1)) if isinstance(aggregator, InteractiveGnMaxAggregator) else None
     ballot.put(range(DRAWS), scores)
-    outcome = np.where(ballot.taught, ballot.outcomes, CLASSES)
+    outcome = np.where(ballot.answered_queries, ballot.outcomes, CLASSES)
     seen = np.bincount(outcome, minlength=CLASSES + 1)
     distribution = distributions(aggregator)[HISTOGRAMS.index(n)]
     kept = distribution * DRAWS >= 5  # rare outcomes together, and not at all where they hardly can be

@@ -63,8 +63,8 @@ def test_killed_runs(tmp_path: Path, digits: Planned, aggregator: str, epsilon: 
     for charge in ledger.charges:
         counted[charge.event.kind] += charge.count
     lines = [json.loads(line) for line in (out / "private" / "answers.jsonl").read_text("utf-8").splitlines()]
-    for taught, kind in ((True, "noisy_max"), (False, "noisy_threshold")):
-        asked = [query for line in lines if line["taught"] is taught for query in line["queries"]]
+    for is_answer, kind in ((True, "noisy_max"), (False, "noisy_threshold")):
+        asked = [query for line in lines if line["is_answer"] is is_answer for query in line["queries"]]
         assert len(asked) == len(set(asked)) <= counted[kind]  # no query twice, none for free
     assert told["draws"] <= counted["noisy_max"] + counted["noisy_threshold"]
     assert 1 + told["killed"] // 2 < ledger.attempts <= 1 + told["killed"]  # one may be killed in its very first line

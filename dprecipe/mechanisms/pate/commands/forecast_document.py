@@ -1,4 +1,4 @@
-"""What a forecast says: costs, where a run ends, the tables, and all of it as the document `dprecipe.votes/v1`."""
+"""A forecast: costs, the expected end of a run, the tables, and the document `dprecipe.votes/v1` of all of them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where a run is expected to end, as means. `reason`: `filter`, it holds no more; `answers`, there are as many as
-    were asked for; `queries`, all were put. `held` is how many queries the filter alone would let through."""
+    """Where a run is expected to end, on average. `reason`: `filter`, its limit is reached; `answers`, as many as
+    planned; `queries`, all were asked. `max_queries`: how many queries fit the filter alone; None: no filter."""
 
     queries: float
     answers: float
     reason: str
-    held: float | None
+    max_queries: float | None
 
 
 @dataclass(frozen=True, slots=True)

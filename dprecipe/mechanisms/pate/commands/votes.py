@@ -131,7 +131,9 @@ def _ends(stop: Stop) -> str:
     if stop.reason == "answers":
         return f"{after}: that is all that was asked for"
     allowed = (
-        "" if stop.held is None or stop.held < 1.01 * stop.queries else f"; the filter holds about {stop.held:,.0f}"
+        ""
+        if stop.max_queries is None or stop.max_queries < 1.01 * stop.queries
+        else f"; the filter holds about {stop.max_queries:,.0f}"
     )
     return f"{after}: all of these are put{allowed}"
 

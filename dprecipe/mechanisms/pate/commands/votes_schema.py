@@ -18,7 +18,7 @@ def votes_schema() -> Schema:
         queries=AMOUNT,
         answers=AMOUNT,
         reason={"enum": ["filter", "answers", "queries"]},
-        held=_maybe(AMOUNT) | {"description": "queries that the filter alone would let through; null: no filter"},
+        max_queries=_maybe(AMOUNT) | {"description": "queries that fit the filter alone; null: no filter"},
     )
     release = _object(
         order=POSITIVE,

@@ -27,7 +27,7 @@ from dprecipe.mechanisms.pate.theory import sanitise, vote_analysis, vote_sensit
 from dprecipe.mechanisms.pate.theory.sanitise import Sanitised
 from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
 from dprecipe.mechanisms.pate.train.ballot import Ballot
-from dprecipe.mechanisms.pate.train.spending import Spending
+from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.noise.draws import draw_gaussian
 from dprecipe.noise.entropy import Stream
@@ -92,7 +92,7 @@ def release_sanitised_cost(
     plan: Plan,
     counts_QM: Counts,
     ballot: Ballot,
-    spending: Spending,
+    remaining_budget: RemainingBudget,
     streams: Iterator[Stream],
     path: Path,
     before: Ledger | None,
@@ -113,19 +113,19 @@ def release_sanitised_cost(
         return saved
     chosen, voting = sanitiser_of(plan), voting_of(plan)
     event = SanitisedCost(chosen.smoothness, chosen.value_multiplier, chosen.sensitivity_multiplier)
-    if not spending.holds([Charge(event, 1)]):
+    if not remaining_budget.holds([Charge(event, 1)]):
         return None
     pairs = vote_sensitivity.two_largest(counts_QM)
     value = float(vote_sensitivity.query_cost(*pairs, voting, chosen.order).sum())
     table_ST = vote_sensitivity.local_sensitivities(vote_sensitivity.query_costs(voting, chosen.order))
     log_smooth = vote_sensitivity.log_smooth(vote_sensitivity.at_distances(table_ST, *pairs), chosen.smoothness)
-    paid, published = spending.reserve(event, 1), None
+    paid, published = remaining_budget.reserve(event, 1), None
     if not ballot.lost:
         noisy = sanitise.release_cost(value, log_smooth, chosen, *draw_gaussian(next(streams), 2).tolist())
         # Of a double's last digits some can only come of certain costs: no more digits than noise fills by far.
         published = Sanitised(rounding.round_up(noisy.value), rounding.round_up(noisy.log_sensitivity))
         _save(path, published, paid)
-    spending.settle(event, 1)
+    remaining_budget.settle(event, 1)
     return published
 
 
@@ -143,7 +143,7 @@ def _realised_costs(plan: Plan, counts_QM: Counts, ballot: Ballot) -> dict[str, 
     voting = voting_of(plan)
     planned = vote_analysis.independent_rdp(voting, len(counts_QM), plan.room_as(PatePlan).answers, votes.ORDERS)
     order = conversion.epsilon(votes.ORDERS, planned, plan.budget.delta, "classic").order
-    charged_A = votes.answer_rdp(counts_QM[ballot.taught], voting, [order]).sum(axis=0)
+    charged_A = votes.answer_rdp(counts_QM[ballot.answered_queries], voting, [order]).sum(axis=0)
     if voting.selection is not None:
         charged_A = charged_A + ballot.queries_put * votes.independent_check(voting.selection, [order])
     epsilon = conversion.epsilon([order], charged_A, plan.budget.delta, "classic")

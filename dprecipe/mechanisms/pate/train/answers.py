@@ -36,7 +36,7 @@ class AnswerEntry:
 
     queries: NDArray[np.int64]
     outcomes: Outcomes
-    taught: bool
+    is_answer: bool
     """The outcomes are the teachers' answers, and not those of a check."""
 
 
@@ -70,7 +70,7 @@ class AnswersFile:
         """
         content = {
             "ledger": ledger_head,
-            "taught": entry.taught,
+            "is_answer": entry.is_answer,
             "queries": entry.queries.tolist(),
             "outcomes": entry.outcomes.tolist(),
         }
@@ -89,8 +89,8 @@ class AnswersFile:
         try:
             content = json.loads(line)
             numbers, outcomes = np.array(content["queries"], np.int64), np.array(content["outcomes"], np.int64)
-            head, taught = content["ledger"], content["taught"]
-            sound = numbers.shape == outcomes.shape == (len(numbers),) and isinstance(taught, bool)
+            head, is_answer = content["ledger"], content["is_answer"]
+            sound = numbers.shape == outcomes.shape == (len(numbers),) and isinstance(is_answer, bool)
             sound = sound and bool(((numbers >= 0) & (numbers < queries)).all())
             sound = sound and bool(((outcomes >= NOTHING) & (outcomes < classes)).all())
         except (ValueError, TypeError, KeyError, OverflowError):
@@ -102,7 +102,7 @@ class AnswersFile:
                 "the answers are not of this ledger: what they say would be left out of the certificate",
                 "put the run's own ledger back, or start anew in another folder",
             )
-        return AnswerEntry(numbers, outcomes, taught)
+        return AnswerEntry(numbers, outcomes, is_answer)
 
     def _refused(self, error: OSError) -> RunFailed:
         return RunFailed(

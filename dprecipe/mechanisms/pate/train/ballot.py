@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dprecipe.mechanisms.pate.aggregators import Aggregator, Counts, Scores, choose_class, noise
 from dprecipe.mechanisms.pate.train.answers import PASSED, UNASKED, AnswerEntry, AnswersFile, Outcomes
-from dprecipe.mechanisms.pate.train.spending import Spending
+from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.noise.entropy import Secrets, Stream
 from dprecipe.privacy.events import Charge
 from dprecipe.privacy.ledger import StopReason
@@ -50,7 +50,7 @@ class Ballot:
         counts_QM: Counts,
         aggregator: Aggregator,
         max_answers: int,
-        spending: Spending,
+        remaining_budget: RemainingBudget,
         streams: Iterator[Stream],
         answers: AnswersFile,
     ) -> None:
@@ -59,14 +59,14 @@ class Ballot:
         self._counts_QM = counts_QM
         self._aggregator = aggregator
         self._max_answers = max_answers
-        self._spending = spending
+        self._remaining_budget = remaining_budget
         self._answers = answers
         self._streams = streams
         queries, classes = counts_QM.shape
         self._block = max(1, min(-(-queries // BLOCKS), LARGEST_BLOCK // classes))
         self.outcomes: Outcomes = np.full(queries, UNASKED)
         """Of each query: its label, `NOTHING`, `PASSED` or `UNASKED`."""
-        self.taught: NDArray[np.bool_] = np.zeros(queries, np.bool_)
+        self.answered_queries: NDArray[np.bool_] = np.zeros(queries, np.bool_)
         """Which labels are the teachers' answers; the others are a student's own."""
         self._full = False
         for entry in answers.before:
@@ -80,14 +80,14 @@ class Ballot:
     @property
     def answered(self) -> int:
         """How many the teachers have answered."""
-        return int(self.taught.sum())
+        return int(self.answered_queries.sum())
 
     @property
     def lost(self) -> bool:
         """Whether something was paid for whose outcome a crash has taken."""
         check, answer = self._aggregator.check, self._aggregator.answer
-        checked = 0 if check is None else self._spending.count(check) - self.queries_put
-        return checked > 0 or self._spending.count(answer) > self.answered
+        checked = 0 if check is None else self._remaining_budget.count(check) - self.queries_put
+        return checked > 0 or self._remaining_budget.count(answer) > self.answered
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -120,7 +120,7 @@ class Ballot:
     def _room(self, wanted: int) -> int:
         """How many queries may be put at once, whatever becomes of them."""
         count: int = min(wanted, self._block, self._max_answers - self.answered)
-        while count and not self._spending.holds(self._cost(count, count)):
+        while count and not self._remaining_budget.holds(self._cost(count, count)):
             count //= 2
         return count
 
@@ -132,26 +132,26 @@ class Ballot:
         aggregator = self._aggregator
         if aggregator.check is None:
             return
-        paid = self._spending.reserve(aggregator.check, len(block))
+        paid = self._remaining_budget.reserve(aggregator.check, len(block))
         noise_K = noise(aggregator.check, next(self._streams), len(block))
         passed_K = aggregator.passes(self._counts_QM[block], expected_KM, noise_K)
         outcomes = np.where(passed_K, PASSED, aggregator.unanswered(expected_KM, len(block)))
-        self._record(AnswerEntry(block, outcomes, taught=False), paid)
-        self._spending.settle(aggregator.check, len(block))
+        self._record(AnswerEntry(block, outcomes, is_answer=False), paid)
+        self._remaining_budget.settle(aggregator.check, len(block))
 
     def _answer(self, block: Numbers) -> None:
         event = self._aggregator.answer
         if not len(block):
             return
-        if not self._spending.holds([Charge(event, len(block))]):  # a crash has taken what was meant for them
+        if not self._remaining_budget.holds([Charge(event, len(block))]):  # a crash has taken what was meant for them
             self._full = True
             return
-        paid = self._spending.reserve(event, len(block))
+        paid = self._remaining_budget.reserve(event, len(block))
         counts_KM = self._counts_QM[block]
         noise_KM = noise(event, next(self._streams), counts_KM.size)
         labels = choose_class(counts_KM, noise_KM.reshape(counts_KM.shape))
-        self._record(AnswerEntry(block, labels, taught=True), paid)
-        self._spending.settle(event, len(block))
+        self._record(AnswerEntry(block, labels, is_answer=True), paid)
+        self._remaining_budget.settle(event, len(block))
 
     def _record(self, entry: AnswerEntry, paid: str) -> None:
         self._answers.append(entry, paid)
@@ -159,4 +159,4 @@ class Ballot:
 
     def _take(self, entry: AnswerEntry) -> None:
         self.outcomes[entry.queries] = entry.outcomes
-        self.taught[entry.queries] = entry.taught
+        self.answered_queries[entry.queries] = entry.is_answer

@@ -59,16 +59,16 @@ def check_parts(teachers: int) -> Check:
     after = dict(zip(changed, deal_parts(changed, key, teachers).tolist(), strict=True))
     unmoved = all(after[name] == part for name, part in before.items() if name in after)
     if not (complete and unmoved):
-        raise RunFailed("units are not dealt to one teacher each", "don't trust this installation")
-    text = "each unit goes to one teacher, and none to another when units are added, removed or renamed"
+        raise RunFailed("a unit goes to several teachers, or to another one", "do not use this installation")
+    text = "each unit goes to one teacher, and to the same one after other units are added, removed or renamed"
     return Check("parts_disjoint", text, True, f"{NAMES:,} synthetic units, {teachers} teachers")
 
 
-def check_one_vote(lesson: Lesson, device: torch.device) -> Check:
-    """A synthetic record that is replaced, and one that is removed, changes the votes of its own teacher alone.
+def check_vote_sensitivity(lesson: Lesson, device: torch.device) -> Check:
+    """Replacing or removing a synthetic record changes only the votes of its own teacher.
 
     Raises:
-        RunFailed: another's change too.
+        RunFailed: the votes of another teacher changed.
     """
     size = lesson.model.trees if isinstance(lesson.model, Trees) else 0
     short = {"steps": min(lesson.steps, STEPS), "model": lesson.model}
@@ -90,20 +90,20 @@ def check_one_vote(lesson: Lesson, device: torch.device) -> Check:
     other_features[0], other_labels[0] = 1 - features[0], (labels[0] + 1) % lesson.classes
     for after in (vote(other_features, other_labels, parts), vote(features[1:], labels[1:], parts[1:])):
         if not np.array_equal(before[1:], after[1:]):
-            raise RunFailed("a record of one teacher changed another's votes", "don't trust this installation")
+            raise RunFailed("a record of one teacher changed the votes of another", "do not use this installation")
     return Check(
-        "one_vote",
-        "a record that is replaced or removed changes the votes of its own teacher alone",
+        "vote_sensitivity",
+        "replacing or removing a record changes only the votes of its own teacher",
         True,
         f"{TEACHERS} teachers of {RECORDS // TEACHERS} synthetic records, {QUERIES} queries",
     )
 
 
 def check_votes(queries: int, teachers: int) -> Check:
-    """What was read of a file of votes; the reader refuses all else."""
+    """The check of votes from a file; the reader has refused all others."""
     return Check(
-        "votes_add_up",
-        "on every query each teacher votes once, for one of the declared classes",
+        "vote_counts",
+        "each teacher votes once on every query, for one of the declared classes",
         True,
         f"{queries:,} queries, {teachers} teachers",
     )

@@ -128,7 +128,7 @@ def prepare(plan: Plan, root: Path, inputs: PythonInputs) -> PateProgram:
         raise UsageFault("the votes come from a file, so no training records are read", "leave `train` out")
     tried = [checks.noise_scale(plan)]
     if lesson is not None:
-        tried += [checks.check_parts(teachers.count), checks.check_one_vote(lesson, device)]
+        tried += [checks.check_parts(teachers.count), checks.check_vote_sensitivity(lesson, device)]
     public = features_of(plan, inputs.records("public", plan, root))
     chosen = choose_queries(public, plan.room_as(PatePlan).queries)
     ensemble: Trained | Voted
@@ -156,7 +156,7 @@ def lesson_of(plan: Plan, teachers: Teachers) -> Lesson:
     """What every teacher of a plan is told."""
     result, training = describe_data(plan.data), teachers.training
     if teachers.model is None:
-        raise ValueError("the votes are read, nobody is taught")
+        raise ValueError("the votes come from a file: there are no teachers to train")
     # As many steps for a small part as for a large one: the length is public.
     an_epoch = 1 if training is None else math.ceil(plan.room.expected_batch / training.batch_size)
     steps = 1

@@ -28,10 +28,10 @@ from dprecipe.mechanisms.pate.train.answers import UNASKED, AnswersFile
 from dprecipe.mechanisms.pate.train.ballot import Ballot, noise_streams
 from dprecipe.mechanisms.pate.train.learn import DealtParts, collect_votes
 from dprecipe.mechanisms.pate.train.partition import load_key
+from dprecipe.mechanisms.pate.train.plan_student import score_student, train_plan_student
 from dprecipe.mechanisms.pate.train.pool import count_cpus
 from dprecipe.mechanisms.pate.train.program import PateProgram, lesson_of, prepare, teachers_of
-from dprecipe.mechanisms.pate.train.spending import Spending
-from dprecipe.mechanisms.pate.train.taught import score_student, train_plan_student
+from dprecipe.mechanisms.pate.train.remaining_budget import RemainingBudget
 from dprecipe.mechanisms.pate.train.teachers import one_thread
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.privacy import accountants
@@ -71,33 +71,33 @@ class VotingRunner(Runner[PateProgram]):
                 )
                 if counts_QM is None:
                     raise attempt.interrupted("some of the teachers")
-                spending, streams = Spending(plan, ledger), noise_streams(attempt.secrets)
+                remaining_budget, streams = RemainingBudget(plan, ledger), noise_streams(attempt.secrets)
                 ballot = Ballot(
                     counts_QM,
                     aggregator_of(room),
                     room.answers,
-                    spending,
+                    remaining_budget,
                     streams,
                     AnswersFile(folder.private / "answers.jsonl", ledger.before, *counts_QM.shape),
                 )
                 check_trained(
                     plan,
                     "queries",
-                    count_queries(spending.charged),
+                    count_queries(remaining_budget.charged),
                     ballot.queries_put,
                     str(folder.private / "answers.jsonl"),
                     start.accept_lost_steps,
                 )
                 student = _Student(plan, program, stopped)
-                judge = partial(_score, plan, folder, program, ballot, spending)
+                judge = partial(_score, plan, folder, program, ballot, remaining_budget)
                 _put(plan, ballot, student, stopped, judge)
                 module = None if stopped.is_set() else student.learned(ballot)
             if module is None or ballot.stop_reason is None:
                 raise attempt.interrupted(f"{ballot.queries_put} of {plan.length.steps} queries")
             published = analysis.release_sanitised_cost(
-                plan, counts_QM, ballot, spending, streams, folder.private / "sanitised.json", ledger.before
+                plan, counts_QM, ballot, remaining_budget, streams, folder.private / "sanitised.json", ledger.before
             )
-            spending.charge_rest()
+            remaining_budget.charge_rest()
             ledger.close(ballot.stop_reason)
         remarks = [f"answered {ballot.answered:,} of {plan.length.steps:,} queries"]
         if room.analysis == "data_dependent":
@@ -111,7 +111,7 @@ class VotingRunner(Runner[PateProgram]):
             score=judge(module),
             test_from_python=inputs.test is not None,
             published=published,
-            steps_lost=count_queries(spending.charged) - ballot.queries_put,
+            steps_lost=count_queries(remaining_budget.charged) - ballot.queries_put,
             write=lambda path: _write_labels(plan, program, ballot, path),
             remarks=tuple(remarks),
         )
@@ -124,7 +124,7 @@ class VotingRunner(Runner[PateProgram]):
         if teachers.votes is not None:
             return Rehearsal("the noise alone: the votes come from a file", 0.0, tuple(tried))
         lesson, size = lesson_of(plan, teachers), max(1, round(plan.room.expected_batch))
-        tried += [checks.check_parts(teachers.count), checks.check_one_vote(lesson, device)]
+        tried += [checks.check_parts(teachers.count), checks.check_vote_sensitivity(lesson, device)]
         group = min(lesson.group(device), teachers.count)
         generator = np.random.default_rng(0)
         ensemble = DealtParts.of(np.arange(group * size) % group, group)
@@ -193,14 +193,19 @@ def _put(
 
 
 def _score(
-    plan: Plan, folder: RunFolder, program: PateProgram, ballot: Ballot, spending: Spending, module: nn.Module
+    plan: Plan,
+    folder: RunFolder,
+    program: PateProgram,
+    ballot: Ballot,
+    remaining_budget: RemainingBudget,
+    module: nn.Module,
 ) -> Score | None:
     if program.test is None:
         return None
     held_out = HeldOut(module, program.test, program.device, plan.runtime.physical_batch)
     score = held_out.score({name: value.clone() for name, value in module.state_dict().items()})
     budget = plan.budget
-    epsilon = accountants.epsilon(spending.charged, budget.delta, budget.neighbouring, budget.accountant)
+    epsilon = accountants.epsilon(remaining_budget.charged, budget.delta, budget.neighbouring, budget.accountant)
     folder.record(ballot.queries_put, epsilon, score.metrics)
     return score
 
@@ -212,6 +217,6 @@ def _write_labels(plan: Plan, program: PateProgram, ballot: Ballot, folder: Path
     first, names = labels.first_record(plan, program.inputs.public is not None), labels.label_names(plan)
     rows = [
         (first + int(program.queries.records[query]), names[int(ballot.outcomes[query])])
-        for query in np.flatnonzero(ballot.taught)
+        for query in np.flatnonzero(ballot.answered_queries)
     ]
     (folder / labels.LABELS).write_text(labels.label_lines(rows), encoding="utf-8", newline="\n")

@@ -93,7 +93,7 @@ def test_the_run_ends_where_its_filter_does() -> None:
 
 def test_other_ends() -> None:
     every = forecast_of(GNMAX, FEW).stop
-    assert (every.queries, every.answers, every.reason, every.held) == (20, 20, "queries", None)
+    assert (every.queries, every.answers, every.reason, every.max_queries) == (20, 20, "queries", None)
     enough = forecast_of("mechanism.queries={max: 200, answers: 5}").stop
     assert (enough.answers, enough.reason) == (5, "answers")
     assert enough.queries == pytest.approx(5 / forecast_of().answered)

@@ -36,7 +36,7 @@ def test_every_query_is_answered_and_the_count_is_the_plans(booth: Opened, aggre
     assert ballot.stop_reason == "completed"
     assert ballot.answered == ballot.queries_put == 130
     assert ((ballot.outcomes >= 0) & (ballot.outcomes < 3)).all()
-    assert made.spending.charged == made.plan.events
+    assert made.remaining_budget.charged == made.plan.events
 
 
 def test_queries_are_selected_and_each_check_and_answer_is_charged(booth: Opened) -> None:
@@ -46,22 +46,22 @@ def test_queries_are_selected_and_each_check_and_answer_is_charged(booth: Opened
     check, answer = NoisyThreshold(30.0), NoisyMax("gaussian", 20.0)
     assert ballot.stop_reason == "completed"
     assert 0 < ballot.answered < 400
-    assert set(ballot.outcomes[~ballot.taught]) == {NOTHING}
-    assert (made.spending.count(check), made.spending.count(answer)) == (400, ballot.answered)
+    assert set(ballot.outcomes[~ballot.answered_queries]) == {NOTHING}
+    assert (made.remaining_budget.count(check), made.remaining_budget.count(answer)) == (400, ballot.answered)
 
 
 def test_what_the_filter_leaves_is_charged_at_the_end(booth: Opened) -> None:
     made = booth("confident", 200)
     ballot = made.open()
     ballot.put(range(200))
-    made.spending.charge_rest()
+    made.remaining_budget.charge_rest()
     limit = made.plan.room.filter_limit
-    assert sum_filter(made.spending.charged) == pytest.approx(limit, rel=1e-9)
-    assert not made.spending.holds(made.plan.events[:1])
-    made.spending.charge_rest()  # a run that is resumed after that
-    assert sum_filter(made.spending.charged) == pytest.approx(limit, rel=1e-9)
+    assert sum_filter(made.remaining_budget.charged) == pytest.approx(limit, rel=1e-9)
+    assert not made.remaining_budget.holds(made.plan.events[:1])
+    made.remaining_budget.charge_rest()  # a run that is resumed after that
+    assert sum_filter(made.remaining_budget.charged) == pytest.approx(limit, rel=1e-9)
     budget = made.plan.budget
-    told = accountants.epsilon(made.spending.charged, budget.delta, budget.neighbouring, budget.accountant)
+    told = accountants.epsilon(made.remaining_budget.charged, budget.delta, budget.neighbouring, budget.accountant)
     assert told <= made.plan.guarantee.epsilon * (1 + 1e-6)
 
 
@@ -86,7 +86,7 @@ def test_blocks_ask_and_stop_as_queries_one_by_one(
 
 
 def _pairs(one: Any) -> list[tuple[Any, int]]:
-    return [(charge.event, charge.count) for charge in one.spending.charged]
+    return [(charge.event, charge.count) for charge in one.remaining_budget.charged]
 
 
 def test_the_run_stops_before_the_filter_is_exceeded_and_not_earlier(
@@ -96,7 +96,7 @@ def test_the_run_stops_before_the_filter_is_exceeded_and_not_earlier(
     made = booth("confident", 4000, "budget.epsilon=0.4")
     ballot = made.open()
     ballot.put(range(4000))
-    limit, square = made.plan.room.filter_limit, sum_filter(made.spending.charged)
+    limit, square = made.plan.room.filter_limit, sum_filter(made.remaining_budget.charged)
     assert ballot.stop_reason == "budget"
     assert square <= limit * (1 + 1e-12) < square + 1 / 30**2 + 2 / 20**2
 
@@ -110,7 +110,7 @@ def test_what_the_votes_cost_never_stops_a_run(booth: Opened) -> None:
         made.counts = made.counts[:1].repeat(queries, axis=0)
         ballot = made.open()
         ballot.put(range(queries))
-        ends.append((ballot.answered, ballot.stop_reason, made.spending.charged))
+        ends.append((ballot.answered, ballot.stop_reason, made.remaining_budget.charged))
     assert ends[0] == ends[1]
 
 
@@ -132,7 +132,7 @@ def test_a_stop_between_blocks(booth: Opened) -> None:
     assert again.outcomes.tolist() == ballot.outcomes.tolist()
     again.put(range(200))
     assert again.outcomes[:8].tolist() == ballot.outcomes[:8].tolist()
-    assert (again.answered, count_events(made.spending.charged)) == (200, 200)
+    assert (again.answered, count_events(made.remaining_budget.charged)) == (200, 200)
 
 
 @pytest.mark.parametrize("aggregator", ALL)
@@ -233,7 +233,7 @@ def test_what_a_crash_took_is_paid_again_while_the_budget_lasts(booth: Opened, m
     assert ballot.lost
     ballot.put(range(100))
     assert (ballot.stop_reason, ballot.answered) == ("budget", 98)
-    assert count_events(made.spending.charged) == 100
+    assert count_events(made.remaining_budget.charged) == 100
     roomy = booth("gnmax", 100, "budget.epsilon=30")
     with monkeypatch.context() as patch:
         patch.setattr(AnswersFile, "append", lambda self, entry, head: (_ for _ in ()).throw(Crash()))
@@ -241,7 +241,11 @@ def test_what_a_crash_took_is_paid_again_while_the_budget_lasts(booth: Opened, m
             roomy.open().put(range(100))
     ballot = roomy.open()
     ballot.put(range(100))
-    assert (ballot.stop_reason, ballot.answered, count_events(roomy.spending.charged)) == ("completed", 100, 102)
+    assert (ballot.stop_reason, ballot.answered, count_events(roomy.remaining_budget.charged)) == (
+        "completed",
+        100,
+        102,
+    )
 
 
 def test_a_torn_last_line_is_cut_and_asked_anew(booth: Opened) -> None:
@@ -262,12 +266,12 @@ def test_a_torn_last_line_is_cut_and_asked_anew(booth: Opened) -> None:
     [
         "no json",
         "[]",
-        '{"ledger": "x", "taught": true, "queries": [0]}',
-        '{"ledger": "x", "taught": true, "queries": [0, 1], "outcomes": [1]}',
-        '{"ledger": "x", "taught": true, "queries": [50], "outcomes": [1]}',
-        '{"ledger": "x", "taught": true, "queries": [0], "outcomes": [3]}',
-        '{"ledger": "x", "taught": 1, "queries": [0], "outcomes": [1]}',
-        '{"ledger": "x", "taught": true, "queries": [0], "outcomes": [-3]}',
+        '{"ledger": "x", "is_answer": true, "queries": [0]}',
+        '{"ledger": "x", "is_answer": true, "queries": [0, 1], "outcomes": [1]}',
+        '{"ledger": "x", "is_answer": true, "queries": [50], "outcomes": [1]}',
+        '{"ledger": "x", "is_answer": true, "queries": [0], "outcomes": [3]}',
+        '{"ledger": "x", "is_answer": 1, "queries": [0], "outcomes": [1]}',
+        '{"ledger": "x", "is_answer": true, "queries": [0], "outcomes": [-3]}',
     ],
 )
 def test_a_damaged_file_of_answers_is_refused(booth: Opened, line: str) -> None:
@@ -304,7 +308,7 @@ def test_the_second_round_asks_for_what_the_student_does_not_expect(
     again.put(range(3))
     again.put(range(3, 6), np.array([[0.9, 0.1, 0.0], EVEN[0], [0.81, 0.19, 0.0]]))
     assert again.outcomes.tolist()[3:] == [1, NOTHING, 0]
-    assert again.taught.tolist() == [True, False, True, True, False, False]
+    assert again.answered_queries.tolist() == [True, False, True, True, False, False]
 
 
 def test_an_interrupted_round_goes_on_with_the_rows_that_are_left(
@@ -318,7 +322,7 @@ def test_an_interrupted_round_goes_on_with_the_rows_that_are_left(
     ballot = made.open()
     assert ballot.queries_put == 1
     ballot.put(range(4), expected)
-    assert ballot.taught.tolist() == [False, True, True, False]
+    assert ballot.answered_queries.tolist() == [False, True, True, False]
     assert ballot.outcomes.tolist() == [0, 0, 0, 0]
 
 
@@ -344,7 +348,7 @@ def test_a_check_that_passed_before_a_crash_is_answered_first(booth: Opened, mon
     monkeypatch.setattr(Ballot, "_answer", lambda self, block: (first.extend(block.tolist()), real(self, block))[1])
     ballot.put(range(100))
     assert first[: len(passed)] == passed.tolist()
-    checks = made.spending.count(NoisyThreshold(30.0))
+    checks = made.remaining_budget.count(NoisyThreshold(30.0))
     assert (checks, ballot.queries_put, ballot.lost) == (100, 100, False)
 
 

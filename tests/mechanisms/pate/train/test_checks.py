@@ -68,7 +68,7 @@ STEPS = "{steps: 5000, batch_size: 8, optimizer: {kind: adam, lr: 0.01}}"
 def test_teachers_that_learn_from_their_own_part_pass(digits: Planned, model: str, training: str) -> None:
     flat = "data.preprocess=[{flatten: {}}]"
     plan = digits(f"mechanism.teachers.model={model}", f"mechanism.teachers.training={training}", flat)
-    assert checks.check_one_vote(lesson_of(plan, teachers_of(plan)), CPU).passed
+    assert checks.check_vote_sensitivity(lesson_of(plan, teachers_of(plan)), CPU).passed
 
 
 def test_teachers_that_share_anything_are_refused(digits: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_teachers_that_share_anything_are_refused(digits: Planned, monkeypatch: 
 
     monkeypatch.setattr(checks, "collect_votes", normalised)
     with pytest.raises(RunFailed, match="changed another's votes"):
-        checks.check_one_vote(lesson_of(plan, teachers_of(plan)), CPU)
+        checks.check_vote_sensitivity(lesson_of(plan, teachers_of(plan)), CPU)
 
 
 def test_a_lesson_has_the_length_of_the_recipe(digits: Planned) -> None:

@@ -21,7 +21,7 @@ from dprecipe.data.units import Identities
 from dprecipe.faults import DataFault, RunFailed, UsageFault
 from dprecipe.mechanisms.pate.events import NoisyMax, NoisyThreshold
 from dprecipe.mechanisms.pate.theory.filter import sum_filter
-from dprecipe.mechanisms.pate.train import fitted, program, student, taught, vat
+from dprecipe.mechanisms.pate.train import fitted, plan_student, program, student, vat
 from dprecipe.mechanisms.pate.train import run as train
 from dprecipe.mechanisms.plan import Plan
 from dprecipe.models.load import load as load_released
@@ -66,7 +66,11 @@ def test_a_run_from_records_to_a_verified_release(digits: Planned, tmp_path: Pat
         rows = list(csv.DictReader(file))
     assert len(rows) == answered
     assert all(1000 <= int(row["record"]) < 1100 and 0 <= int(row["label"]) < 10 for row in rows)
-    assert {check["id"] for check in predicate(done.release)["checks"]} == {"noise_scale", "parts_disjoint", "one_vote"}
+    assert {check["id"] for check in predicate(done.release)["checks"]} == {
+        "noise_scale",
+        "parts_disjoint",
+        "vote_sensitivity",
+    }
     dprecipe.verify(done.release)
     model = load_released(done.release)
     assert plan.data.test is not None
@@ -111,7 +115,7 @@ def test_votes_from_a_file_and_the_private_records_are_never_opened(votes_plan: 
     assert not (root / "train.npz").exists()
     done = run(votes_plan("confident", 50), tmp_path / "run", data_root=root)
     checks = {check["id"] for check in predicate(done.release)["checks"]}
-    assert checks == {"noise_scale", "votes_add_up"}
+    assert checks == {"noise_scale", "vote_counts"}
     assert not (tmp_path / "run" / "private" / "teachers").exists()
     dprecipe.verify(done.release)
 
@@ -297,7 +301,7 @@ PUBLIC_ALONE = {
 """Modules that read no record, no vote and no file of a run."""
 
 
-@pytest.mark.parametrize("module", [student, vat, fitted, taught])
+@pytest.mark.parametrize("module", [student, vat, fitted, plan_student])
 def test_the_students_modules_know_no_way_to_private_records(module: Any) -> None:
     tree = ast.parse(inspect.getsource(module))
     imported = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module is not None}
@@ -402,7 +406,7 @@ def test_a_rehearsal_spends_nothing_and_leaves_nothing(
     result = rehearse(plan)
     assert "25 of 25 teachers" in result.done
     assert result.seconds > 0
-    assert {check.id for check in result.checks} == {"noise_scale", "parts_disjoint", "one_vote"}
+    assert {check.id for check in result.checks} == {"noise_scale", "parts_disjoint", "vote_sensitivity"}
     assert "votes come from a file" in rehearse(files).done
     assert sorted(tmp_path.rglob("*")) == before
 

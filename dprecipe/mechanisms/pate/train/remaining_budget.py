@@ -1,8 +1,8 @@
-"""What a run of PATE may still spend, asked before noise is drawn, and the ledger that it is spent on.
+"""What a run of PATE may still spend, asked before noise is drawn, and the ledger that records it.
 
-Where every query is answered, the plan's own events fit; further ones, after a crash, as far as the budget holds them.
-Where votes decide which are answered, the Gaussian filter of the plan holds them, and at the end what it has left is
-charged: the ledger then adds up to the filter's limit, whatever was answered.
+If every query is answered, the plan's own events fit, and after a crash further ones as long as the budget covers them.
+If votes decide which queries are answered, the plan's Gaussian filter limits them. At the end the rest of the filter is
+charged, so the ledger adds up to the filter's limit, whatever was answered.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dprecipe.privacy.ledger import LedgerWriter
 
 
 @final
-class Spending:
-    """Stands between a run's votes and its ledger."""
+class RemainingBudget:
+    """The budget that a run has left. It reserves and settles events in the ledger."""
 
     def __init__(self, plan: Plan, ledger: LedgerWriter) -> None:
         limit = plan.room_as(PatePlan).filter_limit
@@ -42,7 +42,7 @@ class Spending:
         return self._charged[event]
 
     def holds(self, wanted: Iterable[Charge]) -> bool:
-        """Whether all these events may be spent on top."""
+        """Whether all these events still fit."""
         after = self._charged + _counted(wanted)
         if self._filter is not None:
             return self._filter.holds(_gaussian(after)) and _others(after) <= _others(self._planned)
@@ -53,17 +53,17 @@ class Spending:
         return accountants.epsilon(charges, budget.delta, budget.neighbouring, budget.accountant) <= budget.epsilon
 
     def reserve(self, event: Event, count: int) -> str:
-        """Put events on record that are about to be spent; the line of the ledger that holds them."""
+        """Record events that are about to run; return the digest of their ledger line."""
         self._ledger.reserve(event, count)
         self._charged[event] += count
         return self._ledger.head
 
     def settle(self, event: Event, count: int) -> None:
-        """Put on record that they were."""
+        """Record that they ran."""
         self._ledger.settle(event, count)
 
     def charge_rest(self) -> None:
-        """Charge what the filter has left: from now on it holds nothing more."""
+        """Charge the rest of the filter's limit; nothing fits after that."""
         if self._filter is None:
             return
         rest: FilterRest | None = self._filter.rest(_gaussian(self._charged))
@@ -80,7 +80,7 @@ def _counted(charges: Iterable[Charge]) -> Counter[Event]:
 
 
 def _others(counts: Counter[Event]) -> Counter[Event]:
-    """The events that are no votes of the filter."""
+    """The events outside the filter."""
     return Counter({event: count for event, count in counts.items() if isinstance(event, SanitisedCost)})
 
 

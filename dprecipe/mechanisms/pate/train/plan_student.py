@@ -1,6 +1,6 @@
-"""The student of a plan: trained on public records and released labels, of whatever kind it is.
+"""The student of a plan, trained on public records and released labels only.
 
-Nothing here is handed a private record, a vote or a name of where they are.
+No function here receives a private record, a vote or the path of either.
 
 Axes: R public records, K queries, M classes.
 """

@@ -1,0 +1,33 @@
+"""The table over thresholds: shares of queries and of right answers, from the same simulated votes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dprecipe.mechanisms.pate.commands.forecast_tables import tabulate_thresholds
+from dprecipe.mechanisms.pate.theory.votes import VoteSelection, Voting
+
+COUNTS = np.array([[90, 10], [55, 45], [60, 40]])
+RIGHT = np.array([1.0, 0.6, 0.8])
+
+
+def test_a_row_is_the_mean_over_the_queries() -> None:
+    rows = tabulate_thresholds(COUNTS, Voting(100, 2, "gaussian", 10.0, VoteSelection(60.0, 20.0)), RIGHT)
+    assert [rows[0][0], rows[-1][0]] == pytest.approx([30.0, 110.0])
+    for threshold, answered, right in rows:
+        chances_Q = norm.sf((threshold - COUNTS.max(axis=1)) / 20.0)
+        assert answered == pytest.approx(chances_Q.mean(), rel=1e-9)
+        assert right == pytest.approx((chances_Q @ RIGHT) / chances_Q.sum(), rel=1e-9)
+
+
+def test_a_higher_threshold_answers_fewer_queries() -> None:
+    rows = tabulate_thresholds(COUNTS, Voting(100, 2, "gaussian", 10.0, VoteSelection(60.0, 20.0)), RIGHT)
+    shares = [answered for _, answered, _ in rows]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > shares[-1]
+
+
+def test_without_a_check_there_is_no_table() -> None:
+    assert tabulate_thresholds(COUNTS, Voting(100, 2, "gaussian", 10.0, None), RIGHT) == ()
