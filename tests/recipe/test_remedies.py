@@ -151,14 +151,14 @@ def test_a_file_of_another_encoding_is_repaired_by_saving_it_as_utf8(tmp_path: P
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
-HEAD = """# Mistakes, and what comes of them
+HEAD = """# Mistakes, their findings and remedies
 
-What `validate` answers to mistakes in recipes, as the tests make them: the line with the mistake, where the answer
-points, its first line, the remedy, and what is left after the remedy was followed by its words and nothing else. Of
-each recipe in `tests/golden/recipes` the first finding is shown; the tests follow every one.
-`tests/recipe/test_remedies.py` writes this page (`pytest --update-golden`) and holds it.
+What `validate` reports for mistakes in recipes, generated from the tests: the line with the mistake, the position and
+first line of the finding, its remedy, and what remains after the remedy is followed literally. The page shows the first
+finding of each recipe in `tests/golden/recipes`; the tests follow every remedy. `tests/recipe/test_remedies.py`
+generates this page (`pytest --update-golden`) and checks that it is current.
 
-| the mistake | line:column | the answer | remedy | once it is followed |
+| mistake | line:column | finding | remedy | after the remedy |
 |---|---|---|---|---|
 """
 
