@@ -55,7 +55,7 @@ class Stream:
         self._cipher = Cipher(algorithms.ChaCha20(key, block.to_bytes(8, "little") + bytes(8)), mode=None).encryptor()
         self._started = self._shared = False
 
-    def shared(self, blocks: Sequence[int]) -> list[Stream]:
+    def share(self, blocks: Sequence[int]) -> list[Stream]:
         """The same stream from each of these blocks on, for parallel draws; this stream can't be used afterwards.
 
         Raises:

@@ -4,16 +4,19 @@ The check is "would the next event exceed the budget?", asked before noise is dr
 `release` is the only function that returns a noisy sum, and it asks for a ticket that only `admit` gives out, after
 the ledger holds the event.
 
-Formal guarantee: whatever noisy sums are released in all attempts of a run, the events in its ledger account for them,
-and the gate reserves no event that the budget does not hold: it is part of what the plan was solved for, or the
-accountant says so of all that is charged and of it together.
+Formal guarantee: the events in a run's ledger account for every noisy sum released in all of its attempts. The gate
+reserves an event only within the budget: either the event is part of the solved plan, or the accountant bounds all
+charges including this event by the budget.
 
 | case | what happens |
 |---|---|
-| the plan is complete, or the budget holds no further event | no ticket: nothing is drawn |
-| an empty batch | its sum of zeros is released with noise, and charged as any other |
-| a ticket that is used up; a sum bounded in another norm than the event's | a fault, before noise is drawn |
+| the plan is complete, or the budget has no room for another event | no ticket: nothing is drawn |
+| an empty batch | its sum of zeros is released with noise, and charged like any other |
+| a non-finite record | the clipped sum already excludes it (`engine.clipped_sum`); the charge is the same |
+| a noise scale of 0 | a fault (`training.noise.add_noise`): no sum is released without noise |
+| a ticket that is used up, or a sum bounded in another norm than the event's | a fault, before noise is drawn |
 | a crash between reservation and settlement | the whole block counts as spent |
+| the ledger can't be written | a fault, before noise is drawn |
 """
 
 from __future__ import annotations
@@ -39,9 +42,9 @@ from dprecipe.training.engine.clipped_sum import ClippedSum
 from dprecipe.training.engine.sizes import widest_type
 from dprecipe.training.noise import add_noise
 
-# Of the time between events, at most this part may go to the ledger; blocks grow until it holds.
+# The ledger may take at most this share of the time between events; blocks grow until it does.
 LEDGER_SHARE = 0.01
-# A crash loses at most a block: no block is longer than this, nor than a fiftieth of the plan.
+# A crash loses at most one block: no block has more events than this, or than a fiftieth of the plan.
 MAX_BLOCK = 64
 
 
@@ -49,11 +52,11 @@ def distribution_of(event: Event) -> Distribution:
     """The distribution of an event's noise, at unit scale.
 
     Raises:
-        RunFailed: the event is no noisy sum.
+        RunFailed: the event is not a noisy sum.
     """
     distribution = event.noise_distribution()
     if distribution is None:
-        raise RunFailed(f"internal fault: a {event.kind} is no noisy sum", "please report this")
+        raise RunFailed(f"internal fault: a {event.kind} is not a noisy sum", "please report this")
     return distribution
 
 
@@ -61,7 +64,8 @@ def multiplier_of(event: Event) -> float:
     """The scale of an event's noise, over its sensitivity.
 
     Raises:
-        RunFailed: the event is no noisy sum, or one of several multipliers.
+        RunFailed: the event is not a noisy sum.
+        ValueError: the event has several multipliers.
     """
     distribution_of(event)
     (multiplier,) = event.multipliers
@@ -70,12 +74,12 @@ def multiplier_of(event: Event) -> float:
 
 @final
 class Ticket:
-    """Leave to release the noisy sums of one event that is on record."""
+    """Permission to release the noisy sums of one event that is on record."""
 
     def __init__(self, event: Event, index: int) -> None:
         self.event = event
         self.index = index
-        """Number of the event within this attempt: the name of its secret streams."""
+        """Number of the event within this attempt; it selects the event's secret streams."""
         self.releases = event.steps
         self.used = 0
 
@@ -93,9 +97,9 @@ class Gate:
         charged: Sequence[Charge] = (),
         done: int = 0,
     ) -> None:
-        """Guard a run of `events` of which the first `done` are in the model already.
+        """Guard a run of `events`, the first `done` of which are already in the model.
 
-        `charged`: everything earlier attempts spent, whether the model kept it or not.
+        `charged`: everything that earlier attempts spent, whether or not it is in the model.
         """
         self.planned = run_lengths(events)
         self.done = done
@@ -118,7 +122,7 @@ class Gate:
         return run_lengths([*self._charged, *block])
 
     def admit(self) -> Ticket | None:
-        """A ticket for the next event, once the ledger holds it; `None` when the run is complete or out of budget."""
+        """A ticket for the next event, which the ledger has recorded; `None` if the run is complete or out of budget."""
         if self.stop_reason is not None:
             return None
         following = self._next()
@@ -135,24 +139,31 @@ class Gate:
             return None
         block = self._block
         if block is None:
-            raise RunFailed("the gate lost its reservation")
+            raise RunFailed("internal fault: the gate has no reservation", "please report this")
         self._block = (block[0], block[1], block[2] + 1)
         self._admitted += 1
         self.done += 1
         return Ticket(event, self._admitted)
 
     def release(self, ticket: Ticket, clipped: ClippedSum) -> Tensor:
-        """The clipped sum plus noise: (P,) float64, where the sum is (but on the CPU, if it is on Apple's processor,
-        which has no float64); the sum is overwritten. Each ticket is good for the releases of its event.
+        """The clipped sum plus noise: (P,) float64, on the sum's device (for a sum on Apple's GPU, which has no float64,
+        on the CPU). The sum is overwritten. A ticket allows as many releases as its event has.
 
         Guarantees: the noise has the event's distribution at scale `noise_multiplier` × the sum's own sensitivity (for
         Gaussian noise, its standard deviation), is added in float64, and comes from a stream that no other release
         uses; the result is on a lattice that does not depend on the sum (`training.noise`).
+
+        Raises:
+            RunFailed: the ticket is used up, or the sum is bounded in another norm than the event's.
+            ValueError: the scale is not positive, or too small or too large for a lattice.
         """
         if not ticket.used < ticket.releases:
-            raise RunFailed("a noisy sum was asked for that the ledger does not hold")
+            raise RunFailed("internal fault: the ledger does not hold the requested noisy sum", "please report this")
         if clipped.norm != ticket.event.norm:
-            raise RunFailed(f"a sum with a bound in {clipped.norm} norm was to be released as one in another")
+            raise RunFailed(
+                f"internal fault: a sum bounded in the {clipped.norm} norm, for an event in {ticket.event.norm}",
+                "please report this",
+            )
         ticket.used += 1
         stream = self._secrets.stream("noise", (ticket.index << 32) + ticket.used)
         scale = multiplier_of(ticket.event) * clipped.sensitivity(Neighbouring.ADD_OR_REMOVE_ONE)
@@ -162,7 +173,7 @@ class Gate:
         )
 
     def close(self, interrupted: bool = False) -> StopReason:
-        """Settle what ran and end the attempt on record; says why it ended."""
+        """Settle the events that ran and close the attempt in the ledger; returns why it ended."""
         reason: StopReason = "interrupted" if interrupted or self.stop_reason is None else self.stop_reason
         if self._block is not None:
             self._settle()
@@ -171,7 +182,7 @@ class Gate:
         return reason
 
     def _next(self) -> Charge | None:
-        """The next event, and how often it is planned in a row."""
+        """The next event, and how many times in a row it is planned."""
         remaining = self.done
         for charge in self.planned:
             if remaining < charge.count:
@@ -182,7 +193,7 @@ class Gate:
     def _reserve(self, following: Charge) -> bool:
         event = following.event
         max_count = min(MAX_BLOCK, max(1, count_events(self.planned) // 50), following.count)
-        count = event.line_weight  # an event with a long line: reserve more of them by one
+        count = event.line_weight  # events with long ledger lines are reserved several per line
         if self._step_seconds > 0:
             count = max(count, math.ceil(self._ledger_seconds / (LEDGER_SHARE * self._step_seconds)))
         count = min(max(1, count), max_count, self._affordable(event, max_count))
@@ -197,7 +208,7 @@ class Gate:
         return True
 
     def _affordable(self, event: Event, count: int) -> int:
-        """How many more of these events the budget holds, up to `count`."""
+        """How many more of these events fit into the budget, up to `count`."""
         counts: Counter[Event] = Counter()
         for charge in [*self._charged, Charge(event, count)]:
             counts[charge.event] += charge.count
@@ -205,13 +216,13 @@ class Gate:
         for charge in self.planned:
             planned[charge.event] += charge.count
         if counts <= planned:
-            return count  # part of what the plan was solved for
+            return count  # part of the solved plan
         if self._room is None or self._room[0] != event:
             self._room = (event, self._room_for(event))
         return min(count, self._room[1])
 
     def _room_for(self, event: Event) -> int:
-        """How many more of these events the budget holds, or all that are planned."""
+        """How many more of these events fit into the budget, at most all that are planned."""
         budget, planned = self._budget, count_events(self.planned)
         terms = (budget.delta, budget.neighbouring, budget.accountant)
         if accountants.epsilon([*self._charged, Charge(event, planned)], *terms) <= budget.epsilon:

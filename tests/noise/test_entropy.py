@@ -33,16 +33,16 @@ def test_a_stream_is_shared_block_by_block_and_by_nobody_else() -> None:
     expected = Stream(key).words(8 * 1000).tobytes()
     stream = Stream(key)
     blocks = (0, 1, 300, 999)
-    for block, part in zip(blocks, stream.shared(blocks), strict=True):
+    for block, part in zip(blocks, stream.share(blocks), strict=True):
         assert part.words(8).tobytes() == expected[64 * block : 64 * (block + 1)]
     with pytest.raises(ValueError, match="was shared"):
         stream.words(1)
     with pytest.raises(ValueError, match="only before anything"):
-        stream.shared((0,))
+        stream.share((0,))
     begun = Stream(key)
     begun.words(1)
     with pytest.raises(ValueError, match="only before anything"):
-        begun.shared((0,))
+        begun.share((0,))
 
 
 def test_t12_two_attempts_never_share_noise() -> None:

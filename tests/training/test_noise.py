@@ -297,7 +297,7 @@ def test_noise_of_few_numbers_is_the_cpu_s_copied(distribution: Distribution, co
     noise._device_adder(distribution, given, torch.device("cpu"), count)(found, 1.0)
     assert torch.equal(found, expected)
     with pytest.raises(ValueError, match="only before anything"):
-        given.shared(())  # the device draws nothing more from it
+        given.share(())  # the device draws nothing more from it
     scale = torch.linspace(0.5, 2.0, count, dtype=torch.float64)
     each = torch.zeros(count, dtype=torch.float64)
     noise._device_adder(distribution, stream("few"), torch.device("cpu"), count)(each, scale)
